@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Measured, Window};
 use crate::figures::SEED;
 use crate::suite::{Asked, Suite};
-use crate::table::{Cell, Line, adjust, pairs, same_block};
+use crate::table::{Line, TableCell, adjust, pairs, same_block};
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
 const SWEEP: usize = 3;
@@ -250,12 +250,12 @@ fn cpu(without: &[&Window], with: &[&Window], settings: Settings) -> Option<Judg
 }
 
 /// How each stack's rate holds, page by page; empty for pages with fewer than three levels.
-pub fn flat(cells: &[Cell]) -> Vec<Flat> {
+pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
     let mut pages: Vec<&str> = cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
     let mut all = Vec::new();
     for page in pages {
-        let cells: Vec<&Cell> = cells.iter().filter(|cell| cell.page == page).collect();
+        let cells: Vec<&TableCell> = cells.iter().filter(|cell| cell.page == page).collect();
         let (Some(first), Some(last)) = (cells.first(), cells.last()) else {
             continue;
         };
@@ -263,8 +263,8 @@ pub fn flat(cells: &[Cell]) -> Vec<Flat> {
             continue;
         }
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
-            let of = |cell: &&&Cell| cell.row(&line.stack).is_some();
-            let levels: Vec<&Cell> = cells.iter().filter(of).copied().collect();
+            let of = |cell: &&&TableCell| cell.row(&line.stack).is_some();
+            let levels: Vec<&TableCell> = cells.iter().filter(of).copied().collect();
             let rows: Vec<&Line> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
             // A run that was out of time may have a block less of some.
             let blocks = rows.iter().map(|row| row.windows.len()).min().unwrap_or(0);

@@ -31,7 +31,7 @@ pub const DIRECTORY: &str = "measured";
 
 /// A benchmark as it was asked for, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct SuiteRequest {
     /// The benchmark, reduced to the pages and rows that were asked for.
     pub suite: Suite,
     /// How long and how often.

@@ -57,14 +57,14 @@ pub struct Table {
     /// How each stack's rate holds as more clients come; empty for fewer than three levels.
     pub flat: Vec<Flat>,
     /// The pages at their levels, in the suite's order.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<TableCell>,
     /// The rows that were not measured or failed.
     pub missing: Vec<Missing>,
 }
 
 /// A page at a level of concurrency.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Cell {
+pub struct TableCell {
     /// The page's name.
     pub page: String,
     /// Number of clients.
@@ -122,7 +122,7 @@ pub struct Missing {
     pub message: String,
 }
 
-impl Cell {
+impl TableCell {
     /// The row of this stack.
     pub fn row(&self, stack: &str) -> Option<&Line> {
         self.rows.iter().find(|line| line.stack == stack)
@@ -168,7 +168,7 @@ pub struct Origin {
 
 impl Table {
     /// The command line that measures a single row of a cell again, with the row it is compared with.
-    pub fn again(&self, cell: &Cell, line: &Line) -> String {
+    pub fn again(&self, cell: &TableCell, line: &Line) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
             stacks = format!("{},{stacks}", cell.base);
@@ -265,7 +265,7 @@ pub(crate) fn title(stack: &str) -> String {
     Stack::find(stack).map_or_else(|| stack.to_owned(), |stack| stack.title.to_owned())
 }
 
-fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<Cell> {
+fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<TableCell> {
     let of = |row: usize| -> Vec<&Window> {
         let own = windows.iter().filter(|w| w.arm == row && !w.control);
         own.copied().collect()
@@ -298,7 +298,7 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<C
     let noise_floor = rows
         .iter()
         .find_map(|line| line.against.as_ref()?.noise_floor);
-    Some(Cell {
+    Some(TableCell {
         page: suite.pages[page].name.clone(),
         concurrency: level,
         base: suite.rows[base].stack.clone(),

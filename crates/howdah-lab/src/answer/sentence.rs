@@ -5,7 +5,7 @@ use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
 
 use super::{Answer, Flat, Overall, is_generator_bound};
-use crate::table::{Cell, Line, Table, title};
+use crate::table::{Line, Table, TableCell, title};
 
 /// Ratios from here on are written as "2.4 times", smaller ones as per cent.
 const TIMES: f64 = 1.5;
@@ -125,7 +125,7 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
 
 /// What is still certain about a row beside the first one of its page and level, although the load
 /// tester held one of the two back. None if nothing is certain, or it held neither back.
-pub fn bound(cell: &Cell, line: &Line) -> Option<String> {
+pub fn bound(cell: &TableCell, line: &Line) -> Option<String> {
     let judgement = line.against.as_ref()?;
     held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
@@ -138,7 +138,8 @@ fn said(table: &Table, answer: &Answer) -> String {
     // The rates that are not judged took no part in Holm's adjustment: the strictest one.
     let family = table.answers.len() + table.overall.len();
     let p = judgement.p * family as f64;
-    let here = |cell: &&Cell| cell.page == answer.page && cell.concurrency == answer.concurrency;
+    let here =
+        |cell: &&TableCell| cell.page == answer.page && cell.concurrency == answer.concurrency;
     let cell = table.cells.iter().find(here);
     let rows = cell.and_then(|cell| Some((cell.row(&answer.against)?, cell.row(&answer.stack)?)));
     let bound = rows.and_then(|(base, candidate)| held_back(judgement, p, base, candidate));
@@ -330,7 +331,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
 /// What ab would have printed for each trap that caught something.
 fn traps(table: &Table) -> Vec<String> {
     let caught = |line: &&Line| line.trap.is_some() && line.figures.error_share() > TRAPPED;
-    let sentence = |cell: &Cell, line: &Line| {
+    let sentence = |cell: &TableCell, line: &Line| {
         format!(
             "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
             cell.page,

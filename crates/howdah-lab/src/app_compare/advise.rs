@@ -12,7 +12,7 @@ use howdah_bench::stats::verdict::Invalid;
 use serde::{Deserialize, Serialize};
 
 use super::arm::{Arm, Choice, DEFAULT, Mode};
-use super::rows::Row;
+use super::rows::ArmRow;
 use crate::experiment::{Failure, Window};
 use crate::table;
 use howdah_bench::report::words::capital;
@@ -97,7 +97,7 @@ pub struct Facts<'a> {
     /// All arms that give the right pages.
     pub arms: &'a [Arm],
     /// The rows of the look at the deciding level.
-    pub look: &'a [Row],
+    pub look: &'a [ArmRow],
     /// The windows of the decision.
     pub windows: &'a [Window],
     /// Arms that failed in the decision.
@@ -116,7 +116,7 @@ pub struct Facts<'a> {
 
 /// Picks the arms that are worth a decision, by the look: the fastest of each kind; of equally fast
 /// numbers of children the smallest.
-pub fn challengers<'a>(arms: &'a [Arm], look: &[Row]) -> Vec<(Question, &'a Arm)> {
+pub fn challengers<'a>(arms: &'a [Arm], look: &[ArmRow]) -> Vec<(Question, &'a Arm)> {
     let rate = |arm: &Arm| {
         let row = look
             .iter()

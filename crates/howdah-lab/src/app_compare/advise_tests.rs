@@ -33,7 +33,7 @@ fn arms() -> Vec<Arm> {
     ]
 }
 
-fn look() -> Vec<Row> {
+fn look() -> Vec<ArmRow> {
     let rates = [100.0, 60.0, 101.0, 102.0, 9000.0, 90.0, 20.0, 80.0, 85.0];
     arms()
         .iter()
@@ -48,7 +48,7 @@ fn look() -> Vec<Row> {
 #[test]
 fn the_fastest_of_each_kind_is_asked_and_the_fewest_children_that_are_as_fast() {
     let arms = arms();
-    let names = |look: &[Row]| -> Vec<String> {
+    let names = |look: &[ArmRow]| -> Vec<String> {
         let asked = challengers(&arms, look);
         asked.into_iter().map(|(_, arm)| arm.name.clone()).collect()
     };

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::advise::Question;
 use super::app::App;
 use super::arm::{Arm, DEFAULT, Way};
-use super::fetch::{self, Answer};
+use super::fetch::{self, Fetched};
 use super::schedule::Cost;
 use super::shape::{Shape, normalised};
 use crate::LabError;
@@ -211,7 +211,7 @@ fn learn(
     for url in &app.urls {
         let mut samples = Vec::new();
         let mut service = f64::INFINITY;
-        let mut last = Answer::default();
+        let mut last = Fetched::default();
         for _ in 0..LESSONS {
             if is_over(until) {
                 mistakes.push(format!(
@@ -245,7 +245,7 @@ fn learn(
 }
 
 /// Why a page with a status other than 2xx is not measured, and what to do.
-fn no_page(url: &str, answer: &Answer, arm: &Arm) -> String {
+fn no_page(url: &str, answer: &Fetched, arm: &Arm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
         (Some(location), 300..=399) => format!(
@@ -312,7 +312,7 @@ fn compare(
 }
 
 /// Fails with a description if an answer is not the page.
-fn differs(page: &Page, answer: &Answer, normalised: &[u8]) -> Result<(), String> {
+fn differs(page: &Page, answer: &Fetched, normalised: &[u8]) -> Result<(), String> {
     if !(200..300).contains(&answer.status) {
         return Err(format!("status {}", answer.status));
     }
@@ -352,7 +352,7 @@ pub fn recheck(app: &App, arm: &Arm, running: &Running, pages: &[Page]) -> Resul
     Ok(())
 }
 
-fn ask(app: &App, arm: &Arm, running: &Running, url: &str) -> Result<Answer, LabError> {
+fn ask(app: &App, arm: &Arm, running: &Running, url: &str) -> Result<Fetched, LabError> {
     fetch::get(running.address, &app.host, url, &app.headers)
         .map_err(|why| wrong(arm, running, url, format!("no answer: it {why}")))
 }

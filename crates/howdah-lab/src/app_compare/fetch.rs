@@ -13,7 +13,7 @@ const LONGEST: usize = 16 << 20;
 
 /// A complete answer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Answer {
+pub struct Fetched {
     /// The status code.
     pub status: u16,
     /// `Content-Type` without parameters, in lower case.
@@ -55,7 +55,7 @@ pub fn get(
     host: &str,
     path: &str,
     headers: &[(String, String)],
-) -> Result<Answer, String> {
+) -> Result<Fetched, String> {
     let begun = Instant::now();
     // In one write: some servers hang up on a request that comes in pieces.
     let mut request = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n");
@@ -111,7 +111,7 @@ pub fn get(
     };
     let media_type = field("content-type").unwrap_or_default();
     let media_type = media_type.split(';').next().unwrap_or_default();
-    Ok(Answer {
+    Ok(Fetched {
         status: reader.head().map_or(0, |head| head.status),
         media_type: media_type.trim().to_ascii_lowercase(),
         location: field("location"),
@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     /// Answers one connection with these bytes and closes it.
-    fn answer(bytes: &'static [u8]) -> Result<Answer, String> {
+    fn answer(bytes: &'static [u8]) -> Result<Fetched, String> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let server = std::thread::spawn(move || {

@@ -12,7 +12,7 @@ pub const ERRORS: f64 = 0.001;
 
 /// The figures of an arm at a level.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Row {
+pub struct ArmRow {
     /// The arm's name.
     pub arm: String,
     /// The arm's name for readers.
@@ -28,7 +28,7 @@ pub struct Row {
     pub windows: usize,
 }
 
-impl Row {
+impl ArmRow {
     /// Whether the arm has few enough errors to be ranked.
     pub fn is_healthy(&self) -> bool {
         self.figures.good > 0.0 && self.figures.error_share() < ERRORS
@@ -41,7 +41,7 @@ pub struct Level {
     /// Number of clients.
     pub concurrency: u32,
     /// The rows, in the order of the arms.
-    pub rows: Vec<Row>,
+    pub rows: Vec<ArmRow>,
 }
 
 /// All levels of what was measured. An arm that failed has no row: its windows are no sample of a
@@ -58,7 +58,7 @@ pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Leve
     };
     let row = |at: usize, level: u32| {
         let (arm, windows) = (&arms[at], of(at, level));
-        (!windows.is_empty()).then(|| Row {
+        (!windows.is_empty()).then(|| ArmRow {
             arm: arm.name.clone(),
             title: arm.title.clone(),
             children: arm.choice().and_then(|choice| choice.children),
@@ -83,7 +83,7 @@ pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Leve
 /// Memory that one more child takes, bytes: the slope of the stack's memory over the numbers of
 /// children that were set, by least squares. None with fewer than two numbers, or if the lab may not
 /// read the memory.
-pub fn memory_per_child(rows: &[Row]) -> Option<f64> {
+pub fn memory_per_child(rows: &[ArmRow]) -> Option<f64> {
     let points: Vec<(f64, f64)> = rows
         .iter()
         .filter(|row| row.figures.memory > 0)
@@ -98,8 +98,8 @@ pub fn memory_per_child(rows: &[Row]) -> Option<f64> {
 }
 
 #[cfg(test)]
-pub(super) fn made_up(arm: &str, children: Option<u32>, good: f64, memory: u64) -> Row {
-    Row {
+pub(super) fn made_up(arm: &str, children: Option<u32>, good: f64, memory: u64) -> ArmRow {
+    ArmRow {
         arm: arm.to_owned(),
         title: arm.to_owned(),
         children,
@@ -121,13 +121,13 @@ mod tests {
     #[test]
     fn memory_of_a_child_is_the_slope_over_their_number() {
         let mib = 1 << 20;
-        let rows: Vec<Row> = [1, 2, 4, 8]
+        let rows: Vec<ArmRow> = [1, 2, 4, 8]
             .map(|n| made_up("howdah", Some(n), 1.0, (30 + 6 * u64::from(n)) * mib))
             .to_vec();
         let slope = memory_per_child(&rows).unwrap();
         assert!((slope / mib as f64 - 6.0).abs() < 1e-9, "{slope}");
         assert_eq!(memory_per_child(&rows[..1]), None);
-        let hidden: Vec<Row> = rows
+        let hidden: Vec<ArmRow> = rows
             .into_iter()
             .map(|mut row| {
                 row.figures.memory = 0;

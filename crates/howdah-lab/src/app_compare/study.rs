@@ -13,7 +13,7 @@ use super::app::App;
 use super::arm::{Arm, DEFAULT, Mode, Way};
 use super::check::{self, Checked};
 use super::outcome::{self, Outcome};
-use super::rows::{self, Row};
+use super::rows::{self, ArmRow};
 use super::schedule::{AppBudget, Schedule};
 use super::subject::AppSubject;
 use super::tree::{Changes, Tree};
@@ -33,7 +33,7 @@ const LOOKING: f64 = 0.4;
 
 /// What the user asked for, saved for `--resume`.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Asked {
+pub struct AppRequest {
     /// The application and its requests.
     pub app: App,
     /// The arms that take part, the default first.
@@ -47,7 +47,7 @@ pub struct Asked {
 /// A comparison that is about to be carried out.
 pub struct Study {
     /// What the user asked for, and what it is measured on.
-    pub plan: Plan<Asked>,
+    pub plan: Plan<AppRequest>,
     /// The comparison's journal.
     pub journal: Journal,
     /// The path of the `howdah` program.
@@ -62,7 +62,7 @@ pub struct Study {
 struct Windows {
     look: Measured,
     /// The rows of the look at the deciding level.
-    rows: Vec<Row>,
+    rows: Vec<ArmRow>,
     /// None if the look was not finished, or there is no default.
     decision: Option<Measured>,
 }
@@ -83,7 +83,7 @@ impl Study {
     /// # Errors
     /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
     pub fn run(self, tree: Tree, observer: &mut dyn ProgressObserver) -> Result<Outcome, LabError> {
-        let app = &self.plan.asked.app;
+        let app = &self.plan.request.app;
         prepare::readable(app, self.journal.folder())?;
         let before = self.journal.kept_or("tree", || tree)?;
         let load = load();
@@ -99,9 +99,9 @@ impl Study {
 
     /// Which arms give the right pages.
     fn check(&self, observer: &mut dyn ProgressObserver) -> Result<Checked, LabError> {
-        let Asked {
+        let AppRequest {
             app, arms, budget, ..
-        } = &self.plan.asked;
+        } = &self.plan.request;
         let folder = self.journal.folder();
         let job = prepare::job(app, &self.howdah, folder, 64 * app.cores)?;
         let limit = budget.limit();
@@ -122,7 +122,7 @@ impl Study {
     fn arms(&self, checked: &Checked, schedule: &Schedule) -> Vec<Arm> {
         let mut arms: Vec<Arm> = checked.fit.clone();
         arms.retain(|arm| !schedule.left_out.contains(&arm.name));
-        let named = &self.plan.asked.arms;
+        let named = &self.plan.request.arms;
         arms.sort_by_key(|arm| named.iter().position(|a| a.name == arm.name));
         arms
     }
@@ -134,7 +134,7 @@ impl Study {
         arms: &[Arm],
         observer: &mut dyn ProgressObserver,
     ) -> Result<Windows, LabError> {
-        let app = &self.plan.asked.app;
+        let app = &self.plan.request.app;
         let folder = self.journal.folder();
         let most = schedule.levels.iter().max().copied().unwrap_or(1);
         let job = prepare::job(app, &self.howdah, folder, most)?;
@@ -199,14 +199,14 @@ impl Study {
     }
 
     fn deadline(&self) -> Option<Instant> {
-        let limit = self.plan.asked.budget.limit()?;
+        let limit = self.plan.request.budget.limit()?;
         Some(self.started + limit - Duration::from_secs_f64(RESERVE))
     }
 
     fn schedule(&self, checked: &Checked) -> Schedule {
-        let Asked {
+        let AppRequest {
             app, arms, budget, ..
-        } = &self.plan.asked;
+        } = &self.plan.request;
         let left = budget.limit().map(|limit| {
             (limit.as_secs_f64() - self.started.elapsed().as_secs_f64() - RESERVE).max(0.0)
         });
@@ -226,7 +226,7 @@ impl Study {
         overhead: f64,
         turns: usize,
     ) -> Result<Schedule, LabError> {
-        let given = self.plan.asked.budget.window.is_some();
+        let given = self.plan.request.budget.window.is_some();
         self.journal
             .kept_or("schedule-decision", || match self.deadline() {
                 Some(deadline) if !given => {
@@ -246,7 +246,7 @@ impl Study {
         windows: &Windows,
         changes: &Changes,
     ) -> Result<Outcome, LabError> {
-        let app = &self.plan.asked.app;
+        let app = &self.plan.request.app;
         let pages = checked.pages.iter();
         let changing = pages.filter(|page| page.shape.constant() < 100);
         let changing: Vec<String> = changing.map(|page| page.url.clone()).collect();
@@ -287,7 +287,7 @@ impl Study {
             versions: self.plan.identity.versions.clone(),
             effort: schedule.sentence(),
             command: self.plan.command.clone(),
-            began: self.plan.asked.began,
+            began: self.plan.request.began,
             took: self.started.elapsed().as_secs_f64(),
             interrupted,
             levels,

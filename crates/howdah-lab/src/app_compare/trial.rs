@@ -25,7 +25,7 @@ pub(super) fn configure(
     checked: &Checked,
     schedule: &Schedule,
 ) -> Result<Config, LabError> {
-    let app = &study.plan.asked.app;
+    let app = &study.plan.request.app;
     let folder = study.journal.folder();
     let said = |question| {
         let found = advice.decisions.iter().find(|d| d.question == question);
@@ -86,7 +86,7 @@ fn try_out(
             .args(["check", "--config"])
             .arg(path),
     )?;
-    let app = &study.plan.asked.app;
+    let app = &study.plan.request.app;
     let results = study.journal.folder();
     let folder = results.directory("trial")?;
     let job = prepare::job(app, &study.howdah, results, 100)?;

@@ -18,7 +18,7 @@ pub struct Plan<T> {
     /// The command line that repeats the measurement, with secrets concealed.
     pub command: String,
     /// What was asked for.
-    pub asked: T,
+    pub request: T,
 }
 
 impl<T: Serialize + DeserializeOwned> Plan<T> {
@@ -30,13 +30,13 @@ impl<T: Serialize + DeserializeOwned> Plan<T> {
         folder: &Folder,
         identity: Identity,
         command: String,
-        asked: T,
+        request: T,
     ) -> Result<(Plan<T>, Journal), LabError> {
         let plan = Plan {
             schema: SCHEMA,
             identity,
             command,
-            asked,
+            request,
         };
         let journal = Journal::begin(folder, &plan)?;
         Ok((plan, journal))

@@ -10,7 +10,7 @@ use howdah_bench::report::words;
 use super::figures::{HtmlRow, TESTER, html_table};
 use super::{plots, text};
 use crate::answer::sentence;
-use crate::table::{Cell, Line, Table};
+use crate::table::{Line, Table, TableCell};
 
 /// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {
@@ -28,7 +28,7 @@ pub fn page(table: &Table) -> String {
         escape(TESTER)
     );
     for page in &suite.pages {
-        let cells: Vec<&Cell> = table.cells.iter().filter(|c| c.page == page.name).collect();
+        let cells: Vec<&TableCell> = table.cells.iter().filter(|c| c.page == page.name).collect();
         if cells.is_empty() {
             continue;
         }
@@ -131,7 +131,7 @@ fn lamps(out: &mut String, table: &Table) {
     shell::lamps(out, &lamps);
 }
 
-fn figures(out: &mut String, table: &Table, cell: &Cell, folded: bool) {
+fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     let clients = words::plural(u64::from(cell.concurrency), "client", "clients");
     let _ = match folded {
         true => writeln!(out, "<details class=\"cell\"><summary>{clients}</summary>"),
@@ -156,7 +156,7 @@ fn is_ours(line: &Line) -> bool {
 }
 
 /// Draws good answers as a bar for each stack, with errors stacked behind them in red.
-fn bars(out: &mut String, cell: &Cell) {
+fn bars(out: &mut String, cell: &TableCell) {
     let most = cell
         .rows
         .iter()

@@ -10,7 +10,7 @@ use super::figures::{TESTER, markdown_columns};
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
-use crate::table::{Cell, Line, Table};
+use crate::table::{Line, Table, TableCell};
 
 /// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
 const LEVELS: usize = 3;
@@ -118,7 +118,7 @@ fn section(table: &Table) -> String {
     let mut pages: Vec<&str> = table.cells.iter().map(|cell| cell.page.as_str()).collect();
     pages.dedup();
     for page in pages {
-        let cells: Vec<&Cell> = table
+        let cells: Vec<&TableCell> = table
             .cells
             .iter()
             .filter(|cell| cell.page == page)
@@ -159,14 +159,14 @@ fn section(table: &Table) -> String {
     out
 }
 
-fn picked<'a>(cells: &[&'a Cell]) -> Vec<&'a Cell> {
+fn picked<'a>(cells: &[&'a TableCell]) -> Vec<&'a TableCell> {
     match cells.len() {
         n if n <= LEVELS => cells.to_vec(),
         n => vec![cells[0], cells[n / 2], cells[n - 1]],
     }
 }
 
-fn write_cell(out: &mut String, cell: &Cell) {
+fn write_cell(out: &mut String, cell: &TableCell) {
     let _ = writeln!(
         out,
         "\n| {}, {} | as ab | good/s [95 %] | errors | p50 | p99 | CPU/request | memory | load tester | against the first | the post |\n\
@@ -190,7 +190,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
     }
 }
 
-fn write_line(out: &mut String, cell: &Cell, line: &Line) {
+fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
     let reported = line.reported.as_ref();
     let _ = writeln!(
         out,

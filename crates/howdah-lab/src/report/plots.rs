@@ -12,7 +12,7 @@ use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
 use crate::figures::Figures;
-use crate::table::{Cell, Line};
+use crate::table::{Line, TableCell};
 
 /// The colour class of the stack at this place.
 pub fn colour(at: usize) -> &'static str {
@@ -21,7 +21,7 @@ pub fn colour(at: usize) -> &'static str {
 }
 
 /// The stacks of several cells, by name and title, in the order of the rows.
-fn stacks_of<'a>(cells: &[&'a Cell]) -> Vec<(&'a str, &'a str)> {
+fn stacks_of<'a>(cells: &[&'a TableCell]) -> Vec<(&'a str, &'a str)> {
     let mut stacks: Vec<(&str, &str)> = Vec::new();
     for line in cells.iter().flat_map(|cell| &cell.rows) {
         if !stacks.iter().any(|(name, _)| *name == line.stack) {
@@ -32,8 +32,8 @@ fn stacks_of<'a>(cells: &[&'a Cell]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// A stack's row at each level.
-fn levels_of<'a>(cells: &[&'a Cell], stack: &str) -> Vec<(f64, &'a Line)> {
-    let line = |cell: &&'a Cell| {
+fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a Line)> {
+    let line = |cell: &&'a TableCell| {
         let line = cell.rows.iter().find(|line| line.stack == stack)?;
         Some((f64::from(cell.concurrency), line))
     };
@@ -92,7 +92,7 @@ pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'
 }
 
 /// The stacks of several cells over the number of clients.
-pub fn over_clients(cells: &[&Cell]) -> String {
+pub fn over_clients(cells: &[&TableCell]) -> String {
     let series = stacks_of(cells).into_iter().map(|(stack, title)| {
         let levels = levels_of(cells, stack).into_iter();
         let points = levels.map(|(clients, line)| Point {
@@ -133,7 +133,7 @@ fn errors_of(line: &Line) -> BTreeMap<(&'static str, &'static str), f64> {
 
 /// For each stack that had errors: good answers with the errors stacked on them. One line called
 /// "requests per second" hides which is which.
-pub fn stacks(cells: &[&Cell]) -> Vec<String> {
+pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
     let stacks = stacks_of(cells).into_iter();
     let failing = stacks.filter(|(stack, _)| {
         let levels = levels_of(cells, stack);
@@ -193,7 +193,7 @@ pub fn stacks(cells: &[&Cell]) -> Vec<String> {
 }
 
 /// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be said.
-pub fn ratios(cell: &Cell) -> String {
+pub fn ratios(cell: &TableCell) -> String {
     let judged: Vec<(&Line, f64, f64, f64)> = cell
         .rows
         .iter()
@@ -247,7 +247,7 @@ pub fn ratios(cell: &Cell) -> String {
 }
 
 /// Latency of the good answers by percentile; the axis gives each further nine as much room as the last.
-pub fn percentiles(cell: &Cell) -> String {
+pub fn percentiles(cell: &TableCell) -> String {
     let known = |line: &Line| -> Vec<(f64, f64)> {
         let below = line
             .percentiles

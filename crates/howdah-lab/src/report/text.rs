@@ -7,7 +7,7 @@ use howdah_bench::stats::{Invalid, Verdict};
 
 use super::figures::{TESTER, text_columns, text_errors, text_head};
 use crate::answer::sentence;
-use crate::table::{Cell, Line, Table};
+use crate::table::{Line, Table, TableCell};
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &Table) -> String {
@@ -87,7 +87,7 @@ pub fn busy(table: &Table) -> Option<String> {
     })
 }
 
-fn write_cell(out: &mut String, cell: &Cell) {
+fn write_cell(out: &mut String, cell: &TableCell) {
     let _ = writeln!(out, "\n  {} · {} clients", cell.page, cell.concurrency);
     let _ = writeln!(
         out,
@@ -112,7 +112,7 @@ fn write_cell(out: &mut String, cell: &Cell) {
 }
 
 /// What is certain about a row beside the first one. If it is invalid, the JSON has the reasons.
-pub fn against(cell: &Cell, line: &Line) -> String {
+pub fn against(cell: &TableCell, line: &Line) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();
     };
@@ -126,7 +126,7 @@ pub fn against(cell: &Cell, line: &Line) -> String {
     }
 }
 
-fn write_line(out: &mut String, cell: &Cell, line: &Line) {
+fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
     let reported = line
         .reported
         .as_ref()

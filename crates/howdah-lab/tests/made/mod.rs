@@ -17,7 +17,7 @@ use howdah_lab::ceiling::Generator;
 use howdah_lab::figures::Figures;
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
-use howdah_lab::table::{Cell, Line, Missing, SCHEMA, Table};
+use howdah_lab::table::{Line, Missing, SCHEMA, Table, TableCell};
 
 /// Windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
@@ -98,7 +98,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
     }
 }
 
-fn cell(suite: &Suite, page: usize, level: u32) -> Cell {
+fn cell(suite: &Suite, page: usize, level: u32) -> TableCell {
     let mut rows: Vec<Line> = (0..suite.rows.len())
         .map(|row| line(suite, row, page, level))
         .collect();
@@ -106,7 +106,7 @@ fn cell(suite: &Suite, page: usize, level: u32) -> Cell {
     for row in rows.iter_mut().skip(1).filter(|row| row.trap.is_none()) {
         row.against = Some(judged(&base, &row.windows));
     }
-    Cell {
+    TableCell {
         page: suite.pages[page].name.clone(),
         concurrency: level,
         base: suite.rows[0].stack.clone(),
@@ -123,7 +123,7 @@ pub fn outcome() -> Own {
 /// A result of one of the five at these levels.
 pub fn table(name: &str, levels: &[u32]) -> Table {
     let suite = Suite::named(name).unwrap();
-    let cells: Vec<Cell> = (0..suite.pages.len())
+    let cells: Vec<TableCell> = (0..suite.pages.len())
         .flat_map(|page| levels.iter().map(move |level| (page, *level)))
         .map(|(page, level)| cell(&suite, page, level))
         .collect();

@@ -7,7 +7,7 @@ use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
 use super::super::outcome::Outcome;
-use super::super::rows::{Level, Row};
+use super::super::rows::{ArmRow, Level};
 use super::{heading, text};
 use crate::report::figures::{HtmlRow, html_table};
 use crate::report::plots::{Point, curves};
@@ -152,7 +152,7 @@ fn plots(out: &mut String, outcome: &Outcome) {
     shell::plots(out, &[children, clients]);
 }
 
-fn point<'a>(row: &'a Row, x: u32, clients: &str) -> Point<'a> {
+fn point<'a>(row: &'a ArmRow, x: u32, clients: &str) -> Point<'a> {
     Point {
         x: f64::from(x),
         figures: &row.figures,

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use howdah_bench::report::words;
 
 use super::super::outcome::Outcome;
-use super::super::rows::{Level, Row};
+use super::super::rows::{ArmRow, Level};
 use crate::report::figures::{TESTER, text_columns, text_errors, text_head};
 
 /// Renders the result of a comparison for a terminal.
@@ -127,7 +127,7 @@ fn write_level(out: &mut String, level: &Level) {
     }
 }
 
-fn write_row(out: &mut String, row: &Row) {
+fn write_row(out: &mut String, row: &ArmRow) {
     let figures = &row.figures;
     let _ = writeln!(out, "    {:<48} {}", row.title, text_columns(figures));
     if let Some(why) = &figures.generator_bound {

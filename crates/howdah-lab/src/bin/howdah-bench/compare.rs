@@ -20,7 +20,7 @@ use howdah_lab::process::Servant;
 use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{self, BUILT_IN, FIVE, Suite};
-use howdah_lab::suite_runner::{self, Asked, SuiteRunner};
+use howdah_lab::suite_runner::{self, SuiteRequest, SuiteRunner};
 use howdah_lab::table::{self, Origin, Table};
 use howdah_lab::{need, php, report, saved};
 use nix::sys::signal::Signal;
@@ -328,7 +328,7 @@ fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
 /// What is to be measured: each benchmark's plan, and the journal it is written down in.
 struct Prepared {
     folder: Folder,
-    plans: Vec<(Plan<Asked>, Journal)>,
+    plans: Vec<(Plan<SuiteRequest>, Journal)>,
 }
 
 /// A new comparison.
@@ -342,7 +342,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
     let journals = folder.directory(suite_runner::DIRECTORY)?;
     let mut plans = Vec::new();
     for (suite, source) in suites {
-        let asked = Asked {
+        let request = SuiteRequest {
             suite: suite.clone(),
             budget: budget(arguments, suite),
             benchmark: source.clone(),
@@ -350,7 +350,7 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
         };
         let directory = journals.directory(&suite.name)?;
         let command = again(arguments, source);
-        plans.push(Plan::begin(&directory, identity.clone(), command, asked)?);
+        plans.push(Plan::begin(&directory, identity.clone(), command, request)?);
     }
     Ok(Prepared { folder, plans })
 }
@@ -392,13 +392,13 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     listen_for_signals(runner.interrupt.clone())?;
     announce(plans);
     let wanted = || {
-        let pages = plans.iter().flat_map(|(plan, _)| &plan.asked.suite.pages);
+        let pages = plans.iter().flat_map(|(plan, _)| &plan.request.suite.pages);
         pages.map(|page| page.site)
     };
     let mut sites = Some(Sites::make(&unused(&runner.folder, "sites")?, wanted())?);
     let mut tables = Vec::new();
     for (plan, journal) in plans {
-        let Asked { suite, budget, .. } = &plan.asked;
+        let SuiteRequest { suite, budget, .. } = &plan.request;
         let mut progress = Progress::new(&suite.name);
         // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
         let kept = sites
@@ -413,9 +413,9 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
         progress.clear();
         let origin = Origin {
             versions: plan.identity.versions.clone(),
-            benchmark: plan.asked.benchmark.clone(),
+            benchmark: plan.request.benchmark.clone(),
             command: plan.command.clone(),
-            options: plan.asked.options.clone(),
+            options: plan.request.options.clone(),
         };
         let table = table::table(suite, budget, &measured, origin);
         keep(&runner.folder, &table)?;
@@ -463,8 +463,8 @@ fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
 }
 
 /// Says how long it will take at most, before anything is started.
-fn announce(plans: &[(Plan<Asked>, Journal)]) {
-    let limits = plans.iter().map(|(plan, _)| plan.asked.budget.limit);
+fn announce(plans: &[(Plan<SuiteRequest>, Journal)]) {
+    let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
             "howdah: measuring ends after {} minutes; the report names what did not fit",

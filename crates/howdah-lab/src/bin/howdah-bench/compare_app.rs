@@ -16,7 +16,7 @@ use howdah_lab::app_compare::outcome::Outcome;
 use howdah_lab::app_compare::prepare;
 use howdah_lab::app_compare::report::{html, text};
 use howdah_lab::app_compare::schedule::AppBudget;
-use howdah_lab::app_compare::study::{Asked, Study};
+use howdah_lab::app_compare::study::{AppRequest, Study};
 use howdah_lab::app_compare::tree::Tree;
 use howdah_lab::experiment::ProgressObserver;
 use howdah_lab::experiment::plan::Plan;
@@ -169,7 +169,7 @@ fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
     Ok(())
 }
 
-type Prepared = (Plan<Asked>, Journal, Tree);
+type Prepared = (Plan<AppRequest>, Journal, Tree);
 
 /// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
 fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
@@ -203,7 +203,7 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
     let folder = Folder::create(&out, Servant::choose()?)?;
     prepare::readable(&app, &folder)?;
     let command = again(arguments, &app);
-    let asked = Asked {
+    let request = AppRequest {
         arms,
         budget,
         began: SystemTime::now()
@@ -212,7 +212,7 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
         app,
     };
     let identity = Identity::now(&need::howdah()?);
-    let (plan, journal) = Plan::begin(&folder, identity, command, asked)?;
+    let (plan, journal) = Plan::begin(&folder, identity, command, request)?;
     Ok((plan, journal, tree))
 }
 
@@ -228,8 +228,8 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
     }
     let identity = Identity::now(&need::howdah()?);
     let folder = Folder::create(folder, Servant::choose()?)?;
-    let (plan, journal) = Plan::<Asked>::resume(&folder, &identity)?;
-    let tree = prepare::examine(&plan.asked.app);
+    let (plan, journal) = Plan::<AppRequest>::resume(&folder, &identity)?;
+    let tree = prepare::examine(&plan.request.app);
     let tree = tree.map_err(|mistakes| LabError::OwnApp { mistakes })?;
     Ok((plan, journal, tree))
 }
