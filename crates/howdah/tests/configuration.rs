@@ -352,6 +352,10 @@ fn what_cannot_go_together_is_a_mistake() {
             "a.toml:1:27: listen: duplicate address 127.0.0.1:80",
         ),
         (
+            "[pool.www]\nwatch = [\"*.php\", \"[a.php\"]",
+            "a.toml:2:19: watch: `[a.php` is no pattern: ",
+        ),
+        (
             "listen = \"127.0.0.1:80 proxy_protocol\"",
             "listen: proxy_protocol needs [trusted_proxies]",
         ),

@@ -35,8 +35,8 @@ impl FileWatcher {
             .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
         let globs: Vec<Glob> = patterns
             .iter()
-            .flat_map(|text| Glob::parse(text, base))
-            .collect();
+            .map(|text| Glob::parse(text, base))
+            .collect::<Result<_, _>>()?;
         let mut watch = FileWatcher {
             inotify,
             globs: globs.clone(),
@@ -45,8 +45,8 @@ impl FileWatcher {
             complaint: None,
         };
         for glob in &globs {
-            watch.add_links(&glob.root());
-            watch.add(&glob.root(), glob.is_deep());
+            watch.add_links(glob.root());
+            watch.add(glob.root(), glob.is_deep());
         }
         Ok(watch)
     }

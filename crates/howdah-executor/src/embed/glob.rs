@@ -1,101 +1,76 @@
-//! Patterns of files to watch, as `src/**/*.{php,twig}`: which paths they name. Looks at no file.
+//! Patterns of files to watch, as `src/**/*.{php,twig}`: which paths they name, by globset. Looks at no
+//! file.
 //!
 //! ```text
 //! *  any characters but `/`     **  any directories, none included
-//! ?  one character but `/`      {a,b}  one of these
+//! ?  one character but `/`      {a,b}  one of these     [ab]  one of these characters
 //! ```
 
 use std::path::{Path, PathBuf};
 
-/// More alternatives than this are no pattern that anybody writes.
-const MOST_ALTERNATIVES: usize = 64;
+use globset::{GlobBuilder, GlobMatcher, escape};
+
+/// What makes a part of a path a pattern.
+const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 
 /// A pattern of absolute paths.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Glob {
-    parts: Vec<Vec<u8>>,
+#[derive(Clone, Debug)]
+pub struct Glob {
+    /// The directory below which everything it names lies.
+    root: PathBuf,
+    /// The path from there.
+    rest: String,
+    matcher: GlobMatcher,
 }
 
 impl Glob {
-    /// The patterns that `text` stands for; a relative one counts from `base`.
-    pub fn parse(text: &str, base: &Path) -> Vec<Glob> {
-        let whole = base.join(text.strip_prefix("./").unwrap_or(text));
-        let mut todo = vec![whole.to_string_lossy().into_owned()];
-        let mut flat = Vec::new();
-        while let Some(text) = todo.pop() {
-            match alternatives(&text) {
-                Some(each) if todo.len() + flat.len() + each.len() <= MOST_ALTERNATIVES => {
-                    todo.extend(each);
-                }
-                _ => flat.push(text),
-            }
-        }
-        let parts = |text: String| {
-            let parts = text.split('/').filter(|p| !p.is_empty() && *p != ".");
-            parts.map(|p| p.as_bytes().to_vec()).collect()
+    /// A relative pattern counts from `base`.
+    ///
+    /// # Errors
+    /// What is wrong with the pattern, as an unclosed bracket.
+    pub fn parse(text: &str, base: &Path) -> Result<Glob, String> {
+        let text = text.strip_prefix("./").unwrap_or(text);
+        let plain = |part: &&str| !part.contains(SPECIAL);
+        let mut parts: Vec<&str> = text.split('/').collect();
+        // The last part names a file.
+        let last = parts.pop().unwrap_or_default();
+        let fixed = parts.iter().take_while(|part| plain(part)).count();
+        let beginning = match parts[..fixed].join("/") {
+            empty if empty.is_empty() && text.starts_with('/') => "/".to_owned(),
+            beginning => beginning,
         };
-        flat.into_iter()
-            .map(|text| Glob { parts: parts(text) })
-            .collect()
+        let root = base.join(beginning);
+        let rest = [&parts[fixed..], &[last]].concat().join("/");
+        let whole = format!(
+            "{}/{rest}",
+            escape(root.to_string_lossy().trim_end_matches('/'))
+        );
+        let matcher = GlobBuilder::new(&whole)
+            .literal_separator(true)
+            .empty_alternates(true)
+            .build()
+            .map_err(|error| format!("`{text}` is no pattern: {}", error.kind()))?
+            .compile_matcher();
+        Ok(Glob {
+            root,
+            rest,
+            matcher,
+        })
     }
 
     /// The directory below which everything it names lies.
-    pub fn root(&self) -> PathBuf {
-        let plain = |part: &&Vec<u8>| !part.iter().any(|b| b"*?".contains(b));
-        let fixed = self.parts.iter().take_while(plain).count();
-        // The last part names a file.
-        let fixed = fixed.min(self.parts.len().saturating_sub(1));
-        let names = self.parts[..fixed]
-            .iter()
-            .map(|p| String::from_utf8_lossy(p).into_owned());
-        PathBuf::from("/").join(names.collect::<PathBuf>())
+    pub fn root(&self) -> &Path {
+        &self.root
     }
 
-    /// Whether it names directories at any depth.
+    /// Whether it names files below that directory's own directories.
     pub fn is_deep(&self) -> bool {
-        let below = self.root().components().count() - 1;
-        self.parts.len() > below + 1 || self.parts.iter().any(|p| p == b"**")
+        self.rest.contains('/') || self.rest.contains("**")
     }
 
     /// Whether it names this absolute path.
     pub fn names(&self, path: &Path) -> bool {
-        let components = path.components().skip(1);
-        let names: Vec<&[u8]> = components
-            .map(|c| c.as_os_str().as_encoded_bytes())
-            .collect();
-        path_matches(&self.parts, &names)
-    }
-}
-
-/// `a{b,c}d` as `abd`, `acd`; none without braces.
-fn alternatives(text: &str) -> Option<Vec<String>> {
-    let open = text.find('{')?;
-    let close = open + text[open..].find('}')?;
-    let (before, after) = (&text[..open], &text[close + 1..]);
-    let each = text[open + 1..close].split(',');
-    Some(each.map(|one| format!("{before}{one}{after}")).collect())
-}
-
-fn path_matches(parts: &[Vec<u8>], names: &[&[u8]]) -> bool {
-    match parts.split_first() {
-        None => names.is_empty(),
-        Some((part, rest)) if part == b"**" => {
-            (0..=names.len()).any(|skipped| path_matches(rest, &names[skipped..]))
-        }
-        Some((part, rest)) => match names.split_first() {
-            Some((name, others)) => name_matches(part, name) && path_matches(rest, others),
-            None => false,
-        },
-    }
-}
-
-fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
-    match (pattern.first(), name.first()) {
-        (None, None) => true,
-        (Some(b'*'), _) => (0..=name.len()).any(|n| name_matches(&pattern[1..], &name[n..])),
-        (Some(b'?'), Some(_)) => name_matches(&pattern[1..], &name[1..]),
-        (Some(a), Some(b)) if a == b => name_matches(&pattern[1..], &name[1..]),
-        _ => false,
+        self.matcher.is_match(path)
     }
 }
 
@@ -103,11 +78,17 @@ fn name_matches(pattern: &[u8], name: &[u8]) -> bool {
 mod tests {
     use super::*;
 
+    fn glob(text: &str) -> Glob {
+        Glob::parse(text, Path::new("/srv/app")).unwrap()
+    }
+
     #[track_caller]
     fn check(pattern: &str, path: &str, expect: bool) {
-        let named = Glob::parse(pattern, Path::new("/srv/app"));
-        let named = named.iter().any(|g| g.names(Path::new(path)));
-        assert_eq!(named, expect, "{pattern} {path}");
+        assert_eq!(
+            glob(pattern).names(Path::new(path)),
+            expect,
+            "{pattern} {path}"
+        );
     }
 
     #[test]
@@ -121,18 +102,44 @@ mod tests {
         check("*.php", "/srv/app/a.php", true);
         check("*.php", "/srv/app/b/a.php", false);
         check("a?.php", "/srv/app/ab.php", true);
+        check("[ab].php", "/srv/app/b.php", true);
+        check("[ab].php", "/srv/app/c.php", false);
         check("/etc/app/*.yaml", "/etc/app/x.yaml", true);
+        check("/*.yaml", "/x.yaml", true);
         check("config", "/srv/app/config", true);
         check("../lib/*.php", "/srv/app/../lib/a.php", true);
     }
 
     #[test]
+    fn what_is_special_in_the_directory_it_counts_from_is_not() {
+        let base = Path::new("/srv/[a] {b}*");
+        let glob = Glob::parse("*.php", base).unwrap();
+        assert!(glob.names(&base.join("x.php")));
+        assert!(!glob.names(Path::new("/srv/a b/x.php")));
+        assert_eq!(glob.root(), base);
+    }
+
+    #[test]
+    fn many_stars_cost_no_time() {
+        let pattern = format!("{}b", "*a".repeat(40));
+        assert!(!glob(&pattern).names(&Path::new("/srv/app").join("a".repeat(200))));
+    }
+
+    #[test]
+    fn a_pattern_that_is_none_is_refused() {
+        let why = Glob::parse("src/[a.php", Path::new("/srv/app")).unwrap_err();
+        assert!(why.starts_with("`src/[a.php` is no pattern: "), "{why}");
+    }
+
+    #[test]
     fn what_has_to_be_watched_for_a_pattern_is_the_directory_before_its_first_star() {
-        let one = |text| Glob::parse(text, Path::new("/srv/app")).remove(0);
-        assert_eq!(one("src/**/*.php").root(), Path::new("/srv/app/src"));
-        assert_eq!(one("*.php").root(), Path::new("/srv/app"));
-        assert_eq!(one("config/a.yaml").root(), Path::new("/srv/app/config"));
-        assert!(one("src/**/*.php").is_deep() && one("src/*/a.php").is_deep());
-        assert!(!one("*.php").is_deep() && !one("config/a.yaml").is_deep());
+        assert_eq!(glob("src/**/*.php").root(), Path::new("/srv/app/src"));
+        assert_eq!(glob("*.php").root(), Path::new("/srv/app/"));
+        assert_eq!(glob("config/a.yaml").root(), Path::new("/srv/app/config"));
+        assert_eq!(glob("/etc/{a,b}/c").root(), Path::new("/etc"));
+        for deep in ["src/**/*.php", "src/*/a.php", "{a,b}/c.php", "**"] {
+            assert!(glob(deep).is_deep(), "{deep}");
+        }
+        assert!(!glob("*.php").is_deep() && !glob("config/a.yaml").is_deep());
     }
 }

@@ -15,7 +15,7 @@
 pub(crate) mod body;
 mod children;
 mod file_watcher;
-mod glob;
+pub mod glob;
 mod in_flight;
 mod lane;
 #[cfg(test)]

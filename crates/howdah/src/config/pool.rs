@@ -1,10 +1,11 @@
 //! `[pool.NAME]` into the executor's pool settings.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
 use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts, WorkerConfig};
+use howdah_executor::embed::glob::Glob;
 
 use super::options::Spec;
 use super::programs::{cgi, program_ini, program_pool};
@@ -358,6 +359,13 @@ fn embed(
         watch: section
             .texts("watch")
             .into_iter()
+            .inspect(|text| {
+                if let Err(why) = Glob::parse(&text.value, Path::new("/")) {
+                    section
+                        .file()
+                        .mistake(text.place.clone(), format!("watch: {why}"));
+                }
+            })
             .map(|text| match is_worker {
                 // From the script's directory, which the executor knows.
                 true => text.value,
