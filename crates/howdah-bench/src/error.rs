@@ -3,9 +3,11 @@
 
 use std::path::PathBuf;
 
+use strum::IntoStaticStr;
+
 /// Why a run is not possible, or no longer possible. Each variant has one name; the message says what
 /// was attempted, on what, and what to try.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum BenchError {
     /// A target is no URL that can be requested.
     BadUrl {
@@ -67,18 +69,7 @@ pub enum BenchError {
 impl BenchError {
     /// The variant's name, for scripts and tests.
     pub fn name(&self) -> &'static str {
-        match self {
-            BenchError::BadUrl { .. } => "BadUrl",
-            BenchError::Impossible(_) => "Impossible",
-            BenchError::MissingFile { .. } => "MissingFile",
-            BenchError::BadCheck(_) => "BadCheck",
-            BenchError::Dns { .. } => "Dns",
-            BenchError::Unreachable { .. } => "Unreachable",
-            BenchError::TlsRefused { .. } => "TlsRefused",
-            BenchError::TooFewDescriptors { .. } => "TooFewDescriptors",
-            BenchError::SocketError(_) => "SocketError",
-            BenchError::System { .. } => "System",
-        }
+        self.into()
     }
 
     /// The exit code: 2 for the command line, 6 if there is no server, 1 for everything else.

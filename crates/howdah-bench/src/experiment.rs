@@ -3,12 +3,14 @@
 //! A saved file holds one [`Document`]; its form is `docs/bench-json.md`.
 
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use crate::run::{Run, SCHEMA};
 use crate::slo::Slo;
 
 /// What a saved file holds.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 #[allow(
     clippy::large_enum_variant,
     reason = "one at a time, and not in a collection"
@@ -132,12 +134,7 @@ struct Head {
 impl Document {
     /// The value of `kind` in the file.
     pub fn kind(&self) -> &'static str {
-        match self {
-            Document::Run(_) => "run",
-            Document::Comparison(_) => "comparison",
-            Document::Sweep(_) => "sweep",
-            Document::Search(_) => "search",
-        }
+        self.into()
     }
 
     /// The document as JSON, indented, with a line feed at the end.

@@ -5,36 +5,7 @@
 //! arrival that was due but never sent (`Run::unsent`). Both are counted there, under these names.
 
 use serde::{Deserialize, Serialize};
-
-macro_rules! outcomes {
-    ($($(#[doc = $doc:literal])+ $name:ident: $kind:ident, $short:literal;)+) => {
-        /// How one request ended.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        pub enum Outcome {
-            $($(#[doc = $doc])+ $name,)+
-        }
-
-        impl Outcome {
-            /// All of them, in the order of reports.
-            pub const ALL: &[Outcome] = &[$(Outcome::$name,)+];
-
-            /// The name, as in the JSON.
-            pub fn name(self) -> &'static str {
-                match self { $(Outcome::$name => stringify!($name),)+ }
-            }
-
-            /// What it belongs to.
-            pub fn kind(self) -> Kind {
-                match self { $(Outcome::$name => Kind::$kind,)+ }
-            }
-
-            /// A few words for people.
-            pub fn words(self) -> &'static str {
-                match self { $(Outcome::$name => $short,)+ }
-            }
-        }
-    };
-}
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 /// The stage at which a request was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -51,52 +22,124 @@ pub enum Kind {
     Transport,
 }
 
-outcomes! {
+/// How one request ended.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Serialize,
+    Deserialize,
+    Display,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
+)]
+pub enum Outcome {
     /// The expected status, complete, and every check passed.
-    Good: Good, "good";
+    #[strum(message = "good")]
+    Good,
     /// A 2xx that was not among the expected statuses.
-    Status2xx: Answer, "unexpected 2xx";
+    #[strum(message = "unexpected 2xx")]
+    Status2xx,
     /// A 3xx that was not among the expected statuses. Redirects are not followed.
-    Status3xx: Answer, "unexpected 3xx";
+    #[strum(message = "unexpected 3xx")]
+    Status3xx,
     /// A 4xx that was not among the expected statuses.
-    Status4xx: Answer, "unexpected 4xx";
+    #[strum(message = "unexpected 4xx")]
+    Status4xx,
     /// A 5xx that was not among the expected statuses.
-    Status5xx: Answer, "unexpected 5xx";
+    #[strum(message = "unexpected 5xx")]
+    Status5xx,
     /// The status was right, a check of the body failed.
-    WrongBody: Answer, "wrong body";
+    #[strum(message = "wrong body")]
+    WrongBody,
     /// The name was not found. Looked up once, before the run.
-    Dns: Connect, "name not found";
+    #[strum(message = "name not found")]
+    Dns,
     /// ECONNREFUSED: nobody listens there.
-    ConnectRefused: Connect, "connection refused";
+    #[strum(message = "connection refused")]
+    ConnectRefused,
     /// EAGAIN: the backlog of a unix socket was full. TCP would have waited, see `ConnectTimeout`.
-    ConnectBacklog: Connect, "backlog full";
+    #[strum(message = "backlog full")]
+    ConnectBacklog,
     /// No connection within the timeout. On TCP a full backlog looks like this, or like 1 s, 3 s and
     /// 7 s in the connect times: the kernel's SYN retries.
-    ConnectTimeout: Connect, "connect timeout";
+    #[strum(message = "connect timeout")]
+    ConnectTimeout,
     /// EADDRNOTAVAIL: this machine has no ephemeral port left towards that address. The client's
     /// limit, not the server's.
-    PortsExhausted: Connect, "no local port left";
+    #[strum(message = "no local port left")]
+    PortsExhausted,
     /// Any other error of `connect`: no route, host down, permission, socket file missing.
-    ConnectFailed: Connect, "connect failed";
+    #[strum(message = "connect failed")]
+    ConnectFailed,
     /// The TLS handshake, certificate or a record failed.
-    Tls: Transport, "TLS failed";
+    #[strum(message = "TLS failed")]
+    Tls,
     /// ECONNRESET or EPIPE after the connection was there.
-    Reset: Transport, "connection reset";
+    #[strum(message = "connection reset")]
+    Reset,
     /// The connection was closed in order, before the first byte of an answer.
-    ClosedEarly: Transport, "closed without an answer";
+    #[strum(message = "closed without an answer")]
+    ClosedEarly,
     /// The answer ended before it was complete: in the head, short of Content-Length, before the last
     /// chunk, or before END_STREAM.
-    Truncated: Transport, "truncated";
+    #[strum(message = "truncated")]
+    Truncated,
     /// No complete answer within the timeout, counted from when it was sent.
-    Timeout: Transport, "timeout";
+    #[strum(message = "timeout")]
+    Timeout,
     /// What came is not HTTP, or more than the answer said it would be.
-    ProtocolError: Transport, "not valid HTTP";
+    #[strum(message = "not valid HTTP")]
+    ProtocolError,
 }
 
 /// How many outcomes there are.
 pub const OUTCOMES: usize = Outcome::ALL.len();
 
 impl Outcome {
+    /// All of them, in the order of reports.
+    pub const ALL: &[Outcome] = Outcome::VARIANTS;
+
+    /// The name, as in the JSON.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// What it belongs to.
+    pub fn kind(self) -> Kind {
+        match self {
+            Outcome::Good => Kind::Good,
+            Outcome::Status2xx
+            | Outcome::Status3xx
+            | Outcome::Status4xx
+            | Outcome::Status5xx
+            | Outcome::WrongBody => Kind::Answer,
+            Outcome::Dns
+            | Outcome::ConnectRefused
+            | Outcome::ConnectBacklog
+            | Outcome::ConnectTimeout
+            | Outcome::PortsExhausted
+            | Outcome::ConnectFailed => Kind::Connect,
+            Outcome::Tls
+            | Outcome::Reset
+            | Outcome::ClosedEarly
+            | Outcome::Truncated
+            | Outcome::Timeout
+            | Outcome::ProtocolError => Kind::Transport,
+        }
+    }
+
+    /// A few words for people: the message beside the variant.
+    pub fn words(self) -> &'static str {
+        self.get_message().unwrap_or_default()
+    }
+
     /// The outcome of a complete answer whose status was not expected.
     pub fn of_unexpected_status(status: u16) -> Outcome {
         match status / 100 {
@@ -119,12 +162,6 @@ impl Outcome {
     }
 }
 
-impl std::fmt::Display for Outcome {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -133,6 +170,7 @@ mod tests {
     fn an_outcome_is_where_its_index_says() {
         for (at, outcome) in Outcome::ALL.iter().enumerate() {
             assert_eq!(outcome.index(), at);
+            assert!(!outcome.words().is_empty(), "{outcome}");
             assert_eq!(
                 serde_json::to_string(outcome).unwrap(),
                 format!("\"{outcome}\"")

@@ -1,196 +1,196 @@
 //! Every reason why a request or a response bypasses the cache, by its one name: the same in the
 //! log, the metrics, `Cache-Status`, `howdah cache explain`, the docs and the tests.
 
-use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-macro_rules! passes {
-    ($($(#[doc = $doc:literal])* $name:ident $side:ident;)*) => {
-        /// Why something passes the cache by.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-        #[non_exhaustive]
-        pub enum Pass { $($(#[doc = $doc])* $name,)* }
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
-        impl Pass {
-            /// All of them, in the order of the reference.
-            pub const ALL: &'static [Pass] = &[$(Pass::$name,)*];
-
-            /// The reason's name in logs, metrics, the `Cache-Status` field and the docs.
-            pub fn name(self) -> &'static str {
-                match self { $(Pass::$name => stringify!($name),)* }
-            }
-
-            /// What it means, for the reference and `howdah cache explain`.
-            pub fn meaning(self) -> &'static str {
-                match self { $(Pass::$name => concat!($($doc),*).trim_ascii(),)* }
-            }
-
-            /// Whether the request alone decided, or the response.
-            pub fn side(self) -> Side {
-                match self { $(Pass::$name => Side::$side,)* }
-            }
-
-            fn index(self) -> usize {
-                self as usize
-            }
-
-            /// Whether it says something about the moment rather than about the page: not remembered.
-            pub fn is_of_the_moment(self) -> bool {
-                self.is_failure() || self == Pass::OutdatedRender
-            }
-
-            /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).
-            pub fn is_failure(self) -> bool {
-                matches!(
-                    self,
-                    Pass::RunFailed
-                        | Pass::ServerError
-                        | Pass::FatalError
-                        | Pass::FlightFailed
-                        | Pass::Incomplete
-                )
-            }
-        }
-    };
-}
-
-/// Whose doing a [`Pass`] is: the request's, the response's or the cache's.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Side {
-    /// The request's: no lookup was made.
-    Request,
-    /// The response's: it was not stored.
-    Response,
-    /// The cache's own: its limits, its order.
-    Cache,
-}
-
-passes! {
+/// Why something passes the cache by: first the request's reasons, then the response's, then the
+/// cache's own.
+#[derive(
+    Clone,
+    Copy,
+    Debug,
+    PartialEq,
+    Eq,
+    Hash,
+    PartialOrd,
+    Ord,
+    Display,
+    EnumMessage,
+    IntoStaticStr,
+    VariantArray,
+)]
+#[non_exhaustive]
+pub enum Pass {
     /// The method is neither GET nor HEAD.
-    Method Request;
+    Method,
     /// The request has a body, which is not in the key.
-    RequestBody Request;
+    RequestBody,
     /// The request has `Authorization` or `Proxy-Authorization` (RFC 9111 §3.5).
-    Authorization Request;
+    Authorization,
     /// A cookie of a login, a session or a basket.
-    SessionCookie Request;
+    SessionCookie,
     /// A cookie not known to be harmless; if it is, name it in `cache_ignore_cookies`.
-    UnknownCookie Request;
+    UnknownCookie,
     /// A cookie whose name cannot be read as PHP reads it.
-    UnreadableCookie Request;
+    UnreadableCookie,
     /// A method override (`X-HTTP-Method-Override`, `_method`).
-    MethodOverride Request;
+    MethodOverride,
     /// A field that asks for a personal answer (`X-WP-Nonce`, `X-Requested-With` …).
-    PersonalField Request;
+    PersonalField,
     /// A path that the application or `cache_never` excludes.
-    NeverCachedPath Request;
+    NeverCachedPath,
     /// A query parameter that the application excludes (`preview`, `add-to-cart` …).
-    NeverCachedParameter Request;
+    NeverCachedParameter,
     /// The query is too long, or cannot be read as PHP reads it.
-    UnreadableQuery Request;
+    UnreadableQuery,
     /// The client sent no valid host.
-    NoHost Request;
+    NoHost,
     /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
-    AmbiguousPath Request;
+    AmbiguousPath,
     /// The client accepts JSON alone.
-    OtherRepresentation Request;
+    OtherRepresentation,
     /// The request asks to upgrade the connection.
-    Upgrade Request;
+    Upgrade,
     /// With `cache = "dry-run"` nothing is served from the cache.
-    DryRun Request;
+    DryRun,
     /// The response sets a cookie.
-    SetCookie Response;
+    SetCookie,
     /// `Cache-Control: no-store`
-    NoStore Response;
+    NoStore,
     /// `Cache-Control: private`
-    Private Response;
+    Private,
     /// `Cache-Control: no-cache` without a validator.
-    NoCache Response;
+    NoCache,
     /// `X-Accel-Expires: 0`, or a lifetime of zero without a validator.
-    NoLifetime Response;
+    NoLifetime,
     /// The response was expired on arrival.
-    AlreadyStale Response;
+    AlreadyStale,
     /// Responses with this status are not stored, or not without an explicit lifetime.
-    Status Response;
+    Status,
     /// `Vary: *`: no other request matches.
-    VaryStar Response;
+    VaryStar,
     /// `Vary` by a field with too many values (`User-Agent`, `Cookie` …).
-    VaryUnbounded Response;
+    VaryUnbounded,
     /// Status 206 (RFC 9111 §3.3).
-    PartialContent Response;
+    PartialContent,
     /// The response was cut off, or shorter than its length.
-    Incomplete Response;
+    Incomplete,
     /// The body exceeds `cache_max_object`, or half of `[cache] memory`.
-    TooLarge Response;
+    TooLarge,
     /// The head exceeds the limit of a stored head.
-    HeadTooLarge Response;
+    HeadTooLarge,
     /// More tags, or a longer one, than a stored page may have.
-    TooManyTags Response;
+    TooManyTags,
     /// An event stream, or a response that never ends.
-    Streaming Response;
+    Streaming,
     /// The script named a file to send (`X-Accel-Redirect`, `X-Sendfile`).
-    SentFile Response;
+    SentFile,
     /// A program redirected to another path of this server.
-    LocalRedirect Response;
+    LocalRedirect,
     /// The script did not run, or sent no response.
-    RunFailed Response;
+    RunFailed,
     /// The application answered 5xx.
-    ServerError Response;
+    ServerError,
     /// The script ended with a fatal error.
-    FatalError Response;
+    FatalError,
     /// The script opened or read a session.
-    SessionOpened Response;
+    SessionOpened,
     /// The script defined `DONOTCACHEPAGE`, or sent a plugin's field for it.
-    DoNotCachePage Response;
+    DoNotCachePage,
     /// The script wrote to a database.
-    DatabaseWrite Response;
+    DatabaseWrite,
     /// The script asked for HTTP authentication.
-    AuthenticationAsked Response;
+    AuthenticationAsked,
     /// A purge or write happened during the render.
-    OutdatedRender Cache;
+    OutdatedRender,
     /// The last render of this page for the cache could not be stored; it is not tried again yet.
-    PassedBefore Cache;
+    PassedBefore,
     /// The page can be stored, and is from its next visit on.
-    NotYetAdmitted Cache;
+    NotYetAdmitted,
     /// The site's last renders could not be stored; others are tried more rarely.
-    SiteRarelyStores Cache;
+    SiteRarelyStores,
     /// The request that rendered the page took too long or gave up.
-    FlightFailed Cache;
+    FlightFailed,
 }
 
-impl fmt::Display for Pass {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+impl Pass {
+    /// All of them, in the order of the reference.
+    pub const ALL: &'static [Pass] = Pass::VARIANTS;
+
+    /// The reason's name in logs, metrics, the `Cache-Status` field and the docs.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// What it means, for the reference and `howdah cache explain`: the variant's comment.
+    pub fn meaning(self) -> &'static str {
+        self.get_documentation().unwrap_or_default()
+    }
+
+    /// Whether the request alone decided, so that no lookup was made.
+    pub fn is_of_the_request(self) -> bool {
+        matches!(
+            self,
+            Pass::Method
+                | Pass::RequestBody
+                | Pass::Authorization
+                | Pass::SessionCookie
+                | Pass::UnknownCookie
+                | Pass::UnreadableCookie
+                | Pass::MethodOverride
+                | Pass::PersonalField
+                | Pass::NeverCachedPath
+                | Pass::NeverCachedParameter
+                | Pass::UnreadableQuery
+                | Pass::NoHost
+                | Pass::AmbiguousPath
+                | Pass::OtherRepresentation
+                | Pass::Upgrade
+                | Pass::DryRun
+        )
+    }
+
+    /// Whether it says something about the moment rather than about the page: not remembered.
+    pub fn is_of_the_moment(self) -> bool {
+        self.is_failure() || self == Pass::OutdatedRender
+    }
+
+    /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).
+    pub fn is_failure(self) -> bool {
+        matches!(
+            self,
+            Pass::RunFailed
+                | Pass::ServerError
+                | Pass::FatalError
+                | Pass::FlightFailed
+                | Pass::Incomplete
+        )
     }
 }
 
 /// How often each reason has occurred.
 #[derive(Debug)]
-pub struct PassCounters(Vec<std::sync::atomic::AtomicU64>);
+pub struct PassCounters([AtomicU64; Pass::VARIANTS.len()]);
 
 impl Default for PassCounters {
     fn default() -> Self {
-        PassCounters(Pass::ALL.iter().map(|_| Default::default()).collect())
+        PassCounters([const { AtomicU64::new(0) }; Pass::VARIANTS.len()])
     }
 }
 
 impl PassCounters {
     /// Counts one more request or response that the cache passed for this reason.
     pub fn add(&self, pass: Pass) {
-        self.0[pass.index()].fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        self.0[pass as usize].fetch_add(1, Ordering::Relaxed);
     }
 
     /// Those that happened, by name.
     pub fn sums(&self) -> Vec<(String, u64)> {
-        Pass::ALL
-            .iter()
-            .map(|p| {
-                (
-                    *p,
-                    self.0[p.index()].load(std::sync::atomic::Ordering::Relaxed),
-                )
-            })
+        let all = Pass::ALL.iter().zip(&self.0);
+        all.map(|(pass, n)| (pass.name().to_owned(), n.load(Ordering::Relaxed)))
             .filter(|(_, n)| *n > 0)
-            .map(|(p, n)| (p.name().to_owned(), n))
             .collect()
     }
 }
@@ -206,7 +206,7 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), Pass::ALL.len());
         for (at, pass) in Pass::ALL.iter().enumerate() {
-            assert_eq!(pass.index(), at);
+            assert_eq!(*pass as usize, at);
             assert!(pass.meaning().len() > 10, "{pass}");
         }
     }

@@ -1,6 +1,6 @@
 //! `Cache-Status` (RFC 9211) and `X-Cache`: what the cache did for a response, in one line each.
 
-use crate::pass::{Pass, Side};
+use crate::pass::Pass;
 
 /// How the cache treated a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,9 +48,9 @@ impl Verdict {
             }
             Verdict::Validated => out.extend_from_slice(b"; fwd=stale; fwd-status=304"),
             Verdict::Pass(why) => {
-                let fwd: &[u8] = match (why, why.side()) {
-                    (Pass::Method, _) => b"; fwd=method; detail=",
-                    (_, Side::Request) => b"; fwd=bypass; detail=",
+                let fwd: &[u8] = match why {
+                    Pass::Method => b"; fwd=method; detail=",
+                    _ if why.is_of_the_request() => b"; fwd=bypass; detail=",
                     _ => b"; fwd=miss; detail=",
                 };
                 out.extend_from_slice(fwd);

@@ -3,6 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use strum::IntoStaticStr;
+
 use crate::fastcgi::address::Backend;
 
 /// Most children a pool can be configured with: the scoreboard has 1024 rows, and some must be
@@ -10,7 +12,8 @@ use crate::fastcgi::address::Backend;
 pub const MAX_CHILDREN: u32 = 1000;
 
 /// How many children a pool keeps (php-fpm's `pm`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[strum(serialize_all = "lowercase")]
 pub enum ProcessManager {
     /// The pool always keeps `max_children` children.
     Static,
@@ -25,6 +28,13 @@ pub enum ProcessManager {
     },
     /// The pool keeps no children at rest and forks them as requests come.
     Ondemand,
+}
+
+impl ProcessManager {
+    /// The word that selects it in the configuration, and names it in the status.
+    pub fn word(self) -> &'static str {
+        self.into()
+    }
 }
 
 /// A pool by the mode that runs its scripts: the one word of configuration that is switched.

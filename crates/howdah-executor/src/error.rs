@@ -3,9 +3,11 @@
 
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
+use strum::{EnumDiscriminants, IntoStaticStr, VariantNames};
 
 /// Why a run gave no (complete) response.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants, IntoStaticStr, VariantNames)]
+#[strum_discriminants(vis(pub(self)), doc = "An [`ExecError`] without its details.")]
 pub enum ExecError {
     /// The queue is full: 503 with Retry-After.
     QueueFull,
@@ -82,50 +84,16 @@ impl std::fmt::Display for Errno {
 
 impl ExecError {
     /// Every name, in the order of [`ExecError::index`].
-    pub const NAMES: [&'static str; 16] = [
-        "QueueFull",
-        "QueueTimeout",
-        "PoolDown",
-        "ChildDied",
-        "TerminateTimeout",
-        "ResponseInvalid",
-        "ResponseCorrupt",
-        "ResponseMissing",
-        "BodyUnreadable",
-        "Stopping",
-        "BackendDown",
-        "BackendClosed",
-        "BackendTimeout",
-        "BackendRefused",
-        "VariableTooLong",
-        "CannotExecute",
-    ];
+    pub const NAMES: &'static [&'static str] = ExecError::VARIANTS;
 
     /// Place of the name in [`ExecError::NAMES`], for counters.
     pub fn index(&self) -> usize {
-        match self {
-            ExecError::QueueFull => 0,
-            ExecError::QueueTimeout => 1,
-            ExecError::PoolDown { .. } => 2,
-            ExecError::ChildDied(_) => 3,
-            ExecError::TerminateTimeout => 4,
-            ExecError::ResponseInvalid(_) => 5,
-            ExecError::ResponseCorrupt => 6,
-            ExecError::ResponseMissing => 7,
-            ExecError::BodyUnreadable => 8,
-            ExecError::Stopping => 9,
-            ExecError::BackendDown { .. } => 10,
-            ExecError::BackendClosed { .. } => 11,
-            ExecError::BackendTimeout => 12,
-            ExecError::BackendRefused => 13,
-            ExecError::VariableTooLong { .. } => 14,
-            ExecError::CannotExecute(_) => 15,
-        }
+        ExecErrorDiscriminants::from(self) as usize
     }
 
     /// The failure's name, as the log, the metrics and `Howdah-Error` give it.
     pub fn name(&self) -> &'static str {
-        Self::NAMES[self.index()]
+        self.into()
     }
 }
 

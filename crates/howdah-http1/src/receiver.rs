@@ -3,7 +3,7 @@
 //! bodies instead and does not use this. Pure: no socket, no clock; who waits and answers is the
 //! caller.
 
-use std::fmt;
+use strum::{Display, IntoStaticStr};
 
 use crate::chunk::ChunkDecoder;
 use crate::framing::BodyKind;
@@ -23,9 +23,10 @@ pub struct Limits {
 }
 
 /// Why the bytes are no request that is served. The connection closes after the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
 pub enum Refused {
     /// The bytes are not HTTP as this parser takes it.
+    #[strum(transparent)]
     Bad(BadRequest),
     /// A body longer than the limit, announced or sent.
     BodyTooLarge,
@@ -40,13 +41,7 @@ pub enum Refused {
 impl Refused {
     /// The name, as in `Howdah-Error`.
     pub fn name(self) -> &'static str {
-        match self {
-            Refused::Bad(why) => why.name(),
-            Refused::BodyTooLarge => "BodyTooLarge",
-            Refused::BodyTimeout => "BodyTimeout",
-            Refused::BodyTooSlow => "BodyTooSlow",
-            Refused::SpillFailed => "SpillFailed",
-        }
+        self.into()
     }
 
     /// The status it is answered with.
@@ -57,12 +52,6 @@ impl Refused {
             Refused::BodyTimeout | Refused::BodyTooSlow => 408,
             Refused::SpillFailed => 507,
         }
-    }
-}
-
-impl fmt::Display for Refused {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -4,8 +4,10 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use strum::IntoStaticStr;
+
 /// Why the lab has no result. The variant's name is the failure's name on the terminal and in reports.
-#[derive(Debug)]
+#[derive(Debug, IntoStaticStr)]
 pub enum LabError {
     /// A program this stack needs is not installed: its rows say "not here".
     NotHere {
@@ -110,22 +112,7 @@ pub enum LabError {
 impl LabError {
     /// The variant's name, which users see.
     pub fn name(&self) -> &'static str {
-        match self {
-            LabError::NotHere { .. } => "NotHere",
-            LabError::DoesNotStart { .. } => "DoesNotStart",
-            LabError::Died { .. } => "Died",
-            LabError::File { .. } => "File",
-            LabError::Site { .. } => "Site",
-            LabError::WrongPage { .. } => "WrongPage",
-            LabError::NotMeasured { .. } => "NotMeasured",
-            LabError::Suite { .. } => "Suite",
-            LabError::NotAResult { .. } => "NotAResult",
-            LabError::Marks { .. } => "Marks",
-            LabError::OwnApp { .. } => "OwnApp",
-            LabError::NotResumable { .. } => "NotResumable",
-            LabError::Changed { .. } => "Changed",
-            LabError::Preparation { .. } => "Preparation",
-        }
+        self.into()
     }
 
     /// A copy of the failure, for another row that it keeps from a result.

@@ -1,10 +1,13 @@
 //! How serious a log message is: what PHP says of its messages, and what the error log sorts by.
 
-use std::fmt;
+use strum::{Display, IntoStaticStr, VariantArray};
 
 /// The severities of syslog (RFC 5424 §6.2.1), the most serious first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr, VariantArray,
+)]
 #[repr(u8)]
+#[strum(serialize_all = "lowercase")]
 pub enum Level {
     /// A pool cannot serve at all.
     Emergency,
@@ -25,40 +28,16 @@ pub enum Level {
 }
 
 impl Level {
-    const ALL: [Level; 8] = [
-        Level::Emergency,
-        Level::Alert,
-        Level::Critical,
-        Level::Error,
-        Level::Warning,
-        Level::Notice,
-        Level::Info,
-        Level::Debug,
-    ];
-
     /// The level with syslog's number; numbers beyond 7 are [`Level::Debug`].
     pub fn of(number: u32) -> Level {
-        *Level::ALL.get(number as usize).unwrap_or(&Level::Debug)
+        *Level::VARIANTS
+            .get(number as usize)
+            .unwrap_or(&Level::Debug)
     }
 
     /// The level's name, as the error log writes it.
     pub fn name(self) -> &'static str {
-        match self {
-            Level::Emergency => "emergency",
-            Level::Alert => "alert",
-            Level::Critical => "critical",
-            Level::Error => "error",
-            Level::Warning => "warning",
-            Level::Notice => "notice",
-            Level::Info => "info",
-            Level::Debug => "debug",
-        }
-    }
-}
-
-impl fmt::Display for Level {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
+        self.into()
     }
 }
 
@@ -68,9 +47,9 @@ mod tests {
 
     #[test]
     fn levels_have_syslogs_numbers() {
-        for (number, level) in Level::ALL.into_iter().enumerate() {
-            assert_eq!(level as usize, number);
-            assert_eq!(Level::of(number as u32), level);
+        for (number, level) in Level::VARIANTS.iter().enumerate() {
+            assert_eq!(*level as usize, number);
+            assert_eq!(Level::of(number as u32), *level);
         }
         assert_eq!(Level::of(4), Level::Warning);
         assert_eq!(Level::of(u32::MAX), Level::Debug);

@@ -10,12 +10,13 @@ use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
 use howdah_proto::request::FrameError;
+use strum::IntoStaticStr;
 
 use crate::http::BodyError;
 use crate::refusal::Refusal;
 
 /// Everything that ends a request without the answer it asked for.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Failure {
     /// The router refused the request before any file was sent or script run.
     Refused {
@@ -82,16 +83,9 @@ impl Failure {
             Failure::Body(error) => error.name(),
             Failure::Frame(FrameError::TooLarge) => "RequestTooLarge",
             Failure::Frame(FrameError::NulByte) => "NulByte",
-            Failure::SpillFailed(_) => "SpillFailed",
-            Failure::SpillFull => "SpillFull",
-            Failure::MemoryLimit => "MemoryLimit",
             Failure::Run(error) => error.name(),
-            Failure::LengthMismatch { .. } => "LengthMismatch",
-            Failure::LocalRedirectLoop(_) => "LocalRedirectLoop",
-            Failure::EncoderFailed(_) => "EncoderFailed",
             Failure::Purge(refused) => refused.name(),
-            Failure::ClientTooSlow => "ClientTooSlow",
-            Failure::ClientGone => "ClientGone",
+            own => own.into(),
         }
     }
 
@@ -225,21 +219,20 @@ impl Failure {
 }
 
 /// Why a purge request is not carried out.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum PurgeRefused {
     /// The sender is not allowed to purge, for this reason.
+    #[strum(serialize = "PurgeDenied")]
     Denied(&'static str),
     /// It asks for something that is not understood.
+    #[strum(serialize = "PurgeUnreadable")]
     Unreadable(&'static str),
 }
 
 impl PurgeRefused {
     /// The refusal's name in logs, metrics, the `Howdah-Error` field and the docs.
     pub fn name(&self) -> &'static str {
-        match self {
-            PurgeRefused::Denied(_) => "PurgeDenied",
-            PurgeRefused::Unreadable(_) => "PurgeUnreadable",
-        }
+        self.into()
     }
 
     /// The status it is answered with.

@@ -19,6 +19,8 @@ use rustix::net::{
     sockopt,
 };
 
+use strum::IntoStaticStr;
+
 use crate::http::proxy_protocol::TrustedPeers;
 
 pub use server::{
@@ -115,7 +117,7 @@ impl fmt::Display for ListenAddress {
 }
 
 /// Why an address cannot be listened on.
-#[derive(Debug)]
+#[derive(Debug, IntoStaticStr)]
 pub enum BindError {
     /// Somebody else listens there.
     AddressInUse(ListenAddress),
@@ -126,19 +128,14 @@ pub enum BindError {
     /// The unix socket's path is too long (107 bytes), or something that is no socket is there.
     BadSocketPath(ListenAddress, String),
     /// Any other error of the kernel's.
+    #[strum(serialize = "BindFailed")]
     Failed(ListenAddress, io::Error),
 }
 
 impl BindError {
     /// The error's name in the log.
     pub fn name(&self) -> &'static str {
-        match self {
-            BindError::AddressInUse(_) => "AddressInUse",
-            BindError::PermissionDenied(_) => "PermissionDenied",
-            BindError::AddressNotAvailable(_) => "AddressNotAvailable",
-            BindError::BadSocketPath(..) => "BadSocketPath",
-            BindError::Failed(..) => "BindFailed",
-        }
+        self.into()
     }
 
     fn of(address: &ListenAddress, e: io::Error) -> BindError {

@@ -3,9 +3,10 @@
 //! response pages are made elsewhere.
 
 use howdah_http1::hidden::Hidden;
+use strum::{Display, IntoStaticStr, VariantArray};
 
 /// Why a request was refused before any file was sent or script run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr, VariantArray)]
 pub enum Refusal {
     /// A `%` not followed by two hexadecimal digits. nginx answers 400 as well
     /// (`ngx_http_parse_complex_uri`).
@@ -67,67 +68,11 @@ pub enum Refusal {
 
 impl Refusal {
     /// Every refusal, for docs and tests.
-    pub const ALL: &'static [Refusal] = &[
-        Refusal::BadEscape,
-        Refusal::NulByte,
-        Refusal::AboveRoot,
-        Refusal::BackslashTraversal,
-        Refusal::BadTarget,
-        Refusal::DotFile,
-        Refusal::ProgramSource,
-        Refusal::EditorBackup,
-        Refusal::VersionControl,
-        Refusal::DatabaseFile,
-        Refusal::ProjectFile,
-        Refusal::NotFound,
-        Refusal::NotRegular,
-        Refusal::NoIndex,
-        Refusal::Unreadable,
-        Refusal::SymlinkOwner,
-        Refusal::SymlinkEscape,
-        Refusal::Denied,
-        Refusal::HtaccessDenied,
-        Refusal::HtaccessHidden,
-        Refusal::HtaccessNoScripts,
-        Refusal::HtaccessNotUnderstood,
-        Refusal::NotAuthorized,
-        Refusal::Returned,
-        Refusal::MethodNotAllowed,
-        Refusal::SendfileOutside,
-        Refusal::ReadFailed,
-    ];
+    pub const ALL: &'static [Refusal] = Refusal::VARIANTS;
 
     /// The name, as log and `Howdah-Error` have it.
     pub fn name(self) -> &'static str {
-        match self {
-            Refusal::BadEscape => "BadEscape",
-            Refusal::NulByte => "NulByte",
-            Refusal::AboveRoot => "AboveRoot",
-            Refusal::BackslashTraversal => "BackslashTraversal",
-            Refusal::BadTarget => "BadTarget",
-            Refusal::DotFile => "DotFile",
-            Refusal::ProgramSource => "ProgramSource",
-            Refusal::EditorBackup => "EditorBackup",
-            Refusal::VersionControl => "VersionControl",
-            Refusal::DatabaseFile => "DatabaseFile",
-            Refusal::ProjectFile => "ProjectFile",
-            Refusal::NotFound => "NotFound",
-            Refusal::NotRegular => "NotRegular",
-            Refusal::NoIndex => "NoIndex",
-            Refusal::Unreadable => "Unreadable",
-            Refusal::SymlinkOwner => "SymlinkOwner",
-            Refusal::SymlinkEscape => "SymlinkEscape",
-            Refusal::Denied => "Denied",
-            Refusal::HtaccessDenied => "HtaccessDenied",
-            Refusal::HtaccessHidden => "HtaccessHidden",
-            Refusal::HtaccessNoScripts => "HtaccessNoScripts",
-            Refusal::HtaccessNotUnderstood => "HtaccessNotUnderstood",
-            Refusal::NotAuthorized => "NotAuthorized",
-            Refusal::Returned => "Returned",
-            Refusal::MethodNotAllowed => "MethodNotAllowed",
-            Refusal::SendfileOutside => "SendfileOutside",
-            Refusal::ReadFailed => "ReadFailed",
-        }
+        self.into()
     }
 
     /// An `.htaccess` file is the reason.
@@ -187,12 +132,6 @@ impl From<Hidden> for Refusal {
             Hidden::DatabaseFile => Refusal::DatabaseFile,
             Hidden::ProjectFile => Refusal::ProjectFile,
         }
-    }
-}
-
-impl std::fmt::Display for Refusal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(self.name())
     }
 }
 

@@ -4,10 +4,12 @@
 //! `docs/bench.md`.
 
 use serde::{Deserialize, Serialize};
+use strum::{IntoStaticStr, VariantNames};
 
 /// What a comparison came to. Percentages are of the loser: "faster by 10 %" is a ratio of 1.10.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(tag = "is", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Verdict {
     /// The candidate is faster.
     Faster {
@@ -55,8 +57,9 @@ pub enum Side {
 }
 
 /// Why figures may not be compared.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, IntoStaticStr, VariantNames)]
 #[serde(tag = "reason", rename_all = "kebab-case")]
+#[strum(serialize_all = "kebab-case")]
 pub enum Invalid {
     /// Over 0.1 % of an arm's responses were errors.
     ErrorRates {
@@ -124,33 +127,11 @@ pub enum Invalid {
 
 impl Invalid {
     /// The names of all reasons, in the order of the documentation.
-    pub const NAMES: [&str; 10] = [
-        "error-rates",
-        "wrong-bodies",
-        "keep-alive-differs",
-        "protocol-differs",
-        "generator-bound",
-        "foreign-load",
-        "not-steady",
-        "control-differs",
-        "nothing-good",
-        "plans-differ",
-    ];
+    pub const NAMES: &'static [&'static str] = Invalid::VARIANTS;
 
     /// The reason's name in the text, the JSON and the documentation.
     pub fn name(&self) -> &'static str {
-        match self {
-            Invalid::ErrorRates { .. } => "error-rates",
-            Invalid::WrongBodies { .. } => "wrong-bodies",
-            Invalid::KeepAliveDiffers { .. } => "keep-alive-differs",
-            Invalid::ProtocolDiffers { .. } => "protocol-differs",
-            Invalid::GeneratorBound { .. } => "generator-bound",
-            Invalid::ForeignLoad { .. } => "foreign-load",
-            Invalid::NotSteady { .. } => "not-steady",
-            Invalid::ControlDiffers { .. } => "control-differs",
-            Invalid::NothingGood { .. } => "nothing-good",
-            Invalid::PlansDiffer { .. } => "plans-differ",
-        }
+        self.into()
     }
 }
 
@@ -256,13 +237,7 @@ impl Verdict {
 
     /// The verdict's name, as in the JSON.
     pub fn name(&self) -> &'static str {
-        match self {
-            Verdict::Faster { .. } => "faster",
-            Verdict::Slower { .. } => "slower",
-            Verdict::Same { .. } => "same",
-            Verdict::CannotTell { .. } => "cannot-tell",
-            Verdict::Invalid { .. } => "invalid",
-        }
+        self.into()
     }
 }
 

@@ -5,9 +5,10 @@ use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use howdah_proto::shm::ChildId;
+use strum::IntoStaticStr;
 
 /// The state of a child. `Idle` and `Busy` are what the scoreboard says of a `Serving` one.
-#[derive(Debug)]
+#[derive(Debug, IntoStaticStr)]
 pub(crate) enum Life {
     /// The zygote has been asked to fork the child.
     Starting,

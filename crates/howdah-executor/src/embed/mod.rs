@@ -41,7 +41,6 @@ use crate::common::condition::Condition;
 use crate::common::process::resident_bytes;
 use crate::common::refused::RefusedRun;
 use crate::common::sys;
-use crate::config::ProcessManager;
 use crate::launch::Launcher;
 use crate::pool::{Happens, Pool};
 use crate::status::{ChildRow, PoolStatus};
@@ -248,12 +247,7 @@ impl Executor for EmbedPool {
         let (php, opcache) = shared.php.lock().unwrap_or_else(|e| e.into_inner()).clone();
         let mut status = PoolStatus {
             pool: shared.config.name.clone(),
-            process_manager: match shared.config.pm {
-                ProcessManager::Static => "static",
-                ProcessManager::Dynamic { .. } => "dynamic",
-                ProcessManager::Ondemand => "ondemand",
-            }
-            .to_owned(),
+            process_manager: shared.config.pm.word().to_owned(),
             state: match self.is_asleep() {
                 true => "Asleep".to_owned(),
                 false => shared.condition.borrow().to_string(),

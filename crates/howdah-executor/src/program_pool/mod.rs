@@ -18,7 +18,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use crate::common::condition::Condition;
-use crate::config::{FastCgiConfig, ProcessManager, Processes, ProgramPoolConfig};
+use crate::config::{FastCgiConfig, Processes, ProgramPoolConfig};
 use crate::fastcgi::FastCgiPool;
 use crate::fastcgi::address::Backend;
 use crate::launch::Launcher;
@@ -164,11 +164,9 @@ impl Executor for ProgramPool {
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let mut status = shared.client.status();
-        status.process_manager = match (shared.config.processes, shared.config.pm) {
-            (Processes::Shared, _) => "shared",
-            (_, ProcessManager::Static) => "static",
-            (_, ProcessManager::Dynamic { .. }) => "dynamic",
-            (_, ProcessManager::Ondemand) => "ondemand",
+        status.process_manager = match shared.config.processes {
+            Processes::Shared => "shared",
+            _ => shared.config.pm.word(),
         }
         .to_owned();
         let condition = shared.condition.borrow().clone();

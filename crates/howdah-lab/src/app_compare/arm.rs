@@ -6,6 +6,7 @@ use std::path::Path;
 
 use howdah_bench::report::words;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::app::App;
 use super::howdah_toml;
@@ -14,8 +15,9 @@ use crate::folder::Folder;
 use crate::stack::{Job, Running, Stack, configured};
 
 /// A value of `mode` in `howdah.toml`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(rename_all = "lowercase")]
+#[strum(serialize_all = "lowercase")]
 pub enum Mode {
     /// Runs PHP in forked processes of Howdah's own.
     Embed,
@@ -32,13 +34,7 @@ pub enum Mode {
 impl Mode {
     /// The mode as it is written in the configuration.
     pub fn word(self) -> &'static str {
-        match self {
-            Mode::Embed => "embed",
-            Mode::Worker => "worker",
-            Mode::Fastcgi => "fastcgi",
-            Mode::Pool => "pool",
-            Mode::Cgi => "cgi",
-        }
+        self.into()
     }
 }
 

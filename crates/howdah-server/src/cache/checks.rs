@@ -15,6 +15,7 @@ use howdah_cache::key::target_of;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
 use howdah_proto::level::Level;
 use serde::{Deserialize, Serialize};
+use strum::IntoStaticStr;
 
 use super::{FieldLine, PageCache, SiteCache, now};
 use crate::gather::Gathered;
@@ -38,21 +39,20 @@ pub enum Finding {
 }
 
 /// Which of the two ways it was; the name in log and status.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum CheckKind {
     /// `cache = "dry-run"`
+    #[strum(serialize = "DryRunDiffers")]
     DryRun,
     /// `cache_shadow`: a page that was served from the cache is rendered once more and compared.
+    #[strum(serialize = "ShadowDiffers")]
     Shadow,
 }
 
 impl CheckKind {
     /// The one name of a difference.
     pub fn name(self) -> &'static str {
-        match self {
-            CheckKind::DryRun => "DryRunDiffers",
-            CheckKind::Shadow => "ShadowDiffers",
-        }
+        self.into()
     }
 }
 

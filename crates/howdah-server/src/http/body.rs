@@ -2,7 +2,6 @@
 //! `100 Continue` sent when the first byte is asked for. Reads the socket only when polled: what a
 //! handler does not ask for waits in the client's kernel.
 
-use std::fmt;
 use std::future::poll_fn;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,20 +14,25 @@ use super::pace::Pace;
 use howdah_http1::chunk::ChunkDecoder;
 use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::refusal::BadRequest;
+use strum::{Display, IntoStaticStr};
 
 /// How many bytes of a body are read at once, at most.
 const PIECE: usize = 64 << 10;
 
 /// Why a body cannot be read to its end. The connection closes after the answer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
 pub enum BodyError {
     /// More bytes than [`RequestBody::set_limit`] allows.
+    #[strum(serialize = "BodyTooLarge")]
     TooLarge,
     /// The chunked coding is broken.
+    #[strum(transparent)]
     Malformed(BadRequest),
     /// Nothing came for `body_timeout`.
+    #[strum(serialize = "BodyTimeout")]
     Timeout,
     /// Slower than `limits.min_rate`.
+    #[strum(serialize = "BodyTooSlow")]
     TooSlow,
     /// The connection ended before the body did.
     ClientGone,
@@ -37,13 +41,7 @@ pub enum BodyError {
 impl BodyError {
     /// The name, as in `Howdah-Error`.
     pub fn name(self) -> &'static str {
-        match self {
-            BodyError::TooLarge => "BodyTooLarge",
-            BodyError::Malformed(why) => why.name(),
-            BodyError::Timeout => "BodyTimeout",
-            BodyError::TooSlow => "BodyTooSlow",
-            BodyError::ClientGone => "ClientGone",
-        }
+        self.into()
     }
 
     /// The status code of the answer; 499 (as nginx logs it) is never sent.
@@ -54,12 +52,6 @@ impl BodyError {
             BodyError::Timeout | BodyError::TooSlow => 408,
             BodyError::ClientGone => 499,
         }
-    }
-}
-
-impl fmt::Display for BodyError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

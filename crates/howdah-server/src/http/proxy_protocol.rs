@@ -4,6 +4,8 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
+use strum::IntoStaticStr;
+
 use crate::network::Network;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -14,33 +16,32 @@ const V2_LONGEST: usize = 4096;
 
 /// Why a connection from a trusted proxy does not begin with a PROXY header. It is closed without
 /// an answer, as the specification demands.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum BadProxyHeader {
     /// Neither version's signature.
+    #[strum(serialize = "ProxyHeaderMissing")]
     NoSignature,
     /// A version 1 line that is not `PROXY TCP4|TCP6|UNKNOWN ...` with canonical addresses.
+    #[strum(serialize = "ProxyHeaderBadLine")]
     BadLine,
     /// A version other than 1 and 2, or a command other than LOCAL and PROXY.
+    #[strum(serialize = "ProxyHeaderBadVersion")]
     BadVersion,
     /// An address block shorter than its family needs, or a datagram transport.
+    #[strum(serialize = "ProxyHeaderBadAddress")]
     BadAddress,
     /// A version 2 header longer than 4 KiB.
+    #[strum(serialize = "ProxyHeaderTooLong")]
     TooLong,
     /// The header did not arrive within `header_timeout`.
+    #[strum(serialize = "ProxyHeaderTimeout")]
     Timeout,
 }
 
 impl BadProxyHeader {
     /// The name, for logs.
     pub fn name(self) -> &'static str {
-        match self {
-            BadProxyHeader::NoSignature => "ProxyHeaderMissing",
-            BadProxyHeader::BadLine => "ProxyHeaderBadLine",
-            BadProxyHeader::BadVersion => "ProxyHeaderBadVersion",
-            BadProxyHeader::BadAddress => "ProxyHeaderBadAddress",
-            BadProxyHeader::TooLong => "ProxyHeaderTooLong",
-            BadProxyHeader::Timeout => "ProxyHeaderTimeout",
-        }
+        self.into()
     }
 }
 

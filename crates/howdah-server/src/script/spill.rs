@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
+use strum::IntoStaticStr;
 
 use crate::failure::Failure;
 
@@ -25,21 +26,20 @@ use crate::failure::Failure;
 pub const BUSY_RATE: u32 = 16 << 10;
 
 /// Why bytes cannot be kept in a file.
-#[derive(Debug)]
+#[derive(Debug, IntoStaticStr)]
 pub enum SpillError {
     /// All files together have reached `limits.spill_total`.
+    #[strum(serialize = "SpillFull")]
     Full,
     /// The file system refused, for this reason.
+    #[strum(serialize = "SpillFailed")]
     Failed(io::Error),
 }
 
 impl SpillError {
     /// The name, as in `Howdah-Error`.
     pub fn name(&self) -> &'static str {
-        match self {
-            SpillError::Full => "SpillFull",
-            SpillError::Failed(_) => "SpillFailed",
-        }
+        self.into()
     }
 }
 

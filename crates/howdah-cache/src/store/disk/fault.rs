@@ -1,40 +1,18 @@
 //! Faults of the disk, by name: the same word in the log, the status, the metrics and
 //! docs/cache.md. Each leads to a miss or an empty cache, never to a wrong answer.
 
-use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
+
+use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 
 use super::format::Damage;
 use super::journal::Fresh;
 
-macro_rules! faults {
-    ($($(#[doc = $meaning:literal])+ $name:ident,)*) => {
-        /// Something that went wrong with the disk.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        #[repr(u8)]
-        pub enum Fault {
-            $($(#[doc = $meaning])+ $name,)*
-        }
-
-        impl Fault {
-            /// All faults, in the order in which they are declared.
-            pub const ALL: &[Fault] = &[$(Fault::$name),*];
-
-            /// The fault's name in the log, the status, the metrics and docs/cache.md.
-            pub fn name(self) -> &'static str {
-                match self { $(Fault::$name => stringify!($name)),* }
-            }
-
-            /// What happened, in one sentence for people.
-            pub fn meaning(self) -> &'static str {
-                match self { $(Fault::$name => concat!($($meaning),+).trim_ascii()),* }
-            }
-        }
-    };
-}
-
-faults! {
+/// Something that went wrong with the disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, EnumMessage, IntoStaticStr, VariantArray)]
+#[repr(u8)]
+pub enum Fault {
     /// A page's file has the wrong length; it was removed.
     FileTruncated,
     /// A page's file does not match its checksum; it was removed.
@@ -63,12 +41,6 @@ faults! {
     ClockWentBack,
 }
 
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
-    }
-}
-
 impl From<Damage> for Fault {
     fn from(damage: Damage) -> Fault {
         match damage {
@@ -80,6 +52,19 @@ impl From<Damage> for Fault {
 }
 
 impl Fault {
+    /// All faults, in the order in which they are declared.
+    pub const ALL: &[Fault] = Fault::VARIANTS;
+
+    /// The fault's name in the log, the status, the metrics and docs/cache.md.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// What happened, in one sentence for people: the variant's comment.
+    pub fn meaning(self) -> &'static str {
+        self.get_documentation().unwrap_or_default()
+    }
+
     /// Why a cache begins empty, if that is a fault.
     pub(super) fn of_fresh(fresh: Fresh) -> Option<Fault> {
         match fresh {

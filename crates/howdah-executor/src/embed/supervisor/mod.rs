@@ -243,13 +243,7 @@ impl Supervisor {
                 id: c.id,
                 pid: c.pid,
                 since: c.since,
-                life: match c.life {
-                    Life::Starting => "Starting",
-                    Life::Booting => "Booting",
-                    Life::Serving { .. } => "Serving",
-                    Life::Retiring => "Retiring",
-                    Life::Terminating { .. } => "Terminating",
-                },
+                life: (&c.life).into(),
             })
             .collect();
         *self.shared.board.lock().unwrap_or_else(|e| e.into_inner()) = board;
