@@ -5,7 +5,7 @@
 //! into `$_SERVER`. Names not listed travel as text. The order is part of the wire format
 //! between one build of `howdah` and one build of `howdah-php`; [`crate::shm::VERSION`] guards it.
 
-// A table rather than derives: the names are PHP's, and build.rs gives them to the shim in this order.
+// A table rather than derives: the names are PHP's, and the shim gets them in this order.
 macro_rules! variables {
     ($($id:ident = $name:literal),* $(,)?) => {
         /// A meta-variable known by number. `Var::X as u16` is its index in [`NAMES`].
