@@ -8,7 +8,7 @@ use super::truth::Truth;
 use crate::docroot::root::FileKind;
 
 /// How often `[N]` begins again; beyond it the path is refused.
-const MOST_ROUNDS: u32 = 500;
+const MOST_ROUNDS: u32 = 64;
 /// How many bytes a request's rules may look at, with [`STEP`] for each look; beyond it the path is refused.
 /// A byte takes some 4 ns where an expression has groups.
 const MOST_WORK: usize = 1 << 20;
