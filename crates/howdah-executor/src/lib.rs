@@ -174,9 +174,9 @@ pub struct RunTiming {
 
 /// Runs scripts. One value per pool, shared by all front threads.
 pub trait Executor: Send + Sync {
-    /// Starts a run. Call it on a front thread (see [`Executor`] implementations); never blocks:
-    /// what cannot run now waits in the pool's one bounded queue. A pool whose mode does not know the
-    /// request's [`Role`] refuses it.
+    /// Starts a run. Call it on a front thread (see [`Executor`] implementations); never blocks: a
+    /// request that cannot run yet waits in the pool's one bounded queue. A pool whose mode does not
+    /// know the request's [`Role`] refuses it.
     fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
 
     /// The scoreboard and counters of now.

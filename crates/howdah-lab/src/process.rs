@@ -113,7 +113,7 @@ impl Process {
     ) -> Result<Process, LabError> {
         let file = File::create(&log).map_err(LabError::file(&log))?;
         if let Servant::Other { uid, gid } = servant {
-            // Programs that are told to log to /dev/stderr open it anew.
+            // Programs that log to /dev/stderr open it again.
             std::os::unix::fs::fchown(&file, Some(uid), Some(gid)).map_err(LabError::file(&log))?;
         }
         let copy = file.try_clone().map_err(LabError::file(&log))?;

@@ -93,7 +93,7 @@ pub struct Line {
     pub trap: Option<String>,
     /// Requests per second as ab would have reported them, error pages included.
     pub as_ab: f64,
-    /// The figures.
+    /// What was measured of the stack there.
     #[serde(flatten)]
     pub figures: Figures,
     /// Good answers per second of each window.

@@ -232,7 +232,7 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
 }
 
 #[test]
-fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
+fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("compare-rerun");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
@@ -305,7 +305,7 @@ fn blocks_in_which_a_stack_failed_are_measured_anew_when_that_is_wanted() {
 }
 
 #[test]
-fn what_to_measure_anew_is_part_of_going_on_with_benchmarks() {
+fn what_to_measure_again_is_part_of_going_on_with_benchmarks() {
     let scratch = Scratch::new("compare-rerun-alone");
     let empty = scratch.0.display().to_string();
     for arguments in [&["b1"][..], &["--app", "."], &["--resume", &empty]] {

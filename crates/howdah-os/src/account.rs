@@ -15,7 +15,7 @@ pub struct Account {
     pub name: Option<CString>,
     /// Home directory, when the system knows one.
     pub home: Option<CString>,
-    /// User id.
+    /// The number of the user.
     pub uid: u32,
     /// Id of the user's primary group.
     pub gid: u32,

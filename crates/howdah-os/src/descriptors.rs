@@ -9,7 +9,22 @@ use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+/// Two connected unix sockets that keep the borders of messages, closed by an exec.
+///
+/// # Errors
+/// What `socketpair(2)` says.
+pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
+    let pair = socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    Ok(pair?)
+}
 
 /// Has a program inherit `fds`, at the numbers they have here. They are closed here with the command.
 pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {

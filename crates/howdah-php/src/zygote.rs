@@ -191,7 +191,7 @@ fn map_pool(memory: i32) -> Result<&'static Region, Failure> {
         .and_then(PoolMemory::map)
         .map_err(|e| ("BadMemory", format!("cannot map --memory-fd: {e}")))?;
     let region = Region::open(Arc::new(memory)).map_err(|e| {
-        let message = format!("--memory-fd is no pool of version {VERSION}: {e:?}");
+        let message = format!("--memory-fd does not hold a pool of version {VERSION}: {e:?}");
         ("BadMemory", message)
     })?;
     Ok(Box::leak(Box::new(region)))

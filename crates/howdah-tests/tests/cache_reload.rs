@@ -70,8 +70,8 @@ fn what_is_written_or_purged_by_a_run_from_before_a_reload_counts_for_pages_made
     let fixture = serve("cache-reload");
     keep(&fixture, "first");
     fixture.reload();
-    let anew = fixture.get("/page.php");
-    assert_eq!(anew.header("X-Cache"), Some("MISS"), "it begins empty");
+    let again = fixture.get("/page.php");
+    assert_eq!(again.header("X-Cache"), Some("MISS"), "it begins empty");
     for (via, before, after) in [
         ("commit", "first", "by-commit"),
         ("purge", "by-commit", "by-commit purged"),

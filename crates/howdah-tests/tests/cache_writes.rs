@@ -226,7 +226,7 @@ fn a_render_under_way_when_something_is_written_is_not_kept() {
     assert_eq!(
         reader.answer().text(),
         "text=later end",
-        "it is rendered anew"
+        "it is rendered again"
     );
     assert_eq!(read(&fixture, path).0, "later");
 }

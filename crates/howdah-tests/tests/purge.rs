@@ -61,8 +61,9 @@ impl Served {
 
     /// Which of these pages are rendered again.
     fn renders_anew<'p>(&self, pages: &[&'p str]) -> Vec<&'p str> {
-        let anew = |page: &&str| self.ask("GET", page, "", "").header("X-Cache") == Some("MISS");
-        pages.iter().copied().filter(anew).collect()
+        let is_missing =
+            |page: &&str| self.ask("GET", page, "", "").header("X-Cache") == Some("MISS");
+        pages.iter().copied().filter(is_missing).collect()
     }
 }
 

@@ -7,7 +7,7 @@
 //! "Faster" needs three things: an interval without zero, an exact test below the level (adjusted when
 //! several questions are asked), and a difference above the noise floor of the same server against
 //! itself. "Same" needs the whole interval within the margin. Everything else is "cannot tell", with
-//! the number of pairs that would settle it: to be measured anew, never added until the answer pleases.
+//! the number of pairs that would settle it: to be measured from the start again, never added until the answer pleases.
 
 use serde::{Deserialize, Serialize};
 

@@ -8,7 +8,7 @@ pub enum Origin {
     /// One that the zygote has forked; or one that has ended and been reaped, to which a signal goes
     /// nowhere.
     Zygote,
-    /// Another's, or it is no pidfd of the process that was named.
+    /// The descriptor belongs to another process, or is not a pidfd.
     Other,
     /// The kernel does not say: /proc is missing, or hides other users' processes (`hidepid`).
     Unknown,

@@ -5,11 +5,9 @@ use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use howdah_os::descriptors::packet_pair;
 use howdah_proto::control::{Command, MAX_MESSAGE, Report};
-use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
-    SocketType,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::shared::EmbedShared;
@@ -64,12 +62,7 @@ impl ZygoteClient {
         shared: &EmbedShared,
         launcher: &dyn Launcher,
     ) -> io::Result<(ZygoteClient, Output)> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = packet_pair()?;
         rustix::io::ioctl_fionbio(&ours, true)?;
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;

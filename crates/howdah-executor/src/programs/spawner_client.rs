@@ -10,14 +10,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
+use howdah_os::descriptors::packet_pair;
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
 use howdah_proto::spawner::{MAX_PACKET, Report, SpawnerCommand, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
-use rustix::net::{
-    AddressFamily, RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags,
-    SocketType,
-};
+use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::sync::{mpsc, watch};
 
 use crate::common::condition::Condition;
@@ -290,12 +288,7 @@ impl ClientThread {
     }
 
     fn launch(&mut self, launcher: &dyn Launcher) -> io::Result<(Zygote, OwnedFd)> {
-        let (ours, theirs) = rustix::net::socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )?;
+        let (ours, theirs) = packet_pair()?;
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;
         // Some frames of the longest kind fit without anybody having to wait.

@@ -21,7 +21,7 @@ pub struct ArmRow {
     pub children: Option<u32>,
     /// Whether the arm is Howdah and not a rival.
     pub ours: bool,
-    /// The figures.
+    /// What was measured of it.
     #[serde(flatten)]
     pub figures: Figures,
     /// Number of windows.

@@ -172,7 +172,7 @@ pub struct Measured {
 /// A cell for which the time was too short.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeftOut {
-    /// The cell.
+    /// The cell that has too few blocks.
     pub cell: Cell,
     /// Number of blocks that were measured.
     pub blocks: u32,

@@ -121,7 +121,7 @@ pub struct HtmlRow<'a> {
     pub notes: Vec<String>,
     /// Values before the shared columns: of the columns `before` in [`html_table`].
     pub before: Vec<String>,
-    /// The figures.
+    /// What was measured, as the table shows it.
     pub figures: &'a Figures,
     /// Values behind the shared columns: of the columns `after` in [`html_table`].
     pub after: Vec<String>,

@@ -205,7 +205,7 @@ fn wrote(
     }
     let mut unheard = None;
     for word in purges {
-        // PHP has read it; what cannot be read here purges more, never less.
+        // PHP has checked it; a part that cannot be parsed here purges more pages, never fewer.
         let (host, what) = match purge::parse(word) {
             Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
             Err(_) => (None, Purge::All),

@@ -38,7 +38,7 @@ pub enum Lookup {
     None(Box<Key>),
     /// The cache is not asked.
     Pass {
-        /// The reason.
+        /// Why the request bypasses the cache.
         why: Pass,
         /// The name of the cookie that is the reason, if one is.
         cookie: Option<Vec<u8>>,

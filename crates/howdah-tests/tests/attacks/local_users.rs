@@ -190,7 +190,7 @@ fn no_setting_stands_on_a_command_line() {
 #[test]
 fn where_proc_hides_other_users_processes_pools_of_other_users_serve_and_are_kept_in_check() {
     if !is_root() {
-        return eprintln!("skipped: only root can mount /proc anew");
+        return eprintln!("skipped: only root can mount /proc again");
     }
     let mount = "mount -t proc -o hidepid=2 proc /proc && exec \"$0\" \"$@\"";
     let fixture = Fixture::named("hidepid")

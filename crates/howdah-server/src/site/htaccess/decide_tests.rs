@@ -259,6 +259,20 @@ fn a_small_file_costs_little_time_and_memory() {
     // As many rules as there are would make the path 2^40 times as long.
     let growing = format!("RewriteEngine On\n{}", "RewriteRule (.*) $1$1\n".repeat(40));
     assert!(below(&growing));
+    // What groups have matched takes longer to find out than whether there is a match.
+    let long = format!("/d/{}", "x".repeat(10_000));
+    let looked_at = |rule: &str| {
+        let text = format!("RewriteEngine On\n{}", rule.repeat(40));
+        is_closed(&[("/d/", &text)], &long)
+    };
+    assert!(!looked_at("RewriteRule (y+) - [F]\n"));
+    assert!(looked_at("RewriteCond $1 =y\nRewriteRule (y+) - [F]\n"));
+    assert!(!looked_at(
+        "RewriteCond %{REQUEST_URI} (y+)\nRewriteRule ^ - [F]\n"
+    ));
+    assert!(looked_at(
+        "RewriteCond %{REQUEST_URI} (y+)\nRewriteCond %1 =y\nRewriteRule ^ - [F]\n"
+    ));
     let skipping =
         "RewriteEngine On\nRewriteRule ^ - [S=18446744073709551615]\nRewriteRule ^ - [F]";
     assert!(!below(skipping));

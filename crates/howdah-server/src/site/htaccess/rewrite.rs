@@ -10,8 +10,10 @@ use crate::docroot::root::FileKind;
 /// How often `[N]` begins again; beyond it the path is refused.
 const MOST_ROUNDS: u32 = 64;
 /// How many bytes a request's rules may look at, with [`STEP`] for each look; beyond it the path is refused.
-/// A byte takes some 4 ns where an expression has groups.
+/// A byte takes a nanosecond.
 const MOST_WORK: usize = 1 << 20;
+/// As how many bytes one counts where it is found out what the groups of an expression have matched.
+const WITH_GROUPS: usize = 4;
 /// What a look at no text at all counts: 32 768 looks are possible.
 const STEP: usize = 32;
 /// A text put together from variables and groups is not longer.
@@ -30,6 +32,8 @@ pub(super) struct RewriteRule {
     pub chained: bool,
     /// Its conditions or its target name groups (`$1`).
     pub uses_groups: bool,
+    /// The same, of the groups of its conditions (`%1`).
+    pub uses_condition_groups: bool,
     pub skip: usize,
     pub again: bool,
     /// `H=`, `T=`: is it PHP?
@@ -75,6 +79,15 @@ pub(super) struct Condition {
 }
 
 impl Condition {
+    /// The texts in which variables and groups are replaced.
+    pub(super) fn texts(&self) -> impl Iterator<Item = &str> {
+        let compared = match &self.test {
+            Test::Equals(text) => Some(text.as_str()),
+            _ => None,
+        };
+        [Some(self.text.as_str()), compared].into_iter().flatten()
+    }
+
     /// What its pattern weighs, and the text that it is compared with.
     pub(super) fn weight(&self) -> usize {
         let test = match &self.test {
@@ -219,7 +232,7 @@ pub(super) fn apply(
 
 /// Whether a single condition holds, as one of an `<If>` does.
 pub(super) fn holds(condition: &Condition, asked: &AccessQuery<'_>) -> Result<Truth, LimitReached> {
-    Rewriting::new(asked, 0).holds(condition)
+    Rewriting::new(asked, 0).holds(condition, false)
 }
 
 impl<'a, 'r> Rewriting<'a, 'r> {
@@ -244,10 +257,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
     fn matches(&mut self, rule: &RewriteRule) -> Result<Truth, LimitReached> {
         let subject = self.path[self.stripped..].to_vec();
         self.spend(subject.len())?;
-        let groups = match rule.uses_groups {
-            true => rule.pattern.groups(&subject)?,
-            false => rule.pattern.is_match(&subject)?.then(Groups::new),
-        };
+        let groups = self.look(&rule.pattern, &subject, rule.uses_groups)?;
         if groups.is_some() == rule.negated {
             return Ok(Truth::NO);
         }
@@ -259,7 +269,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
             let holds = match any {
                 // Apache does not look at the rest of an alternative that holds.
                 Some(so_far) if so_far.is_yes() => Truth::YES,
-                _ => self.holds(condition)?,
+                _ => self.holds(condition, rule.uses_condition_groups)?,
             };
             let so_far = any.unwrap_or(Truth::NO).or(holds);
             if condition.or {
@@ -276,7 +286,21 @@ impl<'a, 'r> Rewriting<'a, 'r> {
         Ok(all)
     }
 
-    fn holds(&mut self, condition: &Condition) -> Result<Truth, LimitReached> {
+    /// Whether `text`, which has been counted once, matches; with what its groups have matched, if asked to.
+    fn look(
+        &mut self,
+        pattern: &Regex,
+        text: &[u8],
+        with_groups: bool,
+    ) -> Result<Option<Groups>, LimitReached> {
+        if !with_groups {
+            return Ok(pattern.is_match(text)?.then(Groups::new));
+        }
+        self.spend(text.len() * (WITH_GROUPS - 1))?;
+        pattern.groups(text)
+    }
+
+    fn holds(&mut self, condition: &Condition, with_groups: bool) -> Result<Truth, LimitReached> {
         let negate = |truth: Truth| match condition.negated {
             true => truth.not(),
             false => truth,
@@ -291,7 +315,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
         };
         let truth = match &condition.test {
             Test::Matches(regex) => {
-                let groups = regex.groups(&text)?;
+                let groups = self.look(regex, &text, with_groups)?;
                 let holds = groups.is_some();
                 if let (Some(groups), false) = (groups, condition.negated) {
                     self.condition_groups = (text, groups);

@@ -68,6 +68,7 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
         last: false,
         chained: false,
         uses_groups: true,
+        uses_condition_groups: true,
         skip: 0,
         again: false,
         handler: None,
@@ -100,16 +101,20 @@ pub(super) fn rule(line: u32, rest: &str, conditions: Vec<Condition>) -> Option<
             _ => return None,
         }
     }
-    let of_condition = |condition: &Condition| {
-        let compared = match &condition.test {
-            Test::Equals(text) => text.contains('$'),
-            _ => false,
-        };
-        compared || condition.text.contains('$')
-    };
-    let of_target = matches!(&rule.target, Target::Elsewhere(to) if to.contains('$'));
-    rule.uses_groups = of_target || rule.conditions.iter().any(of_condition);
+    let mut texts: Vec<&str> = rule.conditions.iter().flat_map(Condition::texts).collect();
+    if let Target::Elsewhere(to) = &rule.target {
+        texts.push(to);
+    }
+    let name = |sign| texts.iter().any(|text| names_group(text, sign));
+    (rule.uses_groups, rule.uses_condition_groups) = (name(b'$'), name(b'%'));
     Some(rule)
+}
+
+/// Whether a text has `$1` or, by the other sign, `%1`.
+fn names_group(text: &str, sign: u8) -> bool {
+    text.as_bytes()
+        .windows(2)
+        .any(|two| two[0] == sign && two[1].is_ascii_digit())
 }
 
 /// A `RewriteCond`. `None` if Apache would refuse it.
