@@ -1,6 +1,6 @@
 //! What PHP itself can do wrong, the same scripts in all five modes: it is killed, says too much, answers
 //! with more or less than it announced, reads nothing. What programs of other kinds can do, garbage
-//! above all, is in the executor's `program_faults`; docs/modes.md has the table of both.
+//! above all, is in the executor's `program_faults`; tests/faults.md has the table of both.
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{self, Broken, Response};

@@ -208,7 +208,7 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": Kind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `proxy_protocol` may follow (connections begin with a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `proxy_protocol` may follow (a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
             "Every server that other machines reach sets it.";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
             "Threads that serve HTTP; `auto`: one per core. A change needs a restart.",
@@ -224,12 +224,12 @@ options! {
             "The `howdah-php` program. By default `$HOWDAH_PHP`, else beside `howdah`, in `../libexec` or `../lib/howdah`.",
             "For several versions of PHP on one machine.";
         "mode": Kind::Word(&MODES), "embed",
-            "How pools run PHP unless they say so themselves: in forked processes (`embed`); in processes that boot one script for many requests (`worker`); by php-fpm or another FastCGI server that runs already (`fastcgi`); by FastCGI programs that Howdah starts (`pool`); by one process per request (`cgi`).",
+            "How pools run PHP unless they say so themselves.",
             "See modes.md.";
     }
     "log" ANY {
         "error": Kind::PathOr(&["stderr"]), "stderr",
-            "Error log: one line per problem, PHP's messages included.",
+            "Error log, PHP's messages included.",
             "For servers without a service manager that keeps stderr.";
         "level": Kind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
             "Lowest level that is written.", "`info` and `debug` help to find a fault.";
@@ -241,7 +241,7 @@ options! {
     }
     "limits" ANY {
         "header": Kind::Size(K, M), "32K" => server!(http.max_header_bytes),
-            "Longest request head; beyond: 431 `HeaderTooLarge`. The request line may take a quarter of it (414 `UriTooLong`), and there may be 100 fields (431 `TooManyHeaders`).",
+            "Longest request head; beyond: 431 `HeaderTooLarge`. The request line may take a quarter of it (414 `UriTooLong`).",
             "For single sign-on with long URLs or cookies.";
         "connections": Kind::IntegerOrAuto(1, 1_000_000), "auto" => server!(http.max_connections),
             "Most connections at once. `auto`: three quarters of the limit of open files, which is raised as far as allowed, and at most one per 32 KiB of `memory`.",
@@ -314,7 +314,7 @@ options! {
     "trusted_proxies" ANY {
         "networks": Kind::Texts, "",
             "Addresses and networks of the proxies, such as `10.0.0.0/8`; `unix`: whoever connects to a unix socket.",
-            "Needed behind every proxy; a trusted one can claim any client address.";
+            "Needed behind every proxy.";
         "header": Kind::Word(&["x-forwarded", "forwarded"]), "x-forwarded",
             "Which headers they write: `X-Forwarded-For` and its kin, or `Forwarded` (RFC 7239). Only one kind is read, since a proxy passes on the other as the client sent it.",
             "For proxies that follow the RFC.";
@@ -380,7 +380,7 @@ options! {
     }
     "pool.*" OURS {
         "watch": Kind::Texts, "",
-            "Patterns of files (`src/**/*.php`; relative to this file, in mode `worker` to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
+            "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
             "For development, and deployments that do not end with `howdah reload`.";
         "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s",
             "A request that runs longer has its PHP stack logged (`SlowRequest`).", "For scripts that are meant to run long.";
@@ -424,7 +424,7 @@ options! {
         "name": Kind::Text, "", "Name in logs and status; by default its first host.", "For sites without hosts.";
         "hosts": Kind::Texts, "", "`example.org`, `*.example.org`, an address. The first `[[site]]` of the file answers for all other hosts.",
             "Needed for more than one site.";
-        "root": Kind::Path, "", "The directory that is served; by default the command line's.", "Needed by every site of a file.";
+        "root": Kind::Path, "", "The directory that is served; by default the command line's.", "Every site of a file sets it.";
         "recognise": Kind::OnOff, "",
             "`on`: begin with what `howdah serve DIR` would choose for the application in the root; this site's own lines go first. Without the line, only what the application closes is closed. `off`: neither.",
             "For sites that want few lines.";
