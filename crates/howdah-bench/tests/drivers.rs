@@ -1,10 +1,10 @@
 //! Several runs: who is measured when, and that what is handed on is whole.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use howdah_bench::driver::{self, CompareOptions, Event, SearchOptions, Session, SweepOptions};
+use howdah_bench::driver::{self, Event, SearchOptions, Session, SweepOptions};
 use howdah_bench::engine::null::{NullServer, RequestEnd};
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
 use howdah_bench::slo::Slo;
@@ -31,49 +31,6 @@ fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
         command: vec!["bench".to_owned()],
         watch,
     }
-}
-
-#[test]
-fn servers_are_measured_in_turns_with_the_base_as_its_own_control() {
-    let (a, b) = (server(), server());
-    let plans = [plan(&a, requests(50)), plan(&b, requests(50))];
-    let options = CompareOptions {
-        blocks: 2,
-        ..CompareOptions::default()
-    };
-    let mut labels = Vec::new();
-    let mut watch = |event: Event<'_>| {
-        if let Event::Begins { label, of, .. } = event {
-            assert_eq!(of, Some(6));
-            labels.push(label.to_owned());
-        }
-    };
-    let comparison = driver::compare(&plans, options, &mut session(&mut watch)).unwrap();
-    assert_eq!(labels, ["A", "B", "A again", "A again", "B", "A"]);
-    assert_eq!(comparison.pairs(1).len(), 2);
-    assert_eq!(comparison.control(), Some(2));
-    for window in &comparison.windows {
-        assert_eq!(window.run.good(), 50);
-    }
-}
-
-#[test]
-fn an_interrupted_comparison_gives_the_windows_that_are_whole() {
-    let a = server();
-    let plans = [plan(&a, requests(50)), plan(&a, requests(50))];
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let told = interrupt.clone();
-    let mut ended = 0;
-    let mut watch = |event: Event<'_>| {
-        if let Event::Ended(_) = event {
-            ended += 1;
-            told.store(ended == 3, Ordering::Relaxed);
-        }
-    };
-    let mut session = session(&mut watch);
-    session.interrupt = interrupt;
-    let comparison = driver::compare(&plans, CompareOptions::default(), &mut session).unwrap();
-    assert_eq!(comparison.windows.len(), 3);
 }
 
 #[test]

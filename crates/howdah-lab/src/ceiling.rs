@@ -7,6 +7,7 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use howdah_bench::driver::{self, Session};
+use howdah_bench::error::BenchError;
 use howdah_bench::plan::Plan;
 use howdah_bench::run::Run;
 use howdah_bench::stats::mean;
@@ -24,11 +25,11 @@ const SAME_LENGTH: f64 = 0.1;
 /// more. Runs without answers keep none, and so do all that remain after an interruption.
 ///
 /// # Errors
-/// The generator failed even there; the text is the last reason. The runs' own figures are still valid.
+/// The generator failed even there. The runs' own figures are still valid.
 pub fn measure<'a>(
     runs: impl Iterator<Item = &'a mut Run>,
     interrupt: &Arc<AtomicBool>,
-) -> Result<(), String> {
+) -> Result<(), BenchError> {
     let mut measured = Ok(());
     let mut rest: Vec<&mut Run> = runs.filter(|run| run.answers() > 0).collect();
     while let Some(first) = rest.first() {
@@ -57,7 +58,7 @@ fn answer_length(run: &Run) -> f64 {
     run.bytes.bodies as f64 / run.answers().max(1) as f64
 }
 
-fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option<f64>, String> {
+fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option<f64>, BenchError> {
     let mut best = None;
     for _ in 0..TIMES {
         let mut session = Session {
@@ -65,8 +66,7 @@ fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option
             command: Vec::new(),
             watch: &mut |_| {},
         };
-        let found = driver::ceiling(plan, length, ASKED, &mut session)
-            .map_err(|error| error.to_string())?;
+        let found = driver::ceiling(plan, length, ASKED, &mut session)?;
         best = found.into_iter().chain(best).reduce(f64::max);
     }
     Ok(best)

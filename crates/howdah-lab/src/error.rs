@@ -4,6 +4,7 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use howdah_bench::error::BenchError;
 use strum::IntoStaticStr;
 
 /// Why the lab has no result. The variant's name is the failure's name on the terminal and in reports.
@@ -62,7 +63,7 @@ pub enum LabError {
         /// The stack's name.
         stack: String,
         /// Why the generator could not measure it.
-        why: String,
+        why: BenchError,
     },
     /// A benchmark's file has mistakes.
     Suite {

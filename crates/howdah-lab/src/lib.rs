@@ -14,7 +14,8 @@
 //! - [`figures`], [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
 //! - [`journal`], [`identity`]: a comparison that can be resumed, and when it must not be.
-//! - [`app_compare`]: the comparison on a user's own application (`--app`).
+//! - [`app_compare`]: the comparison on a user's own application (`--app`); [`url_compare`]: that of servers
+//!   which run already (`howdah bench --vs`).
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
@@ -43,6 +44,7 @@ pub mod stack;
 pub mod suite;
 pub mod suite_runner;
 pub mod table;
+pub mod url_compare;
 pub mod versions;
 
 pub use error::LabError;

@@ -1,13 +1,12 @@
 //! Runs a benchmark: every stack on the suite's pages at its levels, in turns ([`crate::experiment`]).
 //! Measures; judges nothing.
 
-use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
+use howdah_bench::driver::{Event, Session};
 use howdah_bench::engine::{self, Control};
+use howdah_bench::error::BenchError;
 use howdah_bench::outcome::Outcome;
 use howdah_bench::plan::check::BodyCheck;
 use howdah_bench::plan::template::Random;
@@ -17,7 +16,7 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::budget::{POSTED_LIMIT, RunBudget};
 use crate::experiment::runner::Runner;
-use crate::experiment::{Cell, Failure, Measured, ProgressObserver, Subject, Turn};
+use crate::experiment::{Cell, Failure, Measured, Subject, Turn};
 use crate::fixture::wordpress;
 use crate::folder::Folder;
 use crate::ini::Ini;
@@ -48,8 +47,6 @@ pub struct SuiteRunner {
     pub folder: Folder,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// Set it to end the measurement after the window in progress.
-    pub interrupt: Arc<AtomicBool>,
     /// Whether to measure again the parts of the journal that lack figures of a stack.
     pub rerun_failed: bool,
 }
@@ -67,7 +64,7 @@ impl SuiteRunner {
         budget: &RunBudget,
         sites: &mut Sites,
         journal: &Journal,
-        observer: &mut dyn ProgressObserver,
+        session: &mut Session<'_>,
     ) -> Result<Measured, LabError> {
         let folder = self.folder.directory(&suite.name)?;
         let mut subject = SuiteSubject {
@@ -80,18 +77,18 @@ impl SuiteRunner {
             howdah: self.howdah.clone(),
         };
         let mut failures = Vec::new();
-        let turns = subject.turns(&mut failures, observer);
-        let cells = subject.cells(&mut failures, observer);
+        let turns = subject.turns(&mut failures, session);
+        let cells = subject.cells(&mut failures, session);
         let runner = Runner {
-            journal,
-            interrupt: self.interrupt.clone(),
+            journal: Some(journal),
             blocks: budget.blocks,
             ceilings: u32::MAX,
             limit: budget.limit,
             deadline: None,
             rerun_failed: self.rerun_failed,
+            stop_at_failure: false,
         };
-        let mut measured = runner.run(&mut subject, &turns, &cells, observer)?;
+        let mut measured = runner.run(&mut subject, &turns, &cells, session)?;
         failures.append(&mut measured.failures);
         measured.failures = failures;
         Ok(measured)
@@ -120,7 +117,7 @@ impl SuiteSubject<'_> {
     }
 
     /// The rows whose programs are installed, and the first one that is ranked a second time.
-    fn turns(&self, failures: &mut Vec<Failure>, observer: &mut dyn ProgressObserver) -> Vec<Turn> {
+    fn turns(&self, failures: &mut Vec<Failure>, session: &mut Session<'_>) -> Vec<Turn> {
         let mut turns = Vec::new();
         for arm in 0..self.suite.rows.len() {
             match self.stack(arm).here() {
@@ -129,7 +126,10 @@ impl SuiteSubject<'_> {
                     control: false,
                 }),
                 Err(error) => {
-                    observer.failed(self.stack(arm).title, &error);
+                    (session.watch)(Event::Failed {
+                        label: self.stack(arm).title,
+                        error: &error,
+                    });
                     failures.push(Failure::new(Some(arm), None, &error));
                 }
             }
@@ -146,7 +146,7 @@ impl SuiteSubject<'_> {
 
     /// Pages and levels in random order: a machine that warms up must not look like a curve. A page
     /// whose site could not be made is reported and left out.
-    fn cells(&self, failures: &mut Vec<Failure>, observer: &mut dyn ProgressObserver) -> Vec<Cell> {
+    fn cells(&self, failures: &mut Vec<Failure>, session: &mut Session<'_>) -> Vec<Cell> {
         let levels = self.budget.of(&self.suite.load.concurrency);
         let mut cells: Vec<Cell> = Vec::new();
         for (page, of) in self.suite.pages.iter().enumerate() {
@@ -159,7 +159,10 @@ impl SuiteSubject<'_> {
             match self.sites.lacks(of.site) {
                 None => cells.extend(levels.iter().map(|level| cell(vec![*level], *level))),
                 Some(error) => {
-                    observer.failed(&of.name, &error);
+                    (session.watch)(Event::Failed {
+                        label: &of.name,
+                        error: &error,
+                    });
                     failures.push(Failure::new(None, Some(&cell(Vec::new(), 0)), &error));
                 }
             }
@@ -171,10 +174,10 @@ impl SuiteSubject<'_> {
         cells
     }
 
-    fn not_measured(&self, arm: usize, why: &impl ToString) -> LabError {
+    fn not_measured(&self, arm: usize, why: BenchError) -> LabError {
         LabError::NotMeasured {
             stack: self.suite.rows[arm].stack.clone(),
-            why: why.to_string(),
+            why,
         }
     }
 }
@@ -206,13 +209,13 @@ impl Subject for SuiteSubject<'_> {
     }
 
     fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError> {
-        let mut one = self.plan(arm, cell, 1, running.address)?;
+        let mut one = self.plan(arm, cell, 1, running)?;
         one.stop = Stop {
             requests: Some(1),
             time: Some(Duration::from_secs(30)),
         };
         let run = engine::run(&one, Control::default());
-        let run = run.map_err(|error| self.not_measured(arm, &error))?;
+        let run = run.map_err(|error| self.not_measured(arm, error))?;
         if run.count(Outcome::Good) == 1 {
             return Ok(());
         }
@@ -230,11 +233,17 @@ impl Subject for SuiteSubject<'_> {
         })
     }
 
-    fn plan(&self, arm: usize, cell: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError> {
+    fn plan(
+        &self,
+        arm: usize,
+        cell: &Cell,
+        level: u32,
+        running: &Running,
+    ) -> Result<Plan, LabError> {
         let (page, load) = (self.page(cell), &self.suite.load);
         let path = self.suite.rows[arm].path.as_ref().unwrap_or(&page.path);
-        let target = Target::parse(&format!("http://{to}{path}"));
-        let target = target.map_err(|error| self.not_measured(arm, &error))?;
+        let target = Target::parse(&format!("http://{}{path}", running.address));
+        let target = target.map_err(|error| self.not_measured(arm, error))?;
         let stop = match self.budget.window(page, level) {
             Some(window) => Stop {
                 requests: None,

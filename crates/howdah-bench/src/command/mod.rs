@@ -20,7 +20,7 @@ use std::time::Duration;
 
 pub use arguments::{Bench, BenchCommand};
 
-use crate::driver::{self, CompareOptions, Event, SearchOptions, Session, SweepOptions};
+use crate::driver::{self, Compare, CompareOptions, Event, SearchOptions, Session, SweepOptions};
 use crate::engine::{self, Control, Progress};
 use crate::error::BenchError;
 use crate::experiment::Document;
@@ -43,11 +43,16 @@ const BUSY: f64 = 0.5;
 const CEILING: Duration = Duration::from_secs(2);
 
 /// Does what was typed and returns the exit code. Ctrl-C sets `interrupt`; `command` is the command
-/// line, for the report.
-pub fn run(typed: &Bench, interrupt: Arc<AtomicBool>, command: Vec<String>) -> u8 {
+/// line, for the report; `compare` carries out `--vs`.
+pub fn run(
+    typed: &Bench,
+    interrupt: Arc<AtomicBool>,
+    command: Vec<String>,
+    compare: Compare,
+) -> u8 {
     let done = match &typed.command {
         Some(BenchCommand::Report(files)) => saved::report(files),
-        None => bench(typed, interrupt, command),
+        None => bench(typed, interrupt, command, compare),
     };
     match done {
         Ok(code) => code,
@@ -63,6 +68,7 @@ fn bench(
     typed: &Bench,
     interrupt: Arc<AtomicBool>,
     command: Vec<String>,
+    compare: Compare,
 ) -> Result<u8, BenchError> {
     let plan = planning::plan(typed)?;
     let slo = typed.slo.as_deref().map(Slo::parse).transpose()?;
@@ -83,7 +89,7 @@ fn bench(
         command,
         watch: &mut watch,
     };
-    let mut document = measure(typed, &plan, slo.as_ref(), &mut session)?;
+    let mut document = measure(typed, &plan, slo.as_ref(), &mut session, compare)?;
     drop(watcher);
     secrets::conceal(&mut document);
     let style = Style {
@@ -103,6 +109,7 @@ fn measure(
     plan: &Plan,
     slo: Option<&Slo>,
     session: &mut Session<'_>,
+    compare: Compare,
 ) -> Result<Document, BenchError> {
     if !typed.vs.is_empty() {
         let mut plans = vec![plan.clone()];
@@ -115,7 +122,7 @@ fn measure(
             margin: planning::margin(&typed.margin)?,
             seed: typed.seed,
         };
-        let mut comparison = driver::compare(&plans, options, session)?;
+        let mut comparison = compare(&plans, options, session)?;
         if let Some(first) = comparison.windows.first() {
             let ceiling = ceiling(typed, &first.run, plan, session)?;
             for window in &mut comparison.windows {
@@ -149,6 +156,7 @@ fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, 
         number: 1,
         of: Some(1),
         label: "",
+        left: None,
     });
     let watch = &mut session.watch;
     let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));

@@ -65,9 +65,12 @@ impl<W: Write> Watcher<W> {
             return;
         }
         let _ = match event {
-            Event::Begins { number, of, label } => self.begins(number, of, label),
+            Event::Begins {
+                number, of, label, ..
+            } => self.begins(number, of, label),
             Event::Second(progress) => self.second(progress),
             Event::Ended(run) => self.ended(run),
+            Event::Failed { label, error } => writeln!(self.out, "{label}: {error}"),
         };
     }
 
@@ -200,6 +203,7 @@ mod tests {
             number: 2,
             of: Some(30),
             label: "B",
+            left: None,
         });
         for i in 1..=4 {
             let second = second(f64::from(i), 100, u64::from(i == 3));

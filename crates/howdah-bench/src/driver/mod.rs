@@ -1,31 +1,32 @@
-//! Several runs that answer one question. Here is who is measured when; what follows from it is
-//! [`crate::stats`]'s and the report's.
+//! Several runs that answer one question. This module decides what is measured when;
+//! [`crate::stats`] and the report draw the conclusions.
 //!
-//! - [`compare`]: servers in turns, so that a machine that slows down or speeds up slows all of them.
+//! - [`Session`]: what all runs share. [`Compare`]: a comparison, which `howdah-lab` carries out.
 //! - [`sweep`]: levels of concurrency in random order, so that drift does not look like saturation.
 //! - [`find_max`]: the highest rate that holds an objective.
-//! - [`ceiling`]: what the generator itself could have reached.
+//! - [`ceiling`]: the rate that the generator itself could have reached.
 
 mod ceiling;
-mod compare;
 mod search;
 mod sweep;
 
 pub use ceiling::{ceiling, has_ceiling};
-pub use compare::{CompareOptions, compare, order};
 pub use search::{SearchOptions, find_max};
 pub use sweep::{SweepOptions, sweep};
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use crate::engine::{self, Control, Progress};
 use crate::error::BenchError;
+use crate::experiment::Comparison;
 use crate::plan::Plan;
 use crate::plan::template::Random;
 use crate::run::{Ended, Run};
 
-/// What several runs have in common.
+/// What the runs of a session have in common.
 pub struct Session<'a> {
     /// Set it to end the session; what has been measured so far is kept.
     pub interrupt: Arc<AtomicBool>,
@@ -36,7 +37,6 @@ pub struct Session<'a> {
 }
 
 /// What happens in a session.
-#[derive(Debug)]
 pub enum Event<'a> {
     /// A run begins.
     Begins {
@@ -46,15 +46,53 @@ pub enum Event<'a> {
         of: Option<usize>,
         /// What is measured: `A`, `c=30`, `1200/s`.
         label: &'a str,
+        /// The estimated time until the session ends; None if that is not known.
+        left: Option<Duration>,
     },
     /// A second of the run is over.
     Second(&'a Progress<'a>),
     /// The run is over.
     Ended(&'a Run),
+    /// Something could not be measured, and the session continues without it.
+    Failed {
+        /// What could not be measured.
+        label: &'a str,
+        /// The reason.
+        error: &'a dyn Display,
+    },
 }
 
+/// How servers are compared.
+#[derive(Clone, Copy, Debug)]
+pub struct CompareOptions {
+    /// Number of blocks; each gives one pair of every server with the first.
+    pub blocks: u32,
+    /// Whether to measure the first server once more in every block, as a control: the noise floor.
+    pub control: bool,
+    /// Differences below this share are "the same".
+    pub margin: f64,
+    /// Seed of the resampling.
+    pub seed: u64,
+}
+
+impl Default for CompareOptions {
+    fn default() -> Self {
+        CompareOptions {
+            blocks: 10,
+            control: true,
+            margin: 0.03,
+            seed: 1,
+        }
+    }
+}
+
+/// A function that measures plans in turns; the first plan is the base, and each turn is a window.
+/// After an interruption it returns the complete windows. `howdah-lab` has it, because it uses the
+/// runner of all comparisons.
+pub type Compare = fn(&[Plan], CompareOptions, &mut Session<'_>) -> Result<Comparison, BenchError>;
+
 impl Session<'_> {
-    /// Runs a plan. None if it was interrupted and is therefore incomplete.
+    /// Announces a run and carries it out. None if it was interrupted and is therefore incomplete.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -62,10 +100,21 @@ impl Session<'_> {
         of: Option<usize>,
         label: &str,
     ) -> Result<Option<Run>, BenchError> {
-        if self.interrupted() {
+        if self.is_interrupted() {
             return Ok(None);
         }
-        (self.watch)(Event::Begins { number, of, label });
+        (self.watch)(Event::Begins {
+            number,
+            of,
+            label,
+            left: None,
+        });
+        self.run(plan)
+    }
+
+    /// Carries out a run and reports its progress. None if it was interrupted and is therefore
+    /// incomplete.
+    pub fn run(&mut self, plan: &Plan) -> Result<Option<Run>, BenchError> {
         let watch = &mut self.watch;
         let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));
         let control = Control {
@@ -78,7 +127,8 @@ impl Session<'_> {
         Ok((run.ended != Ended::Interrupted).then_some(run))
     }
 
-    fn interrupted(&self) -> bool {
+    /// Whether somebody ended the session.
+    pub fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
 }

@@ -79,7 +79,7 @@ pub fn find_max(
     };
     if let Some(start) = search.guess()? {
         search.search(start)?;
-    } else if search.session.interrupted() {
+    } else if search.session.is_interrupted() {
         search.found.limited_by = Some("it was interrupted".to_owned());
     } else {
         search.found.limited_by = Some(

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 
+use howdah_bench::error::BenchError;
 use howdah_bench::report::words;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -197,7 +198,7 @@ impl Arm {
                 Some(stack) => stack.start(job, folder),
                 None => Err(LabError::NotMeasured {
                     stack: name.clone(),
-                    why: "there is no stack of that name".to_owned(),
+                    why: BenchError::Impossible("there is no stack of that name".to_owned()),
                 }),
             },
             Way::Howdah(choice) => {

@@ -2,10 +2,9 @@
 //! order of the steps is here; the modules beside this one do the work.
 
 use std::path::PathBuf;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver::{Event, Session};
 use serde::{Deserialize, Serialize};
 
 use super::advise::{self, Facts};
@@ -21,7 +20,7 @@ use super::{prepare, trial};
 use crate::LabError;
 use crate::experiment::plan::Plan;
 use crate::experiment::runner::Runner;
-use crate::experiment::{Cell, End, Measured, ProgressObserver, Turn};
+use crate::experiment::{Cell, End, Measured, Turn};
 use crate::journal::{Journal, SCHEMA};
 
 /// Part of a quick run's time that is reserved for trying the configuration and for the report,
@@ -52,8 +51,6 @@ pub struct Study {
     pub journal: Journal,
     /// The path of the `howdah` program.
     pub howdah: PathBuf,
-    /// Set it to end the comparison after the window in progress.
-    pub interrupt: Arc<AtomicBool>,
     /// When this session began.
     pub started: Instant,
 }
@@ -82,23 +79,23 @@ impl Study {
     ///
     /// # Errors
     /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
-    pub fn run(self, tree: Tree, observer: &mut dyn ProgressObserver) -> Result<Outcome, LabError> {
+    pub fn run(self, tree: Tree, session: &mut Session<'_>) -> Result<Outcome, LabError> {
         let app = &self.plan.request.app;
         prepare::readable(app, self.journal.folder())?;
         let before = self.journal.kept_or("tree", || tree)?;
         let load = load();
-        let checked = self.check(observer)?;
+        let checked = self.check(session)?;
         let schedule = self
             .journal
             .kept_or("schedule", || self.schedule(&checked))?;
         let arms = self.arms(&checked, &schedule);
-        let windows = self.measure(&checked, &schedule, &arms, observer)?;
+        let windows = self.measure(&checked, &schedule, &arms, session)?;
         let changes = before.changes(&Tree::of(&app.directory));
         self.outcome(load, &checked, schedule, &arms, &windows, &changes)
     }
 
     /// Which arms give the right pages.
-    fn check(&self, observer: &mut dyn ProgressObserver) -> Result<Checked, LabError> {
+    fn check(&self, session: &mut Session<'_>) -> Result<Checked, LabError> {
         let AppRequest {
             app, arms, budget, ..
         } = &self.plan.request;
@@ -110,10 +107,18 @@ impl Study {
         let mut report = |arm: &Arm, error: Option<&LabError>| match error {
             None => {
                 let what = format!("the right pages? {}", arm.title);
-                observer.turn(asked, arms.len(), &what, None);
                 asked += 1;
+                (session.watch)(Event::Begins {
+                    number: asked,
+                    of: Some(arms.len()),
+                    label: &what,
+                    left: None,
+                });
             }
-            Some(error) => observer.failed(&arm.title, error),
+            Some(error) => (session.watch)(Event::Failed {
+                label: &arm.title,
+                error,
+            }),
         };
         check::check(app, arms, &job, folder, until, &mut report)
     }
@@ -132,7 +137,7 @@ impl Study {
         checked: &Checked,
         schedule: &Schedule,
         arms: &[Arm],
-        observer: &mut dyn ProgressObserver,
+        session: &mut Session<'_>,
     ) -> Result<Windows, LabError> {
         let app = &self.plan.request.app;
         let folder = self.journal.folder();
@@ -158,7 +163,7 @@ impl Study {
         let cells = [cell("look", schedule.levels.clone())];
         let look = self
             .runner(schedule.looks)
-            .run(&mut subject, &turns, &cells, observer)?;
+            .run(&mut subject, &turns, &cells, session)?;
         let looked = begun.elapsed().as_secs_f64();
         let at_deciding = rows::levels(arms, &[&look], &[schedule.deciding]);
         let rows = at_deciding.into_iter().next();
@@ -176,7 +181,7 @@ impl Study {
             subject.schedule = self.for_decision(schedule, overhead, turns.len())?;
             let cells = [cell("decide", vec![schedule.deciding])];
             let runner = self.runner(subject.schedule.blocks);
-            decision = Some(runner.run(&mut subject, &turns, &cells, observer)?);
+            decision = Some(runner.run(&mut subject, &turns, &cells, session)?);
         }
         Ok(Windows {
             look,
@@ -187,14 +192,14 @@ impl Study {
 
     fn runner(&self, blocks: u32) -> Runner<'_> {
         Runner {
-            journal: &self.journal,
-            interrupt: self.interrupt.clone(),
+            journal: Some(&self.journal),
             blocks,
             // The pages stay the same, and so does the load tester's maximum.
             ceilings: 1,
             limit: None,
             deadline: self.deadline(),
             rerun_failed: false,
+            stop_at_failure: false,
         }
     }
 

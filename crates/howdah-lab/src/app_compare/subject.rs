@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use howdah_bench::error::BenchError;
 use howdah_bench::plan::check::{BodyCheck, Pattern};
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
 
@@ -48,8 +49,9 @@ impl Subject for AppSubject<'_> {
         check::recheck(self.app, &self.arms[arm], running, self.pages)
     }
 
-    fn plan(&self, arm: usize, _: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError> {
-        plan(self.app, self.pages, &self.schedule, to, level).map_err(|why| LabError::NotMeasured {
+    fn plan(&self, arm: usize, _: &Cell, level: u32, running: &Running) -> Result<Plan, LabError> {
+        let plan = plan(self.app, self.pages, &self.schedule, running.address, level);
+        plan.map_err(|why| LabError::NotMeasured {
             stack: self.title(arm),
             why,
         })
@@ -66,12 +68,11 @@ fn plan(
     schedule: &Schedule,
     address: SocketAddr,
     level: u32,
-) -> Result<Plan, String> {
-    let target = |page: &Page| {
-        Target::parse(&format!("http://{address}{}", page.url)).map_err(|e| e.to_string())
-    };
+) -> Result<Plan, BenchError> {
+    let target = |page: &Page| Target::parse(&format!("http://{address}{}", page.url));
     let targets: Vec<Target> = pages.iter().map(target).collect::<Result<_, _>>()?;
-    let first = targets.first().ok_or("there is no page")?.clone();
+    let first = targets.first().cloned();
+    let first = first.ok_or_else(|| BenchError::Impossible("there is no page".to_owned()))?;
     let stop = Stop {
         requests: None,
         time: Some(Duration::from_secs_f64(schedule.window)),
@@ -113,7 +114,7 @@ pub fn mean_service(pages: &[Page]) -> f64 {
 
 /// Checks that an answer contains a page's own text, and its end; with several pages, those of any of
 /// them. Empty if a page has no constant text: then the status alone decides.
-fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
+fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());
     }
@@ -126,9 +127,7 @@ fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, String> {
         let mut texts: Vec<String> = texts.map(|text| literal(text)).collect();
         texts.sort();
         texts.dedup();
-        Pattern::new(&texts.join("|"))
-            .map(BodyCheck::Matches)
-            .map_err(|e| e.to_string())
+        Pattern::new(&texts.join("|")).map(BodyCheck::Matches)
     };
     Ok(vec![
         any(|marks| marks.first())?,

@@ -3,7 +3,8 @@
 //! alike, and all cells too, so that a rate at 500 clients may be compared with one at 10.
 //!
 //! - this file: the data, and [`Subject`], what is measured: the pages of a suite
-//!   ([`crate::suite_runner`]) or a user's application ([`crate::app_compare::subject`]).
+//!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that
+//!   run already ([`crate::url_compare`]).
 //! - [`runner`]: in which order, for how long, what failed, what the journal keeps.
 //! - [`turn`]: one arm started afresh and measured. - [`plan`]: what `--resume` needs to know.
 
@@ -11,7 +12,6 @@ pub mod plan;
 pub mod runner;
 mod turn;
 
-use std::net::SocketAddr;
 use std::time::Duration;
 
 use howdah_bench::plan::Plan;
@@ -34,7 +34,13 @@ pub trait Subject {
     /// Fails if a started arm gives another page: error pages are fast.
     fn check(&self, arm: usize, cell: &Cell, running: &Running) -> Result<(), LabError>;
     /// The load of a window.
-    fn plan(&self, arm: usize, cell: &Cell, level: u32, to: SocketAddr) -> Result<Plan, LabError>;
+    fn plan(
+        &self,
+        arm: usize,
+        cell: &Cell,
+        level: u32,
+        running: &Running,
+    ) -> Result<Plan, LabError>;
     /// The warm-up before a window; None if there is none. It is a run of its own: a request begun in
     /// the generator's own warm-up and answered in the window is in no count, and with 500 clients that
     /// is most of a short window.
@@ -176,13 +182,4 @@ pub struct LeftOut {
     pub cell: Cell,
     /// Number of blocks that were measured.
     pub blocks: u32,
-}
-
-/// Receives the progress of a measurement.
-pub trait ProgressObserver {
-    /// Called before each turn. `left`: the estimated rest of the time, from what the turns took so
-    /// far.
-    fn turn(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>);
-    /// Called when an arm has failed.
-    fn failed(&mut self, what: &str, error: &LabError);
 }

@@ -5,24 +5,20 @@
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use howdah_bench::driver;
+use howdah_bench::driver::{Event, Session};
 use serde::{Deserialize, Serialize};
 
-use super::{Cell, End, Failure, LeftOut, Measured, ProgressObserver, Subject, Turn, Window, turn};
+use super::{Cell, End, Failure, LeftOut, Measured, Subject, Turn, Window, turn};
 use crate::LabError;
 use crate::ceiling;
 use crate::journal::Journal;
 
 /// How an experiment is carried out.
 pub struct Runner<'a> {
-    /// The journal that keeps the parts.
-    pub journal: &'a Journal,
-    /// Set it to end the experiment after the window in progress.
-    pub interrupt: Arc<AtomicBool>,
+    /// The journal that keeps the parts; None: nothing is saved, and nothing can be resumed.
+    pub journal: Option<&'a Journal>,
     /// Number of blocks.
     pub blocks: u32,
     /// Number of blocks after whose parts the load tester's own maximum is measured.
@@ -34,6 +30,8 @@ pub struct Runner<'a> {
     pub deadline: Option<Instant>,
     /// Whether to measure again the parts of the journal that lack figures of an arm.
     pub rerun_failed: bool,
+    /// Whether the first failure ends the experiment as its error.
+    pub stop_at_failure: bool,
 }
 
 /// What a block measured in a cell.
@@ -56,19 +54,19 @@ impl Runner<'_> {
     ///
     /// # Errors
     /// The journal cannot be read or written. The failure of an arm is in the result, and the others
-    /// continue.
+    /// continue, unless [`Runner::stop_at_failure`] is set.
     pub fn run(
         &self,
         subject: &mut dyn Subject,
         turns: &[Turn],
         cells: &[Cell],
-        observer: &mut dyn ProgressObserver,
+        session: &mut Session<'_>,
     ) -> Result<Measured, LabError> {
-        let mut session = Session {
+        let mut experiment = Experiment {
             runner: self,
             subject,
             turns,
-            observer,
+            session,
             measured: Measured {
                 windows: Vec::new(),
                 failures: Vec::new(),
@@ -83,16 +81,12 @@ impl Runner<'_> {
             now: 0,
         };
         for block in 0..self.blocks {
-            session.block(cells, block)?;
-            if session.measured.end != End::Finished {
+            experiment.block(cells, block)?;
+            if experiment.measured.end != End::Finished {
                 break;
             }
         }
-        Ok(session.finish(cells))
-    }
-
-    fn is_interrupted(&self) -> bool {
-        self.interrupt.load(Ordering::Relaxed)
+        Ok(experiment.finish(cells))
     }
 
     fn is_out_of_time(&self) -> bool {
@@ -102,11 +96,11 @@ impl Runner<'_> {
 }
 
 /// An experiment in progress.
-struct Session<'a> {
+struct Experiment<'a, 'w> {
     runner: &'a Runner<'a>,
     subject: &'a mut dyn Subject,
     turns: &'a [Turn],
-    observer: &'a mut dyn ProgressObserver,
+    session: &'a mut Session<'w>,
     measured: Measured,
     /// The state of each cell, by name.
     got: BTreeMap<String, Got>,
@@ -117,15 +111,18 @@ struct Session<'a> {
     now: u32,
 }
 
-impl Session<'_> {
+impl Experiment<'_, '_> {
     /// Measures a block of everything. If a part is left out for lack of time, the others of its block
     /// are still measured where they fit: no cell gets two blocks more than another.
     fn block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
-        for at in driver::order(block as usize, cells.len()) {
+        for at in order(block as usize, cells.len()) {
             let cell = &cells[at];
             let name = format!("{}-{block:03}", cell.name);
             let is_too_late = block > 0 && self.is_too_late(cell);
-            let kept = self.runner.journal.kept::<Part>(&name)?;
+            let kept = match self.runner.journal {
+                Some(journal) => journal.kept::<Part>(&name)?,
+                None => None,
+            };
             let kept = kept.filter(|part| is_too_late || !self.is_spoilt(part, cell));
             if let Some(part) = kept {
                 self.done += self.turns.len();
@@ -139,7 +136,7 @@ impl Session<'_> {
             }
             let mut part = Part::default();
             let begun = Instant::now();
-            let whole = self.part(&mut part, cell, block);
+            let whole = self.part(&mut part, cell, block)?;
             part.took = begun.elapsed();
             if let ControlFlow::Break(end) = whole {
                 self.measured.end = end;
@@ -149,8 +146,10 @@ impl Session<'_> {
                 return Ok(());
             }
             // What all arms need may work again when the comparison is resumed.
-            if part.failures.iter().all(|failure| failure.arm.is_some()) {
-                self.runner.journal.keep(&name, &part)?;
+            if let Some(journal) = self.runner.journal
+                && part.failures.iter().all(|failure| failure.arm.is_some())
+            {
+                journal.keep(&name, &part)?;
             }
             self.take(cell, part);
         }
@@ -158,34 +157,47 @@ impl Session<'_> {
     }
 
     /// Measures every arm once, and then the load tester's own maximum.
-    fn part(&mut self, part: &mut Part, cell: &Cell, block: u32) -> ControlFlow<End> {
-        for at in driver::order(block as usize, self.turns.len()) {
+    fn part(
+        &mut self,
+        part: &mut Part,
+        cell: &Cell,
+        block: u32,
+    ) -> Result<ControlFlow<End>, LabError> {
+        for at in order(block as usize, self.turns.len()) {
             let turn = self.turns[at];
-            self.stop()?;
+            if let Some(end) = self.stop() {
+                return Ok(ControlFlow::Break(end));
+            }
             let title = self.subject.title(turn.arm);
-            let what = format!("{title} · {}", cell.title);
+            let what = match cell.title.as_str() {
+                "" => title,
+                cell => format!("{title} · {cell}"),
+            };
             self.announce(&what);
             if self.is_out(&part.failures, turn.arm, cell) {
                 continue;
             }
             if let Err(error) = self.subject.alive() {
-                self.observer.failed(&cell.title, &error);
+                self.failed(&cell.title, &error);
                 part.failures.push(Failure::new(None, Some(cell), &error));
-                return ControlFlow::Continue(());
+                return Ok(ControlFlow::Continue(()));
             }
             self.now += 1;
-            let windows = turn::measure(self.runner, &*self.subject, turn, cell, block);
+            let windows =
+                turn::measure(self.runner, self.session, &*self.subject, turn, cell, block);
             // What was cut short is not slow.
             if self.runner.is_out_of_time() {
-                return ControlFlow::Break(End::OutOfTime);
+                return Ok(ControlFlow::Break(End::OutOfTime));
             }
             match windows {
-                Ok(windows) => part.windows.extend(windows),
-                Err(_) if self.runner.is_interrupted() => {
-                    return ControlFlow::Break(End::Interrupted);
+                Ok(Some(windows)) => part.windows.extend(windows),
+                Ok(None) => return Ok(ControlFlow::Break(End::Interrupted)),
+                Err(_) if self.session.is_interrupted() => {
+                    return Ok(ControlFlow::Break(End::Interrupted));
                 }
+                Err(error) if self.runner.stop_at_failure => return Err(error),
                 Err(error) => {
-                    self.observer.failed(&what, &error);
+                    self.failed(&what, &error);
                     let failure = Failure::new(Some(turn.arm), Some(cell), &error);
                     part.failures.push(failure);
                 }
@@ -194,17 +206,21 @@ impl Session<'_> {
         if block < self.runner.ceilings {
             self.ceilings(part, cell);
         }
-        ControlFlow::Continue(())
+        Ok(ControlFlow::Continue(()))
     }
 
-    fn stop(&self) -> ControlFlow<End> {
-        if self.runner.is_interrupted() {
-            ControlFlow::Break(End::Interrupted)
+    fn stop(&self) -> Option<End> {
+        if self.session.is_interrupted() {
+            Some(End::Interrupted)
         } else if self.runner.is_out_of_time() {
-            ControlFlow::Break(End::OutOfTime)
+            Some(End::OutOfTime)
         } else {
-            ControlFlow::Continue(())
+            None
         }
+    }
+
+    fn failed(&mut self, label: &str, error: &LabError) {
+        (self.session.watch)(Event::Failed { label, error });
     }
 
     fn ceilings(&mut self, part: &mut Part, cell: &Cell) {
@@ -212,12 +228,12 @@ impl Session<'_> {
             let windows = part.windows.iter_mut();
             let here = windows.filter(|window| window.concurrency == *level);
             let runs = here.map(|window| &mut window.run);
-            if let Err(why) = ceiling::measure(runs, &self.runner.interrupt) {
+            if let Err(why) = ceiling::measure(runs, &self.session.interrupt) {
                 let error = LabError::NotMeasured {
                     stack: "the load tester".to_owned(),
                     why,
                 };
-                self.observer.failed("its ceiling", &error);
+                self.failed("its ceiling", &error);
             }
         }
     }
@@ -279,9 +295,13 @@ impl Session<'_> {
     fn announce(&mut self, what: &str) {
         let rest = self.of.saturating_sub(self.done);
         let left = (self.now > 0).then(|| self.begun.elapsed() / self.now * rest as u32);
-        self.observer
-            .turn(self.done, self.of.max(self.done), what, left);
         self.done += 1;
+        (self.session.watch)(Event::Begins {
+            number: self.done,
+            of: Some(self.of.max(self.done)),
+            label: what,
+            left,
+        });
     }
 
     fn finish(mut self, cells: &[Cell]) -> Measured {
@@ -296,5 +316,52 @@ impl Session<'_> {
                 .collect();
         }
         self.measured
+    }
+}
+
+/// The order of the items in a block: every second block runs backwards, and every second pair of blocks
+/// begins one item further on.
+fn order(block: usize, items: usize) -> Vec<usize> {
+    let first = block / 2 % items.max(1);
+    let mut order: Vec<usize> = (0..items).map(|n| (first + n) % items).collect();
+    if block % 2 == 1 {
+        order.reverse();
+    }
+    order
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn everything_comes_once_in_each_block_and_the_order_turns() {
+        assert_eq!(order(0, 3), [0, 1, 2]);
+        assert_eq!(order(1, 3), [2, 1, 0]);
+        assert_eq!(order(2, 3), [1, 2, 0]);
+        assert_eq!(order(3, 3), [0, 2, 1]);
+        assert!(order(3, 0).is_empty());
+    }
+
+    #[test]
+    fn two_arms_take_turns_as_abba() {
+        let orders: Vec<Vec<usize>> = (0..4).map(|block| order(block, 2)).collect();
+        assert_eq!(orders[0], [0, 1]);
+        assert_eq!(orders[1], [1, 0]);
+        let firsts = orders.iter().filter(|order| order[0] == 0).count();
+        assert_eq!(firsts, 2);
+    }
+
+    #[test]
+    fn over_a_full_round_every_arm_has_every_place_equally_often() {
+        for arms in [2, 3, 4, 5] {
+            let mut places = vec![vec![0; arms]; arms];
+            for block in 0..2 * arms {
+                for (place, arm) in order(block, arms).into_iter().enumerate() {
+                    places[arm][place] += 1;
+                }
+            }
+            assert!(places.iter().flatten().all(|n| *n == 2), "{places:?}");
+        }
     }
 }

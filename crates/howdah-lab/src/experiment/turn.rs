@@ -4,9 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
+use howdah_bench::driver::Session;
 use howdah_bench::engine::{self, Control};
+use howdah_bench::error::BenchError;
 use howdah_bench::plan::{Plan, Stop, Template};
-use howdah_bench::run::{Ended, Run};
+use howdah_bench::run::Run;
 
 use super::runner::Runner;
 use super::{Cell, Subject, Turn, Window};
@@ -14,16 +16,17 @@ use crate::LabError;
 use crate::process::{Memory, Usage, busy_time, own_time, usage_of};
 use crate::stack::Running;
 
-/// Measures an arm in a cell, at each of its levels.
+/// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
 pub(super) fn measure(
     runner: &Runner<'_>,
+    session: &mut Session<'_>,
     subject: &dyn Subject,
     turn: Turn,
     cell: &Cell,
     block: u32,
-) -> Result<Vec<Window>, LabError> {
+) -> Result<Option<Vec<Window>>, LabError> {
     let mut running = subject.start(turn.arm, cell)?;
-    let windows = windows(runner, subject, turn, cell, block, &running);
+    let windows = windows(runner, session, subject, turn, cell, block, &running);
     // Its death explains whatever the load tester reports.
     running.alive()?;
     windows
@@ -31,13 +34,14 @@ pub(super) fn measure(
 
 fn windows(
     runner: &Runner<'_>,
+    session: &mut Session<'_>,
     subject: &dyn Subject,
     turn: Turn,
     cell: &Cell,
     block: u32,
     running: &Running,
-) -> Result<Vec<Window>, LabError> {
-    let not_measured = |why: String| LabError::NotMeasured {
+) -> Result<Option<Vec<Window>>, LabError> {
+    let not_measured = |why: BenchError| LabError::NotMeasured {
         stack: subject.title(turn.arm),
         why,
     };
@@ -47,23 +51,30 @@ fn windows(
     levels.rotate_left(first);
     let mut windows = Vec::new();
     for level in levels {
-        let plan = subject.plan(turn.arm, cell, level, running.address)?;
+        let plan = subject.plan(turn.arm, cell, level, running)?;
         if let Some(warm_up) = subject.warm_up(cell, &plan) {
-            drive(runner, &warm_up).map_err(not_measured)?;
+            let mut unwatched = Session {
+                interrupt: session.interrupt.clone(),
+                command: Vec::new(),
+                watch: &mut |_| {},
+            };
+            drive(runner, &mut unwatched, &warm_up).map_err(not_measured)?;
         }
         let sessions = [running.sessions(), subject.shared_sessions()];
         let sessions = [&sessions[0][..], &sessions[1][..]];
         let begun = Instant::now();
         let before = Moment::now(sessions, Memory::Leave);
         let beside = subject.beside(cell, &plan);
-        let mut run = drive_beside(runner, &plan, beside).map_err(not_measured)?;
+        let run = drive_beside(runner, session, &plan, beside).map_err(not_measured)?;
         let took = begun.elapsed();
         let after = Moment::now(sessions, Memory::Read);
-        if run.ended == Ended::Interrupted {
-            return Err(not_measured("the window was interrupted".to_owned()));
-        }
-        for (_, value) in &mut run.plan.request.headers {
-            *value = Template::new("(concealed)");
+        let Some(mut run) = run else {
+            return Ok(None);
+        };
+        if runner.journal.is_some() {
+            for (_, value) in &mut run.plan.request.headers {
+                *value = Template::new("(concealed)");
+            }
         }
         let cpu = cpu_per_request(&before.stack, &after.stack, run.ended_requests());
         let foreign = foreign(&before, &after, took, run.machine.cores);
@@ -80,28 +91,33 @@ fn windows(
             run,
         });
     }
-    Ok(windows)
+    Ok(Some(windows))
 }
 
-/// Runs a plan, cut off at the deadline, however slow the server is.
-fn drive(runner: &Runner<'_>, plan: &Plan) -> Result<Run, String> {
+/// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted it.
+fn drive(
+    runner: &Runner<'_>,
+    session: &mut Session<'_>,
+    plan: &Plan,
+) -> Result<Option<Run>, BenchError> {
     let mut plan = plan.clone();
     if let Some(deadline) = runner.deadline {
         let left = deadline.saturating_duration_since(Instant::now());
         let left = left.max(Duration::from_millis(100));
         plan.stop.time = plan.stop.time.map(|time| time.min(left));
     }
-    let control = Control {
-        interrupt: runner.interrupt.clone(),
-        ..Control::default()
-    };
-    engine::run(&plan, control).map_err(|error| error.to_string())
+    session.run(&plan)
 }
 
 /// Runs a plan while another one runs on the same server, if there is one.
-fn drive_beside(runner: &Runner<'_>, plan: &Plan, beside: Option<Plan>) -> Result<Run, String> {
+fn drive_beside(
+    runner: &Runner<'_>,
+    session: &mut Session<'_>,
+    plan: &Plan,
+    beside: Option<Plan>,
+) -> Result<Option<Run>, BenchError> {
     let Some(mut beside) = beside else {
-        return drive(runner, plan);
+        return drive(runner, session, plan);
     };
     beside.stop = Stop {
         requests: None,
@@ -117,7 +133,7 @@ fn drive_beside(runner: &Runner<'_>, plan: &Plan, beside: Option<Plan>) -> Resul
             };
             engine::run(&beside, control).map(drop)
         });
-        let run = drive(runner, plan);
+        let run = drive(runner, session, plan);
         over.store(true, Ordering::Relaxed);
         // What went wrong there goes wrong in the window, too.
         let _ = other.join();

@@ -65,6 +65,11 @@ impl Running {
         Running { address, processes }
     }
 
+    /// A server that the lab neither starts nor ends; the plan of its load has its address.
+    pub fn elsewhere() -> Running {
+        Running::new(SocketAddr::from(([0, 0, 0, 0], 0)), Vec::new())
+    }
+
     /// Fails if any of the stack's programs has ended.
     ///
     /// # Errors

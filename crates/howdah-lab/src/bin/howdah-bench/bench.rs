@@ -1,5 +1,5 @@
-//! `bench`: the load tester's command line with this program's signals. The rest is
-//! `howdah_bench::command`.
+//! `bench`: the load tester's command line with this program's signals, and with the lab's runner for
+//! `--vs`. The rest is `howdah_bench::command`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use howdah_bench::command::{self, Bench};
+use howdah_lab::url_compare;
 use nix::sys::signal::Signal;
 
 use crate::{exit, interrupt};
@@ -26,5 +27,5 @@ pub fn run(bench: &Bench) -> ExitCode {
     let command = std::env::args_os()
         .map(|word| word.to_string_lossy().into_owned())
         .collect();
-    ExitCode::from(command::run(bench, stop, command))
+    ExitCode::from(command::run(bench, stop, command, url_compare::compare))
 }

@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicBool;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::{Args, Subcommand};
+use howdah_bench::driver::{Event, Session};
 use howdah_lab::LabError;
 use howdah_lab::budget::{RunBudget, Until};
-use howdah_lab::experiment::ProgressObserver;
 use howdah_lab::experiment::plan::Plan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
@@ -137,7 +137,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
         return exit::configuration();
     }
     if resume.is_none() && arguments.app_options.is_asked() {
-        return compare_app::run(arguments, &mut Progress::new("app"), listen_for_signals);
+        return compare_app::run(arguments);
     }
     if let Some(stray) = arguments.app_options.strays() {
         eprintln!(
@@ -386,10 +386,9 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     let runner = SuiteRunner {
         folder: folder.clone(),
         howdah: need::howdah()?,
-        interrupt: Arc::new(AtomicBool::new(false)),
         rerun_failed: arguments.rerun_failed,
     };
-    listen_for_signals(runner.interrupt.clone())?;
+    let interrupt = listen_for_signals()?;
     announce(plans);
     let wanted = || {
         let pages = plans.iter().flat_map(|(plan, _)| &plan.request.suite.pages);
@@ -399,7 +398,13 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     let mut tables = Vec::new();
     for (plan, journal) in plans {
         let SuiteRequest { suite, budget, .. } = &plan.request;
-        let mut progress = Progress::new(&suite.name);
+        let progress = Progress::new(&suite.name);
+        let mut watch = |event: Event<'_>| progress.event(event);
+        let mut session = Session {
+            interrupt: interrupt.clone(),
+            command: Vec::new(),
+            watch: &mut watch,
+        };
         // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
         let kept = sites
             .take()
@@ -408,7 +413,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
             Some(kept) => kept,
             None => Sites::make(&unused(&runner.folder, "sites")?, wanted())?,
         };
-        let measured = runner.measure(suite, budget, &mut served, journal, &mut progress)?;
+        let measured = runner.measure(suite, budget, &mut served, journal, &mut session)?;
         sites = Some(served);
         progress.clear();
         let origin = Origin {
@@ -525,23 +530,28 @@ fn how_much(arguments: &Compare) -> String {
 
 /// The first signal ends the run after its window, and prints what there is; the second at once.
 /// Programs started meanwhile go with us either way.
-fn listen_for_signals(stop: Arc<AtomicBool>) -> Result<(), LabError> {
+pub fn listen_for_signals() -> Result<Arc<AtomicBool>, LabError> {
+    let stop = Arc::new(AtomicBool::new(false));
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
     let first = || eprintln!("howdah: stopping after this window; press again to stop at once");
-    interrupt::watch(&signals, stop, first).map_err(|error| LabError::File {
-        path: PathBuf::from("signalfd"),
-        error,
-    })
+    match interrupt::watch(&signals, stop.clone(), first) {
+        Ok(()) => Ok(stop),
+        Err(error) => Err(LabError::File {
+            path: PathBuf::from("signalfd"),
+            error,
+        }),
+    }
 }
 
 /// A line that is written over on a terminal; failures only in a pipe.
-struct Progress {
+pub struct Progress {
     suite: String,
     terminal: bool,
 }
 
 impl Progress {
-    fn new(suite: &str) -> Progress {
+    /// Shows the progress of this benchmark.
+    pub fn new(suite: &str) -> Progress {
         Progress {
             suite: suite.to_owned(),
             terminal: std::io::stderr().is_terminal(),
@@ -553,13 +563,25 @@ impl Progress {
             eprint!("\r\x1b[K");
         }
     }
-}
 
-impl ProgressObserver for Progress {
-    fn turn(&mut self, done: usize, of: usize, what: &str, left: Option<Duration>) {
-        if !self.terminal {
-            return;
+    /// Shows what begins and what failed.
+    pub fn event(&self, event: Event<'_>) {
+        match event {
+            Event::Begins {
+                number,
+                of,
+                label,
+                left,
+            } if self.terminal => self.begins(number, of, label, left),
+            Event::Failed { label, error } => {
+                self.clear();
+                eprintln!("{}: {label}: {error}", self.suite);
+            }
+            _ => {}
         }
+    }
+
+    fn begins(&self, number: usize, of: Option<usize>, what: &str, left: Option<Duration>) {
         let left = left.map_or(String::new(), |left| {
             format!(
                 ", {} min {:02} s left",
@@ -567,14 +589,10 @@ impl ProgressObserver for Progress {
                 left.as_secs() % 60
             )
         });
-        let line = format!("{} {}/{of}{left}: {what}", self.suite, done + 1);
+        let of = of.map_or(String::new(), |of| format!("/{of}"));
+        let line = format!("{} {number}{of}{left}: {what}", self.suite);
         let line: String = line.chars().take(100).collect();
         eprint!("\r\x1b[K{line}");
         let _ = std::io::stderr().flush();
-    }
-
-    fn failed(&mut self, what: &str, error: &LabError) {
-        self.clear();
-        eprintln!("{}: {what}: {error}", self.suite);
     }
 }

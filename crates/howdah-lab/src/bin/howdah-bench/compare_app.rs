@@ -3,11 +3,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
+use howdah_bench::driver::{Event, Session};
 use howdah_executor::auto_children::auto_children;
 use howdah_lab::LabError;
 use howdah_lab::app_compare::app::{self, App, PhpIni};
@@ -18,7 +17,6 @@ use howdah_lab::app_compare::report::{html, text};
 use howdah_lab::app_compare::schedule::AppBudget;
 use howdah_lab::app_compare::study::{AppRequest, Study};
 use howdah_lab::app_compare::tree::Tree;
-use howdah_lab::experiment::ProgressObserver;
 use howdah_lab::experiment::plan::Plan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
@@ -27,7 +25,7 @@ use howdah_lab::need;
 use howdah_lab::process::Servant;
 use howdah_server::site::recognise::recognise;
 
-use crate::compare::Compare;
+use crate::compare::{Compare, Progress, listen_for_signals};
 use crate::exit;
 
 /// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
@@ -89,12 +87,8 @@ impl AppOptions {
     }
 }
 
-/// Runs it. `listen`: begins to take signals.
-pub fn run(
-    arguments: &Compare,
-    observer: &mut dyn ProgressObserver,
-    listen: fn(Arc<AtomicBool>) -> Result<(), LabError>,
-) -> ExitCode {
+/// Carries out the comparison, prints its result and returns the exit code.
+pub fn run(arguments: &Compare) -> ExitCode {
     let started = Instant::now();
     let prepared = match &arguments.app_options.resume {
         Some(folder) => resumed(folder),
@@ -113,17 +107,20 @@ pub fn run(
         }
     };
     let folder = journal.folder().clone();
-    let interrupt = Arc::new(AtomicBool::new(false));
-    let result = listen(interrupt.clone()).and_then(|()| {
-        let howdah = need::howdah()?;
+    let result = listen_for_signals().and_then(|interrupt| {
         let study = Study {
             plan,
             journal,
-            howdah,
-            interrupt,
+            howdah: need::howdah()?,
             started,
         };
-        let outcome = study.run(tree, observer)?;
+        let progress = Progress::new("app");
+        let mut session = Session {
+            interrupt,
+            command: Vec::new(),
+            watch: &mut |event: Event<'_>| progress.event(event),
+        };
+        let outcome = study.run(tree, &mut session)?;
         keep(&folder, &outcome)?;
         Ok(outcome)
     });

@@ -1,0 +1,228 @@
+//! `howdah bench URL --vs OTHER`: servers that run already as the subject of an experiment. Starts
+//! nothing and saves nothing; the first failure ends it.
+
+use howdah_bench::driver::{CompareOptions, Session};
+use howdah_bench::error::BenchError;
+use howdah_bench::experiment::{self, Arm, Comparison};
+use howdah_bench::plan::Plan;
+
+use crate::LabError;
+use crate::experiment::runner::Runner;
+use crate::experiment::{Cell, Subject, Turn, Window};
+use crate::stack::Running;
+
+/// The servers, each with the plan of its load.
+struct UrlSubject<'a> {
+    arms: &'a [Arm],
+    plans: Vec<&'a Plan>,
+}
+
+impl Subject for UrlSubject<'_> {
+    fn title(&self, arm: usize) -> String {
+        self.arms[arm].name.clone()
+    }
+
+    fn start(&self, _: usize, _: &Cell) -> Result<Running, LabError> {
+        Ok(Running::elsewhere())
+    }
+
+    /// The plan's own checks decide what a good answer is.
+    fn check(&self, _: usize, _: &Cell, _: &Running) -> Result<(), LabError> {
+        Ok(())
+    }
+
+    fn plan(&self, arm: usize, _: &Cell, _: u32, _: &Running) -> Result<Plan, LabError> {
+        Ok(self.plans[arm].clone())
+    }
+
+    /// The plan contains the warm-up that the user asked for.
+    fn warm_up(&self, _: &Cell, _: &Plan) -> Option<Plan> {
+        None
+    }
+
+    fn knows_cpu(&self, _: usize) -> bool {
+        false
+    }
+}
+
+/// Measures the plans in turns; the first one is the base. See [`howdah_bench::driver::Compare`].
+///
+/// # Errors
+/// There is nothing to compare, a plan is impossible, or a server could not be measured.
+pub fn compare(
+    plans: &[Plan],
+    options: CompareOptions,
+    session: &mut Session<'_>,
+) -> Result<Comparison, BenchError> {
+    let [base, others @ ..] = plans else {
+        return Err(BenchError::Impossible(
+            "there is nothing to compare".to_owned(),
+        ));
+    };
+    if options.blocks == 0 {
+        return Err(BenchError::Impossible(
+            "a comparison of no blocks: ask for at least one pair".to_owned(),
+        ));
+    }
+    plans.iter().try_for_each(Plan::check)?;
+    let mut arms = vec![arm("A".to_owned(), base, false)];
+    for (other, plan) in others.iter().enumerate() {
+        arms.push(arm(name(other + 1), plan, false));
+    }
+    let mut plans: Vec<&Plan> = plans.iter().collect();
+    if options.control {
+        arms.push(arm("A again".to_owned(), base, true));
+        plans.push(base);
+    }
+    let turns: Vec<Turn> = (0..arms.len())
+        .map(|at| Turn {
+            arm: at,
+            control: arms[at].control,
+        })
+        .collect();
+    let mut subject = UrlSubject { arms: &arms, plans };
+    let cell = Cell {
+        name: String::new(),
+        title: String::new(),
+        page: 0,
+        levels: vec![base.arrivals.connections()],
+    };
+    let runner = Runner {
+        journal: None,
+        blocks: options.blocks,
+        ceilings: 0,
+        limit: None,
+        deadline: None,
+        rerun_failed: false,
+        stop_at_failure: true,
+    };
+    let measured = runner.run(&mut subject, &turns, &[cell], session);
+    let measured = measured.map_err(|error| match error {
+        LabError::NotMeasured { why, .. } => why,
+        other => BenchError::System {
+            what: "comparing servers".to_owned(),
+            why: other.to_string(),
+        },
+    })?;
+    let window = |window: Window| experiment::Window {
+        block: window.block,
+        arm: window.arm,
+        run: window.run,
+    };
+    Ok(Comparison {
+        windows: measured.windows.into_iter().map(window).collect(),
+        arms,
+        margin: options.margin,
+        seed: options.seed,
+    })
+}
+
+/// The name of an arm: `A` to `Z`, then a number.
+fn name(index: usize) -> String {
+    match u8::try_from(index) {
+        Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
+        _ => format!("server {}", index + 1),
+    }
+}
+
+fn arm(name: String, plan: &Plan, control: bool) -> Arm {
+    Arm {
+        name,
+        url: plan.targets[0].text().to_owned(),
+        control,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use howdah_bench::driver::Event;
+    use howdah_bench::engine::null::{NullServer, RequestEnd};
+    use howdah_bench::plan::{Arrivals, Stop, Target};
+
+    use super::*;
+
+    fn server() -> NullServer {
+        NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap()
+    }
+
+    fn plan(server: &NullServer) -> Plan {
+        let target = Target::parse(&format!("http://{}/", server.address())).unwrap();
+        let stop = Stop {
+            requests: Some(50),
+            time: None,
+        };
+        Plan::new(target, Arrivals::Closed { concurrency: 4 }, stop)
+    }
+
+    fn session(watch: &mut dyn FnMut(Event<'_>)) -> Session<'_> {
+        Session {
+            interrupt: Arc::new(AtomicBool::new(false)),
+            command: vec!["bench".to_owned()],
+            watch,
+        }
+    }
+
+    #[test]
+    fn servers_are_measured_in_turns_with_the_base_as_its_own_control() {
+        let (a, b) = (server(), server());
+        let mut secret = plan(&a);
+        secret.request.headers = vec![("Cookie".to_owned(), "a=1".into())];
+        let other = Plan {
+            targets: plan(&b).targets,
+            ..secret.clone()
+        };
+        let options = CompareOptions {
+            blocks: 2,
+            ..CompareOptions::default()
+        };
+        let mut labels = Vec::new();
+        let mut watch = |event: Event<'_>| {
+            if let Event::Begins { label, of, .. } = event {
+                assert_eq!(of, Some(6));
+                labels.push(label.to_owned());
+            }
+        };
+        let comparison = compare(&[secret, other], options, &mut session(&mut watch)).unwrap();
+        assert_eq!(labels, ["A", "B", "A again", "A again", "B", "A"]);
+        assert_eq!(comparison.pairs(1).len(), 2);
+        assert_eq!(comparison.control(), Some(2));
+        for window in &comparison.windows {
+            assert_eq!(window.run.good(), 50);
+            assert_eq!(window.run.command, ["bench"]);
+            // `howdah bench` conceals secrets itself, and only those.
+            assert_eq!(window.run.plan.request.headers[0].1.text(), "a=1");
+        }
+    }
+
+    #[test]
+    fn an_interrupted_comparison_gives_the_windows_that_are_whole() {
+        let a = server();
+        let interrupt = Arc::new(AtomicBool::new(false));
+        let flag = interrupt.clone();
+        let mut ended = 0;
+        let mut watch = |event: Event<'_>| {
+            if let Event::Ended(_) = event {
+                ended += 1;
+                flag.store(ended == 4, Ordering::Relaxed);
+            }
+        };
+        let mut session = session(&mut watch);
+        session.interrupt = interrupt;
+        let plans = [plan(&a), plan(&a)];
+        let comparison = compare(&plans, CompareOptions::default(), &mut session).unwrap();
+        assert_eq!(comparison.windows.len(), 4);
+    }
+
+    #[test]
+    fn a_server_that_is_gone_ends_the_comparison() {
+        let (a, b) = (server(), server());
+        let plans = [plan(&a), plan(&b)];
+        drop(b);
+        let options = CompareOptions::default();
+        let error = compare(&plans, options, &mut session(&mut |_| {})).unwrap_err();
+        assert_eq!(error.exit_code(), 6, "{error}");
+    }
+}
