@@ -12,9 +12,9 @@ use howdah_bench::stats::{Invalid, Verdict, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Measured, Window};
-use crate::figures::SEED;
 use crate::suite::{Asked, Suite};
 use crate::table::{Line, TableCell, adjust, pairs, same_block};
+use howdah_bench::report::figures::SEED;
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
 const SWEEP: usize = 3;

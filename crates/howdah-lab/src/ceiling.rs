@@ -10,8 +10,6 @@ use howdah_bench::driver::{self, Session};
 use howdah_bench::error::BenchError;
 use howdah_bench::plan::Plan;
 use howdah_bench::run::Run;
-use howdah_bench::stats::mean;
-use serde::{Deserialize, Serialize};
 
 /// Length and number of the ceiling runs. Other programs on the machine can only make the result too
 /// low, so the best run counts.
@@ -70,32 +68,4 @@ fn asked(plan: &Plan, length: u64, interrupt: &Arc<AtomicBool>) -> Result<Option
         best = found.into_iter().chain(best).reduce(f64::max);
     }
     Ok(best)
-}
-
-/// How near the load tester was to its own limit in a row's windows.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct Generator {
-    /// Share of a core that its busiest thread used, mean of the windows.
-    pub cpu: f64,
-    /// What it reaches with the same clients and answers of that length against a server that does
-    /// nothing, requests per second; None: not measured.
-    pub ceiling: Option<f64>,
-    /// The share of that ceiling that it reached here, mean of the windows that have a ceiling.
-    pub of_ceiling: Option<f64>,
-}
-
-impl Generator {
-    /// Computes it from a row's windows.
-    pub fn of(runs: &[&Run]) -> Generator {
-        let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
-            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
-            (!figures.is_empty()).then(|| mean(&figures))
-        };
-        let ceiling = |run: &Run| run.client.ceiling.filter(|ceiling| *ceiling > 0.0);
-        Generator {
-            cpu: over(&|run| Some(run.client.busiest())).unwrap_or(0.0),
-            ceiling: over(&ceiling),
-            of_ceiling: over(&|run| Some(run.achieved_rate() / ceiling(run)?)),
-        }
-    }
 }

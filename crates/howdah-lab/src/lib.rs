@@ -11,7 +11,7 @@
 //! - [`experiment`]: the one loop of all comparisons: arms in turns, cells, blocks, journal.
 //! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long; [`site`]: what it is about;
 //!   [`ceiling`]: whether it was the load tester that was measured.
-//! - [`figures`], [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
+//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
 //!   [`saved`]: read back.
 //! - [`journal`], [`identity`]: a comparison that can be resumed, and when it must not be.
 //! - [`app_compare`]: the comparison on a user's own application (`--app`); [`url_compare`]: that of servers
@@ -28,7 +28,6 @@ pub mod budget;
 pub mod ceiling;
 pub mod error;
 pub mod experiment;
-pub mod figures;
 pub mod fixture;
 pub mod folder;
 pub mod identity;

@@ -11,10 +11,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::answer::{self, Answer, Flat, Overall};
 use crate::budget::RunBudget;
-use crate::experiment::{End, LeftOut, Measured, Window};
-use crate::figures::{self, Figures};
+use crate::experiment::{self, End, LeftOut, Measured, Window};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
+use howdah_bench::report::figures::{self, Figures};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 3;
@@ -334,7 +334,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window])
         reported: suite.reported_for(of, &suite.pages[page], level).cloned(),
         trap: of.trap.clone(),
         as_ab: mean(&as_ab.collect::<Vec<f64>>()),
-        figures: Figures::of(windows),
+        figures: experiment::figures(windows),
         windows: runs.iter().map(|run| run.good_rate()).collect(),
         percentiles: percentiles(&runs),
         against: None,

@@ -7,9 +7,11 @@ use std::fmt::Write;
 use crate::experiment::{Comparison, Document, Search, Sweep};
 use crate::run::Run;
 use crate::stats::knee::{self, Knee, Level};
-use crate::stats::{Judgement, Verdict, median};
+use crate::stats::{Judgement, Verdict};
 
 use super::bottleneck;
+use super::columns::{Server, TESTER, text_columns, text_errors, text_head};
+use super::figures::Figures;
 use super::judge::{self, Against};
 use super::text::{self, Style};
 use super::words::{self, duration, percent, rate};
@@ -53,14 +55,11 @@ pub fn comparison(comparison: &Comparison) -> String {
     }
     out.push('\n');
     legend(&mut out, comparison);
-    let _ = writeln!(
-        out,
-        "\n  {:<8} {:>12} {:>12} {:>12} {:>12} {:>10}",
-        "", "good/s", "p50 ms", "p99 ms", "max ms", "errors"
-    );
+    let _ = writeln!(out, "\n  {:<8} {}", "", text_head(Server::Unknown));
     for (index, arm) in comparison.arms.iter().enumerate() {
         arm_row(&mut out, &arm.name, &comparison.runs(index));
     }
+    let _ = writeln!(out, "  tester: {TESTER}");
     for against in &judged {
         details(&mut out, comparison, against);
     }
@@ -73,30 +72,14 @@ pub fn comparison(comparison: &Comparison) -> String {
 }
 
 fn arm_row(out: &mut String, name: &str, runs: &[&Run]) {
-    let rates: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
-    let errors: u64 = runs.iter().map(|run| run.errors()).sum();
-    let ended: u64 = runs.iter().map(|run| run.ended_requests()).sum();
-    let at = |p: f64| {
-        judge::merged_percentile(runs, p).map_or("too few".into(), |ns| words::ms(ns as f64))
-    };
-    let longest = runs
-        .iter()
-        .map(|run| run.latency().max())
-        .max()
-        .unwrap_or(0);
-    let _ = writeln!(
-        out,
-        "  {name:<8} {:>12} {:>12} {:>12} {:>12} {:>10}",
-        if rates.is_empty() {
-            "none".into()
-        } else {
-            rate(median(&rates))
-        },
-        at(50.0),
-        at(99.0),
-        words::ms(longest as f64),
-        percent(errors as f64 / ended.max(1) as f64)
-    );
+    if runs.is_empty() {
+        let _ = writeln!(out, "  {name:<8} {:>9}", "none");
+        return;
+    }
+    let figures = Figures::of(runs);
+    let columns = text_columns(&figures, Server::Unknown);
+    let _ = writeln!(out, "  {name:<8} {columns}");
+    text_errors(out, &figures);
 }
 
 fn details(out: &mut String, comparison: &Comparison, against: &Against) {

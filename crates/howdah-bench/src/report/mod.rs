@@ -5,14 +5,17 @@
 //!   which figure of ab's would have been wrong in this run, and by how much.
 //! - [`ab`]: ab's own arithmetic, for that comparison; [`bottleneck`]: was it the client?
 //! - [`judge`]: a comparison's conditions and figures; [`experiments`]: their text.
+//! - [`figures`]: the rows of comparisons; [`columns`]: their columns.
 //! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`csv`], [`hdr_log`]: files for other tools.
 //! - [`html`]: the page with plots; [`k6`]: the load as a script for k6.
 //! - [`words`]: figures with their units.
 
 pub mod ab;
 pub mod bottleneck;
+pub mod columns;
 pub mod csv;
 pub mod experiments;
+pub mod figures;
 pub mod gnuplot;
 pub mod hdr_log;
 pub mod html;

@@ -4,8 +4,8 @@ use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
-use crate::experiment::{Measured, Window};
-use crate::figures::Figures;
+use crate::experiment::{Measured, Window, figures};
+use howdah_bench::report::figures::Figures;
 
 /// An arm with a larger share of errors than this is not ranked.
 pub const ERRORS: f64 = 0.001;
@@ -63,7 +63,7 @@ pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Leve
             title: arm.title.clone(),
             children: arm.choice().and_then(|choice| choice.children),
             ours: arm.choice().is_some(),
-            figures: Figures::of(&windows),
+            figures: figures(&windows),
             windows: windows.len(),
         })
     };

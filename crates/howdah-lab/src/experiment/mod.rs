@@ -15,7 +15,9 @@ mod turn;
 use std::time::Duration;
 
 use howdah_bench::plan::Plan;
+use howdah_bench::report::figures::Figures;
 use howdah_bench::run::Run;
+use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
 use crate::LabError;
@@ -115,6 +117,19 @@ pub struct Window {
     /// Share of the machine's cores that was busy with other programs than the stack, the database and
     /// the load tester. None: not known.
     pub foreign: Option<f64>,
+}
+
+/// The figures of an arm's windows.
+pub fn figures(windows: &[&Window]) -> Figures {
+    let runs: Vec<&Run> = windows.iter().map(|window| &window.run).collect();
+    let cpu = windows.iter().filter_map(|window| window.cpu_per_request);
+    let cpu: Vec<f64> = cpu.map(|cpu| cpu.as_secs_f64()).collect();
+    let memory = windows.iter().map(|window| window.memory);
+    Figures {
+        cpu: (!cpu.is_empty()).then(|| mean(&cpu)),
+        memory: memory.max().unwrap_or(0),
+        ..Figures::of(&runs)
+    }
 }
 
 /// Why an arm has no figures, or no further ones.

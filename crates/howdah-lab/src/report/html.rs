@@ -7,10 +7,10 @@ use std::fmt::Write as _;
 use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
-use super::figures::{HtmlRow, TESTER, html_table};
 use super::{plots, text};
 use crate::answer::sentence;
 use crate::table::{Line, Table, TableCell};
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, Server, TESTER, html_table};
 
 /// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {
@@ -139,7 +139,13 @@ fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     };
     bars(out, cell);
     let rows: Vec<HtmlRow<'_>> = cell.rows.iter().map(row).collect();
-    html_table(out, &["as ab"], &["the post"], &rows);
+    let head = HtmlHead {
+        row: "stack",
+        before: &["as ab"],
+        server: Server::Usage,
+        after: &["the post"],
+    };
+    html_table(out, &head, &rows);
     shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
     out.push_str("<details><summary>One row again, by hand</summary><pre>");
     for line in &cell.rows {
@@ -209,6 +215,7 @@ fn row(line: &Line) -> HtmlRow<'_> {
         format!("{}{good}", words::rate(figure.rate))
     });
     HtmlRow {
+        colour: "",
         title: &line.title,
         ours: is_ours(line),
         trap: line.trap.is_some(),

@@ -6,11 +6,11 @@ use std::fmt::Write as _;
 
 use howdah_bench::report::words;
 
-use super::figures::{TESTER, markdown_columns};
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
 use crate::table::{Line, Table, TableCell};
+use howdah_bench::report::columns::{TESTER, markdown_columns};
 
 /// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
 const LEVELS: usize = 3;

@@ -1,6 +1,5 @@
 //! Reports a result: on a terminal, as a page, and as a section of a document. Decides nothing.
 
-pub(crate) mod figures;
 pub mod html;
 pub mod markdown;
 pub(crate) mod plots;

@@ -5,14 +5,15 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use howdah_bench::outcome::{Kind, Outcome};
+use howdah_bench::report::html::plots::{self, Curve, nines};
 use howdah_bench::report::html::shell::{Key, escape, figure};
 use howdah_bench::report::html::svg::{Plot, Scale};
 use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
-use crate::figures::Figures;
 use crate::table::{Line, TableCell};
+use howdah_bench::report::figures::Figures;
 
 /// The colour class of the stack at this place.
 pub fn colour(at: usize) -> &'static str {
@@ -246,68 +247,18 @@ pub fn ratios(cell: &TableCell) -> String {
     figure(&title, how, &[], &rows)
 }
 
-/// Latency of the good answers by percentile; the axis gives each further nine as much room as the last.
+/// Latency of the good answers by percentile, as far as enough of them lie beyond.
 pub fn percentiles(cell: &TableCell) -> String {
-    let known = |line: &Line| -> Vec<(f64, f64)> {
-        let below = line
-            .percentiles
-            .iter()
-            .filter(|(percentile, _)| *percentile < 100.0);
-        below
-            .map(|(percentile, seconds)| (1.0 / (1.0 - percentile / 100.0), *seconds))
-            .collect()
-    };
-    type Curve<'a> = (usize, &'a Line, Vec<(f64, f64)>);
-    let lines: Vec<Curve<'_>> = cell
-        .rows
-        .iter()
-        .enumerate()
-        .map(|(at, line)| (at, line, known(line)))
-        .filter(|(_, _, points)| points.len() > 1)
-        .collect();
-    if lines.is_empty() {
-        return String::new();
-    }
-    let most = lines
-        .iter()
-        .flat_map(|(_, _, points)| points)
-        .map(|(x, _)| *x);
-    let most = most.fold(10.0, f64::max);
-    let drawing = {
-        let seconds = || {
-            lines
-                .iter()
-                .flat_map(|(_, _, points)| points)
-                .map(|(_, y)| *y)
-        };
-        let y = Scale::log_around(seconds());
-        let x = Scale::Log {
-            min: 1.0,
-            max: most,
-        };
-        let alt = "Latency of good answers by percentile";
-        let mut plot = Plot::new(x, y, alt);
-        plot.y_axis("latency", words::duration);
-        let ticks: Vec<f64> = [1.0, 2.0, 10.0, 100.0, 1000.0]
-            .into_iter()
-            .filter(|tick| *tick <= most * 1.001)
-            .collect();
-        plot.x_ticks("percentile", &ticks, |x| {
-            format!("{} %", ((1.0 - 1.0 / x) * 1000.0).round() / 10.0)
-        });
-        for (at, line, points) in &lines {
-            let dotted = if line.trap.is_some() { " dotted" } else { "" };
-            plot.line(&format!("{}{dotted}", colour(*at)), points);
-            if let Some((x, y)) = points.last() {
-                plot.dot(colour(*at), *x, *y, &line.title);
-            }
+    let curve = |(at, line): (usize, &Line)| {
+        let known = line.percentiles.iter();
+        let below = known.filter(|(percentile, _)| *percentile < 100.0);
+        let points = below.map(|(percentile, seconds)| (nines(*percentile), seconds * 1e3));
+        Curve {
+            key: (colour(at), line.title.clone()),
+            points: points.collect(),
+            sure: f64::INFINITY,
+            longest: None,
         }
-        plot.finish()
     };
-    let keys: Vec<Key> = lines
-        .iter()
-        .map(|(at, line, _)| (colour(*at), line.title.clone()))
-        .collect();
-    let how = "Good answers, all windows together, as far as enough of them lie beyond.";
-    figure("Latency by percentile", how, &keys, &drawing)
+    plots::percentiles(cell.rows.iter().enumerate().map(curve).collect())
 }

@@ -5,9 +5,9 @@ use std::fmt::Write as _;
 use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
-use super::figures::{TESTER, text_columns, text_errors, text_head};
 use crate::answer::sentence;
 use crate::table::{Line, Table, TableCell};
+use howdah_bench::report::columns::{Server, TESTER, text_columns, text_errors, text_head};
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &Table) -> String {
@@ -94,7 +94,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
         "    {:<52} {:>9} {} {:>9}  against the first",
         "",
         "as ab",
-        text_head(),
+        text_head(Server::Usage),
         "the post"
     );
     for line in &cell.rows {
@@ -137,7 +137,7 @@ fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
         "   {mark}{:<52} {:>9} {} {:>9}  {}",
         line.title,
         words::rate(line.as_ab),
-        text_columns(&line.figures),
+        text_columns(&line.figures, Server::Usage),
         reported,
         against(cell, line),
     );

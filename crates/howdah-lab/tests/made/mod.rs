@@ -8,13 +8,13 @@
 use std::collections::BTreeMap;
 
 use howdah_bench::outcome::Outcome;
+use howdah_bench::report::figures::{Figures, Generator};
 use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_lab::answer::{self, Answer, Overall};
 use howdah_lab::app_compare::outcome::Outcome as Own;
-use howdah_lab::ceiling::Generator;
-use howdah_lab::figures::Figures;
+
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
 use howdah_lab::table::{Line, Missing, SCHEMA, Table, TableCell};

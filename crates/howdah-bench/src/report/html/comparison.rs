@@ -2,16 +2,15 @@
 
 use std::fmt::Write;
 
-use crate::experiment::Comparison;
-use crate::histogram::Histogram;
+use crate::experiment::{Arm, Comparison};
 use crate::stats::{Invalid, Verdict};
 
-use super::super::experiments;
-use super::super::judge;
-use super::super::words::{self, percent};
-use super::plots;
+use super::super::columns::{HtmlHead, HtmlRow, Server, html_table};
+use super::super::figures::{Figures, latency};
+use super::super::{experiments, judge, words};
+use super::Page;
+use super::plots::{self, Curve};
 use super::shell::{self, escape, heading, lamp, lamps};
-use super::{Page, rate};
 
 pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     let first = comparison.windows.first().map(|w| &w.run);
@@ -82,14 +81,11 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
         .iter()
         .enumerate()
         .map(|(i, arm)| {
-            let mut all = Histogram::new();
-            for run in comparison.runs(i) {
-                all.add(&run.latency());
-            }
-            ((plots::arm_class(i, arm.control), arm.name.clone()), all)
+            let key = (plots::arm_class(i, arm.control), arm.name.clone());
+            Curve::of(key, &latency(&comparison.runs(i)))
         })
         .collect();
-    figures.push(plots::percentiles(&curves));
+    figures.push(plots::percentiles(curves));
     figures.push(plots::windows(comparison));
     shell::plots(&mut out, &figures);
     judgements_table(&mut out, comparison, &judged);
@@ -147,44 +143,32 @@ fn comparison_lamps(
 }
 
 fn arms_table(out: &mut String, comparison: &Comparison) {
-    out.push_str(
-        "<div class=\"scroll\"><table><tr><th></th><th>server</th><th class=\"n\">good/s</th><th class=\"n\">p50</th>\
-         <th class=\"n\">p99</th><th class=\"n\">longest</th><th class=\"n\">errors</th></tr>\n",
-    );
-    for (i, arm) in comparison.arms.iter().enumerate() {
-        let runs = comparison.runs(i);
-        let rates: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
-        let errors: u64 = runs.iter().map(|run| run.errors()).sum();
-        let ended: u64 = runs.iter().map(|run| run.ended_requests()).sum();
-        let longest = runs
-            .iter()
-            .map(|run| run.latency().max())
-            .max()
-            .unwrap_or(0);
-        let at = |p: f64| {
-            judge::merged_percentile(&runs, p).map_or("too few".to_owned(), |ns| {
-                format!("{} ms", words::ms(ns as f64))
-            })
-        };
-        let _ = writeln!(
-            out,
-            "<tr><td><i class=\"{}\"></i>{}</td><td>{}</td><td class=\"n\">{}</td><td class=\"n\">{}</td>\
-             <td class=\"n\">{}</td><td class=\"n\">{} ms</td><td class=\"n\">{}</td></tr>",
-            plots::arm_class(i, arm.control),
-            escape(&arm.name),
-            escape(&arm.url),
-            if rates.is_empty() {
-                "none".into()
-            } else {
-                rate(crate::stats::median(&rates))
-            },
-            at(50.0),
-            at(99.0),
-            words::ms(longest as f64),
-            percent(errors as f64 / ended.max(1) as f64)
-        );
-    }
-    out.push_str("</table></div>\n");
+    let measured: Vec<(usize, &Arm, Figures)> = comparison
+        .arms
+        .iter()
+        .enumerate()
+        .map(|(at, arm)| (at, arm, Figures::of(&comparison.runs(at))))
+        .collect();
+    let rows: Vec<HtmlRow<'_>> = measured
+        .iter()
+        .map(|(at, arm, figures)| HtmlRow {
+            colour: plots::arm_class(*at, arm.control),
+            title: &arm.name,
+            ours: false,
+            trap: false,
+            notes: vec![escape(&arm.url)],
+            before: Vec::new(),
+            figures,
+            after: Vec::new(),
+        })
+        .collect();
+    let head = HtmlHead {
+        row: "server",
+        before: &[],
+        server: Server::Unknown,
+        after: &[],
+    };
+    html_table(out, &head, &rows);
 }
 
 fn judgements_table(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {

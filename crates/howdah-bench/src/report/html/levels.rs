@@ -4,7 +4,7 @@ use crate::experiment::{Search, Sweep};
 
 use super::super::bottleneck;
 use super::super::experiments::{self, sweep_knee, sweep_sentences};
-use super::plots;
+use super::plots::{self, Curve};
 use super::shell::{self, lamp, lamps};
 use super::{Page, heading, rate};
 
@@ -118,10 +118,10 @@ pub(super) fn search(search: &Search) -> Page<'_> {
         .filter_map(|(class, trial)| {
             let trial = trial?;
             let name = format!("{} per second", rate(trial.rate));
-            Some(((class, name), trial.run.latency()))
+            Some(Curve::of((class, name), &trial.run.latency()))
         })
         .collect();
-    let figures = [plots::trials(search), plots::percentiles(&curves)];
+    let figures = [plots::trials(search), plots::percentiles(curves)];
     shell::plots(&mut out, &figures);
     (title, out, first)
 }

@@ -6,7 +6,7 @@
 
 mod comparison;
 mod levels;
-mod plots;
+pub mod plots;
 mod run;
 pub mod shell;
 pub mod svg;

@@ -10,7 +10,7 @@ use super::super::bottleneck::{self, Weight};
 use super::super::misled;
 use super::super::text;
 use super::super::words::{self, grouped, percent};
-use super::plots;
+use super::plots::{self, Curve};
 use super::shell::{self, Lamp, escape, lamp, lamps};
 use super::{heading, number, rate};
 
@@ -40,7 +40,7 @@ pub(super) fn run(run: &Run) -> String {
     }
     numbers(&mut out, run);
     let figures = [
-        plots::percentiles(&[(("a0", "good".to_owned()), run.latency())]),
+        plots::percentiles(vec![Curve::of(("a0", "good".to_owned()), &run.latency())]),
         plots::throughput(run),
         plots::latency_over_time(run),
         plots::processors(run),

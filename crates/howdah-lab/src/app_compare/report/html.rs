@@ -9,8 +9,8 @@ use howdah_bench::report::words;
 use super::super::outcome::Outcome;
 use super::super::rows::{ArmRow, Level};
 use super::{heading, text};
-use crate::report::figures::{HtmlRow, html_table};
 use crate::report::plots::{Point, curves};
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, Server, html_table};
 
 /// Renders the result of a comparison as a page.
 pub fn page(outcome: &Outcome) -> String {
@@ -167,6 +167,7 @@ fn figures(out: &mut String, level: &Level) {
         .rows
         .iter()
         .map(|row| HtmlRow {
+            colour: "",
             title: &row.title,
             ours: row.ours,
             trap: false,
@@ -176,7 +177,13 @@ fn figures(out: &mut String, level: &Level) {
             after: vec![row.windows.to_string()],
         })
         .collect();
-    html_table(out, &[], &["windows"], &rows);
+    let head = HtmlHead {
+        row: "stack",
+        before: &[],
+        server: Server::Usage,
+        after: &["windows"],
+    };
+    html_table(out, &head, &rows);
     out.push_str("</section>\n");
 }
 

@@ -6,7 +6,7 @@ use howdah_bench::report::words;
 
 use super::super::outcome::Outcome;
 use super::super::rows::{ArmRow, Level};
-use crate::report::figures::{TESTER, text_columns, text_errors, text_head};
+use howdah_bench::report::columns::{Server, TESTER, text_columns, text_errors, text_head};
 
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &Outcome) -> String {
@@ -121,7 +121,7 @@ pub fn memory(outcome: &Outcome) -> Option<String> {
 
 fn write_level(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
-    let _ = writeln!(out, "\n  {clients:<50} {}", text_head());
+    let _ = writeln!(out, "\n  {clients:<50} {}", text_head(Server::Usage));
     for row in &level.rows {
         write_row(out, row);
     }
@@ -129,7 +129,12 @@ fn write_level(out: &mut String, level: &Level) {
 
 fn write_row(out: &mut String, row: &ArmRow) {
     let figures = &row.figures;
-    let _ = writeln!(out, "    {:<48} {}", row.title, text_columns(figures));
+    let _ = writeln!(
+        out,
+        "    {:<48} {}",
+        row.title,
+        text_columns(figures, Server::Usage)
+    );
     if let Some(why) = &figures.generator_bound {
         let _ = writeln!(
             out,

@@ -2,16 +2,19 @@
 //! legend.
 //!
 //! - [`run`]: of one run; [`comparison`]: of servers measured in turns; [`levels`]: of sweeps and searches.
+//! - [`mod@percentiles`]: of latency, on every page.
 
 mod comparison;
 mod levels;
+mod percentiles;
 mod run;
 
 use crate::outcome::{Kind, Outcome};
 
 pub use comparison::{ratios, windows};
 pub use levels::{sweep, sweep_latency, trials};
-pub use run::{latency_over_time, percentiles, processors, throughput};
+pub use percentiles::{Curve, nines, percentiles};
+pub use run::{latency_over_time, processors, throughput};
 
 /// The colour class of an arm: the base, the candidates in turn, the control.
 pub fn arm_class(index: usize, control: bool) -> &'static str {

@@ -1,9 +1,8 @@
-//! Plots of one run: latency by percentile, and what happened second by second.
+//! Plots of one run, second by second.
 
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
 use crate::run::{Run, Second};
-use crate::stats::quantile;
 
 use super::{ms_tick, number_tick, outcome_class, trim};
 use crate::report::html::shell::{Key, figure};
@@ -12,75 +11,6 @@ use crate::report::words;
 
 /// Columns of a plot over time at most: longer runs are drawn in steps of several seconds.
 const COLUMNS: usize = 240;
-
-/// Latency by percentile: one curve for each histogram.
-pub fn percentiles(curves: &[(Key, Histogram)]) -> String {
-    let curves: Vec<&(Key, Histogram)> = curves.iter().filter(|(_, h)| !h.is_empty()).collect();
-    if curves.is_empty() {
-        return String::new();
-    }
-    let keys: Vec<Key> = curves.iter().map(|(key, _)| key.clone()).collect();
-    let most = curves.iter().map(|(_, h)| h.len()).max().unwrap_or(1) as f64;
-    let nines = most.log10().ceil().clamp(2.0, 6.0);
-    let drawing = {
-        let x = Scale::Linear {
-            min: 0.0,
-            max: nines,
-        };
-        let values = curves
-            .iter()
-            .flat_map(|(_, h)| [h.quantile(0.01) as f64 / 1e6, h.max() as f64 / 1e6]);
-        let mut plot = Plot::new(
-            x,
-            Scale::log_around(values),
-            "Latency by percentile; the same figures are in the report's text",
-        );
-        plot.y_axis("latency", ms_tick);
-        let mut ticks = vec![2f64.log10()];
-        ticks.extend((1..=nines as u32).map(f64::from));
-        plot.x_ticks("answers served within", &ticks, |t| {
-            // 1 − 10^−t, with as many nines as there are.
-            let share = 100.0 - 100.0 / 10f64.powf(t);
-            let decimals = (t - 2.0).max(0.0).round() as usize;
-            format!("{share:.decimals$} %")
-        });
-        for ((class, name), histogram) in &curves {
-            let n = histogram.len() as f64;
-            // Beyond the last ten answers it is a tale of single ones: dotted.
-            let sure = (n / quantile::BEYOND).log10().max(0.0);
-            let end = n.log10();
-            let at = |t: f64| {
-                let q = 1.0 - 10f64.powf(-t);
-                (t, histogram.quantile(q) as f64 / 1e6)
-            };
-            let steps = |from: f64, to: f64| -> Vec<(f64, f64)> {
-                let count = ((to - from) / 0.04).ceil().max(1.0) as usize;
-                (0..=count)
-                    .map(|i| at(from + (to - from) * i as f64 / count as f64))
-                    .collect()
-            };
-            plot.line(class, &steps(0.0, sure.min(end)));
-            if end > sure {
-                plot.line(&format!("{class} dotted"), &steps(sure, end));
-            }
-            let max = histogram.max() as f64;
-            let title = format!("{name}: longest {} ms", words::ms(max));
-            plot.dot(class, end.min(nines), max / 1e6, &title);
-            if curves.len() == 1 {
-                let text = format!("max {} ms", words::ms(max));
-                plot.note("", end.min(nines), max / 1e6, &text);
-            }
-        }
-        plot.finish()
-    };
-    figure(
-        "Latency by percentile",
-        "Of how many good answers it is true that they took no longer. Each step to the right is ten times rarer; \
-         dotted where fewer than ten answers lie beyond, so that another run would draw it elsewhere.",
-        &keys,
-        &drawing,
-    )
-}
 
 /// Seconds put together so that there are no more than [`COLUMNS`]. A last second that was cut very
 /// short is left out: its rates are noise.

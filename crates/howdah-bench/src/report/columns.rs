@@ -1,17 +1,25 @@
-//! The figures of a row in words: the columns that the reports of all comparisons share, on a terminal and
-//! on a page.
+//! The columns that the tables of all comparisons share, on a terminal, in Markdown and on a page.
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::html::shell::escape;
-use howdah_bench::report::words;
-
-use crate::figures::Figures;
+use super::figures::Figures;
+use super::html::shell::escape;
+use super::words;
 
 /// What the two figures of the column `tester` mean.
-pub const TESTER: &str = "of a core, what the load tester's busiest thread used / of what it reaches against a server that does nothing, what it reached";
+pub const TESTER: &str = "the share of a core that the load tester's busiest thread used / its rate as a share of what it \
+     reaches against a server that does nothing";
 
-/// The value of a column; `none` stands for what is not known.
+/// What a table shows of the servers beside the answers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Server {
+    /// CPU time and memory: the programs run on this machine and are known.
+    Usage,
+    /// The slowest answer: nothing is known of the programs.
+    Unknown,
+}
+
+/// The values of a row.
 struct Values {
     good: String,
     interval: Option<String>,
@@ -20,8 +28,10 @@ struct Values {
     p99: String,
     cpu: String,
     memory: String,
+    slowest: String,
 }
 
+/// The values of a row; `none` stands for what is not known.
 fn values(figures: &Figures, none: &str) -> Values {
     let time = |seconds: Option<f64>| seconds.map_or(none.to_owned(), words::duration);
     Values {
@@ -38,6 +48,7 @@ fn values(figures: &Figures, none: &str) -> Values {
             0 => none.to_owned(),
             bytes => words::bytes(bytes as f64),
         },
+        slowest: words::duration(figures.slowest),
     }
 }
 
@@ -51,25 +62,36 @@ fn errors(figures: &Figures) -> String {
 }
 
 /// The head of [`text_columns`].
-pub fn text_head() -> String {
-    text([
-        "good/s", "95 %", "errors", "p50", "p99", "CPU/req", "memory", "tester",
-    ])
+pub fn text_head(server: Server) -> String {
+    let of_server: &[&str] = match server {
+        Server::Usage => &["CPU/req", "memory"],
+        Server::Unknown => &["max"],
+    };
+    text(
+        ["good/s", "95 %", "errors", "p50", "p99"],
+        of_server,
+        "tester",
+    )
 }
 
 /// The shared columns of a row on a terminal.
-pub fn text_columns(figures: &Figures) -> String {
+pub fn text_columns(figures: &Figures, server: Server) -> String {
     let values = values(figures, "-");
-    text([
-        &values.good,
-        &values.interval.unwrap_or_default(),
-        &values.error_share,
-        &values.p50,
-        &values.p99,
-        &values.cpu,
-        &values.memory,
+    let of_server: &[&str] = match server {
+        Server::Usage => &[&values.cpu, &values.memory],
+        Server::Unknown => &[&values.slowest],
+    };
+    text(
+        [
+            &values.good,
+            &values.interval.unwrap_or_default(),
+            &values.error_share,
+            &values.p50,
+            &values.p99,
+        ],
+        of_server,
         &tester(figures),
-    ])
+    )
 }
 
 /// The shared columns of a row in a Markdown table.
@@ -95,10 +117,12 @@ fn tester(figures: &Figures) -> String {
     format!("{} / {ceiling}", words::percent(generator.cpu))
 }
 
-fn text([good, interval, errors, p50, p99, cpu, memory, tester]: [&str; 8]) -> String {
-    format!(
-        "{good:>9}  {interval:<19} {errors:>7} {p50:>9} {p99:>9} {cpu:>9} {memory:>9} {tester:>13}"
-    )
+fn text([good, interval, errors, p50, p99]: [&str; 5], of_server: &[&str], tester: &str) -> String {
+    let of_server: String = of_server
+        .iter()
+        .map(|value| format!(" {value:>9}"))
+        .collect();
+    format!("{good:>9}  {interval:<19} {errors:>7} {p50:>9} {p99:>9}{of_server} {tester:>13}")
 }
 
 /// The line below a row that had errors.
@@ -109,9 +133,23 @@ pub fn text_errors(out: &mut String, figures: &Figures) {
     }
 }
 
+/// The shape of a table of figures on a page.
+pub struct HtmlHead<'a> {
+    /// What a row stands for: `stack`, `server`.
+    pub row: &'a str,
+    /// The columns before the shared ones.
+    pub before: &'a [&'a str],
+    /// What the table shows of the servers.
+    pub server: Server,
+    /// The columns behind the shared ones.
+    pub after: &'a [&'a str],
+}
+
 /// A row of a table of figures on a page. Notes and values are markup.
 pub struct HtmlRow<'a> {
-    /// The stack's name for readers.
+    /// The colour class of the row in the plots beside the table; empty: none.
+    pub colour: &'a str,
+    /// The server's name for readers.
     pub title: &'a str,
     /// Whether it is Howdah and not a rival.
     pub ours: bool,
@@ -119,27 +157,34 @@ pub struct HtmlRow<'a> {
     pub trap: bool,
     /// Notes below the title.
     pub notes: Vec<String>,
-    /// Values before the shared columns: of the columns `before` in [`html_table`].
+    /// Values before the shared columns: of [`HtmlHead::before`].
     pub before: Vec<String>,
     /// What was measured, as the table shows it.
     pub figures: &'a Figures,
-    /// Values behind the shared columns: of the columns `after` in [`html_table`].
+    /// Values behind the shared columns: of [`HtmlHead::after`].
     pub after: Vec<String>,
 }
 
-/// A table of figures; `before` and `after` name the columns around the shared ones.
-pub fn html_table(out: &mut String, before: &[&str], after: &[&str], rows: &[HtmlRow<'_>]) {
-    const SHARED: [&str; 7] = [
-        "good per second",
-        "errors",
-        "p50",
-        "p99",
-        "CPU per request",
-        "memory",
-        "load tester",
-    ];
-    let names: Vec<&str> = [before, &SHARED, after].concat();
-    out.push_str("<div class=\"scroll\"><table class=\"figures\"><tr><th>stack</th>");
+/// A table of figures.
+pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
+    const SHARED: [&str; 4] = ["good per second", "errors", "p50", "p99"];
+    let of_server: &[&str] = match head.server {
+        Server::Usage => &["CPU per request", "memory"],
+        Server::Unknown => &["longest"],
+    };
+    let names: Vec<&str> = [
+        head.before,
+        &SHARED,
+        of_server,
+        &["load tester"],
+        head.after,
+    ]
+    .concat();
+    let _ = write!(
+        out,
+        "<div class=\"scroll\"><table class=\"figures\"><tr><th>{}</th>",
+        head.row
+    );
     for name in &names {
         let _ = write!(out, "<th class=\"n\">{name}</th>");
     }
@@ -147,9 +192,13 @@ pub fn html_table(out: &mut String, before: &[&str], after: &[&str], rows: &[Htm
     for row in rows {
         let _ = write!(
             out,
-            "<tr class=\"{}\"><td class=\"stack{}\">{}",
+            "<tr class=\"{}\"><td class=\"stack{}\">{}{}",
             if row.ours { "ours" } else { "theirs" },
             if row.trap { " trap" } else { "" },
+            match row.colour {
+                "" => String::new(),
+                colour => format!("<i class=\"{colour}\"></i>"),
+            },
             escape(row.title),
         );
         let bound = row.figures.generator_bound.as_ref();
@@ -161,7 +210,8 @@ pub fn html_table(out: &mut String, before: &[&str], after: &[&str], rows: &[Htm
             let _ = write!(out, "<small>{note}</small>");
         }
         out.push_str("</td>");
-        let values = [&row.before[..], &html_columns(row.figures), &row.after].concat();
+        let shared = html_columns(row.figures, head.server);
+        let values = [&row.before[..], &shared, &row.after].concat();
         // On a phone a row is a card, and each value stands beside its name.
         for (name, value) in names.iter().zip(values) {
             let _ = write!(
@@ -174,7 +224,7 @@ pub fn html_table(out: &mut String, before: &[&str], after: &[&str], rows: &[Htm
     out.push_str("</table></div>\n");
 }
 
-fn html_columns(figures: &Figures) -> Vec<String> {
+fn html_columns(figures: &Figures, server: Server) -> Vec<String> {
     let values = values(figures, "–");
     let with = |value: String, detail: Option<String>| match detail {
         Some(detail) => format!("{value}<br><small>{detail}</small>"),
@@ -184,7 +234,7 @@ fn html_columns(figures: &Figures) -> Vec<String> {
     let generator = &figures.generator;
     let ceiling = generator.of_ceiling;
     let ceiling = ceiling.map(|share| format!("{} of its ceiling", words::percent(share)));
-    vec![
+    let mut columns = vec![
         with(values.good, values.interval),
         match errors.is_empty() {
             true => "none".to_owned(),
@@ -192,8 +242,11 @@ fn html_columns(figures: &Figures) -> Vec<String> {
         },
         values.p50,
         values.p99,
-        values.cpu,
-        values.memory,
-        with(words::percent(generator.cpu), ceiling),
-    ]
+    ];
+    columns.extend(match server {
+        Server::Usage => vec![values.cpu, values.memory],
+        Server::Unknown => vec![values.slowest],
+    });
+    columns.push(with(words::percent(generator.cpu), ceiling));
+    columns
 }

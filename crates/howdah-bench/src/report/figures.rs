@@ -1,0 +1,123 @@
+//! What a server did in its runs, as figures: the part of a row that the tables of all comparisons have.
+//! [`super::columns`] shows them.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::{bottleneck, judge};
+use crate::histogram::Histogram;
+use crate::outcome::Outcome;
+use crate::run::Run;
+use crate::stats::bootstrap::{self, Interval};
+use crate::stats::mean;
+
+/// Seed of the intervals' resampling: the same runs always give the same intervals.
+pub const SEED: u64 = 1;
+
+/// The figures of a server under one load.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// Good answers per second, mean of the runs.
+    pub good: f64,
+    /// The 95 % interval of `good` over the runs; None for a single run.
+    pub interval: Option<Interval>,
+    /// Number of requests that ended.
+    pub requests: u64,
+    /// Requests that were not good, by outcome.
+    pub errors: BTreeMap<Outcome, u64>,
+    /// Median latency of good answers, seconds; None if too few answers lie beyond it.
+    pub p50: Option<f64>,
+    /// The 99th percentile of that latency, seconds; None if too few answers lie beyond it.
+    pub p99: Option<f64>,
+    /// The slowest good answer, seconds.
+    pub slowest: f64,
+    /// CPU time of the whole stack per request, seconds. A database's is not in it. None: not known.
+    pub cpu: Option<f64>,
+    /// Proportional memory of the whole stack, bytes; 0 if it is not known.
+    pub memory: u64,
+    /// How near the load tester was to its own limit.
+    pub generator: Generator,
+    /// Why the load tester was the bottleneck, as a sentence; the rate is a lower bound then. None if
+    /// it was not.
+    pub generator_bound: Option<String>,
+}
+
+impl Figures {
+    /// The figures of these runs, without CPU time and memory of the server.
+    pub fn of(runs: &[&Run]) -> Figures {
+        let good: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
+        let mut errors = BTreeMap::new();
+        for (outcome, tally) in runs.iter().flat_map(|run| &run.outcomes) {
+            if *outcome != Outcome::Good && tally.count > 0 {
+                *errors.entry(*outcome).or_default() += tally.count;
+            }
+        }
+        let seconds = |nanoseconds: u64| nanoseconds as f64 / 1e9;
+        Figures {
+            good: mean(&good),
+            interval: rate_interval(&good),
+            requests: runs.iter().map(|run| run.ended_requests()).sum(),
+            errors,
+            p50: judge::merged_percentile(runs, 50.0).map(seconds),
+            p99: judge::merged_percentile(runs, 99.0).map(seconds),
+            slowest: seconds(latency(runs).max()),
+            cpu: None,
+            memory: 0,
+            generator: Generator::of(runs),
+            generator_bound: runs.iter().find_map(|run| bottleneck::bound(run)),
+        }
+    }
+
+    /// The share of ended requests that were not good, 0 to 1.
+    pub fn error_share(&self) -> f64 {
+        let errors: u64 = self.errors.values().sum();
+        match self.requests {
+            0 => 0.0,
+            requests => errors as f64 / requests as f64,
+        }
+    }
+}
+
+/// How near the load tester was to its own limit in the runs of a row.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Generator {
+    /// Share of a core that its busiest thread used, mean of the runs.
+    pub cpu: f64,
+    /// What it reaches with the same clients and answers of that length against a server that does
+    /// nothing, requests per second; None: not measured.
+    pub ceiling: Option<f64>,
+    /// The share of that ceiling that it reached here, mean of the runs that have a ceiling.
+    pub of_ceiling: Option<f64>,
+}
+
+impl Generator {
+    /// How near it was in these runs.
+    pub fn of(runs: &[&Run]) -> Generator {
+        let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
+            let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
+            (!figures.is_empty()).then(|| mean(&figures))
+        };
+        let ceiling = |run: &Run| run.client.ceiling.filter(|ceiling| *ceiling > 0.0);
+        Generator {
+            cpu: over(&|run| Some(run.client.busiest())).unwrap_or(0.0),
+            ceiling: over(&ceiling),
+            of_ceiling: over(&|run| Some(run.achieved_rate() / ceiling(run)?)),
+        }
+    }
+}
+
+/// The latencies of the good answers of all runs.
+pub fn latency(runs: &[&Run]) -> Histogram {
+    let mut latency = Histogram::new();
+    for run in runs {
+        latency.add(&run.latency());
+    }
+    latency
+}
+
+/// The 95 % interval of a mean rate, which is never negative; None for a single run.
+fn rate_interval(rates: &[f64]) -> Option<Interval> {
+    let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
+    Some(interval.map(|rate| rate.max(0.0)))
+}
