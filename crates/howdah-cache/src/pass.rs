@@ -77,7 +77,7 @@ pub enum Pass {
     PartialContent,
     /// The response was cut off, or shorter than its length.
     Incomplete,
-    /// The body exceeds `cache_max_object`, or half of `[cache] memory`.
+    /// The body is longer than `[cache] memory` allows.
     TooLarge,
     /// The head exceeds the limit of a stored head.
     HeadTooLarge,

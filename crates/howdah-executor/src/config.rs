@@ -210,7 +210,7 @@ impl FastCgiConfig {
             queue_size: 0,
             queue_timeout: Duration::ZERO,
             request_terminate_timeout: None,
-            connect_timeout: Duration::ZERO,
+            connect_timeout: Duration::from_secs(5),
             send_timeout: Duration::from_secs(60),
             read_timeout: None,
             restart_time: Duration::from_secs(10),

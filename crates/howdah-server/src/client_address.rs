@@ -42,8 +42,6 @@ pub struct TrustedProxies {
     pub style: ForwardedStyle,
     /// Believe `X-Forwarded-Host` (or `host=`).
     pub host: bool,
-    /// Whether `X-Forwarded-Port` is believed.
-    pub port: bool,
 }
 
 /// The client as far as anybody trustworthy knows.
@@ -58,8 +56,6 @@ pub struct Client<'a> {
     /// The host the client asked for, with port if given, when a proxy says it was another than
     /// this request's.
     pub host: Option<Cow<'a, [u8]>>,
-    /// The port the client connected to, as a proxy says it.
-    pub server_port: Option<u16>,
     /// A trusted proxy spoke: the listener's own port says nothing about the client's.
     pub proxied: bool,
 }
@@ -111,7 +107,6 @@ impl TrustedProxies {
             port: peer.map(|p| p.port()),
             https: tls,
             host: None,
-            server_port: None,
             proxied: false,
         };
         if (self.networks.is_empty() && !self.unix) || !self.trusts(client.address) {
@@ -143,12 +138,6 @@ impl TrustedProxies {
             && is_host(host)
         {
             (client.host, client.proxied) = (Some(Cow::Borrowed(host)), true);
-        }
-        if self.port
-            && let Some(port) = rightmost(request, b"x-forwarded-port").pop()
-            && let Some(port) = number(port)
-        {
-            (client.server_port, client.proxied) = (Some(port), true);
         }
     }
 

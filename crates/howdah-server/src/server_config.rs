@@ -15,7 +15,7 @@ use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
 use crate::log::AccessLog;
-use crate::script::pump_config::{Buffers, HOLD, PumpConfig};
+use crate::script::pump_config::{Buffers, HOLD, PumpConfig, RESPONSE_MEMORY};
 use crate::script::spill::SpillRoom;
 use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
@@ -56,7 +56,6 @@ impl FrontSettings {
             status: None,
             access_log: None,
             buffers: Buffers {
-                response_memory: 256 << 10,
                 response_spill: 1 << 30,
                 directory: std::env::temp_dir(),
             },
@@ -163,6 +162,7 @@ impl ServerConfig {
             pools: names.into_iter().map(|name| pools[name].clone()).collect(),
             pump: PumpConfig {
                 hold: HOLD,
+                response_memory: RESPONSE_MEMORY,
                 buffers: settings.buffers.clone(),
                 room: settings.spill_room.clone(),
                 encoding: settings.encoding.clone(),

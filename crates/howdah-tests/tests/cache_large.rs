@@ -73,8 +73,8 @@ impl Reader {
 fn a_long_page_from_disk_is_read_once_and_is_in_memory_once_for_all_its_readers() {
     let mut fixture = Fixture::named("cache-large")
         .script("page.php", &PAGE.replace("LENGTH", &LENGTH.to_string()))
-        .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"256M\"")
-        .site("cache = \"on\"\ncache_ttl = \"1h\"\ncache_max_object = \"128M\"")
+        .config("[cache]\npath = \"SCRATCH/cache\"\nmemory = \"1600M\"")
+        .site("cache = \"on\"\ncache_ttl = \"1h\"")
         .start();
     // The first answer is the visitor's own.
     let own = "GET /page.php HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";

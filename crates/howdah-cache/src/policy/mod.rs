@@ -44,7 +44,7 @@ pub struct Rules {
     pub grace: u64,
     /// `cache_stale_if_error`: seconds a page is served beyond its lifetime when PHP fails.
     pub stale_if_error: u64,
-    /// `cache_max_object`: longest body.
+    /// The longest body that is stored; the cache derives it from `[cache] memory`.
     pub max_object: u64,
     /// `cache_ignore_cookies`: harmless ones, `*` at the end for all that begin so.
     pub ignore_cookies: Vec<String>,

@@ -39,7 +39,6 @@ pub(super) fn explain(
         port: None,
         https,
         host: None,
-        server_port: None,
         proxied: false,
     };
     let mut out = format!("site {name}, preset {}\n", part.rules().preset.name);

@@ -204,6 +204,15 @@ pub struct Stores {
     pub carried: Arc<CarriedGenerations>,
 }
 
+/// The longest body that a cache with this much memory stores: one page must not push out most others,
+/// and what is read from disk has to fit.
+fn longest_body(memory: u64) -> u64 {
+    const USUAL: u64 = 8 << 20;
+    (memory / 16)
+        .max(USUAL)
+        .min(howdah_cache::store::memory::longest(memory))
+}
+
 impl PageCache {
     /// The cache of these sites; none if all have it off. `encoding`: the forms that pages are kept in.
     pub fn new(sites: &Sites, stores: Stores, encoding: &EncodingConfig) -> Option<PageCache> {
@@ -217,10 +226,9 @@ impl PageCache {
             let owners = disk::owners(sites, encoding);
             Arc::new(DiskSites::new(disk, &owners))
         });
-        // A longer page would be rendered for the cache again and again, and never be there.
-        let longest = howdah_cache::store::memory::longest(memory);
+        let longest = longest_body(memory);
         let within = |mut config: CacheConfig| {
-            config.rules.max_object = config.rules.max_object.min(longest);
+            config.rules.max_object = longest;
             SiteCache::new(config)
         };
         let mut parts: Vec<_> = sites
@@ -238,14 +246,10 @@ impl PageCache {
                 part.first = part.generations.now();
             }
         }
-        let largest = parts
-            .iter()
-            .flatten()
-            .map(|site| site.rules().max_object)
-            .max()?;
+        parts.iter().flatten().next()?;
         Some(PageCache {
             closed_disk,
-            memory: Memory::over(disk, memory, largest),
+            memory: Memory::over(disk, memory, longest),
             coalescer: Coalescer::default(),
             admission: Admission::default(),
             background: Arc::new(Semaphore::new(max_background_renders())),

@@ -50,7 +50,6 @@ impl Subrequest {
                 port: None,
                 https,
                 host: None,
-                server_port: None,
                 // The port is the one in the host, not the listener's.
                 proxied: true,
             },

@@ -82,7 +82,6 @@ impl CacheRequest<'_> {
                     port: client.port,
                     https: client.https,
                     host: client.host.as_ref().map(|h| Cow::Owned(h.to_vec())),
-                    server_port: client.server_port,
                     proxied: client.proxied,
                 },
                 local: conn.local,

@@ -205,7 +205,7 @@ fn addresses(
     // Behind a proxy the listener's port is the proxy's business, not the client's.
     let port = match local {
         Some(local) if !client.proxied => local.port(),
-        _ => client.server_port.or(host_port).unwrap_or(standard),
+        _ => host_port.unwrap_or(standard),
     };
     frame.var(Var::ServerPort, Digits::new(u64::from(port)).as_bytes());
     if let Some(address) = client.address {

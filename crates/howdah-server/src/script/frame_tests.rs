@@ -208,6 +208,18 @@ fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
         ],
         &["REMOTE_PORT"],
     );
+    // The port is that of the host, as the proxy names it.
+    let named = [
+        ("Host", "backend:8080"),
+        ("X-Forwarded-Host", "www.example.org:444"),
+        ("X-Forwarded-Port", "555"),
+    ];
+    let named = request("GET", "/", &named);
+    check(
+        &server(&named, &NAMES, &proxies, BodyLength::None),
+        &[("SERVER_PORT", "444"), ("HTTP_HOST", "www.example.org:444")],
+        &[],
+    );
     // From anybody else they are plain headers.
     check(
         &server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None),

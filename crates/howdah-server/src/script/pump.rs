@@ -168,7 +168,7 @@ impl<'a> Pump<'a> {
             // Also before the head: answers of earlier pipelined requests may fill the queue.
             if self.want_flush
                 || spilling
-                || out.queued() >= allowance(SEND_AT.min(self.config.buffers.response_memory))
+                || out.queued() >= allowance(SEND_AT.min(self.config.response_memory))
             {
                 match out.poll_flush(cx) {
                     Poll::Ready(Ok(())) => {

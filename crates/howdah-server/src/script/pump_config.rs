@@ -9,12 +9,13 @@ use crate::encoding::EncodingConfig;
 /// Bytes of a response that are held back until its length is known: nearly every page is shorter.
 pub const HOLD: usize = 64 << 10;
 
+/// Bytes of output in memory for a client slower than the script; the rest waits in a file.
+pub const RESPONSE_MEMORY: usize = 256 << 10;
+
 /// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank
 /// form that the options fill in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
-    /// `limits.response_memory`: bytes in memory for a client slower than the script.
-    pub response_memory: usize,
     /// `limits.response_spill`: bytes in the file; beyond it the script waits, as long as the client
     /// takes [`super::wait::RATE`]. 0: no file.
     pub response_spill: u64,
@@ -27,7 +28,9 @@ pub struct Buffers {
 pub struct PumpConfig {
     /// Bytes held back until the length is known: [`HOLD`], or less in tests.
     pub hold: usize,
-    /// Where output waits for a slow client.
+    /// Output in memory for a slow client: [`RESPONSE_MEMORY`], or less in tests.
+    pub response_memory: usize,
+    /// Where the rest waits.
     pub buffers: Buffers,
     /// Counts all files against what they may take together.
     pub room: Arc<SpillRoom>,

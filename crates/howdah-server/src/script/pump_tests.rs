@@ -282,7 +282,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
         // Held until it is whole; begun at the hold; begun with and flushed in the middle.
         for (hold, flush) in [(1 << 20, false), (100_000, false), (1 << 20, true)] {
             let mut rig = Rig::new(&[("Accept-Encoding", coding)]);
-            (rig.config.hold, rig.config.buffers.response_memory) = (hold, 1 << 20);
+            (rig.config.hold, rig.config.response_memory) = (hold, 1 << 20);
             let mut events = vec![head_event(&[("Content-Type", "text/html")])];
             for (number, piece) in text.chunks(70_000).enumerate() {
                 events.push(body(piece));

@@ -114,8 +114,8 @@ fn config() -> PumpConfig {
     PumpConfig {
         room: Arc::default(),
         hold: 1000,
+        response_memory: 200_000,
         buffers: Buffers {
-            response_memory: 200_000,
             response_spill: 1 << 20,
             directory: std::env::temp_dir(),
         },

@@ -135,8 +135,6 @@ pub struct Timeouts {
     pub drain: Duration,
     /// For PHP to start.
     pub start: Duration,
-    /// For a zygote or a spawner to answer.
-    pub fork: Duration,
     /// For a thread of the front to come to its next turn.
     pub hang: Duration,
 }

@@ -147,7 +147,6 @@ const SECOND: u64 = 1000;
 const DAY: u64 = 24 * 3600 * SECOND;
 const K: u64 = 1 << 10;
 const M: u64 = 1 << 20;
-const G: u64 = 1 << 30;
 const T: u64 = 1 << 40;
 
 /// The modes in which a pool can run PHP.
@@ -252,11 +251,8 @@ options! {
         "min_rate": Kind::Integer(0, 1 << 30), "240" => server!(http.min_rate),
             "Least bytes a second of a request body (408 `BodyTooSlow`) and of a client that reads its answer (the connection is closed, `ClientTooSlow`), over each ten seconds of waiting. 0: none.",
             "For clients on links slower than any modem.";
-        "response_memory": Kind::Size(16 * K, 64 * M), "256K" => server!(buffers.response_memory),
-            "Output kept in memory for a slow client; the rest waits in a file.",
-            "For sites with long pages and memory to spare.";
         "response_spill": Kind::Size(0, T), "1G" => server!(buffers.response_spill),
-            "Largest such file. Beyond it the script waits for its client, which must then take 256 KiB a second (`ClientTooSlow`).",
+            "Largest file in which the output for a slow client waits, after 256 KiB in memory. Beyond it the script waits for its client, which must then take 256 KiB a second (`ClientTooSlow`).",
             "For scripts that send more, as backups.";
         "spill_total": Kind::SizeOrAuto(0, 1024 * T), "auto" => server!(spill_total),
             "Most bytes of all files of waiting bodies and output. Above half of it, slow clients must move 16 KiB a second (408 `BodyTooSlow`, `ClientTooSlow`); when it is used up, such bodies are refused, 503 `SpillFull`. `auto`: half of what is free at the start.",
@@ -265,7 +261,7 @@ options! {
             "Most memory of the front, beside `cache.memory` and PHP. Above half of it, bodies and answers of slow clients go to files; when it is used up: 503 `MemoryLimit`. `auto`: a quarter of the machine or container, at least 64 MiB; of a limited address space at most half.",
             "For containers that leave PHP more or less.";
         "spill_directory": Kind::Path, "/var/tmp" => server!(buffers.directory),
-            "Where these files are; they have no names.",
+            "Where files of waiting bodies and output are; they have no names.",
             "For a read-only root file system, or a faster disk.";
     }
     "timeouts" ANY {
@@ -289,12 +285,9 @@ options! {
             "For sites with long requests.";
         "start": Kind::Time(SECOND, 3600 * SECOND), "60s" => server!(timeouts.start),
             "Time for PHP to start, preloading included.", "For large preloads and slow disks.";
-        "fork": Kind::Time(SECOND, 3600 * SECOND), "10s" => server!(timeouts.fork),
-            "Time for a zygote to fork or to report a child's end, and for a spawner to answer; then it is replaced: `ZygoteStuck`, `SpawnerStuck`.",
-            "For overloaded machines.";
         "hang": Kind::Time(SECOND, DAY), "30s" => server!(timeouts.hang),
-            "Time for which a thread of the front may be blocked; then the front is restarted: `FrontHung`. Waiting for a disk does not count.",
-            "Raise it to attach a debugger.";
+            "Time for which a thread of the front may be blocked; then the front is restarted: `FrontHung`. Waiting for a disk does not count. A zygote or spawner must answer within a third of it, or 10 s if that is more: `ZygoteStuck`, `SpawnerStuck`.",
+            "Raise it on an overloaded machine, or to attach a debugger.";
     }
     "compression" ANY {
         "codings": Kind::Texts, "zstd, br, gzip",
@@ -304,7 +297,7 @@ options! {
             "For applications with types of their own.";
     }
     "cache" ANY {
-        "memory": Kind::Size(M, T), "128M", "Memory for cached pages of all sites.",
+        "memory": Kind::Size(M, T), "128M", "Memory for cached pages of all sites. The longest page may take 8 MiB, or a sixteenth if that is more; at most half.",
             "For more than some ten thousand pages.";
         "path": Kind::Path, "",
             "Directory for cached pages that do not fit into memory; they survive a restart. It must be this server's alone, private to its user, and outside every root.",
@@ -321,7 +314,6 @@ options! {
         "host": Kind::OnOff, "off",
             "Take the host from `X-Forwarded-Host` or `host=`.",
             "For proxies that rewrite `Host`; the others pass on what a client sent.";
-        "port": Kind::OnOff, "off", "Take the port from `X-Forwarded-Port`.", "For proxies on unusual ports.";
     }
     "status" ANY {
         "path": Kind::Text, "",
@@ -415,8 +407,6 @@ options! {
         "keep_connections": Kind::OnOff, "on" => fastcgi!(keep_connections),
             "Reuse connections for one second, where the number of processes is known: each holds one.",
             "`off` is for scripts that work on after `fastcgi_finish_request()`.";
-        "connect_timeout": Kind::Time(10, 600 * SECOND), "5s" => fastcgi!(connect_timeout),
-            "Longest attempt to connect; then another backend is tried.", "For backends far away.";
         "read_timeout": Kind::TimeOrOff(10, DAY), "off" => fastcgi!(read_timeout),
             "Longest silence of a backend; then 504 `BackendTimeout`.", "For backends that hang without ending.";
     }
@@ -473,8 +463,6 @@ options! {
             "How long after that it is served while a new one is rendered.", "For slow pages.";
         "cache_stale_if_error": Kind::Time(0, 30 * DAY), "1h" => cache!(rules.stale_if_error),
             "How long after that it is served when PHP fails.", "For more or less time to repair.";
-        "cache_max_object": Kind::Size(K, G), "8M" => cache!(rules.max_object),
-            "Largest body that is cached; at most half of `cache.memory`.", "For downloads made by PHP.";
         "cache_ignore_cookies": Kind::Texts, "" => cache!(rules.ignore_cookies),
             "Cookies that change no page (`*` at the end: all that begin so). Any other unknown one bypasses the cache (`UnknownCookie`).",
             "For consent banners and the like.";
@@ -552,7 +540,17 @@ const REMOVED: &[(&str, &str, &str)] = &[
         "body_memory",
         "it is 64 KiB; longer bodies wait in `spill_directory`",
     ),
+    (
+        "limits",
+        "response_memory",
+        "it is 256 KiB; the rest waits in `spill_directory`",
+    ),
     ("timeouts", "lingering", "it is 30 s"),
+    (
+        "timeouts",
+        "fork",
+        "it is a third of `hang`, or 10 s if that is more",
+    ),
     ("compression", "enable", "use `codings = \"off\"`"),
     (
         "compression",
@@ -578,6 +576,11 @@ const REMOVED: &[(&str, &str, &str)] = &[
         "trusted_proxies",
         "unix",
         "use the word `unix` in `networks`",
+    ),
+    (
+        "trusted_proxies",
+        "port",
+        "the port is that of the host, or the scheme's; the proxy names it in `Host` or `X-Forwarded-Host`",
     ),
     (
         "pool.*",
@@ -615,6 +618,11 @@ const REMOVED: &[(&str, &str, &str)] = &[
         "an idle connection is kept for one second",
     ),
     ("pool.*", "send_timeout", "it is 60 s"),
+    (
+        "pool.*",
+        "connect_timeout",
+        "it is 5 s; then another backend is tried",
+    ),
     (
         "pool.*",
         "restart_time",
@@ -669,6 +677,11 @@ const REMOVED: &[(&str, &str, &str)] = &[
         "site",
         "cache_max_ttl",
         "no page is kept longer than 24 hours",
+    ),
+    (
+        "site",
+        "cache_max_object",
+        "it is 8 MiB, or a sixteenth of `[cache] memory` if that is more",
     ),
     (
         "site",

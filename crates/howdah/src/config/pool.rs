@@ -1,6 +1,7 @@
 //! `[pool.NAME]` into the executor's pool settings.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use howdah_executor::Mode;
 use howdah_executor::auto_children::auto_children;
@@ -16,6 +17,9 @@ use crate::arguments::Serve;
 
 /// The pool there is without any section.
 pub const DEFAULT_POOL: &str = "www";
+
+/// The least time that a zygote or spawner has for an answer, whatever `timeouts.hang` is.
+const LEAST_ANSWER: Duration = Duration::from_secs(10);
 
 /// What the command line says about every pool.
 pub struct Overrides {
@@ -56,7 +60,7 @@ pub fn pools(
     ini_does_not_reach(arguments, top, &sections, &modes);
     let process_timeouts = ProcessTimeouts {
         start: timeouts.start,
-        fork: timeouts.fork,
+        fork: (timeouts.hang / 3).max(LEAST_ANSWER),
         shutdown: timeouts.drain,
     };
     let pool = |((name, section), mode): (&(At<String>, Section<'_, '_, '_>), String)| {

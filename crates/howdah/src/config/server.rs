@@ -365,7 +365,6 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
             _ => ForwardedStyle::XForwarded,
         },
         host: section.on("host"),
-        port: section.on("port"),
     }
 }
 

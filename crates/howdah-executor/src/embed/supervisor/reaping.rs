@@ -129,8 +129,8 @@ impl Supervisor {
         }
     }
 
-    /// A zygote that does not answer a fork command, or does not tell of a child's end, within
-    /// `timeouts.fork` is stuck: it is killed, and what follows is as for any dead zygote.
+    /// A zygote that does not answer a fork command, or does not tell of a child's end, in time
+    /// is stuck: it is killed, and what follows is as for any dead zygote.
     pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
         let limit = self.shared.config.timeouts.fork;
         if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
