@@ -126,7 +126,7 @@ struct WrittenRun<'a> {
 }
 
 #[derive(Deserialize)]
-struct Head {
+struct Envelope {
     kind: Option<String>,
     schema: Option<u32>,
 }
@@ -155,7 +155,7 @@ impl Document {
     /// Reads what [`Document::to_json`] wrote. The error says what is wrong with the text, without the
     /// file's name.
     pub fn from_json(text: &str) -> Result<Document, String> {
-        let head: Head = serde_json::from_str(text)
+        let head: Envelope = serde_json::from_str(text)
             .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;
         let (Some(kind), Some(schema)) = (head.kind, head.schema) else {
             return Err("not a saved run of howdah bench: `kind` and `schema` are missing".into());

@@ -6,14 +6,14 @@ pub mod sentence;
 use std::collections::BTreeMap;
 
 use howdah_bench::report::judge as judged;
-use howdah_bench::stats::bootstrap::{self, Interval};
+use howdah_bench::stats::bootstrap::{self, ConfidenceInterval};
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_bench::stats::{Invalid, Verdict, mean};
 use serde::{Deserialize, Serialize};
 
 use crate::experiment::{Measured, Window};
 use crate::suite::{Asked, Suite};
-use crate::table::{Line, TableCell, adjust, pairs, same_block};
+use crate::table::{StackRow, TableCell, adjust, pairs, same_block};
 use howdah_bench::report::figures::SEED;
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
@@ -80,7 +80,7 @@ pub struct Flat {
     pub errors: f64,
     /// The 95 % interval of the share that is kept, over the blocks; None for a single block.
     #[serde(default)]
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
 }
 
 impl Flat {
@@ -159,7 +159,7 @@ fn of_page(
             cpu: is_generator_bound(&judgement).then(cpu).flatten(),
             judgement,
         }));
-        levels.push(Level {
+        levels.push(LevelPairs {
             compared: rates(&without, &with),
             control: rates(&base, &again),
         });
@@ -184,7 +184,7 @@ fn is_valid(answer: &Answer) -> bool {
 }
 
 /// A level's pairs of good answers per second, by block.
-struct Level {
+struct LevelPairs {
     compared: BTreeMap<u32, (f64, f64)>,
     control: BTreeMap<u32, (f64, f64)>,
 }
@@ -196,8 +196,8 @@ fn rates(base: &[&Window], other: &[&Window]) -> BTreeMap<u32, (f64, f64)> {
 }
 
 /// The levels of each block as one pair; None for fewer than two blocks that have them all.
-fn over_all(levels: &[Level], settings: Settings) -> Option<Judgement> {
-    type Of = fn(&Level) -> &BTreeMap<u32, (f64, f64)>;
+fn over_all(levels: &[LevelPairs], settings: Settings) -> Option<Judgement> {
+    type Of = fn(&LevelPairs) -> &BTreeMap<u32, (f64, f64)>;
     let blocks = |of: Of| -> Vec<(f64, f64)> {
         let blocks = levels
             .first()
@@ -265,10 +265,10 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
         for line in first.rows.iter().filter(|line| line.trap.is_none()) {
             let of = |cell: &&&TableCell| cell.row(&line.stack).is_some();
             let levels: Vec<&TableCell> = cells.iter().filter(of).copied().collect();
-            let rows: Vec<&Line> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
+            let rows: Vec<&StackRow> = levels.iter().filter_map(|c| c.row(&line.stack)).collect();
             // A run that was out of time may have a block less of some.
             let blocks = rows.iter().map(|row| row.windows.len()).min().unwrap_or(0);
-            let rate = |row: &Line| mean(&row.windows[..blocks]);
+            let rate = |row: &StackRow| mean(&row.windows[..blocks]);
             let faster = |a: &usize, b: &usize| rate(rows[*a]).total_cmp(&rate(rows[*b]));
             let best = (0..rows.len()).max_by(faster);
             let (Some(best), Some(end)) = (best, last.row(&line.stack)) else {
@@ -296,10 +296,10 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
 /// The interval of the share of its best rate that a stack keeps at the last level. Whole blocks are
 /// resampled, because what slows a block slows all of its levels. Each resample has its own best level,
 /// since another one might have been the best.
-fn kept(levels: &[&Line], last: &Line, blocks: usize) -> Option<Interval> {
+fn kept(levels: &[&StackRow], last: &StackRow, blocks: usize) -> Option<ConfidenceInterval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     let share = bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
-        let rate = |line: &Line| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
+        let rate = |line: &StackRow| drawn.iter().map(|block| line.windows[**block]).sum::<f64>();
         let best = levels.iter().map(|line| rate(line)).reduce(f64::max)?;
         Some(rate(last) / best)
     })?;
@@ -313,7 +313,7 @@ mod tests {
     const BLOCKS: u32 = 12;
 
     /// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or take 16 %.
-    fn level(at: u32) -> Level {
+    fn level(at: u32) -> LevelPairs {
         let wobble = |n: u32| 1.0 + 0.16 * f64::from(i32::try_from(n % 5).unwrap() - 2) / 2.0;
         let blocks = |ratio: f64, by: u32| -> BTreeMap<u32, (f64, f64)> {
             (0..BLOCKS)
@@ -324,19 +324,19 @@ mod tests {
                 })
                 .collect()
         };
-        Level {
+        LevelPairs {
             compared: blocks(1.06, 7),
             control: blocks(1.0, 3),
         }
     }
 
-    fn alone(level: Level) -> Judgement {
+    fn alone(level: LevelPairs) -> Judgement {
         over_all(&[level], Settings::default()).unwrap()
     }
 
     #[test]
     fn what_no_level_can_tell_all_of_them_do() {
-        let levels: Vec<Level> = (0..5).map(level).collect();
+        let levels: Vec<LevelPairs> = (0..5).map(level).collect();
         let all = over_all(&levels, Settings::default()).unwrap();
         assert!(matches!(all.verdict, Verdict::Faster { .. }), "{all:?}");
         assert_eq!(all.pairs.len(), BLOCKS as usize);
@@ -360,7 +360,7 @@ mod tests {
 
     #[test]
     fn a_block_without_one_of_its_levels_is_left_out() {
-        let mut levels: Vec<Level> = (0..3).map(level).collect();
+        let mut levels: Vec<LevelPairs> = (0..3).map(level).collect();
         levels[2].compared.remove(&4);
         levels[0].compared.remove(&9);
         let all = over_all(&levels, Settings::default()).unwrap();

@@ -7,30 +7,30 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::LabError;
-use crate::process::Servant;
+use crate::process::RunAs;
 
 /// A directory of the lab's own.
 #[derive(Clone, Debug)]
 pub struct Folder {
     path: PathBuf,
-    servant: Servant,
+    run_as: RunAs,
 }
 
 impl Folder {
     /// Makes the directory and its parents.
-    pub fn create(path: impl Into<PathBuf>, servant: Servant) -> Result<Folder, LabError> {
+    pub fn create(path: impl Into<PathBuf>, run_as: RunAs) -> Result<Folder, LabError> {
         let path = path.into();
         fs::create_dir_all(&path).map_err(LabError::file(&path))?;
         // Absolute: every program started here has a working directory of its own.
         let path = path.canonicalize().map_err(LabError::file(&path))?;
-        let folder = Folder { path, servant };
+        let folder = Folder { path, run_as };
         folder.give_away(&folder.path)?;
         Ok(folder)
     }
 
     /// Makes a directory in this one.
     pub fn directory(&self, name: &str) -> Result<Folder, LabError> {
-        Folder::create(self.path.join(name), self.servant)
+        Folder::create(self.path.join(name), self.run_as)
     }
 
     /// The directory's path.
@@ -44,8 +44,8 @@ impl Folder {
     }
 
     /// The user that the stacks' programs run as, who owns the files.
-    pub fn servant(&self) -> Servant {
-        self.servant
+    pub fn run_as(&self) -> RunAs {
+        self.run_as
     }
 
     /// Writes a file into the directory and returns its path.
@@ -54,7 +54,7 @@ impl Folder {
         if let Some(parent) = path.parent()
             && parent != self.path
         {
-            Folder::create(parent, self.servant)?;
+            Folder::create(parent, self.run_as)?;
         }
         fs::write(&path, text).map_err(LabError::file(&path))?;
         self.give_away(&path)?;
@@ -77,7 +77,7 @@ impl Folder {
                 .args(["-R", "u+rwX,go+rX", "--"])
                 .arg(&to),
         )?;
-        if let Servant::Other { uid, gid } = self.servant {
+        if let RunAs::Other { uid, gid } = self.run_as {
             copy(
                 Command::new("chown")
                     .arg("-R")
@@ -90,7 +90,7 @@ impl Folder {
     }
 
     fn give_away(&self, path: &Path) -> Result<(), LabError> {
-        if let Servant::Other { uid, gid } = self.servant {
+        if let RunAs::Other { uid, gid } = self.run_as {
             chown(path, Some(uid), Some(gid)).map_err(LabError::file(path))?;
         }
         let mode = if path.is_dir() { 0o755 } else { 0o644 };

@@ -195,11 +195,11 @@ fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process::Servant;
+    use crate::process::RunAs;
 
     fn folder() -> (tempfile::TempDir, Folder) {
         let directory = tempfile::tempdir().unwrap();
-        let folder = Folder::create(directory.path().join("run"), Servant::Ourselves).unwrap();
+        let folder = Folder::create(directory.path().join("run"), RunAs::Ourselves).unwrap();
         (directory, folder)
     }
 

@@ -39,7 +39,7 @@ const GATE: &str = "read -r _ && exec \"$@\" </dev/null";
 
 /// The user that the programs run as: never root, whoever started the lab.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Servant {
+pub enum RunAs {
     /// The same user as the lab's.
     Ourselves,
     /// Another user, because the lab runs as root.
@@ -51,11 +51,11 @@ pub enum Servant {
     },
 }
 
-impl Servant {
+impl RunAs {
     /// Chooses `www-data` for root, and the lab's own user otherwise.
-    pub fn choose() -> Result<Servant, LabError> {
+    pub fn choose() -> Result<RunAs, LabError> {
         if !rustix::process::geteuid().is_root() {
-            return Ok(Servant::Ourselves);
+            return Ok(RunAs::Ourselves);
         }
         let path = Path::new("/etc/passwd");
         let accounts = fs::read_to_string(path).map_err(LabError::file(path))?;
@@ -66,7 +66,7 @@ impl Servant {
             Some((uid, fields.next()?.parse().ok()?))
         });
         match account {
-            Some((uid, gid)) => Ok(Servant::Other { uid, gid }),
+            Some((uid, gid)) => Ok(RunAs::Other { uid, gid }),
             None => Err(LabError::NotHere {
                 what: "the user www-data, who the stacks run as when root starts them,".to_owned(),
                 install: "run the comparison as an ordinary user".to_owned(),
@@ -75,7 +75,7 @@ impl Servant {
     }
 
     fn apply(self, command: &mut Command) {
-        if let Servant::Other { uid, gid } = self {
+        if let RunAs::Other { uid, gid } = self {
             // The standard library drops supplementary groups with it.
             command.uid(uid).gid(gid);
         }
@@ -109,10 +109,10 @@ impl Process {
         name: &str,
         command: &Command,
         log: PathBuf,
-        servant: Servant,
+        run_as: RunAs,
     ) -> Result<Process, LabError> {
         let file = File::create(&log).map_err(LabError::file(&log))?;
-        if let Servant::Other { uid, gid } = servant {
+        if let RunAs::Other { uid, gid } = run_as {
             // Programs that log to /dev/stderr open it again.
             std::os::unix::fs::fchown(&file, Some(uid), Some(gid)).map_err(LabError::file(&log))?;
         }
@@ -140,7 +140,7 @@ impl Process {
         if let Some(directory) = command.get_current_dir() {
             session.current_dir(directory);
         }
-        servant.apply(&mut session);
+        run_as.apply(&mut session);
         session.stdin(Stdio::piped()).stdout(file).stderr(copy);
         let mut child = session.spawn().map_err(&refused)?;
         let watcher = Command::new("sh")
@@ -503,7 +503,7 @@ mod tests {
             "shell",
             Command::new("sh").args(["-c", "echo cannot bind >&2; exit 3"]),
             folder.path().join("log"),
-            Servant::Ourselves,
+            RunAs::Ourselves,
         )
         .unwrap();
         let error = process.wait_for("miracle", || false).unwrap_err();
@@ -519,7 +519,7 @@ mod tests {
         let start = |name: &str| {
             let log = folder.path().join(name);
             let mut command = Command::new("sleep");
-            Process::start(name, command.arg("60"), log, Servant::Ourselves).unwrap()
+            Process::start(name, command.arg("60"), log, RunAs::Ourselves).unwrap()
         };
         let programs = [start("one"), start("two")];
         let [one, two] = [programs[0].session(), programs[1].session()];
@@ -547,7 +547,7 @@ mod tests {
             "family",
             Command::new("sh").args(["-c", &script]),
             folder.path().join("log"),
-            Servant::Ourselves,
+            RunAs::Ourselves,
         )
         .unwrap();
         process.wait_for("child", || ready.exists()).unwrap();

@@ -75,12 +75,12 @@ pub struct TableCell {
     /// claimed. None: not measured.
     pub noise_floor: Option<f64>,
     /// The rows, in the suite's order.
-    pub rows: Vec<Line>,
+    pub rows: Vec<StackRow>,
 }
 
 /// The figures of a stack in a cell.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Line {
+pub struct StackRow {
     /// The stack's name.
     pub stack: String,
     /// The stack's name for readers.
@@ -124,7 +124,7 @@ pub struct Missing {
 
 impl TableCell {
     /// The row of this stack.
-    pub fn row(&self, stack: &str) -> Option<&Line> {
+    pub fn row(&self, stack: &str) -> Option<&StackRow> {
         self.rows.iter().find(|line| line.stack == stack)
     }
 }
@@ -140,7 +140,7 @@ impl Missing {
     }
 }
 
-impl Line {
+impl StackRow {
     /// The rate per second that a single request stands for; 0 if no request ended.
     pub fn per_request(&self) -> f64 {
         let figures = &self.figures;
@@ -168,7 +168,7 @@ pub struct Origin {
 
 impl Table {
     /// The command line that measures a single row of a cell again, with the row it is compared with.
-    pub fn again(&self, cell: &TableCell, line: &Line) -> String {
+    pub fn again(&self, cell: &TableCell, line: &StackRow) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
             stacks = format!("{},{stacks}", cell.base);
@@ -282,7 +282,7 @@ fn cell(suite: &Suite, page: usize, level: u32, windows: &[&Window]) -> Option<T
         .collect();
     let control = pairs(&base_windows, &again);
     let settings = Settings::default();
-    let rows: Vec<Line> = (0..suite.rows.len())
+    let rows: Vec<StackRow> = (0..suite.rows.len())
         .filter(measured)
         .map(|row| {
             let own = of(row);
@@ -323,11 +323,11 @@ pub(crate) fn pairs<'a>(base: &[&'a Window], other: &[&'a Window]) -> Vec<(&'a R
         .collect()
 }
 
-fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window]) -> Line {
+fn line(suite: &Suite, row: usize, page: usize, level: u32, windows: &[&Window]) -> StackRow {
     let of = &suite.rows[row];
     let runs: Vec<&Run> = windows.iter().map(|w| &w.run).collect();
     let as_ab = runs.iter().map(|run| AbFigures::of(run).per_second);
-    Line {
+    StackRow {
         stack: of.stack.clone(),
         title: title(&of.stack),
         stands_for: of.stands_for.clone(),

@@ -12,7 +12,7 @@ use howdah_lab::fixture::pages::Pages;
 use howdah_lab::fixture::wordpress;
 use howdah_lab::folder::Folder;
 use howdah_lab::ini::Ini;
-use howdah_lab::process::Servant;
+use howdah_lab::process::RunAs;
 use howdah_lab::stack::{Job, STACKS, Stack};
 
 /// The whole answer to a GET on a connection of its own.
@@ -35,7 +35,7 @@ fn folder() -> (tempfile::TempDir, Folder) {
     // Others than we must be able to reach what lies in it.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).unwrap();
-    let folder = Folder::create(directory.path().join("run"), Servant::choose().unwrap()).unwrap();
+    let folder = Folder::create(directory.path().join("run"), RunAs::choose().unwrap()).unwrap();
     (directory, folder)
 }
 

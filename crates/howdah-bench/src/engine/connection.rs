@@ -9,7 +9,7 @@ use rustix::io::Errno;
 
 use super::context::Context;
 use super::cookies::Jar;
-use super::fleet::UnderWay;
+use super::fleet::PendingRequest;
 use super::recorder::{Answer, Times};
 use super::socket;
 use super::stream::{Received, Stream};
@@ -124,8 +124,8 @@ impl Connection {
     }
 
     /// The request in progress, if there is one.
-    pub fn under_way(&self) -> Option<UnderWay> {
-        (self.phase != Phase::Idle).then_some(UnderWay {
+    pub fn under_way(&self) -> Option<PendingRequest> {
+        (self.phase != Phase::Idle).then_some(PendingRequest {
             measured: self.ticket.measured,
             due: self.ticket.due,
             sent: self.times.sent > 0,

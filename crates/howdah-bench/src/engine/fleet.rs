@@ -9,7 +9,7 @@ use crate::plan::Plan;
 
 /// A request that has not ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct UnderWay {
+pub struct PendingRequest {
     /// Whether it belongs to the measured part.
     pub measured: bool,
     /// When it was due, in nanoseconds of the run.
@@ -60,21 +60,21 @@ pub trait Fleet: Send {
     fn set_free_since(&mut self, client: u32, now: u64);
 
     /// Calls `show` for each request that has not ended.
-    fn under_way(&self, show: impl FnMut(UnderWay));
+    fn under_way(&self, show: impl FnMut(PendingRequest));
 }
 
 /// HTTP/1.x: every client has a connection of its own.
 #[derive(Debug)]
-pub struct Connections {
+pub struct Http1Fleet {
     all: Vec<Connection>,
     seed: u64,
     threads: u64,
     thread: u64,
 }
 
-impl Fleet for Connections {
+impl Fleet for Http1Fleet {
     fn new(plan: &Plan, thread: usize) -> Self {
-        Connections {
+        Http1Fleet {
             all: Vec::new(),
             seed: plan.seed,
             threads: plan.threads as u64,
@@ -153,7 +153,7 @@ impl Fleet for Connections {
         self.all[client as usize].free_since = now;
     }
 
-    fn under_way(&self, show: impl FnMut(UnderWay)) {
+    fn under_way(&self, show: impl FnMut(PendingRequest)) {
         self.all
             .iter()
             .filter_map(Connection::under_way)

@@ -42,8 +42,8 @@ use crate::run::{Ended, Run, Second};
 use assemble::Collector;
 use clock::{Clock, SECOND, seconds};
 use context::Shared;
-use fleet::{Connections, Fleet};
-use h2::Links;
+use fleet::{Fleet, Http1Fleet};
+use h2::Http2Fleet;
 use observe::Observer;
 use request::Requests;
 use socket::Peer;
@@ -93,8 +93,8 @@ pub struct Progress<'a> {
 pub fn run(plan: &Plan, control: Control<'_>) -> Result<Run, BenchError> {
     plan.check()?;
     match plan.connection.protocol {
-        Protocol::Http10 | Protocol::Http11 => execute::<Connections>(plan, control),
-        Protocol::Http2 => execute::<Links>(plan, control),
+        Protocol::Http10 | Protocol::Http11 => execute::<Http1Fleet>(plan, control),
+        Protocol::Http2 => execute::<Http2Fleet>(plan, control),
     }
 }
 

@@ -92,13 +92,13 @@ const LISTENER: u64 = u64::MAX;
 struct Server {
     epoll: OwnedFd,
     listener: TcpListener,
-    clients: HashMap<RawFd, Client>,
+    clients: HashMap<RawFd, NullConnection>,
     end: RequestEnd,
     answer: Vec<u8>,
     keep: bool,
 }
 
-struct Client {
+struct NullConnection {
     fd: OwnedFd,
     /// Bytes of requests not yet answered.
     received: usize,
@@ -143,7 +143,7 @@ impl Server {
             let nodelay = rustix::net::sockopt::set_tcp_nodelay(&fd, true);
             let data = EventData::new_u64(number as u64);
             if nodelay.is_ok() && epoll::add(&self.epoll, &fd, data, flags).is_ok() {
-                let client = Client {
+                let client = NullConnection {
                     fd,
                     received: 0,
                     matched: 0,
@@ -201,7 +201,7 @@ impl Server {
     }
 }
 
-impl Client {
+impl NullConnection {
     fn take(&mut self, end: RequestEnd, bytes: &[u8]) {
         match end {
             RequestEnd::Length(length) => {

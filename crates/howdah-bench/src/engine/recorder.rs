@@ -8,7 +8,7 @@ use std::sync::{Arc, OnceLock};
 use super::clock::SECOND;
 use crate::histogram::Histogram;
 use crate::outcome::{OUTCOMES, Outcome};
-use crate::run::{Bytes, Connections, Document, Phases, Sample, Warmup};
+use crate::run::{ByteCounts, ConnectionCounts, DocumentInfo, Phases, Sample, Warmup};
 
 /// How many different reasons are kept in words, besides their outcome.
 const REASONS: usize = 32;
@@ -75,9 +75,9 @@ pub struct Tallies {
     pub statuses: Box<[u64; 1000]>,
     pub phases: Phases,
     pub send_lag: Histogram,
-    pub bytes: Bytes,
-    pub connections: Connections,
-    pub document: Document,
+    pub bytes: ByteCounts,
+    pub connections: ConnectionCounts,
+    pub document: DocumentInfo,
     pub warmup: Warmup,
     pub reasons: BTreeMap<String, u64>,
     pub samples: Vec<Sample>,
@@ -115,9 +115,9 @@ impl Recorder {
                 statuses: Box::new([0; 1000]),
                 phases: Phases::default(),
                 send_lag: Histogram::new(),
-                bytes: Bytes::default(),
-                connections: Connections::default(),
-                document: Document::default(),
+                bytes: ByteCounts::default(),
+                connections: ConnectionCounts::default(),
+                document: DocumentInfo::default(),
                 warmup: Warmup::default(),
                 reasons: BTreeMap::new(),
                 samples: Vec::new(),
@@ -291,7 +291,7 @@ impl Recorder {
     }
 
     /// The counts of connections, for the caller to change.
-    pub fn connections(&mut self) -> &mut Connections {
+    pub fn connections(&mut self) -> &mut ConnectionCounts {
         &mut self.total.connections
     }
 

@@ -461,7 +461,7 @@ mod tests {
 
     use super::*;
     use crate::engine::clock::Clock;
-    use crate::engine::fleet::Connections;
+    use crate::engine::fleet::Http1Fleet;
     use crate::plan::{Spacing, Stop, Target};
 
     /// A time can end between the look whether it has and the sending of what is due: the requests that
@@ -497,7 +497,7 @@ mod tests {
         let (intervals, _kept) = mpsc::channel();
         let plan = Arc::new(plan);
         let mut worker =
-            Worker::<Connections>::new(plan, Arc::new(shared), peer, None, requests, 0, intervals)
+            Worker::<Http1Fleet>::new(plan, Arc::new(shared), peer, None, requests, 0, intervals)
                 .unwrap();
         worker.send_what_is_due(5 * MILLISECOND);
         assert_eq!((worker.waiting.len(), worker.active), (6, 0));

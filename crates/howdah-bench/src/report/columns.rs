@@ -12,7 +12,7 @@ pub const TESTER: &str = "the share of a core that the load tester's busiest thr
 
 /// What a table shows of the servers beside the answers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Server {
+pub enum ServerColumns {
     /// CPU time and memory: the programs run on this machine and are known.
     Usage,
     /// The slowest answer: nothing is known of the programs.
@@ -62,10 +62,10 @@ fn errors(figures: &Figures) -> String {
 }
 
 /// The head of [`text_columns`].
-pub fn text_head(server: Server) -> String {
+pub fn text_head(server: ServerColumns) -> String {
     let of_server: &[&str] = match server {
-        Server::Usage => &["CPU/req", "memory"],
-        Server::Unknown => &["max"],
+        ServerColumns::Usage => &["CPU/req", "memory"],
+        ServerColumns::Unknown => &["max"],
     };
     text(
         ["good/s", "95 %", "errors", "p50", "p99"],
@@ -75,11 +75,11 @@ pub fn text_head(server: Server) -> String {
 }
 
 /// The shared columns of a row on a terminal.
-pub fn text_columns(figures: &Figures, server: Server) -> String {
+pub fn text_columns(figures: &Figures, server: ServerColumns) -> String {
     let values = values(figures, "-");
     let of_server: &[&str] = match server {
-        Server::Usage => &[&values.cpu, &values.memory],
-        Server::Unknown => &[&values.slowest],
+        ServerColumns::Usage => &[&values.cpu, &values.memory],
+        ServerColumns::Unknown => &[&values.slowest],
     };
     text(
         [
@@ -140,7 +140,7 @@ pub struct HtmlHead<'a> {
     /// The columns before the shared ones.
     pub before: &'a [&'a str],
     /// What the table shows of the servers.
-    pub server: Server,
+    pub server: ServerColumns,
     /// The columns behind the shared ones.
     pub after: &'a [&'a str],
 }
@@ -169,8 +169,8 @@ pub struct HtmlRow<'a> {
 pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
     const SHARED: [&str; 4] = ["good per second", "errors", "p50", "p99"];
     let of_server: &[&str] = match head.server {
-        Server::Usage => &["CPU per request", "memory"],
-        Server::Unknown => &["longest"],
+        ServerColumns::Usage => &["CPU per request", "memory"],
+        ServerColumns::Unknown => &["longest"],
     };
     let names: Vec<&str> = [
         head.before,
@@ -224,7 +224,7 @@ pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
     out.push_str("</table></div>\n");
 }
 
-fn html_columns(figures: &Figures, server: Server) -> Vec<String> {
+fn html_columns(figures: &Figures, server: ServerColumns) -> Vec<String> {
     let values = values(figures, "–");
     let with = |value: String, detail: Option<String>| match detail {
         Some(detail) => format!("{value}<br><small>{detail}</small>"),
@@ -244,8 +244,8 @@ fn html_columns(figures: &Figures, server: Server) -> Vec<String> {
         values.p99,
     ];
     columns.extend(match server {
-        Server::Usage => vec![values.cpu, values.memory],
-        Server::Unknown => vec![values.slowest],
+        ServerColumns::Usage => vec![values.cpu, values.memory],
+        ServerColumns::Unknown => vec![values.slowest],
     });
     columns.push(with(words::percent(generator.cpu), ceiling));
     columns

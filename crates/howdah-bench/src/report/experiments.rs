@@ -10,7 +10,7 @@ use crate::stats::knee::{self, Knee, Level};
 use crate::stats::{Judgement, Verdict};
 
 use super::bottleneck;
-use super::columns::{Server, TESTER, text_columns, text_errors, text_head};
+use super::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 use super::figures::Figures;
 use super::judge::{self, Against};
 use super::text::{self, Style};
@@ -55,7 +55,7 @@ pub fn comparison(comparison: &Comparison) -> String {
     }
     out.push('\n');
     legend(&mut out, comparison);
-    let _ = writeln!(out, "\n  {:<8} {}", "", text_head(Server::Unknown));
+    let _ = writeln!(out, "\n  {:<8} {}", "", text_head(ServerColumns::Unknown));
     for (index, arm) in comparison.arms.iter().enumerate() {
         arm_row(&mut out, &arm.name, &comparison.runs(index));
     }
@@ -77,7 +77,7 @@ fn arm_row(out: &mut String, name: &str, runs: &[&Run]) {
         return;
     }
     let figures = Figures::of(runs);
-    let columns = text_columns(&figures, Server::Unknown);
+    let columns = text_columns(&figures, ServerColumns::Unknown);
     let _ = writeln!(out, "  {name:<8} {columns}");
     text_errors(out, &figures);
 }

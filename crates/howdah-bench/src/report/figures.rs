@@ -9,7 +9,7 @@ use super::{bottleneck, judge};
 use crate::histogram::Histogram;
 use crate::outcome::Outcome;
 use crate::run::Run;
-use crate::stats::bootstrap::{self, Interval};
+use crate::stats::bootstrap::{self, ConfidenceInterval};
 use crate::stats::mean;
 
 /// Seed of the intervals' resampling: the same runs always give the same intervals.
@@ -21,7 +21,7 @@ pub struct Figures {
     /// Good answers per second, mean of the runs.
     pub good: f64,
     /// The 95 % interval of `good` over the runs; None for a single run.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Number of requests that ended.
     pub requests: u64,
     /// Requests that were not good, by outcome.
@@ -117,7 +117,7 @@ pub fn latency(runs: &[&Run]) -> Histogram {
 }
 
 /// The 95 % interval of a mean rate, which is never negative; None for a single run.
-fn rate_interval(rates: &[f64]) -> Option<Interval> {
+fn rate_interval(rates: &[f64]) -> Option<ConfidenceInterval> {
     let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
     Some(interval.map(|rate| rate.max(0.0)))
 }

@@ -9,7 +9,7 @@ const LONGEST_LINE: u32 = 16 << 10;
 /// A decoder that takes its input in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunked {
-    state: State,
+    state: ChunkState,
     /// The chunk size read so far, or the bytes left of the chunk.
     left: u64,
     /// Length so far of the present line, or of the trailer section.
@@ -17,7 +17,7 @@ pub struct Chunked {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     FirstDigit,
     Size,
     Extension,
@@ -34,7 +34,7 @@ enum State {
 impl Default for Chunked {
     fn default() -> Self {
         Chunked {
-            state: State::FirstDigit,
+            state: ChunkState::FirstDigit,
             left: 0,
             line: 0,
         }
@@ -44,14 +44,14 @@ impl Default for Chunked {
 impl Chunked {
     /// Whether the last chunk and its trailer section have been read.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// Decodes a piece; returns how many bytes it used: all, unless the coding is complete.
     pub fn feed(&mut self, input: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Fault> {
         let mut at = 0;
-        while at < input.len() && self.state != State::Done {
-            if self.state == State::Data {
+        while at < input.len() && self.state != ChunkState::Done {
+            if self.state == ChunkState::Data {
                 let take = usize::try_from(self.left)
                     .unwrap_or(usize::MAX)
                     .min(input.len() - at);
@@ -59,7 +59,7 @@ impl Chunked {
                 at += take;
                 self.left -= take as u64;
                 if self.left == 0 {
-                    self.state = State::DataCr;
+                    self.state = ChunkState::DataCr;
                 }
                 continue;
             }
@@ -75,37 +75,40 @@ impl Chunked {
             return Err(Fault::Chunk);
         }
         self.state = match (self.state, byte) {
-            (State::FirstDigit | State::Size, b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F') => {
+            (
+                ChunkState::FirstDigit | ChunkState::Size,
+                b'0'..=b'9' | b'a'..=b'f' | b'A'..=b'F',
+            ) => {
                 if self.left >> 56 != 0 {
                     return Err(Fault::Chunk);
                 }
                 let digit = char::from(byte).to_digit(16).expect("a digit");
                 self.left = (self.left << 4) | u64::from(digit);
-                State::Size
+                ChunkState::Size
             }
             // Spaces after the size: some servers pad it (RFC 9112 §7.1.1 has BWS before a `;`).
-            (State::Size, b';' | b' ' | b'\t') => State::Extension,
-            (State::Size | State::Extension, b'\r') => State::SizeLf,
-            (State::Extension, other) if other != b'\n' => State::Extension,
-            (State::SizeLf, b'\n') => {
+            (ChunkState::Size, b';' | b' ' | b'\t') => ChunkState::Extension,
+            (ChunkState::Size | ChunkState::Extension, b'\r') => ChunkState::SizeLf,
+            (ChunkState::Extension, other) if other != b'\n' => ChunkState::Extension,
+            (ChunkState::SizeLf, b'\n') => {
                 self.line = 0;
                 if self.left == 0 {
-                    State::TrailerStart
+                    ChunkState::TrailerStart
                 } else {
-                    State::Data
+                    ChunkState::Data
                 }
             }
-            (State::DataCr, b'\r') => State::DataLf,
-            (State::DataLf, b'\n') => {
+            (ChunkState::DataCr, b'\r') => ChunkState::DataLf,
+            (ChunkState::DataLf, b'\n') => {
                 self.line = 0;
-                State::FirstDigit
+                ChunkState::FirstDigit
             }
-            (State::TrailerStart, b'\r') => State::LastLf,
-            (State::TrailerStart | State::TrailerLine, other) if other != b'\n' => {
-                State::TrailerLine
+            (ChunkState::TrailerStart, b'\r') => ChunkState::LastLf,
+            (ChunkState::TrailerStart | ChunkState::TrailerLine, other) if other != b'\n' => {
+                ChunkState::TrailerLine
             }
-            (State::TrailerLine, b'\n') => State::TrailerStart,
-            (State::LastLf, b'\n') => State::Done,
+            (ChunkState::TrailerLine, b'\n') => ChunkState::TrailerStart,
+            (ChunkState::LastLf, b'\n') => ChunkState::Done,
             _ => return Err(Fault::Chunk),
         };
         Ok(())

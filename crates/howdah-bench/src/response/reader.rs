@@ -23,7 +23,7 @@ impl Sink for () {
 /// Reads one answer. [`Reader::begin`] makes it ready for the next.
 #[derive(Debug)]
 pub struct Reader {
-    state: State,
+    state: ReaderState,
     /// Whether the request was HEAD, whose answer has no body whatever the head says.
     head_only: bool,
     head: Option<Head>,
@@ -33,7 +33,7 @@ pub struct Reader {
 }
 
 #[derive(Debug)]
-enum State {
+enum ReaderState {
     Head,
     Length(u64),
     Chunked(Chunked),
@@ -55,7 +55,7 @@ pub enum End {
 impl Default for Reader {
     fn default() -> Self {
         Reader {
-            state: State::Done,
+            state: ReaderState::Done,
             head_only: false,
             head: None,
             body_length: 0,
@@ -67,7 +67,7 @@ impl Default for Reader {
 impl Reader {
     /// Prepares for an answer; `head_only` if the request is HEAD.
     pub fn begin(&mut self, head_only: bool) {
-        self.state = State::Head;
+        self.state = ReaderState::Head;
         self.head_only = head_only;
         self.head = None;
         self.body_length = 0;
@@ -76,7 +76,7 @@ impl Reader {
 
     /// Whether the answer is complete.
     pub fn is_done(&self) -> bool {
-        matches!(self.state, State::Done)
+        matches!(self.state, ReaderState::Done)
     }
 
     /// The head of the answer; None until it is complete. Interim answers (1xx) are skipped.
@@ -102,34 +102,34 @@ impl Reader {
         while at < input.len() {
             let rest = &input[at..];
             at += match &mut self.state {
-                State::Head => self.feed_head(rest, sink)?,
-                State::Length(left) => {
+                ReaderState::Head => self.feed_head(rest, sink)?,
+                ReaderState::Length(left) => {
                     let take = usize::try_from(*left).unwrap_or(usize::MAX).min(rest.len());
                     *left -= take as u64;
                     self.body_length += take as u64;
                     if *left == 0 {
-                        self.state = State::Done;
+                        self.state = ReaderState::Done;
                     }
                     sink.body(&rest[..take]);
                     take
                 }
-                State::Chunked(chunked) => {
+                ReaderState::Chunked(chunked) => {
                     let length = &mut self.body_length;
                     let used = chunked.feed(rest, |data| {
                         *length += data.len() as u64;
                         sink.body(data);
                     })?;
                     if chunked.is_done() {
-                        self.state = State::Done;
+                        self.state = ReaderState::Done;
                     }
                     used
                 }
-                State::UntilClose => {
+                ReaderState::UntilClose => {
                     self.body_length += rest.len() as u64;
                     sink.body(rest);
                     rest.len()
                 }
-                State::Done => break,
+                ReaderState::Done => break,
             };
         }
         Ok(at)
@@ -138,11 +138,11 @@ impl Reader {
     /// Says what the end of the connection means for the answer.
     pub fn end(&mut self) -> End {
         match self.state {
-            State::UntilClose | State::Done => {
-                self.state = State::Done;
+            ReaderState::UntilClose | ReaderState::Done => {
+                self.state = ReaderState::Done;
                 End::Complete
             }
-            State::Head if self.partial.is_empty() => End::Nothing,
+            ReaderState::Head if self.partial.is_empty() => End::Nothing,
             _ => End::Truncated,
         }
     }
@@ -185,11 +185,11 @@ impl Reader {
             _ => {}
         }
         self.state = match head.framing {
-            _ if self.bodyless(head.status) => State::Done,
-            Framing::Length(0) => State::Done,
-            Framing::Length(length) => State::Length(length),
-            Framing::Chunked => State::Chunked(Chunked::default()),
-            Framing::Close => State::UntilClose,
+            _ if self.bodyless(head.status) => ReaderState::Done,
+            Framing::Length(0) => ReaderState::Done,
+            Framing::Length(length) => ReaderState::Length(length),
+            Framing::Chunked => ReaderState::Chunked(Chunked::default()),
+            Framing::Close => ReaderState::UntilClose,
         };
         self.head = Some(head);
         Ok(())

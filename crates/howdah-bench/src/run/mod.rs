@@ -69,11 +69,11 @@ pub struct Run {
     /// were): begun − max(due, a connection became free). Empty in a closed loop.
     pub send_lag: Histogram,
     /// Bytes sent and received.
-    pub bytes: Bytes,
+    pub bytes: ByteCounts,
     /// What happened to the connections.
-    pub connections: Connections,
+    pub connections: ConnectionCounts,
     /// What the answers' bodies were like.
-    pub document: Document,
+    pub document: DocumentInfo,
     /// Second by second, from the start of the measured part.
     pub seconds: Vec<Second>,
     /// What the generator itself used.
@@ -155,7 +155,7 @@ pub struct Phases {
 
 /// Bytes on the connections; over TLS: of the plain text.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Bytes {
+pub struct ByteCounts {
     /// Heads and bodies received.
     pub received: u64,
     /// Bodies received, without chunk framing: ab's "HTML transferred".
@@ -168,7 +168,7 @@ pub struct Bytes {
 
 /// Counts of connections and of their use.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Connections {
+pub struct ConnectionCounts {
     /// Connections that were established, whether a request was answered on them or not.
     pub opened: u64,
     /// Complete answers on a connection that had carried one before.
@@ -191,7 +191,7 @@ pub struct Connections {
 
 /// The answers' bodies. Ab takes the first complete answer's length as the expected one.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Document {
+pub struct DocumentInfo {
     /// `Server` field of the first complete answer.
     pub server: Option<String>,
     /// Body length of the first complete answer, whatever its status: ab's "Document Length".

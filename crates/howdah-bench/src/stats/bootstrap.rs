@@ -18,14 +18,14 @@ pub const RESAMPLES: usize = 4000;
 
 /// A confidence interval from `low` to `high`, both included.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Interval {
+pub struct ConfidenceInterval {
     /// The lower bound.
     pub low: f64,
     /// The upper bound.
     pub high: f64,
 }
 
-impl Interval {
+impl ConfidenceInterval {
     /// Whether a value lies in the interval.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
@@ -37,8 +37,8 @@ impl Interval {
     }
 
     /// The interval with an increasing function applied to its bounds.
-    pub fn map(&self, f: impl Fn(f64) -> f64) -> Interval {
-        Interval {
+    pub fn map(&self, f: impl Fn(f64) -> f64) -> ConfidenceInterval {
+        ConfidenceInterval {
             low: f(self.low),
             high: f(self.high),
         }
@@ -47,7 +47,7 @@ impl Interval {
 
 /// The interval of the mean of `values` at `level` (as 0.95), over resamples of the values.
 /// `None` for fewer than two values: one says nothing about how far off it may be.
-pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<Interval> {
+pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<ConfidenceInterval> {
     let n = values.len();
     if n < 2 {
         return None;
@@ -78,7 +78,7 @@ pub fn interval<T>(
     resamples: usize,
     seed: u64,
     statistic: impl Fn(&[&T]) -> Option<f64>,
-) -> Option<Interval> {
+) -> Option<ConfidenceInterval> {
     let n = items.len();
     if n < 2 {
         return None;
@@ -110,17 +110,17 @@ fn are_few(n: usize, level: f64) -> bool {
     0.5f64.powi(n as i32 - 1) > 1.0 - level
 }
 
-fn students(centre: f64, error: f64, n: usize, level: f64) -> Interval {
+fn students(centre: f64, error: f64, n: usize, level: f64) -> ConfidenceInterval {
     let half = student_quantile((1.0 + level) / 2.0, n - 1) * error;
-    Interval {
+    ConfidenceInterval {
         low: centre - half,
         high: centre + half,
     }
 }
 
-fn cut(sorted: &[f64], tail: f64) -> Interval {
+fn cut(sorted: &[f64], tail: f64) -> ConfidenceInterval {
     let at = |p: f64| sorted[((sorted.len() - 1) as f64 * p).round() as usize];
-    Interval {
+    ConfidenceInterval {
         low: at(tail),
         high: at(1.0 - tail),
     }
@@ -238,7 +238,7 @@ mod tests {
                     ("uniform", 5 | 6) => 364,
                     _ => 368,
                 };
-                let mut hold = |of: fn(&[f64], u64) -> Option<Interval>| {
+                let mut hold = |of: fn(&[f64], u64) -> Option<ConfidenceInterval>| {
                     (0..400)
                         .filter(|seed| {
                             let values: Vec<f64> = (0..n).map(|_| draw(&mut random)).collect();

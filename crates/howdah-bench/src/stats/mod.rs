@@ -20,7 +20,7 @@ pub mod sign_flip;
 pub mod steady;
 pub mod verdict;
 
-pub use bootstrap::Interval;
+pub use bootstrap::ConfidenceInterval;
 pub use paired::{Judgement, Settings, judge};
 pub use verdict::{Invalid, Verdict};
 

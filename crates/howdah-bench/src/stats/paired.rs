@@ -11,7 +11,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::bootstrap::{self, Interval};
+use super::bootstrap::{self, ConfidenceInterval};
 use super::verdict::{Invalid, Side, Verdict};
 use super::{mean, median, sign_flip, standard_deviation};
 
@@ -56,7 +56,7 @@ pub struct Judgement {
     /// Geometric mean of the pairs' ratios.
     pub ratio: f64,
     /// The interval of the ratio; None for fewer than two pairs.
-    pub interval: Option<Interval>,
+    pub interval: Option<ConfidenceInterval>,
     /// Every pair's ratio, in the order measured.
     pub pairs: Vec<f64>,
     /// p-value of the exact sign-flip test.
@@ -201,7 +201,7 @@ fn one(
 
 fn decide(
     ratios: &[f64],
-    interval: Option<Interval>,
+    interval: Option<ConfidenceInterval>,
     p: f64,
     floor: Option<f64>,
     margin: f64,

@@ -12,8 +12,8 @@ use howdah_bench::plan::template::Random;
 use howdah_bench::plan::{Arrivals, Plan, Spacing, Stop, Target};
 use howdah_bench::run::client_side::ThreadUse;
 use howdah_bench::run::{
-    Bytes, ClientSide, Connections, Document, Ended, InFlight, Machine, Phases, Run, SCHEMA,
-    Sample, Second, Tally, Warmup,
+    ByteCounts, ClientSide, ConnectionCounts, DocumentInfo, Ended, InFlight, Machine, Phases, Run,
+    SCHEMA, Sample, Second, Tally, Warmup,
 };
 
 /// Begins a made-up run.
@@ -56,14 +56,14 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
         reasons: BTreeMap::new(),
         phases: Phases::default(),
         send_lag: Histogram::new(),
-        bytes: Bytes::default(),
-        connections: Connections {
+        bytes: ByteCounts::default(),
+        connections: ConnectionCounts {
             protocol: Some("HTTP/1.1".into()),
-            ..Connections::default()
+            ..ConnectionCounts::default()
         },
-        document: Document {
+        document: DocumentInfo {
             server: Some("nginx/1.22.1".into()),
-            ..Document::default()
+            ..DocumentInfo::default()
         },
         seconds: Vec::new(),
         client: ClientSide {

@@ -5,7 +5,7 @@ use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
 
 use super::{Answer, Flat, Overall, is_generator_bound};
-use crate::table::{Line, Table, TableCell, title};
+use crate::table::{StackRow, Table, TableCell, title};
 
 /// Ratios from here on are written as "2.4 times", smaller ones as per cent.
 const TIMES: f64 = 1.5;
@@ -100,7 +100,12 @@ fn more(pairs: Option<usize>) -> String {
 /// What is still certain about the rates although the load tester held one of them back: that one could
 /// only have been higher, so the other is behind it by at least this much. None if nothing is certain.
 /// `p` is adjusted.
-fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Option<String> {
+fn held_back(
+    judgement: &Judgement,
+    p: f64,
+    base: &StackRow,
+    candidate: &StackRow,
+) -> Option<String> {
     let interval = judgement.interval.as_ref()?;
     let above_noise = judgement
         .noise_floor
@@ -109,7 +114,7 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
     if !is_generator_bound(judgement) || !holds {
         return None;
     }
-    let bound = |line: &Line| line.figures.generator_bound.is_some();
+    let bound = |line: &StackRow| line.figures.generator_bound.is_some();
     let word = match (bound(base), bound(candidate)) {
         (true, false) if interval.high < 1.0 => "at most",
         (false, true) if interval.low > 1.0 => "at least",
@@ -125,7 +130,7 @@ fn held_back(judgement: &Judgement, p: f64, base: &Line, candidate: &Line) -> Op
 
 /// What is still certain about a row beside the first one of its page and level, although the load
 /// tester held one of the two back. None if nothing is certain, or it held neither back.
-pub fn bound(cell: &TableCell, line: &Line) -> Option<String> {
+pub fn bound(cell: &TableCell, line: &StackRow) -> Option<String> {
     let judgement = line.against.as_ref()?;
     held_back(judgement, judgement.p_adjusted, cell.row(&cell.base)?, line)
 }
@@ -330,8 +335,8 @@ pub fn verdict(table: &Table) -> Vec<String> {
 
 /// What ab would have printed for each trap that caught something.
 fn traps(table: &Table) -> Vec<String> {
-    let caught = |line: &&Line| line.trap.is_some() && line.figures.error_share() > TRAPPED;
-    let sentence = |cell: &TableCell, line: &Line| {
+    let caught = |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAPPED;
+    let sentence = |cell: &TableCell, line: &StackRow| {
         format!(
             "The trap, on {} at {} clients: ab would report {} per second for {}, of which {} are good; {} of its answers are errors.",
             cell.page,

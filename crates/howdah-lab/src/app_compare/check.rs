@@ -26,7 +26,7 @@ const QUESTIONS: usize = 3;
 
 /// A page as the reference gives it.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Page {
+pub struct CheckedPage {
     /// The path and the query.
     pub url: String,
     /// `Content-Type` without parameters.
@@ -70,7 +70,7 @@ pub struct Checked {
     /// The stack the others were compared with.
     pub reference: String,
     /// The pages as the reference gives them.
-    pub pages: Vec<Page>,
+    pub pages: Vec<CheckedPage>,
     /// The arms that give all pages correctly.
     pub fit: Vec<Arm>,
     /// What each of these arms costs to start.
@@ -205,7 +205,7 @@ fn learn(
     arm: &Arm,
     running: &Running,
     until: Option<Instant>,
-) -> Result<Vec<Page>, LabError> {
+) -> Result<Vec<CheckedPage>, LabError> {
     let mut pages = Vec::new();
     let mut mistakes = Vec::new();
     for url in &app.urls {
@@ -230,7 +230,7 @@ fn learn(
             mistakes.push(no_page(url, &last, arm));
             continue;
         }
-        pages.push(Page {
+        pages.push(CheckedPage {
             url: url.clone(),
             media_type: last.media_type,
             bytes: last.body.len(),
@@ -271,7 +271,7 @@ fn compare(
     arm: &Arm,
     running: &Running,
     reference: SocketAddr,
-    pages: &mut [Page],
+    pages: &mut [CheckedPage],
 ) -> Result<Vec<String>, LabError> {
     let mut cached = Vec::new();
     for page in pages {
@@ -312,7 +312,7 @@ fn compare(
 }
 
 /// Fails with a description if an answer is not the page.
-fn differs(page: &Page, answer: &Fetched, normalised: &[u8]) -> Result<(), String> {
+fn differs(page: &CheckedPage, answer: &Fetched, normalised: &[u8]) -> Result<(), String> {
     if !(200..300).contains(&answer.status) {
         return Err(format!("status {}", answer.status));
     }
@@ -335,7 +335,12 @@ fn differs(page: &Page, answer: &Fetched, normalised: &[u8]) -> Result<(), Strin
 ///
 /// # Errors
 /// [`LabError::WrongPage`] if an answer is not the page.
-pub fn recheck(app: &App, arm: &Arm, running: &Running, pages: &[Page]) -> Result<(), LabError> {
+pub fn recheck(
+    app: &App,
+    arm: &Arm,
+    running: &Running,
+    pages: &[CheckedPage],
+) -> Result<(), LabError> {
     for page in pages {
         let answer = ask(app, arm, running, &page.url)?;
         // By now a clock has moved on: the whole shape was compared before.

@@ -15,7 +15,7 @@ use crate::experiment::{End, Measured};
 
 /// The result of a comparison.
 #[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Outcome {
+pub struct AppOutcome {
     /// Version of this JSON.
     pub schema: u32,
     /// The application's directory.

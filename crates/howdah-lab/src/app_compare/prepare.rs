@@ -9,7 +9,7 @@ use super::tree::Tree;
 use crate::LabError;
 use crate::folder::Folder;
 use crate::ini::Ini;
-use crate::process::Servant;
+use crate::process::RunAs;
 use crate::stack::Job;
 
 /// Looks at the directory before anything is started; reports all mistakes at once.
@@ -44,7 +44,7 @@ pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
 /// The directories that this user cannot read.
 pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
     use std::os::unix::process::CommandExt;
-    let Servant::Other { uid, gid } = folder.servant() else {
+    let RunAs::Other { uid, gid } = folder.run_as() else {
         return Ok(());
     };
     let mut mistakes = Vec::new();

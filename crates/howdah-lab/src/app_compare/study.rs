@@ -11,14 +11,14 @@ use super::advise::{self, Facts};
 use super::app::App;
 use super::arm::{Arm, DEFAULT, Mode, Way};
 use super::check::{self, Checked};
-use super::outcome::{self, Outcome};
+use super::outcome::{self, AppOutcome};
 use super::rows::{self, ArmRow};
 use super::schedule::{AppBudget, Schedule};
 use super::subject::AppSubject;
 use super::tree::{Changes, Tree};
 use super::{prepare, trial};
 use crate::LabError;
-use crate::experiment::plan::Plan;
+use crate::experiment::plan::SavedPlan;
 use crate::experiment::runner::Runner;
 use crate::experiment::{Cell, End, Measured, Turn};
 use crate::journal::{Journal, SCHEMA};
@@ -46,7 +46,7 @@ pub struct AppRequest {
 /// A comparison that is about to be carried out.
 pub struct Study {
     /// What the user asked for, and what it is measured on.
-    pub plan: Plan<AppRequest>,
+    pub plan: SavedPlan<AppRequest>,
     /// The comparison's journal.
     pub journal: Journal,
     /// The path of the `howdah` program.
@@ -79,7 +79,7 @@ impl Study {
     ///
     /// # Errors
     /// Nothing can be measured, or nothing saved. The failure of a stack is in the outcome.
-    pub fn run(self, tree: Tree, session: &mut Session<'_>) -> Result<Outcome, LabError> {
+    pub fn run(self, tree: Tree, session: &mut Session<'_>) -> Result<AppOutcome, LabError> {
         let app = &self.plan.request.app;
         prepare::readable(app, self.journal.folder())?;
         let before = self.journal.kept_or("tree", || tree)?;
@@ -250,7 +250,7 @@ impl Study {
         arms: &[Arm],
         windows: &Windows,
         changes: &Changes,
-    ) -> Result<Outcome, LabError> {
+    ) -> Result<AppOutcome, LabError> {
         let app = &self.plan.request.app;
         let pages = checked.pages.iter();
         let changing = pages.filter(|page| page.shape.constant() < 100);
@@ -279,7 +279,7 @@ impl Study {
         let measured = windows.all();
         let levels = rows::levels(arms, &measured, &schedule.levels);
         let notes = outcome::notes(checked, &schedule, changes, end, &levels, &measured);
-        Ok(Outcome {
+        Ok(AppOutcome {
             schema: SCHEMA,
             directory: app.directory.clone(),
             found: app.found.clone(),

@@ -10,7 +10,7 @@ use howdah_bench::plan::{Arrivals, Plan, Stop, Target, Template};
 
 use super::app::App;
 use super::arm::Arm;
-use super::check::{self, Page};
+use super::check::{self, CheckedPage};
 use super::schedule::Schedule;
 use crate::LabError;
 use crate::experiment::{Cell, Subject};
@@ -29,7 +29,7 @@ pub struct AppSubject<'a> {
     /// The job that every arm is started with.
     pub job: &'a Job,
     /// The application's pages.
-    pub pages: &'a [Page],
+    pub pages: &'a [CheckedPage],
     /// The length of the windows.
     pub schedule: Schedule,
     /// The folder of generated files.
@@ -64,12 +64,12 @@ impl Subject for AppSubject<'_> {
 
 fn plan(
     app: &App,
-    pages: &[Page],
+    pages: &[CheckedPage],
     schedule: &Schedule,
     address: SocketAddr,
     level: u32,
 ) -> Result<Plan, BenchError> {
-    let target = |page: &Page| Target::parse(&format!("http://{address}{}", page.url));
+    let target = |page: &CheckedPage| Target::parse(&format!("http://{address}{}", page.url));
     let targets: Vec<Target> = pages.iter().map(target).collect::<Result<_, _>>()?;
     let first = targets.first().cloned();
     let first = first.ok_or_else(|| BenchError::Impossible("there is no page".to_owned()))?;
@@ -91,7 +91,7 @@ fn plan(
 
 /// The plan of a warm-up: a separate run that ends when a number of requests have been answered. A
 /// server that still works for clients who have left would be slow in the window.
-fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan {
+fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &Schedule, cores: u32) -> Plan {
     let mut warm = plan.clone();
     let service = mean_service(pages).max(1e-4);
     let fit = (schedule.warmup * f64::from(cores) / service) as u64;
@@ -107,14 +107,14 @@ fn warm_up(plan: &Plan, pages: &[Page], schedule: &Schedule, cores: u32) -> Plan
 }
 
 /// The mean time that a page takes without concurrency, seconds.
-pub fn mean_service(pages: &[Page]) -> f64 {
+pub fn mean_service(pages: &[CheckedPage]) -> f64 {
     let sum: f64 = pages.iter().map(|page| page.service).sum();
     sum / pages.len().max(1) as f64
 }
 
 /// Checks that an answer contains a page's own text, and its end; with several pages, those of any of
 /// them. Empty if a page has no constant text: then the status alone decides.
-fn checks(pages: &[Page]) -> Result<Vec<BodyCheck>, BenchError> {
+fn checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());
     }
@@ -153,8 +153,8 @@ mod tests {
     use super::super::shape::Shape;
     use super::*;
 
-    fn page(url: &str, body: &str) -> Page {
-        Page {
+    fn page(url: &str, body: &str) -> CheckedPage {
+        CheckedPage {
             url: url.to_owned(),
             media_type: "text/html".to_owned(),
             bytes: body.len(),

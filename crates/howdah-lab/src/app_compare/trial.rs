@@ -15,7 +15,7 @@ use super::prepare;
 use super::schedule::Schedule;
 use super::study::Study;
 use crate::LabError;
-use crate::process::Servant;
+use crate::process::RunAs;
 use crate::stack::{Running, configured};
 
 /// Writes the recommended file, runs `howdah check` on it, and serves the pages from it.
@@ -57,9 +57,9 @@ pub(super) fn configure(
             fastcgi,
             comment: &head,
             reasons: &reasons,
-            user: match folder.servant() {
-                Servant::Other { .. } => Some("www-data"),
-                Servant::Ourselves => None,
+            user: match folder.run_as() {
+                RunAs::Other { .. } => Some("www-data"),
+                RunAs::Ourselves => None,
             },
             php_ini: app.php_ini.as_ref().map(|ini| ini.path.as_path()),
         })

@@ -10,7 +10,7 @@ use crate::journal::{Journal, SCHEMA};
 
 /// What the user asked for (`T`), and what it is measured on.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Plan<T> {
+pub struct SavedPlan<T> {
     /// Version of this form: [`SCHEMA`].
     pub schema: u32,
     /// The programs and the machine that it is measured on.
@@ -21,7 +21,7 @@ pub struct Plan<T> {
     pub request: T,
 }
 
-impl<T: Serialize + DeserializeOwned> Plan<T> {
+impl<T: Serialize + DeserializeOwned> SavedPlan<T> {
     /// A new plan and its journal in `folder`.
     ///
     /// # Errors
@@ -31,8 +31,8 @@ impl<T: Serialize + DeserializeOwned> Plan<T> {
         identity: Identity,
         command: String,
         request: T,
-    ) -> Result<(Plan<T>, Journal), LabError> {
-        let plan = Plan {
+    ) -> Result<(SavedPlan<T>, Journal), LabError> {
+        let plan = SavedPlan {
             schema: SCHEMA,
             identity,
             command,
@@ -46,8 +46,8 @@ impl<T: Serialize + DeserializeOwned> Plan<T> {
     ///
     /// # Errors
     /// There is none, or something has changed since.
-    pub fn resume(folder: &Folder, now: &Identity) -> Result<(Plan<T>, Journal), LabError> {
-        let (journal, plan) = Journal::resume::<Plan<T>>(folder)?;
+    pub fn resume(folder: &Folder, now: &Identity) -> Result<(SavedPlan<T>, Journal), LabError> {
+        let (journal, plan) = Journal::resume::<SavedPlan<T>>(folder)?;
         let what = plan.identity.differences(now);
         if !what.is_empty() {
             return Err(LabError::Changed { what });

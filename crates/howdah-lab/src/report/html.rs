@@ -9,8 +9,8 @@ use howdah_bench::report::words;
 
 use super::{plots, text};
 use crate::answer::sentence;
-use crate::table::{Line, Table, TableCell};
-use howdah_bench::report::columns::{HtmlHead, HtmlRow, Server, TESTER, html_table};
+use crate::table::{StackRow, Table, TableCell};
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, TESTER, html_table};
 
 /// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {
@@ -142,7 +142,7 @@ fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     let head = HtmlHead {
         row: "stack",
         before: &["as ab"],
-        server: Server::Usage,
+        server: ServerColumns::Usage,
         after: &["the post"],
     };
     html_table(out, &head, &rows);
@@ -157,7 +157,7 @@ fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     }
 }
 
-fn is_ours(line: &Line) -> bool {
+fn is_ours(line: &StackRow) -> bool {
     line.stack.starts_with("howdah-")
 }
 
@@ -203,7 +203,7 @@ fn bars(out: &mut String, cell: &TableCell) {
     out.push_str("</table>\n");
 }
 
-fn row(line: &Line) -> HtmlRow<'_> {
+fn row(line: &StackRow) -> HtmlRow<'_> {
     let stands_for = line.stands_for.as_ref();
     let stands_for = stands_for.map(|what| format!("in the post: {}", escape(what)));
     let trap = line.trap.as_ref();

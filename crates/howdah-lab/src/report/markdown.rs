@@ -9,7 +9,7 @@ use howdah_bench::report::words;
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
-use crate::table::{Line, Table, TableCell};
+use crate::table::{StackRow, Table, TableCell};
 use howdah_bench::report::columns::{TESTER, markdown_columns};
 
 /// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
@@ -190,7 +190,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
     }
 }
 
-fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
+fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     let reported = line.reported.as_ref();
     let _ = writeln!(
         out,

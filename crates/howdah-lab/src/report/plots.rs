@@ -12,7 +12,7 @@ use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
-use crate::table::{Line, TableCell};
+use crate::table::{StackRow, TableCell};
 use howdah_bench::report::figures::Figures;
 
 /// The colour class of the stack at this place.
@@ -33,7 +33,7 @@ fn stacks_of<'a>(cells: &[&'a TableCell]) -> Vec<(&'a str, &'a str)> {
 }
 
 /// A stack's row at each level.
-fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a Line)> {
+fn levels_of<'a>(cells: &[&'a TableCell], stack: &str) -> Vec<(f64, &'a StackRow)> {
     let line = |cell: &&'a TableCell| {
         let line = cell.rows.iter().find(|line| line.stack == stack)?;
         Some((f64::from(cell.concurrency), line))
@@ -124,7 +124,7 @@ fn error_class(outcome: Outcome) -> (&'static str, &'static str) {
 }
 
 /// Errors per second by class.
-fn errors_of(line: &Line) -> BTreeMap<(&'static str, &'static str), f64> {
+fn errors_of(line: &StackRow) -> BTreeMap<(&'static str, &'static str), f64> {
     let mut rates = BTreeMap::new();
     for (outcome, count) in &line.figures.errors {
         *rates.entry(error_class(*outcome)).or_default() += *count as f64 * line.per_request();
@@ -159,7 +159,8 @@ pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
         classes.sort_unstable();
         classes.dedup();
         for (class, name) in classes {
-            let rate = |line: &Line| errors_of(line).get(&(class, name)).copied().unwrap_or(0.0);
+            let rate =
+                |line: &StackRow| errors_of(line).get(&(class, name)).copied().unwrap_or(0.0);
             let rates = levels.iter().map(|(_, line)| rate(line)).collect();
             layers.push((class, name, rates));
         }
@@ -195,7 +196,7 @@ pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
 
 /// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be said.
 pub fn ratios(cell: &TableCell) -> String {
-    let judged: Vec<(&Line, f64, f64, f64)> = cell
+    let judged: Vec<(&StackRow, f64, f64, f64)> = cell
         .rows
         .iter()
         .filter_map(|line| {
@@ -249,7 +250,7 @@ pub fn ratios(cell: &TableCell) -> String {
 
 /// Latency of the good answers by percentile, as far as enough of them lie beyond.
 pub fn percentiles(cell: &TableCell) -> String {
-    let curve = |(at, line): (usize, &Line)| {
+    let curve = |(at, line): (usize, &StackRow)| {
         let known = line.percentiles.iter();
         let below = known.filter(|(percentile, _)| *percentile < 100.0);
         let points = below.map(|(percentile, seconds)| (nines(*percentile), seconds * 1e3));

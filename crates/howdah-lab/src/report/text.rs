@@ -6,8 +6,8 @@ use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
 use crate::answer::sentence;
-use crate::table::{Line, Table, TableCell};
-use howdah_bench::report::columns::{Server, TESTER, text_columns, text_errors, text_head};
+use crate::table::{StackRow, Table, TableCell};
+use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &Table) -> String {
@@ -94,7 +94,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
         "    {:<52} {:>9} {} {:>9}  against the first",
         "",
         "as ab",
-        text_head(Server::Usage),
+        text_head(ServerColumns::Usage),
         "the post"
     );
     for line in &cell.rows {
@@ -112,7 +112,7 @@ fn write_cell(out: &mut String, cell: &TableCell) {
 }
 
 /// What is certain about a row beside the first one. If it is invalid, the JSON has the reasons.
-pub fn against(cell: &TableCell, line: &Line) -> String {
+pub fn against(cell: &TableCell, line: &StackRow) -> String {
     let Some(judgement) = &line.against else {
         return "-".to_owned();
     };
@@ -126,7 +126,7 @@ pub fn against(cell: &TableCell, line: &Line) -> String {
     }
 }
 
-fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
+fn write_line(out: &mut String, cell: &TableCell, line: &StackRow) {
     let reported = line
         .reported
         .as_ref()
@@ -137,7 +137,7 @@ fn write_line(out: &mut String, cell: &TableCell, line: &Line) {
         "   {mark}{:<52} {:>9} {} {:>9}  {}",
         line.title,
         words::rate(line.as_ab),
-        text_columns(&line.figures, Server::Usage),
+        text_columns(&line.figures, ServerColumns::Usage),
         reported,
         against(cell, line),
     );

@@ -155,7 +155,7 @@ fn run(
         .arg("-DFOREGROUND")
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("apache.log");
-    let mut apache = Process::start("apache2", &command, log, folder.servant())?;
+    let mut apache = Process::start("apache2", &command, log, folder.run_as())?;
     apache.wait_for_listener(address)?;
     processes.push(apache);
     Ok(Running::new(address, processes))

@@ -30,7 +30,7 @@ pub fn php_cgi_ports(
             // As in the post: never replaced. PHP's default is 500.
             .env("PHP_FCGI_MAX_REQUESTS", "0");
         let log = folder.join(format!("{name}.log"));
-        let mut process = Process::start(&name, &command, log, folder.servant())?;
+        let mut process = Process::start(&name, &command, log, folder.run_as())?;
         process.wait_for_listener(address)?;
         addresses.push(address);
         processes.push(process);

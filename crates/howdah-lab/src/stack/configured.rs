@@ -43,7 +43,7 @@ pub fn start(
             .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     }
     let log = folder.join("howdah.log");
-    let mut howdah = Process::start("howdah", &command, log, folder.servant())?;
+    let mut howdah = Process::start("howdah", &command, log, folder.run_as())?;
     howdah.wait_for_listener(address)?;
     processes.push(howdah);
     Ok(Running::new(address, processes))

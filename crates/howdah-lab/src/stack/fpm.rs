@@ -77,7 +77,7 @@ pub fn start(
         .arg(&job.ini.file)
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("php-fpm.log");
-    let mut process = Process::start("php-fpm", &command, log, folder.servant())?;
+    let mut process = Process::start("php-fpm", &command, log, folder.run_as())?;
     match &address {
         Address::Unix(path) => process.wait_for("socket", || path.exists())?,
         Address::Tcp(address) => process.wait_for_listener(*address)?,

@@ -45,7 +45,7 @@ fn start(job: &Job, folder: &Folder, worker: Option<&Path>) -> Result<Running, L
         .env("XDG_CONFIG_HOME", folder.join("config"))
         .env("XDG_DATA_HOME", folder.join("data"));
     let log = folder.join("frankenphp.log");
-    let mut server = Process::start("frankenphp", &command, log, folder.servant())?;
+    let mut server = Process::start("frankenphp", &command, log, folder.run_as())?;
     server.wait_for_listener(address)?;
     Ok(Running::new(address, vec![server]))
 }

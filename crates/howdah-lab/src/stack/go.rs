@@ -42,7 +42,7 @@ pub fn start(_: &Job, folder: &Folder) -> Result<Running, LabError> {
     let mut command = Command::new(program);
     command.arg(address.to_string());
     let log = folder.join("go.log");
-    let mut go = Process::start("go", &command, log, folder.servant())?;
+    let mut go = Process::start("go", &command, log, folder.run_as())?;
     go.wait_for_listener(address)?;
     Ok(Running::new(address, vec![go]))
 }

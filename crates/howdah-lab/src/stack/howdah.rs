@@ -111,7 +111,7 @@ pub fn run_script(job: &Job, folder: &Folder) -> Result<Running, LabError> {
 
 fn start(command: &Command, folder: &Folder, address: SocketAddr) -> Result<Process, LabError> {
     let log = folder.join("howdah.log");
-    let mut howdah = Process::start("howdah", command, log, folder.servant())?;
+    let mut howdah = Process::start("howdah", command, log, folder.run_as())?;
     howdah.wait_for_listener(address)?;
     Ok(howdah)
 }

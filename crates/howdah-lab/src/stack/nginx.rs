@@ -151,7 +151,7 @@ fn run(
         .args(["-e", "stderr", "-c"])
         .arg(conf);
     let log = folder.join("nginx.log");
-    let mut nginx = Process::start("nginx", &command, log, folder.servant())?;
+    let mut nginx = Process::start("nginx", &command, log, folder.run_as())?;
     nginx.wait_for_listener(address)?;
     processes.push(nginx);
     Ok(Running::new(address, processes))

@@ -30,7 +30,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         command.arg(folder.write("router.php", router)?);
     }
     let log = folder.join("php.log");
-    let mut php = Process::start("php -S", &command, log, folder.servant())?;
+    let mut php = Process::start("php -S", &command, log, folder.run_as())?;
     php.wait_for_listener(address)?;
     Ok(Running::new(address, vec![php]))
 }

@@ -31,7 +31,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .envs(environment(job))
         .env("PHP_INI_SCAN_DIR", &job.ini.scan_directory);
     let log = folder.join("roadrunner.log");
-    let mut server = Process::start("rr", &command, log, folder.servant())?;
+    let mut server = Process::start("rr", &command, log, folder.run_as())?;
     server.wait_for_listener(address)?;
     Ok(Running::new(address, vec![server]))
 }

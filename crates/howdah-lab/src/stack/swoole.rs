@@ -45,7 +45,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .env("LAB_PORT", address.port().to_string())
         .env("LAB_WORKERS", workers());
     let log = folder.join("swoole.log");
-    let mut swoole = Process::start("swoole", &command, log, folder.servant())?;
+    let mut swoole = Process::start("swoole", &command, log, folder.run_as())?;
     swoole.wait_for_listener(address)?;
     Ok(Running::new(address, vec![swoole]))
 }

@@ -36,7 +36,7 @@ pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
         .arg("-n")
         .arg(workdir.path());
     let log = folder.join("varnish.log");
-    let mut varnish = Process::start("varnish", &command, log, folder.servant())?;
+    let mut varnish = Process::start("varnish", &command, log, folder.run_as())?;
     varnish.wait_for_listener(address)?;
     behind.processes.push(varnish);
     behind.address = address;

@@ -13,11 +13,11 @@ use howdah_bench::run::Machine;
 use howdah_bench::stats::bootstrap::mean_interval;
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
 use howdah_lab::answer::{self, Answer, Overall};
-use howdah_lab::app_compare::outcome::Outcome as Own;
+use howdah_lab::app_compare::outcome::AppOutcome;
 
 use howdah_lab::stack::Stack;
 use howdah_lab::suite::Suite;
-use howdah_lab::table::{Line, Missing, SCHEMA, Table, TableCell};
+use howdah_lab::table::{Missing, SCHEMA, StackRow, Table, TableCell};
 
 /// Windows around a rate, a few per cent apart, the same for the same rate.
 fn windows(rate: f64) -> Vec<f64> {
@@ -49,7 +49,7 @@ pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
 }
 
 /// What a row did: good answers per second at 10 clients, and its share of errors at the highest level.
-fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
+fn line(suite: &Suite, row: usize, page: usize, level: u32) -> StackRow {
     let of = &suite.rows[row];
     let speed = 400.0 * (1.0 + row as f64 * 0.6);
     let good = windows(speed / (1.0 + f64::from(level) / 2000.0));
@@ -62,7 +62,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
     let errors = (requests as f64 * share) as u64;
     let typical = f64::from(level) / mean;
     let percentiles = [1.0, 10.0, 25.0, 50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 100.0];
-    Line {
+    StackRow {
         stack: of.stack.clone(),
         title: Stack::find(&of.stack).unwrap().title.to_owned(),
         stands_for: of.stands_for.clone(),
@@ -99,7 +99,7 @@ fn line(suite: &Suite, row: usize, page: usize, level: u32) -> Line {
 }
 
 fn cell(suite: &Suite, page: usize, level: u32) -> TableCell {
-    let mut rows: Vec<Line> = (0..suite.rows.len())
+    let mut rows: Vec<StackRow> = (0..suite.rows.len())
         .map(|row| line(suite, row, page, level))
         .collect();
     let base = rows[0].windows.clone();
@@ -116,7 +116,7 @@ fn cell(suite: &Suite, page: usize, level: u32) -> TableCell {
 }
 
 /// A comparison on an application with a worker script, as `howdah compare --app` once saved it (`app.json`).
-pub fn outcome() -> Own {
+pub fn outcome() -> AppOutcome {
     serde_json::from_str(include_str!("app.json")).expect("a saved outcome of this version")
 }
 

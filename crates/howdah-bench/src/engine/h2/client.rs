@@ -52,7 +52,7 @@ pub struct Incoming {
 }
 
 /// The result of a look at the answer.
-pub enum Progress {
+pub enum ResponseProgress {
     Pending,
     Complete(Incoming),
     Failed(Outcome, String),
@@ -139,11 +139,11 @@ impl Client {
         context: &Context,
         wants_server: bool,
         broken: Option<String>,
-    ) -> Progress {
+    ) -> ResponseProgress {
         let mut waker = std::task::Context::from_waker(Waker::noop());
         if let Exchange::Head(response) = &mut self.exchange {
             let response = match Pin::new(response).poll(&mut waker) {
-                Poll::Pending => return Progress::Pending,
+                Poll::Pending => return ResponseProgress::Pending,
                 Poll::Ready(Ok(response)) => response,
                 Poll::Ready(Err(error)) => return failed(&error, false, broken),
             };
@@ -171,10 +171,10 @@ impl Client {
         }
         loop {
             let Exchange::Body(incoming) = &mut self.exchange else {
-                return Progress::Pending;
+                return ResponseProgress::Pending;
             };
             match incoming.stream.poll_data(&mut waker) {
-                Poll::Pending => return Progress::Pending,
+                Poll::Pending => return ResponseProgress::Pending,
                 Poll::Ready(Some(Ok(data))) => {
                     incoming.length += data.len() as u64;
                     if context.checks_bodies {
@@ -188,8 +188,8 @@ impl Client {
                 Poll::Ready(None) => {
                     let exchange = std::mem::replace(&mut self.exchange, Exchange::Idle);
                     return match exchange {
-                        Exchange::Body(incoming) => Progress::Complete(incoming),
-                        _ => Progress::Pending,
+                        Exchange::Body(incoming) => ResponseProgress::Complete(incoming),
+                        _ => ResponseProgress::Pending,
                     };
                 }
             }
@@ -210,7 +210,7 @@ fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
 }
 
 /// The outcome of a failed stream. `head`: whether the answer had begun.
-fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> Progress {
+fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> ResponseProgress {
     let outcome = if broken.is_some() {
         Outcome::Reset
     } else if error.is_library() || (error.is_go_away() && !error.is_remote()) {
@@ -222,5 +222,5 @@ fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> Progress {
     } else {
         Outcome::Reset
     };
-    Progress::Failed(outcome, broken.unwrap_or_else(|| error.to_string()))
+    ResponseProgress::Failed(outcome, broken.unwrap_or_else(|| error.to_string()))
 }

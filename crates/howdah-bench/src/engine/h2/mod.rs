@@ -2,7 +2,7 @@
 //! polled by hand from the same event loop as HTTP/1.x: no runtime, no tasks, no timers but ours.
 
 mod client;
-mod link;
+mod connection;
 mod pipe;
 
 use std::task::{Poll, Waker};
@@ -12,17 +12,17 @@ use rustix::event::epoll::EventFlags;
 
 use super::connection::{Step, Ticket};
 use super::context::Context;
-use super::fleet::{Fleet, UnderWay};
+use super::fleet::{Fleet, PendingRequest};
 use super::recorder::{Answer, Times};
 use crate::outcome::{Kind, Outcome};
 use crate::plan::template::Random;
 use crate::plan::{Backlog, OnSocketError, Plan};
-use client::{Client, Exchange, Incoming, Progress};
-use link::{Failure, Link, Phase};
+use client::{Client, Exchange, Incoming, ResponseProgress};
+use connection::{ConnectFailure, ConnectionPhase, Http2Connection};
 
 /// The clients of a thread and the connections they share.
-pub struct Links {
-    links: Vec<Link>,
+pub struct Http2Fleet {
+    connections: Vec<Http2Connection>,
     clients: Vec<Client>,
     /// How many clients share a connection.
     streams: u32,
@@ -33,10 +33,10 @@ pub struct Links {
     thread: u64,
 }
 
-impl Fleet for Links {
+impl Fleet for Http2Fleet {
     fn new(plan: &Plan, thread: usize) -> Self {
-        Links {
-            links: Vec::new(),
+        Http2Fleet {
+            connections: Vec::new(),
             clients: Vec::new(),
             streams: plan.connection.streams.max(1),
             dirty: Vec::new(),
@@ -55,7 +55,8 @@ impl Fleet for Links {
         let client = self.len();
         let number = u64::from(client) * self.threads + self.thread;
         if client.is_multiple_of(self.streams) {
-            self.links.push(Link::new(client / self.streams));
+            self.connections
+                .push(Http2Connection::new(client / self.streams));
         }
         let random = Random::new(self.seed, number);
         self.clients.push(Client::new(random));
@@ -84,11 +85,11 @@ impl Fleet for Links {
         steps: &mut Vec<(u32, Step)>,
     ) {
         let index = token as u32;
-        let link = &mut self.links[index as usize];
-        if link.token() != token {
+        let connection = &mut self.connections[index as usize];
+        if connection.token() != token {
             return;
         }
-        match link.event(context, flags) {
+        match connection.event(context, flags) {
             Ok(()) => self.mark(index),
             Err(failure) => self.down(context, index, &failure, steps),
         }
@@ -96,9 +97,9 @@ impl Fleet for Links {
 
     fn retry(&mut self, _: &mut Context, client: u32, _: u64, _: &mut Vec<(u32, Step)>) {
         let index = client / self.streams;
-        let link = &mut self.links[index as usize];
-        if link.phase == Phase::Backlog {
-            link.phase = Phase::Down;
+        let connection = &mut self.connections[index as usize];
+        if connection.phase == ConnectionPhase::Backlog {
+            connection.phase = ConnectionPhase::Down;
             self.mark(index);
         }
     }
@@ -112,17 +113,19 @@ impl Fleet for Links {
                 continue;
             }
             let index = client / self.streams;
-            let outcome = match self.links[index as usize].phase {
-                Phase::Up => Outcome::Timeout,
-                Phase::Backlog => Outcome::ConnectBacklog,
-                Phase::Down | Phase::Connecting | Phase::Handshake => Outcome::ConnectTimeout,
+            let outcome = match self.connections[index as usize].phase {
+                ConnectionPhase::Up => Outcome::Timeout,
+                ConnectionPhase::Backlog => Outcome::ConnectBacklog,
+                ConnectionPhase::Down
+                | ConnectionPhase::Connecting
+                | ConnectionPhase::Handshake => Outcome::ConnectTimeout,
             };
             if outcome == Outcome::Timeout {
                 // Dropping the exchange resets the stream; the connection lives on.
                 steps.push((client, self.fail(context, client, outcome, None, now)));
                 self.mark(index);
             } else {
-                let failure = Failure { outcome, why: None };
+                let failure = ConnectFailure { outcome, why: None };
                 self.down(context, index, &failure, steps);
             }
         }
@@ -131,7 +134,7 @@ impl Fleet for Links {
     fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool {
         let dirty = std::mem::take(&mut self.dirty);
         for index in &dirty {
-            self.links[*index as usize].dirty = false;
+            self.connections[*index as usize].dirty = false;
             self.drive(context, *index, steps);
         }
         !dirty.is_empty()
@@ -149,10 +152,10 @@ impl Fleet for Links {
         self.clients[client as usize].free_since = now;
     }
 
-    fn under_way(&self, show: impl FnMut(UnderWay)) {
+    fn under_way(&self, show: impl FnMut(PendingRequest)) {
         let busy = self.clients.iter();
         busy.filter(|slot| !matches!(slot.exchange, Exchange::Idle))
-            .map(|slot| UnderWay {
+            .map(|slot| PendingRequest {
                 measured: slot.ticket.measured,
                 due: slot.ticket.due,
                 sent: slot.times.sent > 0,
@@ -161,11 +164,11 @@ impl Fleet for Links {
     }
 }
 
-impl Links {
+impl Http2Fleet {
     fn mark(&mut self, index: u32) {
-        let link = &mut self.links[index as usize];
-        if !link.dirty {
-            link.dirty = true;
+        let connection = &mut self.connections[index as usize];
+        if !connection.dirty {
+            connection.dirty = true;
             self.dirty.push(index);
         }
     }
@@ -178,8 +181,8 @@ impl Links {
     /// Begins the requests that wait, reads the answers that have arrived, and writes the frames that
     /// are ready.
     fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
-        let link = &mut self.links[index as usize];
-        if link.phase == Phase::Down {
+        let connection = &mut self.connections[index as usize];
+        if connection.phase == ConnectionPhase::Down {
             let waiting = |slot: &Client| matches!(slot.exchange, Exchange::Waiting);
             let range = index as usize * self.streams as usize;
             let end = (range + self.streams as usize).min(self.clients.len());
@@ -187,10 +190,10 @@ impl Links {
                 return;
             }
             let now = context.clock.now();
-            if let Err(failure) = link.open(context, now) {
+            if let Err(failure) = connection.open(context, now) {
                 let waits = context.plan.connection.backlog == Backlog::Wait;
                 if failure.outcome == Outcome::ConnectBacklog && waits {
-                    link.phase = Phase::Backlog;
+                    connection.phase = ConnectionPhase::Backlog;
                     steps.push((index * self.streams, Step::RetryConnect));
                 } else {
                     self.down(context, index, &failure, steps);
@@ -198,7 +201,7 @@ impl Links {
                 return;
             }
         }
-        if self.links[index as usize].phase != Phase::Up {
+        if self.connections[index as usize].phase != ConnectionPhase::Up {
             return;
         }
         // Twice: what is read may free streams and windows, which is to be told at once.
@@ -207,7 +210,7 @@ impl Links {
         alive = alive.and_then(|_| self.poll(index));
         self.take_answers(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));
-        self.links[index as usize].send(context);
+        self.connections[index as usize].send(context);
         match alive {
             Ok(true) => {}
             Ok(false) => self.ended(context, index, None, steps),
@@ -216,7 +219,9 @@ impl Links {
     }
 
     fn poll(&mut self, index: u32) -> Result<bool, String> {
-        self.links[index as usize].poll().map_err(|e| e.to_string())
+        self.connections[index as usize]
+            .poll()
+            .map_err(|e| e.to_string())
     }
 
     fn send_waiting(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
@@ -224,8 +229,8 @@ impl Links {
             if !matches!(self.clients[client as usize].exchange, Exchange::Waiting) {
                 continue;
             }
-            let link = &mut self.links[index as usize];
-            let Some(sender) = &mut link.sender else {
+            let connection = &mut self.connections[index as usize];
+            let Some(sender) = &mut connection.sender else {
                 return;
             };
             let mut waker = std::task::Context::from_waker(Waker::noop());
@@ -245,8 +250,8 @@ impl Links {
                 }
             };
             let bodyless = self.body.is_empty();
-            let link = &mut self.links[index as usize];
-            let Some(sender) = &mut link.sender else {
+            let connection = &mut self.connections[index as usize];
+            let Some(sender) = &mut connection.sender else {
                 return;
             };
             let Ok((response, mut stream)) = sender.send_request(request, bodyless) else {
@@ -258,7 +263,7 @@ impl Links {
             let now = context.clock.now();
             let slot = &mut self.clients[client as usize];
             slot.times.sent = now;
-            slot.times.connect = std::mem::take(&mut link.connect);
+            slot.times.connect = std::mem::take(&mut connection.connect);
             slot.since = now;
             slot.body.clear();
             slot.exchange = Exchange::Head(response);
@@ -269,12 +274,12 @@ impl Links {
     fn take_answers(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
         for client in self.clients_of(index) {
             let wants_server = context.recorder.wants_server();
-            let broken = self.links[index as usize].error.clone();
+            let broken = self.connections[index as usize].error.clone();
             let slot = &mut self.clients[client as usize];
             let step = match slot.progress(context, wants_server, broken) {
-                Progress::Pending => continue,
-                Progress::Complete(answer) => self.complete(context, client, answer),
-                Progress::Failed(outcome, why) => {
+                ResponseProgress::Pending => continue,
+                ResponseProgress::Complete(answer) => self.complete(context, client, answer),
+                ResponseProgress::Failed(outcome, why) => {
                     let now = context.clock.now();
                     self.fail(context, client, outcome, Some(&why), now)
                 }
@@ -285,7 +290,7 @@ impl Links {
 
     fn complete(&mut self, context: &mut Context, client: u32, answer: Incoming) -> Step {
         let now = context.clock.now();
-        let link = &mut self.links[(client / self.streams) as usize];
+        let connection = &mut self.connections[(client / self.streams) as usize];
         let slot = &mut self.clients[client as usize];
         let outcome = context.judge(answer.status, answer.length, &slot.body);
         let counted = Answer {
@@ -293,7 +298,7 @@ impl Links {
             length: answer.length,
             has_length: answer.has_length,
             protocol: "HTTP/2",
-            reused: link.served > 0,
+            reused: connection.served > 0,
             kept: true,
             wanted_to_keep: true,
         };
@@ -301,7 +306,7 @@ impl Links {
         context
             .recorder
             .answer(measured, counted, good, answer.server);
-        link.served += 1;
+        connection.served += 1;
         slot.exchange = Exchange::Idle;
         slot.free_since = now;
         context
@@ -342,11 +347,11 @@ impl Links {
         &mut self,
         context: &mut Context,
         index: u32,
-        failure: &Failure,
+        failure: &ConnectFailure,
         steps: &mut Vec<(u32, Step)>,
     ) {
         let now = context.clock.now();
-        self.links[index as usize].close(context);
+        self.connections[index as usize].close(context);
         let why = failure
             .why
             .as_ref()
@@ -371,9 +376,9 @@ impl Links {
         steps: &mut Vec<(u32, Step)>,
     ) {
         let now = context.clock.now();
-        let link = &mut self.links[index as usize];
-        let (served, broken) = (link.served, link.error.take());
-        link.close(context);
+        let connection = &mut self.connections[index as usize];
+        let (served, broken) = (connection.served, connection.error.take());
+        connection.close(context);
         let mut lost = 0;
         for client in self.clients_of(index) {
             let slot = &mut self.clients[client as usize];

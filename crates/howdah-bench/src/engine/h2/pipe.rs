@@ -15,14 +15,14 @@ const MOST_PENDING: usize = 1 << 20;
 /// One connection's bytes. Clones share them. Only one thread uses them, so nobody ever waits for the
 /// lock.
 #[derive(Clone, Debug, Default)]
-pub struct Pipe(Arc<Mutex<Bytes>>);
+pub struct Pipe(Arc<Mutex<PipeBuffers>>);
 
 /// The bytes that a [`Pipe`] holds.
 #[derive(Debug, Default)]
-pub struct Bytes {
-    /// Bytes received and not yet read by `h2`.
+pub struct PipeBuffers {
+    /// PipeBuffers received and not yet read by `h2`.
     pub received: BytesMut,
-    /// Bytes written by `h2` and not yet sent.
+    /// PipeBuffers written by `h2` and not yet sent.
     pub pending: BytesMut,
     /// Whether the connection has ended, so that nothing more will be received.
     pub ended: bool,
@@ -30,7 +30,7 @@ pub struct Bytes {
 
 impl Pipe {
     /// Locks the bytes for reading and writing.
-    pub fn bytes(&self) -> MutexGuard<'_, Bytes> {
+    pub fn bytes(&self) -> MutexGuard<'_, PipeBuffers> {
         self.0.lock().unwrap_or_else(|e| e.into_inner())
     }
 }

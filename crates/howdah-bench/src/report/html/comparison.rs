@@ -5,7 +5,7 @@ use std::fmt::Write;
 use crate::experiment::{Arm, Comparison};
 use crate::stats::{Invalid, Verdict};
 
-use super::super::columns::{HtmlHead, HtmlRow, Server, html_table};
+use super::super::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
 use super::super::figures::{Figures, latency};
 use super::super::{experiments, judge, words};
 use super::Page;
@@ -165,7 +165,7 @@ fn arms_table(out: &mut String, comparison: &Comparison) {
     let head = HtmlHead {
         row: "server",
         before: &[],
-        server: Server::Unknown,
+        server: ServerColumns::Unknown,
         after: &[],
     };
     html_table(out, &head, &rows);

@@ -6,14 +6,14 @@ use std::fmt::Write as _;
 use howdah_bench::report::html::shell::{self, Lamp, escape};
 use howdah_bench::report::words;
 
-use super::super::outcome::Outcome;
+use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, Level};
 use super::{heading, text};
 use crate::report::plots::{Point, curves};
-use howdah_bench::report::columns::{HtmlHead, HtmlRow, Server, html_table};
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
 
 /// Renders the result of a comparison as a page.
-pub fn page(outcome: &Outcome) -> String {
+pub fn page(outcome: &AppOutcome) -> String {
     let mut out = String::new();
     let title = headline(outcome);
     let kicker = ["howdah compare --app", &words::timestamp(outcome.began)];
@@ -36,7 +36,7 @@ pub fn page(outcome: &Outcome) -> String {
     shell::document(&title, &out)
 }
 
-fn headline(outcome: &Outcome) -> String {
+fn headline(outcome: &AppOutcome) -> String {
     match &outcome.advice {
         _ if outcome.interrupted => "Interrupted: nothing is recommended yet".to_owned(),
         None => "No mode of Howdah gives these pages".to_owned(),
@@ -51,7 +51,7 @@ fn headline(outcome: &Outcome) -> String {
     }
 }
 
-fn lamps(out: &mut String, outcome: &Outcome) {
+fn lamps(out: &mut String, outcome: &AppOutcome) {
     let mut lamps: Vec<Lamp> = vec![(
         "",
         format!(
@@ -76,7 +76,7 @@ fn lamps(out: &mut String, outcome: &Outcome) {
     shell::lamps(out, &lamps);
 }
 
-fn decisions(out: &mut String, outcome: &Outcome) {
+fn decisions(out: &mut String, outcome: &AppOutcome) {
     let Some(advice) = &outcome.advice else {
         return;
     };
@@ -96,7 +96,7 @@ fn decisions(out: &mut String, outcome: &Outcome) {
     );
 }
 
-fn config(out: &mut String, outcome: &Outcome) {
+fn config(out: &mut String, outcome: &AppOutcome) {
     let Some(config) = &outcome.config else {
         return;
     };
@@ -117,7 +117,7 @@ fn config(out: &mut String, outcome: &Outcome) {
 
 type Series<'a> = Vec<(String, Vec<Point<'a>>)>;
 
-fn plots(out: &mut String, outcome: &Outcome) {
+fn plots(out: &mut String, outcome: &AppOutcome) {
     let (mut by_children, mut by_clients): (Series<'_>, Series<'_>) = (Vec::new(), Vec::new());
     for level in &outcome.levels {
         let clients = words::plural(level.concurrency.into(), "client", "clients");
@@ -180,14 +180,14 @@ fn figures(out: &mut String, level: &Level) {
     let head = HtmlHead {
         row: "stack",
         before: &[],
-        server: Server::Usage,
+        server: ServerColumns::Usage,
         after: &["windows"],
     };
     html_table(out, &head, &rows);
     out.push_str("</section>\n");
 }
 
-fn pages(out: &mut String, outcome: &Outcome) {
+fn pages(out: &mut String, outcome: &AppOutcome) {
     out.push_str(
         "<section><h2>The pages</h2><div class=\"scroll\"><table><tr><th>page</th><th>type</th>\
          <th class=\"n\">length</th><th class=\"n\">alone</th><th class=\"n\">constant</th>\
@@ -213,7 +213,7 @@ fn pages(out: &mut String, outcome: &Outcome) {
     out.push_str("</table></div></section>\n");
 }
 
-fn footer(out: &mut String, outcome: &Outcome) {
+fn footer(out: &mut String, outcome: &AppOutcome) {
     out.push_str("<footer>");
     for (name, value) in &outcome.machine {
         let _ = write!(out, "<p>{}: {}</p>", escape(name), escape(value));

@@ -4,12 +4,12 @@ use std::fmt::Write as _;
 
 use howdah_bench::report::words;
 
-use super::super::outcome::Outcome;
+use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, Level};
-use howdah_bench::report::columns::{Server, TESTER, text_columns, text_errors, text_head};
+use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 
 /// Renders the result of a comparison for a terminal.
-pub fn render(outcome: &Outcome) -> String {
+pub fn render(outcome: &AppOutcome) -> String {
     let mut out = String::new();
     let _ = writeln!(out, "{}", outcome.found);
     for page in &outcome.pages {
@@ -95,7 +95,7 @@ pub fn render(outcome: &Outcome) -> String {
 }
 
 /// A sentence if other programs used the processor; None if they did not.
-pub fn busy(outcome: &Outcome) -> Option<String> {
+pub fn busy(outcome: &AppOutcome) -> Option<String> {
     let cores = outcome.machine.iter().find(|(name, _)| name == "cores");
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
     (outcome.load > cores * 0.5).then(|| {
@@ -107,7 +107,7 @@ pub fn busy(outcome: &Outcome) -> Option<String> {
 }
 
 /// How much memory a child takes, as a sentence; None if that is not known.
-pub fn memory(outcome: &Outcome) -> Option<String> {
+pub fn memory(outcome: &AppOutcome) -> Option<String> {
     let advice = outcome.advice.as_ref()?;
     let bytes = words::bytes(advice.memory_per_child?);
     Some(format!(
@@ -121,7 +121,7 @@ pub fn memory(outcome: &Outcome) -> Option<String> {
 
 fn write_level(out: &mut String, level: &Level) {
     let clients = words::plural(level.concurrency.into(), "client", "clients");
-    let _ = writeln!(out, "\n  {clients:<50} {}", text_head(Server::Usage));
+    let _ = writeln!(out, "\n  {clients:<50} {}", text_head(ServerColumns::Usage));
     for row in &level.rows {
         write_row(out, row);
     }
@@ -133,7 +133,7 @@ fn write_row(out: &mut String, row: &ArmRow) {
         out,
         "    {:<48} {}",
         row.title,
-        text_columns(figures, Server::Usage)
+        text_columns(figures, ServerColumns::Usage)
     );
     if let Some(why) = &figures.generator_bound {
         let _ = writeln!(

@@ -12,11 +12,11 @@ use clap::{Args, Subcommand};
 use howdah_bench::driver::{Event, Session};
 use howdah_lab::LabError;
 use howdah_lab::budget::{RunBudget, Until};
-use howdah_lab::experiment::plan::Plan;
+use howdah_lab::experiment::plan::SavedPlan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
 use howdah_lab::journal::Journal;
-use howdah_lab::process::Servant;
+use howdah_lab::process::RunAs;
 use howdah_lab::site::Sites;
 use howdah_lab::stack::STACKS;
 use howdah_lab::suite::{self, BUILT_IN, FIVE, Suite};
@@ -174,7 +174,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
 fn report_saved(wanted: &Report) -> Result<(), LabError> {
     let tables = saved::read(&wanted.runs)?;
     if let Some(directory) = &wanted.html {
-        let folder = Folder::create(directory, Servant::Ourselves)?;
+        let folder = Folder::create(directory, RunAs::Ourselves)?;
         for table in &tables {
             let name = format!("{}.html", table.suite.name);
             println!(
@@ -326,18 +326,18 @@ fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
 }
 
 /// What is to be measured: each benchmark's plan, and the journal it is written down in.
-struct Prepared {
+struct PreparedSuites {
     folder: Folder,
-    plans: Vec<(Plan<SuiteRequest>, Journal)>,
+    plans: Vec<(SavedPlan<SuiteRequest>, Journal)>,
 }
 
 /// A new comparison.
-fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, LabError> {
+fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<PreparedSuites, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
         PathBuf::from(format!("howdah-compare-{}", now.map_or(0, |t| t.as_secs())))
     });
-    let folder = Folder::create(&out, Servant::choose()?)?;
+    let folder = Folder::create(&out, RunAs::choose()?)?;
     let identity = Identity::now(&need::howdah()?);
     let journals = folder.directory(suite_runner::DIRECTORY)?;
     let mut plans = Vec::new();
@@ -350,21 +350,26 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<Prepared, La
         };
         let directory = journals.directory(&suite.name)?;
         let command = again(arguments, source);
-        plans.push(Plan::begin(&directory, identity.clone(), command, request)?);
+        plans.push(SavedPlan::begin(
+            &directory,
+            identity.clone(),
+            command,
+            request,
+        )?);
     }
-    Ok(Prepared { folder, plans })
+    Ok(PreparedSuites { folder, plans })
 }
 
 /// One that was begun before, if it still belongs to this machine and these programs.
-fn resumed(directory: &Path) -> Result<Prepared, LabError> {
-    let folder = Folder::create(directory, Servant::choose()?)?;
+fn resumed(directory: &Path) -> Result<PreparedSuites, LabError> {
+    let folder = Folder::create(directory, RunAs::choose()?)?;
     let identity = Identity::now(&need::howdah()?);
     let mut plans = Vec::new();
     for journal in journals(directory) {
-        let folder = Folder::create(journal, folder.servant())?;
-        plans.push(Plan::resume(&folder, &identity)?);
+        let folder = Folder::create(journal, folder.run_as())?;
+        plans.push(SavedPlan::resume(&folder, &identity)?);
     }
-    Ok(Prepared { folder, plans })
+    Ok(PreparedSuites { folder, plans })
 }
 
 /// The journals of benchmarks below a run's folder, by name.
@@ -381,8 +386,8 @@ fn journals(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabError> {
-    let Prepared { folder, plans } = prepared;
+fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>, LabError> {
+    let PreparedSuites { folder, plans } = prepared;
     let runner = SuiteRunner {
         folder: folder.clone(),
         howdah: need::howdah()?,
@@ -398,7 +403,7 @@ fn compare(arguments: &Compare, prepared: &Prepared) -> Result<Vec<Table>, LabEr
     let mut tables = Vec::new();
     for (plan, journal) in plans {
         let SuiteRequest { suite, budget, .. } = &plan.request;
-        let progress = Progress::new(&suite.name);
+        let progress = ProgressLine::new(&suite.name);
         let mut watch = |event: Event<'_>| progress.event(event);
         let mut session = Session {
             interrupt: interrupt.clone(),
@@ -468,7 +473,7 @@ fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
 }
 
 /// Says how long it will take at most, before anything is started.
-fn announce(plans: &[(Plan<SuiteRequest>, Journal)]) {
+fn announce(plans: &[(SavedPlan<SuiteRequest>, Journal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
         eprintln!(
@@ -544,15 +549,15 @@ pub fn listen_for_signals() -> Result<Arc<AtomicBool>, LabError> {
 }
 
 /// A line that is written over on a terminal; failures only in a pipe.
-pub struct Progress {
+pub struct ProgressLine {
     suite: String,
     terminal: bool,
 }
 
-impl Progress {
+impl ProgressLine {
     /// Shows the progress of this benchmark.
-    pub fn new(suite: &str) -> Progress {
-        Progress {
+    pub fn new(suite: &str) -> ProgressLine {
+        ProgressLine {
             suite: suite.to_owned(),
             terminal: std::io::stderr().is_terminal(),
         }

@@ -11,21 +11,21 @@ use howdah_executor::auto_children::auto_children;
 use howdah_lab::LabError;
 use howdah_lab::app_compare::app::{self, App, PhpIni};
 use howdah_lab::app_compare::arm::{self, Arm};
-use howdah_lab::app_compare::outcome::Outcome;
+use howdah_lab::app_compare::outcome::AppOutcome;
 use howdah_lab::app_compare::prepare;
 use howdah_lab::app_compare::report::{html, text};
 use howdah_lab::app_compare::schedule::AppBudget;
 use howdah_lab::app_compare::study::{AppRequest, Study};
 use howdah_lab::app_compare::tree::Tree;
-use howdah_lab::experiment::plan::Plan;
+use howdah_lab::experiment::plan::SavedPlan;
 use howdah_lab::folder::Folder;
 use howdah_lab::identity::Identity;
 use howdah_lab::journal::Journal;
 use howdah_lab::need;
-use howdah_lab::process::Servant;
+use howdah_lab::process::RunAs;
 use howdah_server::site::recognise::recognise;
 
-use crate::compare::{Compare, Progress, listen_for_signals};
+use crate::compare::{Compare, ProgressLine, listen_for_signals};
 use crate::exit;
 
 /// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
@@ -114,7 +114,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
             howdah: need::howdah()?,
             started,
         };
-        let progress = Progress::new("app");
+        let progress = ProgressLine::new("app");
         let mut session = Session {
             interrupt,
             command: Vec::new(),
@@ -136,7 +136,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
     }
 }
 
-fn print(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
+fn print(arguments: &Compare, folder: &Folder, outcome: &AppOutcome) -> ExitCode {
     let place = folder.path().display();
     if arguments.json {
         println!(
@@ -158,7 +158,7 @@ fn print(arguments: &Compare, folder: &Folder, outcome: &Outcome) -> ExitCode {
     }
 }
 
-fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
+fn keep(folder: &Folder, outcome: &AppOutcome) -> Result<(), LabError> {
     let json = serde_json::to_string_pretty(outcome).unwrap_or_default();
     folder.write("app.json", json)?;
     folder.write("app.txt", text::render(outcome))?;
@@ -166,10 +166,10 @@ fn keep(folder: &Folder, outcome: &Outcome) -> Result<(), LabError> {
     Ok(())
 }
 
-type Prepared = (Plan<AppRequest>, Journal, Tree);
+type PreparedStudy = (SavedPlan<AppRequest>, Journal, Tree);
 
 /// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
-fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
+fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
     let mut mistakes = Vec::new();
     let app = application(&arguments.app_options, &mut mistakes);
     let out = out(arguments, app.as_ref(), &mut mistakes);
@@ -197,7 +197,7 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
         .map(|window| window.as_secs_f64())
         .or(budget.window);
     budget.levels.clone_from(&arguments.concurrency);
-    let folder = Folder::create(&out, Servant::choose()?)?;
+    let folder = Folder::create(&out, RunAs::choose()?)?;
     prepare::readable(&app, &folder)?;
     let command = again(arguments, &app);
     let request = AppRequest {
@@ -209,12 +209,12 @@ fn begun(arguments: &Compare) -> Result<Prepared, LabError> {
         app,
     };
     let identity = Identity::now(&need::howdah()?);
-    let (plan, journal) = Plan::begin(&folder, identity, command, request)?;
+    let (plan, journal) = SavedPlan::begin(&folder, identity, command, request)?;
     Ok((plan, journal, tree))
 }
 
 /// One that was begun before, if it still belongs to this machine and these programs.
-fn resumed(folder: &Path) -> Result<Prepared, LabError> {
+fn resumed(folder: &Path) -> Result<PreparedStudy, LabError> {
     if !folder.is_dir() {
         return Err(LabError::OwnApp {
             mistakes: vec![format!(
@@ -224,8 +224,8 @@ fn resumed(folder: &Path) -> Result<Prepared, LabError> {
         });
     }
     let identity = Identity::now(&need::howdah()?);
-    let folder = Folder::create(folder, Servant::choose()?)?;
-    let (plan, journal) = Plan::<AppRequest>::resume(&folder, &identity)?;
+    let folder = Folder::create(folder, RunAs::choose()?)?;
+    let (plan, journal) = SavedPlan::<AppRequest>::resume(&folder, &identity)?;
     let tree = prepare::examine(&plan.request.app);
     let tree = tree.map_err(|mistakes| LabError::OwnApp { mistakes })?;
     Ok((plan, journal, tree))

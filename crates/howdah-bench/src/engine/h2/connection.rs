@@ -1,5 +1,5 @@
 //! One HTTP/2 connection: its socket, its TLS, its `h2` state. Knows nothing of requests; the
-//! [`super::Links`] put those on it.
+//! [`super::Http2Fleet`] puts those on it.
 
 use std::pin::{Pin, pin};
 use std::task::{Poll, Waker};
@@ -21,11 +21,11 @@ const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// A connection and its state.
-pub struct Link {
+pub struct Http2Connection {
     index: u32,
     /// Distinguishes events of this socket from those of the one before.
     generation: u32,
-    pub phase: Phase,
+    pub phase: ConnectionPhase,
     stream: Option<Stream>,
     pipe: Pipe,
     connection: Option<Connection<Pipe, Bytes>>,
@@ -43,7 +43,7 @@ pub struct Link {
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Phase {
+pub enum ConnectionPhase {
     /// There is no connection.
     Down,
     /// The backlog was full; the worker retries later.
@@ -55,24 +55,24 @@ pub enum Phase {
 }
 
 /// Why a connection could not be made.
-pub struct Failure {
+pub struct ConnectFailure {
     pub outcome: Outcome,
     pub why: Option<String>,
 }
 
-fn failure(outcome: Outcome, why: impl std::fmt::Display) -> Failure {
-    Failure {
+fn failure(outcome: Outcome, why: impl std::fmt::Display) -> ConnectFailure {
+    ConnectFailure {
         outcome,
         why: Some(why.to_string()),
     }
 }
 
-impl Link {
-    pub fn new(index: u32) -> Link {
-        Link {
+impl Http2Connection {
+    pub fn new(index: u32) -> Http2Connection {
+        Http2Connection {
             index,
             generation: 0,
-            phase: Phase::Down,
+            phase: ConnectionPhase::Down,
             stream: None,
             pipe: Pipe::default(),
             connection: None,
@@ -91,7 +91,7 @@ impl Link {
     }
 
     /// Begins to connect.
-    pub fn open(&mut self, context: &mut Context, now: u64) -> Result<(), Failure> {
+    pub fn open(&mut self, context: &mut Context, now: u64) -> Result<(), ConnectFailure> {
         self.generation = self.generation.wrapping_add(1);
         self.since = now;
         self.error = None;
@@ -100,7 +100,7 @@ impl Link {
             Ok(opened) => opened,
             Err(Errno::AGAIN) if context.peer.is_unix() => {
                 context.recorder.connections().backlog_full += 1;
-                return Err(Failure {
+                return Err(ConnectFailure {
                     outcome: Outcome::ConnectBacklog,
                     why: None,
                 });
@@ -114,7 +114,7 @@ impl Link {
         let stream =
             Stream::new(opened.fd, context.tls.as_deref()).map_err(|e| failure(Outcome::Tls, e))?;
         self.stream = Some(stream);
-        self.phase = Phase::Connecting;
+        self.phase = ConnectionPhase::Connecting;
         if opened.established {
             self.established(context)?;
         }
@@ -122,9 +122,13 @@ impl Link {
     }
 
     /// Handles an event of the socket: receives the frames without reading them.
-    pub fn event(&mut self, context: &mut Context, flags: EventFlags) -> Result<(), Failure> {
+    pub fn event(
+        &mut self,
+        context: &mut Context,
+        flags: EventFlags,
+    ) -> Result<(), ConnectFailure> {
         match self.phase {
-            Phase::Connecting => {
+            ConnectionPhase::Connecting => {
                 let Some(stream) = &self.stream else {
                     return Ok(());
                 };
@@ -136,23 +140,23 @@ impl Link {
                     Err(error) => Err(failure(socket::connect_outcome(error), error)),
                 }
             }
-            Phase::Handshake => self.handshake(context),
-            Phase::Up => {
+            ConnectionPhase::Handshake => self.handshake(context),
+            ConnectionPhase::Up => {
                 self.receive(context);
                 Ok(())
             }
-            Phase::Down | Phase::Backlog => Ok(()),
+            ConnectionPhase::Down | ConnectionPhase::Backlog => Ok(()),
         }
     }
 
-    fn established(&mut self, context: &mut Context) -> Result<(), Failure> {
+    fn established(&mut self, context: &mut Context) -> Result<(), ConnectFailure> {
         context.reached();
         context.recorder.opened();
-        self.phase = Phase::Handshake;
+        self.phase = ConnectionPhase::Handshake;
         self.handshake(context)
     }
 
-    fn handshake(&mut self, context: &mut Context) -> Result<(), Failure> {
+    fn handshake(&mut self, context: &mut Context) -> Result<(), ConnectFailure> {
         let Some(stream) = &mut self.stream else {
             return Ok(());
         };
@@ -189,7 +193,7 @@ impl Link {
             Poll::Ready(Err(error)) => return Err(failure(Outcome::ProtocolError, error)),
             Poll::Pending => return Err(failure(Outcome::ProtocolError, "the preface waits")),
         }
-        self.phase = Phase::Up;
+        self.phase = ConnectionPhase::Up;
         self.connect = (context.clock.now() - self.since).max(1);
         self.receive(context);
         Ok(())
@@ -264,9 +268,9 @@ impl Link {
         self.connection = None;
         self.stream = None;
         self.pipe = Pipe::default();
-        if matches!(self.phase, Phase::Handshake | Phase::Up) {
+        if matches!(self.phase, ConnectionPhase::Handshake | ConnectionPhase::Up) {
             context.recorder.closed();
         }
-        self.phase = Phase::Down;
+        self.phase = ConnectionPhase::Down;
     }
 }
