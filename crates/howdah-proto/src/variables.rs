@@ -50,6 +50,8 @@ variables! {
     AuthType = "AUTH_TYPE",
     RequestScheme = "REQUEST_SCHEME",
     Https = "HTTPS",
+    SslProtocol = "SSL_PROTOCOL",
+    SslCipher = "SSL_CIPHER",
     RedirectStatus = "REDIRECT_STATUS",
     RedirectUrl = "REDIRECT_URL",
     UniqueId = "UNIQUE_ID",

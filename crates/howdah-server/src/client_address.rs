@@ -15,6 +15,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crate::http::message::RequestHead;
 use crate::network::Network;
+use crate::tls::Agreed;
 
 /// Most elements of a `Forwarded` or `X-Forwarded-For` list that are looked at, from the right. A
 /// longer chain of trusted proxies does not exist; a longer list is somebody's joke.
@@ -53,6 +54,8 @@ pub struct Client<'a> {
     pub port: Option<u16>,
     /// The client's own connection was encrypted: `HTTPS`, `REQUEST_SCHEME`.
     pub https: bool,
+    /// What its handshake with this server agreed on: `SSL_PROTOCOL`, `SSL_CIPHER`.
+    pub tls: Option<&'a Agreed>,
     /// The host the client asked for, with port if given, when a proxy says it was another than
     /// this request's.
     pub host: Option<Cow<'a, [u8]>>,
@@ -99,13 +102,14 @@ impl TrustedProxies {
     pub fn client<'a>(
         &self,
         peer: Option<SocketAddr>,
-        tls: bool,
+        tls: Option<&'a Agreed>,
         request: &'a RequestHead,
     ) -> Client<'a> {
         let mut client = Client {
             address: peer.map(|p| p.ip().to_canonical()),
             port: peer.map(|p| p.port()),
-            https: tls,
+            https: tls.is_some(),
+            tls,
             host: None,
             proxied: false,
         };

@@ -36,6 +36,8 @@ pub enum Failure {
         /// The `.htaccess` file, the number of the line that refuses the request, and its text.
         because: Box<str>,
     },
+    /// The request is for another host than the one its TLS connection is for.
+    MisdirectedRequest,
     /// The request body could not be read.
     Body(BodyError),
     /// The request does not fit a frame, or carries a NUL byte.
@@ -93,6 +95,8 @@ impl Failure {
     pub fn status(&self) -> u16 {
         match self {
             Failure::Refused { status, .. } | Failure::Closed { status, .. } => *status,
+            // RFC 9110 §15.5.20.
+            Failure::MisdirectedRequest => 421,
             Failure::Body(error) => error.status(),
             // The variables are header fields and the target: RFC 6585 §5.
             Failure::Frame(FrameError::TooLarge) => 431,
@@ -155,6 +159,9 @@ impl Failure {
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Failure::Closed { because, .. } => because.to_string().into(),
+            Failure::MisdirectedRequest => {
+                "the TLS handshake asked for another host, whose certificate is not for this one".into()
+            }
             Failure::SpillFailed(error) => format!(
                 "the request body could not be written to the temporary directory: {error}; make room there or set another directory"
             )

@@ -49,4 +49,5 @@ mod sys;
 mod tally;
 #[cfg(test)]
 mod testing;
+pub mod tls;
 pub mod turn;

@@ -22,6 +22,7 @@ use rustix::net::{
 use strum::IntoStaticStr;
 
 use crate::http::proxy_protocol::TrustedPeers;
+use crate::tls::CurrentSettings;
 
 pub use server::{
     Control, ListenerId, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit,
@@ -182,6 +183,8 @@ pub struct ListenerConfig {
     pub sockets: Vec<OwnedFd>,
     /// Peers that must begin with a PROXY header; none: no peer does.
     pub proxies: Option<Arc<TrustedPeers>>,
+    /// The settings of TLS; none: connections are not encrypted.
+    pub tls: Option<CurrentSettings>,
 }
 
 impl ListenerConfig {
@@ -198,6 +201,7 @@ impl ListenerConfig {
             address: address.to_string().into(),
             sockets,
             proxies: None,
+            tls: None,
         }
     }
 

@@ -35,7 +35,7 @@ use crossbeam_utils::CachePadded;
 use howdah_proto::level::Level;
 
 use crate::admin::{Connections, Counters};
-use crate::client_address::Client;
+use crate::client_address::{Client, split_host};
 use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{BodyError, BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
@@ -44,6 +44,7 @@ use crate::memory::{self, Pressure};
 use crate::respond;
 use crate::server_config::ServerConfig;
 use crate::site::{Action, Route, RouteInfo, Site};
+use crate::tls::certificates::Certificates;
 use crate::turn;
 use authorize::Permission;
 use cache_gate::Passage;
@@ -62,6 +63,7 @@ pub struct Front {
     counters: Counters,
     error_log: Arc<ErrorLog>,
     connections: OnceLock<ConnectionCounts>,
+    certificates: OnceLock<Arc<Certificates>>,
     started: Instant,
     reloads: AtomicU64,
     /// Every thread writes it with every request: nothing that all read is on its cache line.
@@ -76,6 +78,7 @@ impl Front {
             counters: Counters::default(),
             error_log,
             connections: OnceLock::new(),
+            certificates: OnceLock::new(),
             started: Instant::now(),
             reloads: AtomicU64::new(0),
             next_id: CachePadded::new(AtomicU64::new(1)),
@@ -98,6 +101,12 @@ impl Front {
     pub fn count_connections_by(&self, counts: ConnectionCounts) {
         // A second time is ignored: the listeners of a front do not change hands.
         let _ = self.connections.set(counts);
+    }
+
+    /// The certificates of TLS listeners, for the status. Given once.
+    pub fn show_certificates(&self, certificates: Arc<Certificates>) {
+        // As above.
+        let _ = self.certificates.set(certificates);
     }
 
     /// Follows the local redirects of scripts, one after the other (RFC 3875 §6.2.2): what is sent is
@@ -138,6 +147,15 @@ impl Front {
             return Err(Failure::MemoryLimit);
         }
         check_length(ctx, body)?;
+        if let Some(tls) = ctx.client.tls
+            && !tls.is_for(split_host(ctx.request.host()).0)
+        {
+            return Err(Failure::MisdirectedRequest);
+        }
+        if ctx.site.config().https_redirect && !ctx.client.https {
+            redirect_to_https(ctx, response.out);
+            return Ok(None);
+        }
         turn::doing("looking a page up");
         let Some(gate) = cache_gate::before(ctx, body, response)? else {
             return Ok(None);
@@ -192,6 +210,9 @@ impl Front {
         }
         let (mut head, page) = file::configured_page(ctx.site, failure)
             .unwrap_or_else(|| respond::page(failure, ctx.request, ctx.id));
+        if ctx.client.https {
+            ctx.site.add_hsts(&mut head);
+        }
         respond::number(&mut head, ctx.id);
         out.begin(&head, Length::Known(page.len() as u64));
         out.push(page);
@@ -222,6 +243,7 @@ fn check_length(ctx: RequestContext<'_>, body: &RequestBody) -> Result<(), Failu
 /// Routes the request, and logs what there is to be said about that.
 fn find_route(ctx: RequestContext<'_>) -> (Action, RouteInfo) {
     let Route { action, mut info } = ctx.site.route(ctx.request);
+    info.https = ctx.client.https;
     for text in ctx.site.htaccess_news() {
         let log = &ctx.front.error_log;
         log.problem(Level::Warning, "HtaccessNotExact", &text);
@@ -234,6 +256,32 @@ fn find_route(ctx: RequestContext<'_>) -> (Action, RouteInfo) {
         ctx.note(Level::Info, refusal.name(), &message);
     }
     (action, info)
+}
+
+/// Sends the client to the same address by HTTPS: for good, and with the method it came with.
+fn redirect_to_https(ctx: RequestContext<'_>, out: &mut Responder) {
+    let host = ctx
+        .client
+        .host
+        .as_deref()
+        .unwrap_or_else(|| ctx.request.host());
+    let port = match ctx.config.settings.https_port {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let mut location = [b"https://", split_host(host).0, port.as_bytes()].concat();
+    location.extend_from_slice(ctx.request.path());
+    if let Some(query) = ctx.request.query() {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut head = ResponseHead::new(match ctx.request.method() {
+        b"GET" | b"HEAD" => 301,
+        _ => 308,
+    });
+    head.header(b"Location", &location);
+    out.begin(&head, Length::Known(0));
+    out.end();
 }
 
 /// Sends an answer that is made here and needs neither a file nor a script.
@@ -305,10 +353,11 @@ impl Handler for Front {
         // Counted also when the future is dropped, at the end of a graceful stop.
         let mut unfinished = Unfinished(Some(&self.counters), turn::recently());
         let config = self.config.load_full();
-        let client = config
-            .settings
-            .trusted_proxies
-            .client(conn.peer, conn.tls, request);
+        let client =
+            config
+                .settings
+                .trusted_proxies
+                .client(conn.peer, conn.tls.as_deref(), request);
         let ctx = RequestContext {
             front: self,
             config: &config,

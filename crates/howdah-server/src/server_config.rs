@@ -24,6 +24,8 @@ use crate::site_service::{Pool, SiteService};
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
 pub struct FrontSettings {
+    /// The port of HTTPS, for redirects to it.
+    pub https_port: u16,
     /// `[trusted_proxies]`: whose statements about the client's address are believed.
     pub trusted_proxies: TrustedProxies,
     /// `[compression]`: which responses are compressed, and how.
@@ -51,6 +53,7 @@ impl FrontSettings {
     #[doc(hidden)]
     pub fn for_tests() -> FrontSettings {
         FrontSettings {
+            https_port: 443,
             trusted_proxies: TrustedProxies::default(),
             encoding: EncodingConfig::all(),
             status: None,

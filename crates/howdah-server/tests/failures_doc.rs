@@ -7,7 +7,7 @@ use howdah_proto::control::Exit;
 use howdah_proto::request::FrameError;
 use howdah_proto::response::ResponseError;
 use howdah_server::failure::{Failure, PurgeRefused};
-use howdah_server::http::{BadRequest, BodyError};
+use howdah_server::http::{BadRequest, BodyError, HandshakeFailed};
 use howdah_server::refusal::Refusal;
 
 fn all() -> BTreeMap<&'static str, u16> {
@@ -24,6 +24,7 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::ClientTooSlow,
         Failure::SpillFull,
         Failure::MemoryLimit,
+        Failure::MisdirectedRequest,
         Failure::ClientGone,
         Failure::Purge(PurgeRefused::Denied("")),
         Failure::Purge(PurgeRefused::Unreadable("")),
@@ -64,6 +65,7 @@ fn all() -> BTreeMap<&'static str, u16> {
         .map(Failure::Run),
     );
     let mut all: BTreeMap<_, _> = failures.iter().map(|f| (f.name(), f.status())).collect();
+    all.insert(HandshakeFailed::PlainHttp.name(), 400);
     all.extend(Refusal::ALL.iter().map(|r| (r.name(), r.status())));
     for refused in BadRequest::ALL {
         let before = all.insert(refused.name(), refused.status());

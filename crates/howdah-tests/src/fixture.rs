@@ -52,6 +52,21 @@ impl Builder {
         self.file(name, php)
     }
 
+    /// An argument of `howdah serve`, with its value.
+    pub fn argument(mut self, option: &str, value: &str) -> Self {
+        let value = self.place(value);
+        self.site
+            .howdah_arguments
+            .extend([option.to_owned(), value]);
+        self
+    }
+
+    /// Listens for HTTPS, too, with [`Pki::fixture`](crate::pki::Pki::fixture)'s certificates or others
+    /// of the configuration.
+    pub fn tls(self) -> Self {
+        self.argument("--listen", "127.0.0.1:0 tls")
+    }
+
     /// PHP processes.
     pub fn children(mut self, children: usize) -> Self {
         self.site = self.site.children(children);
@@ -218,6 +233,17 @@ impl Fixture {
     /// Where it listens.
     pub fn address(&self) -> std::net::SocketAddr {
         self.howdah.address()
+    }
+
+    /// Where it listens for HTTPS; see [`Builder::tls`].
+    pub fn tls_address(&self) -> std::net::SocketAddr {
+        const LISTENING: &str = "howdah: listening on https://";
+        let line = |line: &str| {
+            let address = line.split_once(LISTENING)?.1;
+            address.trim_end_matches('/').parse().ok()
+        };
+        let process = &self.howdah.process;
+        process.wait_for_line(LISTENING, Duration::from_secs(20), line)
     }
 
     /// `GET path` on a connection of its own.

@@ -24,6 +24,7 @@ pub mod image;
 pub mod load;
 pub mod mariadb;
 pub mod oracle;
+pub mod pki;
 pub mod postgres;
 pub mod process;
 pub mod process_tree;

@@ -47,11 +47,24 @@ pub struct Configuration {
     pub listeners: Vec<u32>,
 }
 
+/// What TLS needs to keep from others: travels in a memory file ([`text_file`]).
+#[derive(Serialize, Deserialize)]
+pub struct Keys {
+    /// Chain and key of each certificate, PEM. The first is for clients that name no host.
+    pub certificates: Vec<(String, String)>,
+    /// Certificates of those who sign clients' certificates, PEM; whether a client must have one.
+    pub client_authority: Option<(String, bool)>,
+    /// Keys of session tickets; the first encrypts.
+    pub tickets: Vec<Vec<u8>>,
+}
+
 /// What the master says to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
     /// Serve this from now on. Answered by [`ToMaster::Serving`] or [`ToMaster::Refused`].
     Serve(Box<Configuration>),
+    /// Use these keys for TLS from now on. Descriptor: [`Keys`] as JSON.
+    Keys,
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
         /// The launch's number.

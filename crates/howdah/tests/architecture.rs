@@ -34,14 +34,7 @@ const EDGES: &[(&str, &str)] = &[
 const PHP_ALONE: &[&str] = &["cc", "bindgen"];
 
 /// What only measures, or is needed only for that: no part of a program that starts as root.
-const NOT_IN_THE_SERVER: &[&str] = &[
-    "howdah-bench",
-    "howdah-lab",
-    "rustls",
-    "ring",
-    "h2",
-    "hdrhistogram",
-];
+const NOT_IN_THE_SERVER: &[&str] = &["howdah-bench", "howdah-lab", "ring", "hdrhistogram"];
 
 fn cargo(arguments: &[&str]) -> Vec<u8> {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".to_owned());

@@ -9,6 +9,7 @@ use std::time::Duration;
 use crossbeam_utils::CachePadded;
 
 use crate::tally::{SHARES, share_of_this_thread};
+use crate::tls::Agreed;
 
 /// Statuses are counted from 100 to 599; everything else together.
 const FIRST: usize = 100;
@@ -19,6 +20,14 @@ pub const BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
+/// Kinds of TLS handshakes: the protocol, whether it resumed a session.
+const HANDSHAKES: [(&str, bool); 4] = [
+    ("TLSv1.2", false),
+    ("TLSv1.2", true),
+    ("TLSv1.3", false),
+    ("TLSv1.3", true),
+];
+
 /// What one group of threads has counted.
 struct CounterShare {
     bytes: AtomicU64,
@@ -26,6 +35,8 @@ struct CounterShare {
     buckets: [AtomicU64; BUCKETS.len() + 1],
     statuses: [AtomicU64; STATUSES],
     started: AtomicU64,
+    /// Full and resumed handshakes of each protocol.
+    handshakes: [AtomicU64; HANDSHAKES.len()],
 }
 
 impl CounterShare {
@@ -36,6 +47,7 @@ impl CounterShare {
             buckets: std::array::from_fn(|_| AtomicU64::new(0)),
             statuses: std::array::from_fn(|_| AtomicU64::new(0)),
             started: AtomicU64::new(0),
+            handshakes: std::array::from_fn(|_| AtomicU64::new(0)),
         }
     }
 }
@@ -61,6 +73,8 @@ pub struct Sums {
     pub buckets: Vec<u64>,
     /// Answers by status; 0 stands for statuses beyond 599.
     pub statuses: Vec<(u16, u64)>,
+    /// TLS handshakes: protocol, whether resumed, count.
+    pub handshakes: Vec<(String, bool, u64)>,
     /// How often each failure has happened, by name.
     pub failures: Vec<(String, u64)>,
 }
@@ -105,6 +119,14 @@ impl Counters {
         share.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
+    /// A TLS handshake is complete.
+    pub fn handshake(&self, agreed: &Agreed) {
+        let kind = (agreed.protocol, agreed.resumed);
+        if let Some(at) = HANDSHAKES.iter().position(|known| *known == kind) {
+            self.mine().handshakes[at].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
     /// Something failed by this name.
     pub fn failed(&self, name: &'static str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
@@ -119,6 +141,7 @@ impl Counters {
         };
         let mut statuses = vec![0; STATUSES];
         let mut microseconds = 0;
+        let mut handshakes = [0; HANDSHAKES.len()];
         let get = |n: &AtomicU64| n.load(Ordering::Relaxed);
         for share in &self.shares {
             sums.bytes += get(&share.bytes);
@@ -129,9 +152,18 @@ impl Counters {
             for (sum, n) in statuses.iter_mut().zip(&share.statuses) {
                 *sum += get(n);
             }
+            for (sum, n) in handshakes.iter_mut().zip(&share.handshakes) {
+                *sum += get(n);
+            }
             // Read last, so that no request is finished without having started.
             sums.started += get(&share.started);
         }
+        sums.handshakes = HANDSHAKES
+            .iter()
+            .zip(handshakes)
+            .filter(|(_, n)| *n > 0)
+            .map(|((protocol, resumed), n)| ((*protocol).to_owned(), *resumed, n))
+            .collect();
         sums.seconds = microseconds as f64 / 1e6;
         sums.finished = statuses.iter().sum();
         for (index, count) in statuses.into_iter().enumerate().filter(|(_, n)| *n > 0) {

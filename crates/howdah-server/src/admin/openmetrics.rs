@@ -118,9 +118,40 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
         &[],
         s.request_seconds,
     );
+    tls(&mut m, s);
     pools(&mut m, s);
     m.0.push_str("# EOF\n");
     m.0
+}
+
+fn tls(m: &mut Metrics, s: &ServerStatus) {
+    if s.certificates.is_empty() {
+        return;
+    }
+    m.family(
+        "howdah_tls_handshakes",
+        "counter",
+        "Completed TLS handshakes.",
+    );
+    for (protocol, resumed, n) in &s.handshakes {
+        let resumed = if *resumed { "yes" } else { "no" };
+        let labels = [("protocol", protocol.as_str()), ("resumed", resumed)];
+        m.value("howdah_tls_handshakes_total", &labels, *n);
+    }
+    m.family(
+        "howdah_tls_certificate_seconds_left",
+        "gauge",
+        "Time until the certificate ends; below 0: it has ended.",
+    );
+    for (at, certificate) in s.certificates.iter().enumerate() {
+        let name = certificate.names.first().map_or("", String::as_str);
+        let number = at.to_string();
+        m.value(
+            "howdah_tls_certificate_seconds_left",
+            &[("name", name), ("certificate", &number)],
+            certificate.seconds_left,
+        );
+    }
 }
 
 /// A gauge or counter of pools: name, kind, help, value.

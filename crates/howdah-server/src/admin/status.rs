@@ -8,6 +8,7 @@ use crate::cache::CacheStatus;
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::network::Network;
+use crate::tls::certificates::CertificateStatus;
 use crate::turn::Longest;
 
 /// The server at one moment. What a server of another version does not say is zero, or empty.
@@ -44,6 +45,10 @@ pub struct ServerStatus {
     pub statuses: Vec<(u16, u64)>,
     /// How often each failure has happened, by name.
     pub failures: Vec<(String, u64)>,
+    /// TLS handshakes: protocol, whether it resumed a session, count.
+    pub handshakes: Vec<(String, bool, u64)>,
+    /// The certificates of TLS listeners.
+    pub certificates: Vec<CertificateStatus>,
     /// Access log lines lost because the log took none.
     pub access_log_dropped: u64,
     /// Error log lines lost because the log took none.
@@ -163,7 +168,7 @@ mod tests {
                 .parse()
                 .ok()
                 .map(|ip| std::net::SocketAddr::new(ip, 1));
-            let client = TrustedProxies::default().client(peer, false, &request);
+            let client = TrustedProxies::default().client(peer, None, &request);
             page.answers(&request, &client)
         };
         assert!(check(&page, "/howdah-status", "127.0.0.1"));
@@ -186,7 +191,7 @@ mod tests {
         };
         let check = |proxies: &TrustedProxies, field: (&str, &str)| {
             let request = request("GET", "/howdah-status", &[field]);
-            page.answers(&request, &proxies.client(local, false, &request))
+            page.answers(&request, &proxies.client(local, None, &request))
         };
         for name in [
             "X-Forwarded-For",

@@ -52,6 +52,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
         s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
     );
     list(&mut out, "failures", s.failures.iter().cloned());
+    tls(&mut out, s);
     if s.turns.long > 0 {
         let _ = writeln!(
             out,
@@ -143,5 +144,27 @@ fn backends(out: &mut String, backends: &[BackendRow]) {
             b.overflows,
             b.why
         );
+    }
+}
+
+fn tls(out: &mut String, s: &ServerStatus) {
+    let count = |wanted: bool| -> u64 {
+        let these = s
+            .handshakes
+            .iter()
+            .filter(|(_, resumed, _)| *resumed == wanted);
+        these.map(|(_, _, n)| n).sum()
+    };
+    if !s.certificates.is_empty() {
+        let (full, resumed) = (count(false), count(true));
+        let _ = writeln!(out, "TLS handshakes: {full} full, {resumed} resumed");
+    }
+    for certificate in &s.certificates {
+        let names = certificate.names.join(", ");
+        let days = certificate.seconds_left / (24 * 3600);
+        let _ = match certificate.seconds_left {
+            ..=0 => writeln!(out, "certificate: {names}: EXPIRED {} days ago", -days),
+            _ => writeln!(out, "certificate: {names}: {days} days left"),
+        };
     }
 }

@@ -38,6 +38,7 @@ pub(super) fn explain(
         address: None,
         port: None,
         https,
+        tls: None,
         host: None,
         proxied: false,
     };

@@ -247,7 +247,8 @@ impl<'o> Render<'o> {
             local,
         } = subrequest;
         let service = &job.service;
-        let Route { action, info } = service.site.route(request);
+        let Route { action, mut info } = service.site.route(request);
+        info.https = client.https;
         let Action::Script(target) = action else {
             return Err(Pass::SentFile);
         };

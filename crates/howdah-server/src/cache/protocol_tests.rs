@@ -38,7 +38,7 @@ fn ask_as(
     all.extend_from_slice(fields);
     let request = request(method, target, &all);
     let peer = peer.map(|peer| peer.parse().unwrap());
-    let client = TrustedProxies::default().client(peer, false, &request);
+    let client = TrustedProxies::default().client(peer, None, &request);
     of(&part, &site, &request, &client)
 }
 

@@ -49,6 +49,7 @@ impl Subrequest {
                 address: Some(NOBODY),
                 port: None,
                 https,
+                tls: None,
                 host: None,
                 // The port is the one in the host, not the listener's.
                 proxied: true,

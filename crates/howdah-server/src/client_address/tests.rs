@@ -21,7 +21,7 @@ fn check(
     https: bool,
 ) {
     let request = request("GET", "/", headers);
-    let client = proxies.client(Some(peer.parse().unwrap()), false, &request);
+    let client = proxies.client(Some(peer.parse().unwrap()), None, &request);
     let got = client.address.map(|a| a.to_string()).unwrap_or_default();
     assert_eq!(
         (got.as_str(), client.https),
@@ -151,13 +151,13 @@ fn the_host_needs_a_switch_of_its_own() {
     let mut p = proxies();
     let r = request("GET", "/", &[("X-Forwarded-Host", "evil.example:444")]);
     let peer = Some("10.0.0.1:1".parse().unwrap());
-    let client = p.client(peer, false, &r);
+    let client = p.client(peer, None, &r);
     assert_eq!(client.host, None);
     p.host = true;
-    let client = p.client(peer, false, &r);
+    let client = p.client(peer, None, &r);
     assert_eq!(client.host.as_deref(), Some(&b"evil.example:444"[..]));
     let r = request("GET", "/", &[("X-Forwarded-Host", "a/b")]);
-    assert_eq!(p.client(peer, false, &r).host, None);
+    assert_eq!(p.client(peer, None, &r).host, None);
 }
 
 #[test]

@@ -204,7 +204,7 @@ impl RequestBody {
             let received = match self.state {
                 BodyState::Length { left } => {
                     let read = buffers::with_piece(|buf| {
-                        let read = ready!(self.io.socket.poll_recv_spare(cx, buf));
+                        let read = ready!(self.io.stream.poll_recv_spare(cx, buf));
                         Poll::Ready(read.map(|n| (n > 0).then(|| self.take_received(buf, left))))
                     });
                     match read {
@@ -215,7 +215,7 @@ impl RequestBody {
                 }
                 _ => {
                     let read = buffers::with_scratch(|buf| {
-                        let read = self.io.socket.poll_recv(cx, buf);
+                        let read = self.io.stream.poll_recv(cx, buf);
                         if let Poll::Ready(Ok(n)) = read {
                             self.input.extend(&buf[..n]);
                         }
@@ -315,7 +315,7 @@ impl RequestBody {
             outbox.mark_ahead();
             // What the socket does not take now goes out when the task waits. A failure shows as
             // the end of the stream, or at the next flush.
-            let _ = outbox.poll_flush(&self.io.socket, &self.io.config, false, cx);
+            let _ = outbox.poll_flush(&self.io.stream, &self.io.config, false, cx);
         }
         drop(outbox);
         self.tell_left();

@@ -5,9 +5,10 @@ use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
-use super::connection::serve;
+use super::connection::{Beginning, serve};
 use super::lifecycle::Lifecycle;
 use super::socket::Socket;
+use super::stream::Stream;
 use super::{ConnInfo, Handler, HttpConfig};
 
 /// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the
@@ -22,17 +23,17 @@ pub async fn serve_connected<H: Handler>(
         peer: None,
         local: None,
         listener: "connected".into(),
-        tls: false,
+        tls: None,
         id: 1,
         request: 0,
     };
     serve(
         handler,
-        Socket::new(socket)?,
+        Stream::new(Socket::new(socket)?),
         config,
         info,
         life.enrol(None),
-        None,
+        Beginning::default(),
     )
     .await;
     Ok(())

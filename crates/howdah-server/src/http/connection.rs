@@ -17,14 +17,15 @@ use super::body::RequestBody;
 use super::buffers;
 use super::config::{HttpConfig, LINGERING_TIME, MAX_DISCARDED_BODY};
 use super::deadline::Deadline;
-use super::handler::{ConnInfo, Handler, Notice};
+use super::handler::{ConnInfo, Handler, HandshakeFailed, Notice};
 use super::io::Io;
 use super::lifecycle::Enrolled;
 use super::message::{RequestHead, ResponseHead, Version};
 use super::proxy_protocol::{self, TrustedPeers};
 use super::responder::{Length, Responder, ResponseEnd};
-use super::socket::Socket;
+use super::stream::Stream;
 use crate::memory::{self, Pressure};
+use crate::tls::{Agreed, ConnectionSettings, CurrentSettings};
 use crate::turn;
 use howdah_http1::framing::Framing;
 use howdah_http1::head::{self, HeadLimits};
@@ -37,6 +38,11 @@ const BATCH: usize = 64 << 10;
 /// Longest pause between two reads of the rest of a request after an early answer, as nginx'
 /// lingering_timeout; [`LINGERING_TIME`] bounds all of them together.
 const LINGERING_PAUSE: Duration = Duration::from_secs(5);
+
+/// The answer to a request without TLS where it is needed.
+const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
+    Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
+    This port speaks HTTPS. Ask with https:// here.\n";
 
 /// What the connection is waiting for the client to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -70,6 +76,15 @@ enum ConnectionEnd {
     Reset,
 }
 
+/// What comes before the first request of a connection.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Beginning {
+    /// Peers that must begin with a PROXY header; none: no peer does.
+    pub(crate) proxies: Option<Arc<TrustedPeers>>,
+    /// The settings of TLS; none: the connection is not encrypted.
+    pub(crate) tls: Option<CurrentSettings>,
+}
+
 /// One client connection, owned by one task from the accept to the close.
 pub(crate) struct Connection<H> {
     handler: Arc<H>,
@@ -88,15 +103,15 @@ pub(crate) struct Connection<H> {
 /// Serves a connection to its end.
 pub(crate) async fn serve<H: Handler>(
     handler: Arc<H>,
-    socket: Socket,
+    stream: Stream,
     config: Arc<HttpConfig>,
     info: ConnInfo,
     place: Enrolled,
-    proxies: Option<Arc<TrustedPeers>>,
+    beginning: Beginning,
 ) {
     let life = place.life.clone();
     let deadline = Deadline::after(config.header_timeout);
-    let io = Arc::new(Io::new(socket, config, life.clone()));
+    let io = Arc::new(Io::new(stream, config, life.clone()));
     let mut connection = pin!(
         Connection {
             handler,
@@ -109,7 +124,7 @@ pub(crate) async fn serve<H: Handler>(
             waiting: Awaited::First,
             unparsed: false,
         }
-        .run(proxies)
+        .run(beginning)
     );
     poll_fn(|cx| {
         if life.is_killed() {
@@ -121,23 +136,30 @@ pub(crate) async fn serve<H: Handler>(
 }
 
 impl<H: Handler> Connection<H> {
-    async fn run(mut self, proxies: Option<Arc<TrustedPeers>>) {
+    async fn run(mut self, beginning: Beginning) {
         poll_fn(|cx| {
             self.place.set_task(cx.waker());
             Poll::Ready(())
         })
         .await;
-        if let Some(proxies) = proxies
+        if let Some(proxies) = beginning.proxies
             && !Box::pin(self.read_proxy_header(&proxies)).await
+        {
+            return;
+        }
+        if let Some(settings) = beginning.tls
+            && !Box::pin(self.handshake(settings.load_full())).await
         {
             return;
         }
         let end = self.requests().await;
         if !matches!(end, ConnectionEnd::Close)
             || !self.body.input.is_empty()
-            || self.io.socket.has_unread()
+            || self.io.stream.has_unread()
         {
             Box::pin(self.end(end)).await;
+        } else {
+            self.io.stream.close_notify();
         }
     }
 
@@ -301,7 +323,7 @@ impl<H: Handler> Connection<H> {
             }
             let (io, input) = (&self.io, &mut self.body.input);
             let next = buffers::with_scratch(|buf| {
-                let received = match io.socket.poll_recv(cx, buf) {
+                let received = match io.stream.poll_recv(cx, buf) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Next::Closed)),
                     Poll::Ready(Ok(n)) => &buf[..n],
                     Poll::Pending => return Poll::Pending,
@@ -402,10 +424,10 @@ impl<H: Handler> Connection<H> {
     /// would answer with a reset, which may overtake the answer (RFC 9112 §9.6).
     async fn end(&mut self, end: ConnectionEnd) {
         if matches!(end, ConnectionEnd::Reset) {
-            self.io.socket.reset_on_close();
+            self.io.stream.reset_on_close();
             return;
         }
-        self.io.socket.shutdown_write();
+        self.io.stream.shutdown_write();
         self.place.set_owing(Instant::now());
         // Nobody will read it, and the client may take its time.
         let rest = self.body.input.bytes().len();
@@ -415,7 +437,7 @@ impl<H: Handler> Connection<H> {
             loop {
                 let read = poll_fn(|cx| match place.is_evicted() {
                     true => Poll::Ready(Ok(0)),
-                    false => buffers::with_scratch(|buf| io.socket.poll_recv(cx, buf)),
+                    false => buffers::with_scratch(|buf| io.stream.poll_recv(cx, buf)),
                 });
                 match tokio::time::timeout(LINGERING_PAUSE, read).await {
                     Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
@@ -425,6 +447,54 @@ impl<H: Handler> Connection<H> {
         };
         // Over time or not: it is closed.
         let _ = tokio::time::timeout(LINGERING_TIME, dropping).await;
+    }
+
+    /// Completes the TLS handshake within the time for a head. True: the connection continues.
+    async fn handshake(&mut self, settings: Arc<ConnectionSettings>) -> bool {
+        let received = self.body.input.bytes().to_vec();
+        self.body.input.consume(received.len());
+        self.unparsed = false;
+        let agreed = match self.io.stream.start_tls(&settings, &received) {
+            Err(error) => Err(HandshakeFailed::Protocol(error.to_string())),
+            Ok(()) => poll_fn(|cx| self.poll_handshake(cx)).await,
+        };
+        match agreed {
+            Ok(agreed) => {
+                let tls = self.info.tls.insert(Arc::new(agreed));
+                self.handler.notice(&Notice::Handshake { agreed: tls });
+                self.deadline = Deadline::after(self.io.config.header_timeout);
+                true
+            }
+            Err(why) => {
+                let conn = &self.info;
+                let notice = Notice::HandshakeFailed { conn, why: &why };
+                self.handler.notice(&notice);
+                if why == HandshakeFailed::PlainHttp {
+                    self.io.stream.send_without_tls(PLAIN_HTTP);
+                }
+                false
+            }
+        }
+    }
+
+    fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreed, HandshakeFailed>> {
+        match self.io.stream.poll_handshake(cx) {
+            Poll::Ready(Ok(Some(agreed))) => return Poll::Ready(Ok(agreed)),
+            Poll::Ready(Ok(None)) => {}
+            Poll::Ready(Err(error)) => {
+                return Poll::Ready(Err(match error.kind() {
+                    std::io::ErrorKind::InvalidData => HandshakeFailed::Protocol(error.to_string()),
+                    std::io::ErrorKind::Unsupported => HandshakeFailed::PlainHttp,
+                    _ => HandshakeFailed::ClientGone,
+                }));
+            }
+            Poll::Pending => {}
+        }
+        if self.place.is_evicted() || self.place.is_to_close() {
+            return Poll::Ready(Err(HandshakeFailed::ClientGone));
+        }
+        ready!(self.deadline.poll(cx));
+        Poll::Ready(Err(HandshakeFailed::TimedOut))
     }
 
     /// Reads the PROXY header that a trusted proxy sends first. True: the connection continues.
@@ -440,7 +510,7 @@ impl<H: Handler> Connection<H> {
                 }
                 let (io, input) = (&self.io, &mut self.body.input);
                 let read = buffers::with_scratch(|buf| {
-                    let read = io.socket.poll_recv(cx, buf);
+                    let read = io.stream.poll_recv(cx, buf);
                     if let Poll::Ready(Ok(n)) = read {
                         input.extend(&buf[..n]);
                     }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use super::body::RequestBody;
 use super::message::RequestHead;
 use super::responder::Responder;
+use crate::tls::Agreed;
 use howdah_http1::refusal::BadRequest;
 
 /// Facts about the connection a request came by.
@@ -20,12 +21,37 @@ pub struct ConnInfo {
     pub local: Option<SocketAddr>,
     /// The listener's address as configured.
     pub listener: Arc<str>,
-    /// Whether the client's connection is encrypted.
-    pub tls: bool,
+    /// What the TLS handshake agreed on; none: the client's connection is not encrypted.
+    pub tls: Option<Arc<Agreed>>,
     /// Unique within the server's life.
     pub id: u64,
     /// Which request of the connection this is, from 1.
     pub request: u64,
+}
+
+/// Why a TLS handshake was not completed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HandshakeFailed {
+    /// The client closed the connection, or another needed its place.
+    ClientGone,
+    /// The client did not complete it in time (`timeouts.header`).
+    TimedOut,
+    /// It sent a request without TLS; it got a 400.
+    PlainHttp,
+    /// The two have no version or cipher in common, or the client broke the protocol: what rustls says.
+    Protocol(String),
+}
+
+impl HandshakeFailed {
+    /// The name of the failure in log, metrics and docs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            HandshakeFailed::ClientGone => "HandshakeAborted",
+            HandshakeFailed::TimedOut => "HandshakeTimeout",
+            HandshakeFailed::PlainHttp => "PlainHttp",
+            HandshakeFailed::Protocol(_) => "HandshakeFailed",
+        }
+    }
 }
 
 /// Something an administrator may want to know about connections, not tied to a handled request.
@@ -47,6 +73,18 @@ pub enum Notice<'a> {
         conn: &'a ConnInfo,
         /// The name of the mistake, as the log writes it.
         why: &'static str,
+    },
+    /// A TLS handshake is complete.
+    Handshake {
+        /// What it has agreed on.
+        agreed: &'a Agreed,
+    },
+    /// A TLS handshake was not completed; the connection was closed.
+    HandshakeFailed {
+        /// The connection.
+        conn: &'a ConnInfo,
+        /// Why.
+        why: &'a HandshakeFailed,
     },
     /// The rest of a head is not waited for, because memory is short; the client got a 503.
     NoMemory {

@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use super::config::HttpConfig;
 use super::lifecycle::Lifecycle;
 use super::outbox::Outbox;
-use super::socket::Socket;
+use super::stream::Stream;
 
 /// What has not been read of the current request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const NEVER_COMES: u64 = u64::MAX - 1;
 
 /// The state that a connection, its request body and its responder share.
 pub(super) struct Io {
-    pub(super) socket: Socket,
+    pub(super) stream: Stream,
     pub(super) config: Arc<HttpConfig>,
     pub(super) life: Arc<Lifecycle>,
     outbox: Mutex<Outbox>,
@@ -36,9 +36,9 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub(super) fn new(socket: Socket, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
+    pub(super) fn new(stream: Stream, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
         Io {
-            socket,
+            stream,
             config,
             life,
             outbox: Mutex::default(),
@@ -53,7 +53,7 @@ impl Io {
 
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>, more: bool) -> Poll<io::Result<()>> {
         self.outbox()
-            .poll_flush(&self.socket, &self.config, more, cx)
+            .poll_flush(&self.stream, &self.config, more, cx)
     }
 
     pub(super) fn body_left(&self) -> BodyLeft {

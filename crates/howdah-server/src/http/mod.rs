@@ -2,7 +2,7 @@
 //! sites, files or scripts: it asks a [`Handler`].
 //!
 //! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
-//! [`proxy_protocol`] are pure parsers; `socket` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
+//! [`proxy_protocol`] are pure parsers; `socket`, `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
 //! a handler holds; `connection` is one connection's life. `crate::listener` accepts them.
 
 mod body;
@@ -23,19 +23,21 @@ pub mod proxy_protocol;
 mod responder;
 pub(crate) mod slots;
 mod socket;
+mod stream;
 #[cfg(test)]
 mod tests;
 
 pub use body::{BodyError, RequestBody};
 pub use config::HttpConfig;
 pub use connected::serve_connected;
-pub use handler::{ConnInfo, Handler, Notice};
+pub use handler::{ConnInfo, Handler, HandshakeFailed, Notice};
 pub use howdah_http1::framing::{BodyKind, Framing, is_host};
 pub use howdah_http1::reason::reason_phrase;
 pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
-pub(crate) use connection::serve;
+pub(crate) use connection::{Beginning, serve};
 pub(crate) use lifecycle::{Lifecycle, make_room, make_room_in_advance};
 pub(crate) use socket::Socket;
+pub(crate) use stream::Stream;

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::buffers;
 use super::config::HttpConfig;
 use super::pace::Pace;
-use super::socket::Socket;
+use super::stream::Stream;
 
 /// Pieces up to this size are copied: cheaper than a further element of a vectored write.
 const COPY_UP_TO: usize = 4 << 10;
@@ -120,7 +120,7 @@ impl Outbox {
     /// bytes follow at once.
     pub(super) fn poll_flush(
         &mut self,
-        socket: &Socket,
+        stream: &Stream,
         config: &HttpConfig,
         more: bool,
         cx: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl Outbox {
         }
         while self.queued > 0 {
             let sent = if self.rest.is_empty() {
-                socket.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], more)
+                stream.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], more)
             } else {
                 let mut parts = [IoSlice::new(&[]); MAX_PARTS];
                 let (mut count, mut room) = (0, MAX_BYTES);
@@ -146,7 +146,7 @@ impl Outbox {
                         break;
                     }
                 }
-                socket.poll_send(cx, &parts[..count], more)
+                stream.poll_send(cx, &parts[..count], more)
             };
             match sent {
                 Poll::Ready(Ok(n)) => {
@@ -163,6 +163,15 @@ impl Outbox {
                     ready!(pace.poll_wait(config.send_timeout, cx));
                     return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
                 }
+            }
+        }
+        match stream.poll_flush(cx) {
+            Poll::Ready(Ok(())) => {}
+            Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
+            Poll::Pending => {
+                let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+                ready!(pace.poll_wait(config.send_timeout, cx));
+                return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
             }
         }
         self.pace = None;

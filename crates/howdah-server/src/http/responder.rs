@@ -439,7 +439,7 @@ impl Responder {
         len: usize,
     ) -> Poll<Result<u64, SendFileError>> {
         let config = &self.io.config;
-        match self.io.socket.poll_sendfile(cx, file, offset, len) {
+        match self.io.stream.poll_sendfile(cx, file, offset, len) {
             Poll::Ready(Ok(0)) => {
                 Poll::Ready(Err(self.broken_file(io::ErrorKind::UnexpectedEof.into())))
             }
@@ -554,7 +554,7 @@ impl Responder {
         if self.io.body_left() != BodyLeft::Bytes(0) {
             return Poll::Pending;
         }
-        self.io.socket.poll_read_closed(cx)
+        self.io.stream.poll_read_closed(cx)
     }
 }
 

@@ -12,10 +12,10 @@ use rustix::net::{SocketFlags, acceptfrom_with};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-use crate::http::proxy_protocol::TrustedPeers;
 use crate::http::slots::{Slot, Slots};
 use crate::http::{
-    self, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket, make_room, make_room_in_advance,
+    self, Beginning, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket, Stream, make_room,
+    make_room_in_advance,
 };
 
 /// Connections accepted before other tasks of the thread get their turn.
@@ -45,7 +45,7 @@ pub(super) struct Acceptor<H> {
 /// One listener's share of a thread.
 pub(super) struct ThreadListener {
     pub(super) address: Arc<str>,
-    pub(super) proxies: Option<Arc<TrustedPeers>>,
+    pub(super) beginning: Beginning,
     pub(super) socket: OwnedFd,
     /// The local address of its connections; none if each must be asked: the socket listens on all
     /// of the machine's addresses, or is a unix socket.
@@ -183,18 +183,18 @@ impl<H: Handler> Acceptor<H> {
             peer,
             local: peer.and_then(|_| share.local.or_else(|| socket.local_addr())),
             listener: share.address.clone(),
-            tls: false,
+            tls: None,
             id,
             request: 0,
         };
         let place = self.life.enrol(Some(slot));
         let serving = http::serve(
             self.handler.clone(),
-            socket,
+            Stream::new(socket),
             self.config.load_full(),
             info,
             place,
-            share.proxies.clone(),
+            share.beginning.clone(),
         );
         tokio::spawn(serving);
     }

@@ -22,7 +22,7 @@ use super::ListenerConfig;
 use super::accept::{Acceptor, ThreadListener};
 use super::slice;
 use crate::http::slots::Slots;
-use crate::http::{Handler, HttpConfig, Lifecycle};
+use crate::http::{Beginning, Handler, HttpConfig, Lifecycle};
 use crate::turn;
 
 /// Descriptors assumed when the limit is infinite.
@@ -408,7 +408,10 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
     let share = |socket: OwnedFd| ThreadListener {
         local,
         address: listener.address.clone(),
-        proxies: listener.proxies.clone(),
+        beginning: Beginning {
+            proxies: listener.proxies.clone(),
+            tls: listener.tls.clone(),
+        },
         socket,
     };
     let count = listener.sockets.len();

@@ -10,6 +10,7 @@ use howdah_executor::RunTiming;
 use super::clock::Civil;
 use super::escape;
 use super::sink::Sink;
+use crate::tls::Agreed;
 
 /// The format of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub struct AccessEntry<'a> {
     pub target: &'a [u8],
     /// The protocol's version, such as `HTTP/1.1`.
     pub protocol: &'a str,
+    /// What the TLS handshake agreed on, if the connection is encrypted.
+    pub tls: Option<&'a Agreed>,
     /// The host asked for, with its port if it was given.
     pub host: &'a [u8],
     /// Site by its name in the configuration.
@@ -189,6 +192,15 @@ impl AccessEntry<'_> {
             put(out, format_args!(",\"{name}\":"));
             escape::json(out, text);
         }
+        if let Some(tls) = self.tls {
+            let (protocol, cipher, resumed) = (tls.protocol, tls.cipher, tls.resumed);
+            put(
+                out,
+                format_args!(
+                    ",\"tls_protocol\":\"{protocol}\",\"tls_cipher\":\"{cipher}\",\"tls_resumed\":{resumed}"
+                ),
+            );
+        }
         let seconds = self.duration.as_secs_f64();
         let (status, bytes) = (self.status(), self.bytes);
         put(
@@ -281,6 +293,7 @@ mod tests {
             method: b"GET",
             target: b"/a?b=\"c",
             protocol: "HTTP/1.1",
+            tls: None,
             host: b"example.org:81",
             site: "blog",
             status: 200,

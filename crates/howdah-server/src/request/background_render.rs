@@ -81,6 +81,7 @@ impl CacheRequest<'_> {
                     address: client.address,
                     port: client.port,
                     https: client.https,
+                    tls: None,
                     host: client.host.as_ref().map(|h| Cow::Owned(h.to_vec())),
                     proxied: client.proxied,
                 },

@@ -38,6 +38,7 @@ impl Front {
             method: request.method(),
             target: request.target(),
             protocol: request.version().as_str(),
+            tls: ctx.conn.tls.as_deref(),
             host: request.host(),
             site: &ctx.site.config().name,
             status,
@@ -75,6 +76,7 @@ impl Front {
                 method: line,
                 target: b"",
                 protocol: "",
+                tls: conn.tls.as_deref(),
                 host: b"",
                 site: "",
                 status,
@@ -107,6 +109,9 @@ impl Front {
                 let message = format!("from {}: {why}", peer(conn));
                 log.problem(Level::Warning, "BadProxyHeader", &message);
             }
+            Notice::Handshake { agreed } => self.counters.handshake(agreed),
+            // Scanners and clients that leave: counted, not logged.
+            Notice::HandshakeFailed { why, .. } => self.counters.failed(why.name()),
             Notice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
             Notice::HandlerPanicked { conn } => {
                 self.counters.failed("HandlerPanicked");

@@ -45,6 +45,12 @@ impl Front {
             durations: bounds.zip(sums.buckets).collect(),
             statuses: sums.statuses,
             failures: sums.failures,
+            handshakes: sums.handshakes,
+            certificates: self
+                .certificates
+                .get()
+                .map(|c| c.status())
+                .unwrap_or_default(),
             access_log_dropped: config
                 .settings
                 .access_log

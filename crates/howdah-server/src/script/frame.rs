@@ -150,11 +150,11 @@ pub fn build(
             frame.var(Var::ContentLength, Digits::new(length).as_bytes());
         }
         headers(&mut frame, request, client);
-        settings(&mut frame, site, script.granted);
+        variables(&mut frame, client, site, script);
         return frame.finish(Some(length), site.number);
     }
     headers(&mut frame, request, client);
-    settings(&mut frame, site, script.granted);
+    variables(&mut frame, client, site, script);
     frame.finish(None, site.number)
 }
 
@@ -221,6 +221,10 @@ fn addresses(
         frame.var(Var::Https, b"on");
     } else {
         frame.var(Var::RequestScheme, b"http");
+    }
+    if let Some(agreed) = client.tls {
+        frame.var(Var::SslProtocol, agreed.protocol.as_bytes());
+        frame.var(Var::SslCipher, agreed.cipher.as_bytes());
     }
 }
 
@@ -316,7 +320,13 @@ fn speaks_for_a_cache(name: &[u8]) -> bool {
     }
 }
 
-fn settings(frame: &mut FrameBuilder, site: &SiteVariables, granted: &[(Vec<u8>, Vec<u8>)]) {
+fn variables(
+    frame: &mut FrameBuilder,
+    client: &Client<'_>,
+    site: &SiteVariables,
+    script: &ScriptNames<'_>,
+) {
+    let granted = script.granted;
     // An authorizer's word goes before the configuration's. Its variables are of the request and no
     // environment: where they become one (mode `cgi`), the executor asks what they are called.
     let is_granted = |name: &[u8]| granted.iter().any(|(known, _)| known == name);
@@ -327,6 +337,9 @@ fn settings(frame: &mut FrameBuilder, site: &SiteVariables, granted: &[(Vec<u8>,
     }
     for (name, value) in granted {
         frame.named(name, value);
+    }
+    for (name, value) in client.tls.iter().flat_map(|tls| &tls.client) {
+        frame.named(name.as_bytes(), value.as_bytes());
     }
 }
 

@@ -25,7 +25,7 @@ fn server(
 ) -> BTreeMap<String, String> {
     let peer = Some("192.0.2.7:51000".parse().unwrap());
     let local = Some("192.0.2.1:8080".parse().unwrap());
-    let client = proxies.client(peer, false, request);
+    let client = proxies.client(peer, None, request);
     let site = SiteVariables::default();
     let frame = build(Vec::new(), request, &client, local, names, &site, body).unwrap();
     let text = |b: &[u8]| String::from_utf8(b.to_vec()).unwrap();
@@ -256,7 +256,7 @@ fn the_absolute_form_names_the_host() {
 #[test]
 fn settings_of_the_site_travel_with_the_frame() {
     let r = request("GET", "/", &[("Host", "h")]);
-    let client = TrustedProxies::default().client(None, false, &r);
+    let client = TrustedProxies::default().client(None, None, &r);
     let site = SiteVariables {
         number: 4,
         hosts: vec![HostPattern::parse("example.org").unwrap()],
@@ -311,7 +311,7 @@ fn every_known_header_is_found_by_its_name_in_any_case() {
 fn too_much_for_a_frame_is_an_error_not_a_cut() {
     let long = "x".repeat(howdah_proto::request::MAX_FRAME);
     let r = request("GET", "/", &[("Host", "h"), ("X-Long", &long)]);
-    let client = TrustedProxies::default().client(None, false, &r);
+    let client = TrustedProxies::default().client(None, None, &r);
     let site = SiteVariables::default();
     let built = build(
         Vec::new(),
@@ -389,7 +389,7 @@ fn a_client_chooses_among_a_sites_names_and_invents_none() {
 #[test]
 fn an_authorizers_variable_is_the_requests_and_goes_before_the_sites_environment() {
     let r = request("GET", "/", &[("Host", "h")]);
-    let client = TrustedProxies::default().client(None, false, &r);
+    let client = TrustedProxies::default().client(None, None, &r);
     let environment = |name: &str| {
         let value = b"of the site".to_vec();
         (IniKind::Environment, name.as_bytes().to_vec(), value)

@@ -65,6 +65,10 @@ pub struct SiteConfig {
     pub request_buffering: RequestBuffering,
     /// `[site.error_pages]`: status and file below the root, sent as it is.
     pub error_pages: Vec<(u16, String)>,
+    /// `https_redirect`: requests without TLS are redirected to HTTPS.
+    pub https_redirect: bool,
+    /// `hsts`: the value of `Strict-Transport-Security` in answers by HTTPS.
+    pub hsts: Option<String>,
     /// `cache` and the options that begin so; none: off.
     pub cache: Option<CacheConfig>,
 }
@@ -122,6 +126,8 @@ impl SiteConfig {
             max_body_size: 1 << 30,
             request_buffering: RequestBuffering::default(),
             error_pages: Vec::new(),
+            https_redirect: false,
+            hsts: None,
             cache: None,
         }
     }

@@ -26,6 +26,8 @@ pub struct RouteInfo {
     pub passed_over: Option<Refusal>,
     /// The line of an `.htaccess` file that has refused the path, or led it elsewhere.
     pub because: Option<Box<str>>,
+    /// The client asked by HTTPS.
+    pub https: bool,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
     /// Numbers of the rules whose authorizers are to be asked first, in order.

@@ -13,7 +13,7 @@ use crate::http::message::ResponseHead;
 use crate::refusal::Refusal;
 
 impl Site {
-    /// Changes a response's header as the matched rules say.
+    /// Changes a response's header as the matched rules and `hsts` say.
     pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
         for &number in &info.edits {
@@ -26,6 +26,22 @@ impl Site {
             if let Set(name, value) | Add(name, value) = edit {
                 head.header(name.as_bytes(), value.as_bytes());
             }
+        }
+        if info.https {
+            self.add_hsts(head);
+        }
+    }
+
+    /// Adds `Strict-Transport-Security` for a client that came by HTTPS (RFC 6797 §7.2), unless the script
+    /// has said it.
+    pub fn add_hsts(&self, head: &mut ResponseHead) {
+        const NAME: &[u8] = b"Strict-Transport-Security";
+        if let Some(value) = &self.config.hsts
+            && !head
+                .fields()
+                .any(|(name, _)| name.eq_ignore_ascii_case(NAME))
+        {
+            head.header(NAME, value.as_bytes());
         }
     }
 

@@ -22,6 +22,7 @@ mod rules;
 pub mod server;
 pub mod site;
 pub mod suggest;
+pub mod tls;
 pub mod value;
 
 use std::cell::OnceCell;
@@ -80,6 +81,10 @@ pub struct Settings {
     pub pools: Vec<Mode>,
     /// `[[site]]`
     pub sites: Vec<SiteConfig>,
+    /// `[[site.certificate]]` of all sites, in order.
+    pub certificates: Vec<tls::CertificateFiles>,
+    /// `[tls]`
+    pub tls: tls::TlsOptions,
     /// What was chosen automatically, for the one who starts the server.
     pub chosen: Vec<String>,
 }
@@ -91,6 +96,8 @@ pub struct Listen {
     pub address: ListenAddress,
     /// Connections begin with a PROXY header.
     pub proxy_protocol: bool,
+    /// Connections are encrypted.
+    pub tls: bool,
     /// Who owns a unix socket's file; none: who serves.
     pub owner: Option<String>,
     /// Its group; none: that of who serves.
@@ -190,6 +197,7 @@ const SECTIONS: &[&str] = &[
     "timeouts",
     "compression",
     "cache",
+    "tls",
     "trusted_proxies",
     "status",
     "pool",
@@ -231,9 +239,12 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     *php_unfit = program.is_unfit();
     let mut chosen = Vec::new();
-    let sites = site::sites(arguments, top, &pools, &mut chosen);
+    let mut certificates = Vec::new();
+    let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
     let trusted_proxies = server::trusted_proxies(top);
     let listen = server::listen(arguments, top, &trusted_proxies);
+    let tls = tls::options(top);
+    tls::check(top, &listen, &certificates);
     server::check_root(top, &identity, &listen);
     Settings {
         listen,
@@ -254,6 +265,8 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         status: server::status(top),
         pools,
         sites,
+        certificates,
+        tls,
         chosen,
     }
 }

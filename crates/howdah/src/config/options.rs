@@ -121,6 +121,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "zstd, brotli and gzip for text, as it is sent.",
     ),
     ("cache", "The page cache of all sites that set `cache`."),
+    ("tls", "HTTPS of all listeners with `tls`."),
     (
         "trusted_proxies",
         "Proxies that are believed about the client's address. None by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
@@ -136,6 +137,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
     (
         "site",
         "What is served for which host. Without any, the directory on the command line is recognised and served.",
+    ),
+    (
+        "site.certificate",
+        "A certificate for HTTPS: which one a client gets is decided by the name it asks for.",
     ),
     (
         "site.rule",
@@ -207,7 +212,7 @@ macro_rules! options {
 options! {
     "" ANY {
         "listen": Kind::Texts, "127.0.0.1:8080",
-            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `proxy_protocol` may follow (a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
+            "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `tls` may follow (HTTPS, with the sites' certificates), and `proxy_protocol` (a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
             "Every server that other machines reach sets it.";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
             "Threads that serve HTTP; `auto`: one per core. A change needs a restart.",
@@ -303,6 +308,17 @@ options! {
             "Directory for cached pages that do not fit into memory; they survive a restart. It must be this server's alone, private to its user, and outside every root.",
             "For large sites, and those that must be warm after a restart.";
         "disk_size": Kind::Size(M, 1024 * T), "1G", "Disk space below `path`.", "For more than some hundred thousand pages.";
+    }
+    "tls" ANY {
+        "client_ca": Kind::Path, "",
+            "Certificates (PEM) of those who sign clients' certificates. Clients are asked for one, and PHP gets `SSL_CLIENT_VERIFY`, `SSL_CLIENT_S_DN` and their kin, as under Apache. Lists of revoked ones are not read.",
+            "For machines and people who log in by certificate.";
+        "verify_client": Kind::Word(&["on", "optional"]), "on",
+            "`on`: who has no certificate is refused in the handshake. `optional`: PHP decides.",
+            "`optional` is for sites of which a part is open.";
+        "ticket_keys": Kind::Path, "",
+            "File of keys for session tickets, 48 random bytes each; the first encrypts. Without it Howdah makes them and changes them every six hours.",
+            "For several hosts behind one address.";
     }
     "trusted_proxies" ANY {
         "networks": Kind::Texts, "",
@@ -485,7 +501,20 @@ options! {
             "Path such as `/purge/`, below which a GET purges what follows.", "For nginx-helper.";
         "cache_keep_tags": Kind::OnOff, "off" => cache!(rules.keep_tags),
             "Pass `Surrogate-Key`, `Cache-Tag` and their kin on to clients.", "For a CDN in front that purges by tags.";
+        "certificate": Kind::Sections, "", "`[[site.certificate]]`, below.", "For HTTPS.";
+        "https_redirect": Kind::OnOff, "off", "Redirect requests without TLS to `https://`.", "For nearly every site with HTTPS.";
+        "hsts": Kind::Text, "",
+            "Value of `Strict-Transport-Security` in answers by HTTPS, such as `max-age=31536000`.",
+            "For sites that will never again be without HTTPS: browsers remember it.";
         "rule": Kind::Sections, "", "`[[site.rule]]`, below.", "For everything by path.";
+    }
+    "site.certificate" ANY {
+        "file": Kind::Path, "",
+            "The certificate and those above it, PEM (`fullchain.pem`). Read as root, and again when it changes.",
+            "Every site with HTTPS. Several, as for RSA and ECDSA, are chosen from by what the client takes.";
+        "key": Kind::Path, "",
+            "Its private key, PEM. Users other than its owner and group must not be able to read it.",
+            "Belongs to `file`, and may be in it.";
     }
     "site.rule" ANY {
         "path": Kind::Text, "", "Matches exactly this path.", "For single pages.";

@@ -194,12 +194,14 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     let mut listen = Listen {
         address: ListenAddress::from_str(address).map_err(|e| e.to_string())?,
         proxy_protocol: false,
+        tls: false,
         owner: None,
         group: None,
     };
     for word in words {
         match (word.split_once('='), &mut listen.address) {
             (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,
+            (None, _) if word == "tls" => listen.tls = true,
             (Some(("mode", bits)), ListenAddress::Unix { mode, .. }) => {
                 *mode = u32::from_str_radix(bits, 8)
                     .ok()
@@ -217,7 +219,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown word `{word}`; known: proxy_protocol, mode=0660, owner=USER, group=GROUP"
+                    "unknown word `{word}`; known: tls, proxy_protocol, mode=0660, owner=USER, group=GROUP"
                 ));
             }
         }

@@ -20,6 +20,7 @@ use super::pool::DEFAULT_POOL;
 use super::reader::{At, Place, Section, Validation};
 use super::rules::{check_authorizers, check_programs, rules_of};
 use super::suggest;
+use super::tls::CertificateFiles;
 use crate::arguments::Serve;
 
 /// All sites; without any in the file, the directory of the command line, recognised.
@@ -28,6 +29,7 @@ pub fn sites(
     top: &Section<'_, '_, '_>,
     pools: &[Mode],
     chosen: &mut Vec<String>,
+    certificates: &mut Vec<CertificateFiles>,
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
     if sections.is_empty() {
@@ -61,6 +63,8 @@ pub fn sites(
         let Some(mut site) = site(arguments, section, number, pools, chosen) else {
             continue;
         };
+        super::tls::of_site(section, &mut site);
+        certificates.extend(super::tls::certificates(section, &site));
         super::cache::of_section(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
         for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {

@@ -21,9 +21,14 @@ use std::time::Duration;
 use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
+use howdah_server::tls::TlsSettings;
+use howdah_server::tls::certificates::Certificate;
+use howdah_server::tls::client_certificate::ClientAuthority;
+use howdah_server::tls::settings::provider;
+use howdah_server::tls::tickets::KEY;
 
 use crate::config::{self, Settings, Source};
-use crate::link::{Configuration, Link, Received, ToFront, ToMaster, read_text, text_file};
+use crate::link::{Configuration, Keys, Link, Received, ToFront, ToMaster, read_text, text_file};
 use crate::{exit, sys};
 use background::Task;
 use launcher::Launches;
@@ -39,6 +44,8 @@ struct Shared {
     /// Once it serves: to see whether its threads still run. Without a lock that somebody may hold.
     control: OnceLock<Control>,
     error_log: OnceLock<Arc<ErrorLog>>,
+    /// Certificates and keys: they change without a configuration.
+    tls: TlsSettings,
     /// `timeouts.drain` in milliseconds.
     drain: AtomicU64,
     stopping: OnceLock<()>,
@@ -148,6 +155,7 @@ impl FrontProcess {
                 let access = access_log.then(|| fds.next()).flatten();
                 self.in_background(Task::Reopen { error, access });
             }
+            ToFront::Keys => take_keys(&self.shared, fds),
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
         Ok(())
@@ -197,6 +205,38 @@ fn wait_for_ever() -> ! {
     loop {
         std::thread::park();
     }
+}
+
+/// Uses what the master has sent for TLS. It has checked it: what is wrong now is left out.
+fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
+    let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
+    let Some(keys) = text.and_then(|text| serde_json::from_str::<Keys>(&text).ok()) else {
+        return;
+    };
+    let certificates: Vec<Certificate> = keys
+        .certificates
+        .iter()
+        .filter_map(|(chain, key)| {
+            Certificate::parse(chain.as_bytes(), key.as_bytes(), &provider()).ok()
+        })
+        .collect();
+    let tickets: Vec<[u8; KEY]> = keys
+        .tickets
+        .iter()
+        .filter_map(|key| key.as_slice().try_into().ok())
+        .collect();
+    let authority = keys
+        .client_authority
+        .map(|(certificates, required)| ClientAuthority {
+            certificates: certificates.into_bytes(),
+            required,
+        });
+    let context = authority.as_ref().map_or(Vec::new(), |authority| {
+        [&authority.certificates[..], &[u8::from(authority.required)]].concat()
+    });
+    shared.tls.certificates.set(certificates);
+    shared.tls.tickets.set(&tickets, &context);
+    shared.tls.client_authority.store(authority.map(Arc::new));
 }
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.

@@ -20,6 +20,7 @@ use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarge
 use howdah_server::memory;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::tls::CurrentSettings;
 
 use super::launcher::{Launches, MasterLauncher};
 use super::{NewConfig, Shared};
@@ -88,12 +89,15 @@ pub fn apply(
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
         .collect();
     let log = access_log.as_ref().map(|(_, _, log)| log.clone());
-    let front_settings = front_settings(&settings, log, shared, &error_log).map_err(one)?;
+    let tls = shared.tls.apply();
+    let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
+    let listeners = listeners(&settings, &tls, new.listeners);
+    let front_settings =
+        front_settings(&settings, &listeners, log, shared, &error_log).map_err(one)?;
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
-    let listeners = listeners(&settings, new.listeners);
     let mut running = shared.running();
     if shared.stopping.get().is_some() {
         return Err(one("the server is stopping".to_owned()));
@@ -148,8 +152,12 @@ fn shared_error_log(
     Ok((log, None))
 }
 
-/// The sockets of each `listen`, and whose PROXY headers are believed there.
-fn listeners(settings: &Settings, sockets: Vec<Vec<OwnedFd>>) -> Vec<(Listen, ListenerConfig)> {
+/// The sockets of each `listen`, whether it has TLS, and whose PROXY headers are believed there.
+fn listeners(
+    settings: &Settings,
+    tls: &CurrentSettings,
+    sockets: Vec<Vec<OwnedFd>>,
+) -> Vec<(Listen, ListenerConfig)> {
     let listens = settings.listen.iter().cloned().zip(sockets);
     listens
         .map(|(listen, sockets)| {
@@ -160,6 +168,7 @@ fn listeners(settings: &Settings, sockets: Vec<Vec<OwnedFd>>) -> Vec<(Listen, Li
                     unix: settings.trusted_proxies.unix,
                 }));
             }
+            listener.tls = listen.tls.then(|| tls.clone());
             (listen, listener)
         })
         .collect()
@@ -188,6 +197,7 @@ fn first(
     let control = server.control();
     // Set once: there is one first configuration.
     let _ = shared.control.set(control.clone());
+    front.show_certificates(shared.tls.certificates.clone());
     let counts = control.clone();
     front.count_connections_by(Box::new(move || {
         let stats = counts.stats();
@@ -383,6 +393,7 @@ fn report_lost_lines(log: &ErrorLog, which: &str, news: &News) {
 /// served now.
 fn front_settings(
     settings: &Settings,
+    listeners: &[(Listen, ListenerConfig)],
     access_log: Option<Arc<AccessLog>>,
     shared: &Shared,
     error_log: &Arc<ErrorLog>,
@@ -396,6 +407,7 @@ fn front_settings(
     let former = former.as_ref().map(|config| &config.settings);
     let status = settings.status.as_ref();
     Ok(FrontSettings {
+        https_port: https_port(listeners),
         trusted_proxies: settings.trusted_proxies.clone(),
         encoding: settings.encoding.clone(),
         status: status.map(|(path, allow)| StatusPage {
@@ -412,6 +424,18 @@ fn front_settings(
             .map(|f| f.carried_generations.clone())
             .unwrap_or_default(),
     })
+}
+
+/// Where redirects to HTTPS lead: the usual port, if it is one of those.
+fn https_port(listeners: &[(Listen, ListenerConfig)]) -> u16 {
+    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
+    let mut ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
+    let first = ports.next().unwrap_or(443);
+    if ports.any(|port| port == 443) {
+        443
+    } else {
+        first
+    }
 }
 
 /// Sets how much memory and disk all requests together may take.

@@ -172,7 +172,10 @@ impl Listeners {
         let each = self.bound.iter();
         each.map(
             |bound| match (Self::address(bound), &bound.listen.address) {
-                (Some(address), ListenAddress::Tcp(_)) => format!("http://{address}"),
+                (Some(address), ListenAddress::Tcp(_)) => match bound.listen.tls {
+                    true => format!("https://{address}"),
+                    false => format!("http://{address}"),
+                },
                 (_, address) => address.to_string(),
             },
         )

@@ -11,6 +11,7 @@
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
+//! - [`keys`]: certificates and keys of TLS, which only it reads.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: notifications of a service manager.
@@ -18,6 +19,7 @@
 pub mod control;
 pub mod facts;
 mod hung;
+mod keys;
 mod listeners;
 mod notify;
 mod process;
@@ -41,6 +43,7 @@ use crate::{exit, php, sys};
 use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use hung::ANSWERING;
+use keys::KeyStore;
 use listeners::Listeners;
 use process::FrontProcess;
 use reload::{Askers, Pending};
@@ -87,6 +90,7 @@ struct Master {
     listeners: Listeners,
     control: ControlSocket,
     facts: Facts,
+    keys: KeyStore,
     signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
     state: State,
@@ -197,6 +201,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         listeners,
         control,
         facts: Facts::default(),
+        keys: KeyStore::new(Instant::now()).map_err(failed)?,
         signals,
         front: None,
         state: State::Starting,
@@ -268,6 +273,7 @@ impl Master {
             self.front_deadline(),
             self.watch().map(Watch::next),
             self.reload_deadline(),
+            self.keys.next(),
         ];
         others.into_iter().flatten().chain(questions).min()
     }
@@ -326,6 +332,11 @@ impl Master {
         self.watch_front(now);
         self.answer_for_the_front(now);
         self.end_late_reload(now);
+        if let Some(front) = &self.front
+            && self.pending.is_none()
+        {
+            self.keys.refresh(&front.link, &self.settings, now);
+        }
     }
 
     fn signal(&mut self, signal: libc::c_int) {
@@ -405,6 +416,7 @@ impl Master {
 
     fn start_front(&mut self) -> io::Result<()> {
         let front = FrontProcess::start()?;
+        self.keys.send(&front.link, &self.settings)?;
         reload::send_configuration(
             &front.link,
             self.generation,

@@ -181,14 +181,16 @@ impl Master {
                 refuse(askers, &mistakes);
             }
             Ok(mut pending) => {
-                let sent = send_configuration(
-                    &link,
-                    pending.generation,
-                    &self.arguments,
-                    pending.source.as_ref(),
-                    &pending.settings,
-                    &pending.listeners,
-                );
+                let sent = self.keys.send(&link, &pending.settings).and_then(|()| {
+                    send_configuration(
+                        &link,
+                        pending.generation,
+                        &self.arguments,
+                        pending.source.as_ref(),
+                        &pending.settings,
+                        &pending.listeners,
+                    )
+                });
                 if let Err(error) = sent {
                     pending.undo(&self.listeners);
                     notify::ready();
@@ -317,6 +319,11 @@ impl Master {
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
             pending.undo(&self.listeners);
             self.generations.remove(&generation);
+            if let Some(front) = &self.front
+                && let Err(error) = self.keys.send(&front.link, &self.settings)
+            {
+                say(format!("CertificateUnreadable: {error}"));
+            }
             notify::ready();
             refuse(pending.askers, &mistakes);
             self.next_reload();

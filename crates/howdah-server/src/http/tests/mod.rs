@@ -6,6 +6,7 @@ mod heads;
 mod properties;
 mod responses;
 mod timeouts;
+mod tls;
 
 use std::fs::File;
 use std::future::{Future, poll_fn};
@@ -24,8 +25,8 @@ use super::lifecycle::Lifecycle;
 use super::message::{RequestHead, ResponseHead};
 use super::proxy_protocol::TrustedPeers;
 use super::{
-    BodyKind, ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder, SendFileError,
-    Socket, serve,
+    Beginning, BodyKind, ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder,
+    SendFileError, Socket, Stream, serve,
 };
 
 /// After so long without a byte the connection counts as open and silent. No real time passes.
@@ -88,6 +89,7 @@ impl Handler for Script {
                 let all = [req.method(), b" ", req.target(), b" ", req.host()].concat();
                 text(out, 200, all);
             }
+            b"/tls" => text(out, 200, format!("{:?}", conn.tls)),
             b"/conn" => text(out, 200, format!("{:?} {}", conn.peer, conn.request)),
             b"/ignore" => text(out, 200, "ignored"),
             b"/wait" => {
@@ -239,6 +241,16 @@ impl Client {
     }
 
     fn with(config: HttpConfig, proxies: Option<TrustedPeers>) -> Client {
+        Client::beginning(
+            config,
+            Beginning {
+                proxies: proxies.map(Arc::new),
+                tls: None,
+            },
+        )
+    }
+
+    fn beginning(config: HttpConfig, beginning: Beginning) -> Client {
         let (ours, theirs) = std::os::unix::net::UnixStream::pair().unwrap();
         for end in [&ours, &theirs] {
             end.set_nonblocking(true).unwrap();
@@ -249,17 +261,17 @@ impl Client {
             peer: None,
             local: None,
             listener: "test".into(),
-            tls: false,
+            tls: None,
             id: 7,
             request: 0,
         };
         let serving = serve(
             script.clone(),
-            Socket::new(OwnedFd::from(theirs)).unwrap(),
+            Stream::new(Socket::new(OwnedFd::from(theirs)).unwrap()),
             Arc::new(config),
             info,
             life.enrol(None),
-            proxies.map(Arc::new),
+            beginning,
         );
         Client {
             stream: UnixStream::from_std(ours).unwrap(),

@@ -1,0 +1,173 @@
+//! What a connection reads from and writes to: its socket, or the TLS on it. Both have the same methods,
+//! so that nothing above knows which it is.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use super::socket::Socket;
+use crate::tls::session::Session;
+use crate::tls::{Agreed, ConnectionSettings};
+
+/// A client's stream of bytes. At most one task may wait for reading and one for writing at a time.
+pub(crate) struct Stream {
+    socket: Socket,
+    /// Used by the connection's own task alone: never contended. Not set on a connection without TLS.
+    tls: OnceLock<Box<Mutex<Session>>>,
+}
+
+impl Stream {
+    /// A stream without TLS.
+    pub(crate) fn new(socket: Socket) -> Stream {
+        Stream {
+            socket,
+            tls: OnceLock::new(),
+        }
+    }
+
+    /// Encrypts from now on; `received` is what the client has sent of the handshake. Called once.
+    ///
+    /// # Errors
+    /// What rustls says of the configuration.
+    pub(crate) fn start_tls(
+        &self,
+        settings: &ConnectionSettings,
+        received: &[u8],
+    ) -> Result<(), rustls::Error> {
+        let session = Session::new(settings, received)?;
+        let set = self.tls.set(Box::new(Mutex::new(session)));
+        debug_assert!(set.is_ok());
+        Ok(())
+    }
+
+    fn session(&self) -> Option<MutexGuard<'_, Session>> {
+        let tls = self.tls.get()?;
+        Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Completes the handshake, if there is one; what it has agreed on.
+    ///
+    /// # Errors
+    /// See [`Session::poll_handshake`].
+    pub(crate) fn poll_handshake(&self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Agreed>>> {
+        let Some(mut session) = self.session() else {
+            return Poll::Ready(Ok(None));
+        };
+        ready!(session.poll_handshake(&self.socket, cx))?;
+        Poll::Ready(Ok(session.agreed()))
+    }
+
+    /// Receives once into `buf`; 0 is the end of the stream.
+    pub(crate) fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.session() {
+            None => self.socket.poll_recv(cx, buf),
+            Some(mut session) => session.poll_read(&self.socket, buf, cx),
+        }
+    }
+
+    /// Receives once into the spare capacity of `buf`; 0 is the end of the stream.
+    pub(crate) fn poll_recv_spare(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        match self.session() {
+            None => self.socket.poll_recv_spare(cx, buf),
+            Some(mut session) => {
+                let length = buf.len();
+                buf.resize(buf.capacity(), 0);
+                let read = session.poll_read(&self.socket, &mut buf[length..], cx);
+                let n = match &read {
+                    Poll::Ready(Ok(n)) => *n,
+                    _ => 0,
+                };
+                buf.truncate(length + n);
+                read
+            }
+        }
+    }
+
+    /// Whether the peer has closed its sending half, or the connection is broken. Reads nothing.
+    pub(crate) fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.socket.poll_read_closed(cx)
+    }
+
+    /// Sends from `parts` once; how much was taken. `more`: further bytes follow at once. What TLS has
+    /// taken and the socket has not is sent by [`Stream::poll_flush`].
+    pub(crate) fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        more: bool,
+    ) -> Poll<io::Result<usize>> {
+        match self.session() {
+            None => self.socket.poll_send(cx, parts, more),
+            Some(mut session) => session.poll_write(&self.socket, parts, cx),
+        }
+    }
+
+    /// Sends from a regular file once; advances `offset`. 0: the file has no more.
+    pub(crate) fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: &mut u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self.session() {
+            None => self.socket.poll_sendfile(cx, file, offset, len),
+            Some(mut session) => {
+                let read = |buf: &mut [u8]| file.read_at(buf, *offset);
+                let n = ready!(session.poll_write_from(&self.socket, len, read, cx))?;
+                *offset += n as u64;
+                Poll::Ready(Ok(n))
+            }
+        }
+    }
+
+    /// Sends what TLS has encrypted and the socket has not taken.
+    pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.session() {
+            None => Poll::Ready(Ok(())),
+            Some(mut session) => session.poll_flush(&self.socket, cx),
+        }
+    }
+
+    /// Sends a few bytes as they are and ends the sending half, as far as the socket takes them at once.
+    pub(crate) fn send_without_tls(&self, bytes: &[u8]) {
+        let cx = &mut Context::from_waker(Waker::noop());
+        let _ = self.socket.poll_send(cx, &[IoSlice::new(bytes)], false);
+        self.socket.shutdown_write();
+    }
+
+    /// Tells the peer that all has been sent, if TLS can tell it.
+    pub(crate) fn close_notify(&self) {
+        if let Some(mut session) = self.session() {
+            // What the socket does not take at once is lost with the connection.
+            session.close_notify(&self.socket, &mut Context::from_waker(Waker::noop()));
+        }
+    }
+
+    /// No more will be sent: the peer sees the end of the stream after what was.
+    pub(crate) fn shutdown_write(&self) {
+        self.close_notify();
+        self.socket.shutdown_write();
+    }
+
+    /// Lets the peer see a reset instead of an orderly end when the connection is closed.
+    pub(crate) fn reset_on_close(&self) {
+        self.socket.reset_on_close();
+    }
+
+    /// Whether received bytes wait unread: closing now would send a reset, and the peer might lose
+    /// the answer that is still on its way.
+    pub(crate) fn has_unread(&self) -> bool {
+        self.session().is_some_and(|session| session.has_unread()) || self.socket.has_unread()
+    }
+}

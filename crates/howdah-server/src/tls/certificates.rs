@@ -1,0 +1,302 @@
+//! The certificates of all sites, and which of them a client gets: by the name that it asks for (SNI),
+//! then by the signatures that it takes. A name may have several certificates, ECDSA and RSA.
+//!
+//! A client that names nothing, or a name that no certificate covers, gets the first certificate, as
+//! under nginx and Apache; its request is answered 421 where its `Host` has no site here.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::fmt;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use arc_swap::ArcSwap;
+use rustls::SignatureAlgorithm;
+use rustls::crypto::CryptoProvider;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::server::{ClientHello, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+thread_local! {
+    /// The name that the handshake in progress asks for: rustls tells it nobody else.
+    static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
+}
+
+/// What a handshake has asked for, and got.
+#[derive(Clone, Debug)]
+pub(super) struct Asked {
+    /// The name, in lower case; none: the client named nothing.
+    pub name: Option<Box<str>>,
+    /// The names of the certificate it got.
+    pub names: Arc<[String]>,
+}
+
+impl Default for Asked {
+    fn default() -> Asked {
+        Asked {
+            name: None,
+            names: Arc::new([]),
+        }
+    }
+}
+
+/// Why a certificate and its key cannot be used. The text says what to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BadCertificate {
+    /// The file has no certificate in PEM form.
+    NoCertificate,
+    /// The key's file has no private key in PEM form.
+    NoKey,
+    /// A certificate or key that cannot be parsed, with what the parser says.
+    Unreadable(String),
+    /// The key belongs to another certificate.
+    KeyMismatch,
+    /// The certificate names no host (`subjectAltName`).
+    NoNames,
+    /// Every user of the machine may read the key's file.
+    KeyOpenToAll,
+}
+
+impl BadCertificate {
+    /// The name of the failure in log, status and docs.
+    pub fn name(&self) -> &'static str {
+        match self {
+            BadCertificate::NoCertificate => "CertificateMissing",
+            BadCertificate::NoKey => "CertificateKeyMissing",
+            BadCertificate::Unreadable(_) => "CertificateUnreadable",
+            BadCertificate::KeyMismatch => "CertificateKeyMismatch",
+            BadCertificate::NoNames => "CertificateWithoutNames",
+            BadCertificate::KeyOpenToAll => "CertificateKeyOpenToAll",
+        }
+    }
+}
+
+impl fmt::Display for BadCertificate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadCertificate::NoCertificate => {
+                f.write_str("there is no certificate in it (-----BEGIN CERTIFICATE-----)")
+            }
+            BadCertificate::NoKey => {
+                f.write_str("there is no private key in it (-----BEGIN PRIVATE KEY-----)")
+            }
+            BadCertificate::Unreadable(why) => write!(f, "it cannot be read: {why}"),
+            BadCertificate::KeyMismatch => f.write_str("the key belongs to another certificate"),
+            BadCertificate::KeyOpenToAll => {
+                f.write_str("every user of this machine may read it, and so may PHP: chmod o-rwx")
+            }
+            BadCertificate::NoNames => {
+                f.write_str("the certificate names no host (subjectAltName); browsers refuse it")
+            }
+        }
+    }
+}
+
+/// Whether a certificate for `pattern` is good for `name`; both in lower case.
+pub(super) fn covers(pattern: &str, name: &str) -> bool {
+    match pattern.strip_prefix("*.") {
+        None => pattern == name,
+        Some(parent) => name
+            .split_once('.')
+            .is_some_and(|(label, rest)| !label.is_empty() && rest == parent),
+    }
+}
+
+/// A certificate with its chain and key, and what it says.
+#[derive(Clone)]
+pub struct Certificate {
+    key: Arc<CertifiedKey>,
+    /// Host names, in lower case; `*.example.org` covers one label.
+    pub names: Arc<[String]>,
+    /// From when on clients accept it.
+    pub not_before: SystemTime,
+    /// Until when they do.
+    pub not_after: SystemTime,
+}
+
+impl Certificate {
+    /// Parses a chain (the site's certificate first) and its key, both PEM.
+    ///
+    /// # Errors
+    /// See [`BadCertificate`].
+    pub fn parse(
+        chain: &[u8],
+        key: &[u8],
+        provider: &CryptoProvider,
+    ) -> Result<Certificate, BadCertificate> {
+        let unreadable = |why: &dyn fmt::Display| BadCertificate::Unreadable(why.to_string());
+        let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(chain)
+            .collect::<Result<_, _>>()
+            .map_err(|e| unreadable(&e))?;
+        let Some(first) = chain.first() else {
+            return Err(BadCertificate::NoCertificate);
+        };
+        let (_, parsed) = X509Certificate::from_der(first).map_err(|e| unreadable(&e))?;
+        let alternatives = parsed
+            .subject_alternative_name()
+            .map_err(|e| unreadable(&e))?;
+        let names: Arc<[String]> = alternatives
+            .iter()
+            .flat_map(|names| &names.value.general_names)
+            .filter_map(|name| match name {
+                GeneralName::DNSName(name) => Some(name.to_ascii_lowercase()),
+                GeneralName::IPAddress(bytes) => address(bytes),
+                _ => None,
+            })
+            .collect();
+        if names.is_empty() {
+            return Err(BadCertificate::NoNames);
+        }
+        let validity = parsed.validity();
+        let (not_before, not_after) = (
+            time(validity.not_before.timestamp()),
+            time(validity.not_after.timestamp()),
+        );
+        let key = PrivateKeyDer::from_pem_slice(key).map_err(|e| match e {
+            rustls::pki_types::pem::Error::NoItemsFound => BadCertificate::NoKey,
+            other => unreadable(&other),
+        })?;
+        let key = CertifiedKey::from_der(chain, key, provider).map_err(|e| match e {
+            rustls::Error::InconsistentKeys(_) => BadCertificate::KeyMismatch,
+            other => unreadable(&other),
+        })?;
+        Ok(Certificate {
+            key: Arc::new(key),
+            names,
+            not_before,
+            not_after,
+        })
+    }
+
+    /// Whether clients that ask for `name` (lower case) accept it.
+    pub fn covers(&self, name: &str) -> bool {
+        self.names.iter().any(|own| covers(own, name))
+    }
+}
+
+fn time(seconds: i64) -> SystemTime {
+    UNIX_EPOCH + Duration::from_secs(u64::try_from(seconds).unwrap_or(0))
+}
+
+fn address(bytes: &[u8]) -> Option<String> {
+    match bytes.len() {
+        4 => <[u8; 4]>::try_from(bytes)
+            .ok()
+            .map(|b| std::net::Ipv4Addr::from(b).to_string()),
+        16 => <[u8; 16]>::try_from(bytes)
+            .ok()
+            .map(|b| std::net::Ipv6Addr::from(b).to_string()),
+        _ => None,
+    }
+}
+
+/// All certificates of a configuration, by name.
+#[derive(Default)]
+struct ByName {
+    /// Of a name, or of `*.parent`: ECDSA before RSA, as both are cheaper that way.
+    found: HashMap<String, Vec<Certificate>>,
+    first: Vec<Certificate>,
+    all: Vec<Certificate>,
+}
+
+impl ByName {
+    fn of(&self, name: &str) -> &[Certificate] {
+        if let Some(found) = self.found.get(name) {
+            return found;
+        }
+        let wildcard = name
+            .split_once('.')
+            .map(|(_, parent)| format!("*.{parent}"));
+        wildcard
+            .and_then(|wildcard| self.found.get(&wildcard))
+            .unwrap_or(&self.first)
+    }
+}
+
+/// The certificates that handshakes choose from; they can be exchanged at any time.
+#[derive(Default)]
+pub struct Certificates(ArcSwap<ByName>);
+
+impl Certificates {
+    /// Uses these from now on; the first is for clients whose name none covers.
+    pub fn set(&self, certificates: Vec<Certificate>) {
+        let mut new = ByName::default();
+        for certificate in &certificates {
+            for name in &*certificate.names {
+                let found = new.found.entry(name.clone()).or_default();
+                found.push(certificate.clone());
+            }
+        }
+        for found in new.found.values_mut() {
+            found.sort_by_key(|found| found.key.key.algorithm() == SignatureAlgorithm::RSA);
+        }
+        if let Some(first) = certificates.first().and_then(|c| c.names.first()) {
+            new.first = new.found[first].clone();
+        }
+        new.all = certificates;
+        self.0.store(Arc::new(new));
+    }
+
+    /// What they say, for the status.
+    pub fn status(&self) -> Vec<CertificateStatus> {
+        let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
+        let now = seconds(SystemTime::now());
+        let status = |certificate: &Certificate| {
+            let not_after = seconds(certificate.not_after);
+            CertificateStatus {
+                names: certificate.names.to_vec(),
+                not_after,
+                seconds_left: not_after as i64 - now as i64,
+            }
+        };
+        self.0.load().all.iter().map(status).collect()
+    }
+}
+
+/// A certificate in the server's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct CertificateStatus {
+    /// The names it is for.
+    pub names: Vec<String>,
+    /// Until when clients accept it: seconds since 1970.
+    pub not_after: u64,
+    /// How long that is from now; below 0: it has ended.
+    pub seconds_left: i64,
+}
+
+impl fmt::Debug for Certificates {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_list().entries(self.0.load().found.keys()).finish()
+    }
+}
+
+impl ResolvesServerCert for Certificates {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let by_name = self.0.load();
+        let found = match &name {
+            Some(name) => by_name.of(name),
+            None => &by_name.first,
+        };
+        let fits = |found: &&Certificate| {
+            let schemes = hello.signature_schemes();
+            found.key.key.choose_scheme(schemes).is_some()
+        };
+        let certificate = found.iter().find(fits).or(found.first());
+        ASKED.set(certificate.map(|certificate| Asked {
+            name: name.map(String::into_boxed_str),
+            names: certificate.names.clone(),
+        }));
+        certificate.map(|certificate| certificate.key.clone())
+    }
+}
+
+/// Takes what the handshake just processed on this thread asked for.
+pub(super) fn take_asked() -> Option<Asked> {
+    ASKED.take()
+}

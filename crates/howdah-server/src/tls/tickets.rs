@@ -1,0 +1,93 @@
+//! Session tickets: the state of a session, encrypted and given to the client, so that its next
+//! connection needs no full handshake and the server keeps nothing (RFC 5077 §4, RFC 8446 §4.6.1).
+//!
+//! The keys are handed in: the master makes and rotates them, so that tickets survive a reload and a
+//! restart of the front, or they come from a file that several hosts share. The first key encrypts, all
+//! decrypt.
+
+use std::fmt;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use rustls::server::ProducesTickets;
+
+/// Bytes of a key's name, which every ticket begins with.
+const NAME: usize = 16;
+/// Bytes of one key: its name, and the key of AES-256-GCM.
+pub const KEY: usize = NAME + 32;
+/// How long a ticket is valid, in seconds; the keys are to be kept that long after they have rotated.
+pub const LIFETIME: u32 = 12 * 3600;
+
+struct TicketKey {
+    name: [u8; NAME],
+    key: LessSafeKey,
+    /// What a ticket is authenticated with beside its own bytes.
+    context: Vec<u8>,
+}
+
+/// The keys of session tickets. Without a key there are no tickets.
+#[derive(Default)]
+pub struct Tickets(ArcSwap<Vec<TicketKey>>);
+
+impl Tickets {
+    /// Uses these keys from now on; the first one encrypts. A ticket is good only with the `context` it
+    /// was made with: who signs clients' certificates, which a ticket remembers as checked.
+    pub fn set(&self, keys: &[[u8; KEY]], context: &[u8]) {
+        let keys = keys.iter().filter_map(|bytes| {
+            let (name, key) = bytes.split_first_chunk::<NAME>()?;
+            Some(TicketKey {
+                name: *name,
+                context: [name, context].concat(),
+                key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?),
+            })
+        });
+        self.0.store(Arc::new(keys.collect()));
+    }
+}
+
+impl fmt::Debug for Tickets {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} keys", self.0.load().len())
+    }
+}
+
+impl ProducesTickets for Tickets {
+    fn enabled(&self) -> bool {
+        !self.0.load().is_empty()
+    }
+
+    fn lifetime(&self) -> u32 {
+        LIFETIME
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        let keys = self.0.load();
+        let TicketKey { name, key, context } = keys.first()?;
+        let mut nonce = [0; NONCE_LEN];
+        aws_lc_rs::rand::fill(&mut nonce).ok()?;
+        let mut sealed = plain.to_vec();
+        key.seal_in_place_append_tag(
+            Nonce::assume_unique_for_key(nonce),
+            Aad::from(context),
+            &mut sealed,
+        )
+        .ok()?;
+        Some([name.as_slice(), &nonce, &sealed].concat())
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let (name, rest) = ticket.split_first_chunk::<NAME>()?;
+        let (nonce, sealed) = rest.split_first_chunk::<NONCE_LEN>()?;
+        let keys = self.0.load();
+        let TicketKey { key, context, .. } = keys.iter().find(|key| key.name == *name)?;
+        let mut sealed = sealed.to_vec();
+        let nonce = Nonce::assume_unique_for_key(*nonce);
+        let plain = key
+            .open_in_place(nonce, Aad::from(context), &mut sealed)
+            .ok()?;
+        let length = plain.len();
+        sealed.truncate(length);
+        Some(sealed)
+    }
+}

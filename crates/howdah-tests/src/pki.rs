@@ -1,0 +1,138 @@
+//! An authority of the test's own, the certificates it signs, and clients that trust it: curl for
+//! requests, `openssl s_client` for what curl does not show.
+
+use std::io::Write;
+use std::net::SocketAddr;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, IsCa, Issuer, KeyPair,
+    SignatureAlgorithm,
+};
+
+/// See the module.
+pub struct Pki {
+    directory: PathBuf,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+impl Pki {
+    /// An authority whose certificate is `ca.pem` in `directory`.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn new(directory: &Path) -> Pki {
+        let key = KeyPair::generate().expect("a key");
+        let mut params = CertificateParams::new(Vec::new()).expect("parameters");
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        params
+            .distinguished_name
+            .push(DnType::CommonName, "Authority of a test");
+        let certificate = params.self_signed(&key).expect("a certificate");
+        let pki = Pki {
+            directory: directory.to_path_buf(),
+            issuer: Issuer::new(params, key),
+        };
+        pki.write("ca.pem", &certificate.pem());
+        pki
+    }
+
+    /// Signs a certificate for these names: `NAME.pem` and `NAME.key`.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn sign(&self, name: &str, names: &[&str]) {
+        self.sign_with(name, names, &rcgen::PKCS_ECDSA_P256_SHA256, |_| {});
+    }
+
+    /// As [`Pki::sign`], with a key for `algorithm`, and changes to what is signed.
+    ///
+    /// # Panics
+    /// If it cannot be made.
+    pub fn sign_with(
+        &self,
+        name: &str,
+        names: &[&str],
+        algorithm: &'static SignatureAlgorithm,
+        change: impl FnOnce(&mut CertificateParams),
+    ) {
+        let key = KeyPair::generate_for(algorithm).expect("a key");
+        let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+        let mut params = CertificateParams::new(names).expect("parameters");
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        change(&mut params);
+        let certificate = params.signed_by(&key, &self.issuer).expect("a certificate");
+        self.write(&format!("{name}.pem"), &certificate.pem());
+        self.write(&format!("{name}.key"), &key.serialize_pem());
+    }
+
+    /// Lines of a `[[site]]` that serve [`Pki::sign`]'s `name`.
+    pub fn site(name: &str) -> String {
+        format!("[[site.certificate]]\nfile = \"SCRATCH/{name}.pem\"\nkey = \"SCRATCH/{name}.key\"")
+    }
+
+    /// Writes a file as editors and renewal programs do: a new one in the old one's place.
+    fn write(&self, name: &str, text: &str) {
+        let path = self.directory.join(name);
+        let new = path.with_extension("new");
+        std::fs::write(&new, text).expect("the directory is writable");
+        let owner_alone = std::fs::Permissions::from_mode(0o600);
+        std::fs::set_permissions(&new, owner_alone).expect("our own file");
+        std::fs::rename(&new, &path).expect("the directory is writable");
+    }
+
+    /// curl asks for `https://HOST PATH` at `address`, and fails if it does not trust the server.
+    ///
+    /// # Panics
+    /// If curl cannot be started.
+    pub fn curl(&self, address: SocketAddr, host: &str, path: &str, more: &[&str]) -> Output {
+        let port = address.port();
+        Command::new("curl")
+            .args(["-sS", "--max-time", "20", "--cacert"])
+            .arg(self.directory.join("ca.pem"))
+            .args(["--resolve", &format!("{host}:{port}:{}", address.ip())])
+            .args(more)
+            .arg(format!("https://{host}:{port}{path}"))
+            .output()
+            .expect("curl can be started")
+    }
+
+    /// What [`Pki::curl`] prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    #[track_caller]
+    pub fn get(&self, address: SocketAddr, host: &str, path: &str, more: &[&str]) -> String {
+        let output = self.curl(address, host, path, more);
+        assert!(output.status.success(), "curl: {output:?}");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+
+    /// What `openssl s_client` prints while it asks for `/hello.php`.
+    ///
+    /// # Panics
+    /// If it cannot be started.
+    pub fn s_client(&self, address: SocketAddr, host: &str, more: &[&str]) -> String {
+        let mut client = Command::new("openssl")
+            .args(["s_client", "-ign_eof", "-CAfile"])
+            .arg(self.directory.join("ca.pem"))
+            .args(["-connect", &address.to_string(), "-servername", host])
+            .args(more)
+            .current_dir(&self.directory)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::null())
+            .spawn()
+            .expect("openssl can be started");
+        let request =
+            format!("GET /hello.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        let mut stdin = client.stdin.take().expect("a pipe");
+        // Where the handshake fails, nobody reads it.
+        let _ = stdin.write_all(request.as_bytes());
+        let output = client.wait_with_output().expect("openssl ends");
+        String::from_utf8_lossy(&output.stdout).into_owned()
+    }
+}

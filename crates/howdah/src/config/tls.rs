@@ -1,0 +1,278 @@
+//! `[tls]` and `[[site.certificate]]`: the certificates that TLS listeners serve, checked with their
+//! keys, and who signs those of clients.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use howdah_server::site::SiteConfig;
+use howdah_server::site::config::HostPattern;
+use howdah_server::tls::certificates::{BadCertificate, Certificate};
+use howdah_server::tls::client_certificate::{ClientAuthority, verifier};
+use howdah_server::tls::settings::provider;
+use howdah_server::tls::tickets::KEY;
+
+use super::Listen;
+use super::reader::{Section, Validation};
+
+/// Longest file of a certificate or a key.
+const LONGEST: u64 = 1 << 20;
+/// Whoever renews by hand wants to know some weeks before.
+const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+
+/// A certificate with its chain, and its key: both PEM.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CertificateFiles {
+    /// The site's certificate, then those above it.
+    pub file: PathBuf,
+    /// Its private key. It may be the same file.
+    pub key: PathBuf,
+}
+
+impl CertificateFiles {
+    /// Reads both and holds them against each other.
+    ///
+    /// # Errors
+    /// The file that is wrong, and why.
+    pub fn load(&self) -> Result<LoadedCertificate, (&Path, BadCertificate)> {
+        let chain = read(&self.file).map_err(|why| (self.file.as_path(), why))?;
+        let key = read(&self.key).map_err(|why| (self.key.as_path(), why))?;
+        if is_open_to_all(&self.key) {
+            return Err((&self.key, BadCertificate::KeyOpenToAll));
+        }
+        let certificate = Certificate::parse(&chain, &key, &provider()).map_err(|why| {
+            let of_key = matches!(why, BadCertificate::NoKey | BadCertificate::KeyMismatch);
+            let path = if of_key { &self.key } else { &self.file };
+            (path.as_path(), why)
+        })?;
+        // PEM is ASCII where it counts; the rest is comments.
+        let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
+        Ok(LoadedCertificate {
+            certificate,
+            chain: text(chain),
+            key: text(key),
+        })
+    }
+}
+
+/// A certificate that fits its key, with the text of both.
+#[derive(Clone)]
+pub struct LoadedCertificate {
+    /// What it says.
+    pub certificate: Certificate,
+    /// It and those above it, PEM.
+    pub chain: String,
+    /// Its private key, PEM.
+    pub key: String,
+}
+
+impl LoadedCertificate {
+    /// What clients will say against it at this moment, or soon: a name and what to do.
+    pub fn warning(&self) -> Option<String> {
+        let (begin, end) = (self.certificate.not_before, self.certificate.not_after);
+        let now = SystemTime::now();
+        let left = end.duration_since(now).unwrap_or_default();
+        if end <= now {
+            Some("CertificateExpired: clients refuse it; renew it".to_owned())
+        } else if begin > now {
+            Some(
+                "CertificateNotYetValid: clients refuse it until then; is the clock right?"
+                    .to_owned(),
+            )
+        } else if left <= SOON {
+            let days = left.as_secs() / (24 * 3600);
+            Some(format!(
+                "CertificateExpiresSoon: it ends in {days} days; renew it"
+            ))
+        } else {
+            None
+        }
+    }
+}
+
+fn is_open_to_all(path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|meta| meta.permissions().mode() & 0o007 != 0)
+}
+
+fn read(path: &Path) -> Result<Vec<u8>, BadCertificate> {
+    let unreadable = |why: String| BadCertificate::Unreadable(why);
+    let meta = fs::metadata(path).map_err(|error| unreadable(error.to_string()))?;
+    if !meta.is_file() || meta.len() > LONGEST {
+        return Err(unreadable(format!("no file of at most {LONGEST} bytes")));
+    }
+    fs::read(path).map_err(|error| unreadable(error.to_string()))
+}
+
+/// TLS needs a certificate, and a certificate is for TLS.
+pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], certificates: &[CertificateFiles]) {
+    let tls = listen.iter().any(|listen| listen.tls);
+    if tls && certificates.is_empty() {
+        let message = "listen: tls needs a certificate: [[site.certificate]] with `file` and `key`";
+        top.file().mistake(top.place_of("listen"), message);
+    }
+    if !tls && !certificates.is_empty() {
+        let message = "listen: there are certificates, but no address ends with `tls`, as in \"0.0.0.0:443 tls\"";
+        top.file().advise(top.place_of("listen"), message);
+    }
+}
+
+/// `[tls]`
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct TlsOptions {
+    /// `client_ca`: who signs clients' certificates, PEM.
+    pub client_ca: Option<PathBuf>,
+    /// `verify_client`: a client must have one.
+    pub client_required: bool,
+    /// `ticket_keys`: a file of keys for session tickets; none: they are made.
+    pub ticket_keys: Option<PathBuf>,
+}
+
+impl TlsOptions {
+    /// Reads `client_ca`, and sees whether its certificates can be used.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn client_authority(&self) -> Result<Option<ClientAuthority>, String> {
+        let Some(path) = &self.client_ca else {
+            return Ok(None);
+        };
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let authority = ClientAuthority {
+            certificates: read(path).map_err(|why| wrong(&why))?,
+            required: self.client_required,
+        };
+        match verifier(&authority) {
+            Ok(_) => Ok(Some(authority)),
+            Err(why) => Err(wrong(&why)),
+        }
+    }
+
+    /// Reads `ticket_keys`.
+    ///
+    /// # Errors
+    /// What is wrong with the file.
+    pub fn ticket_keys(&self) -> Result<Option<Vec<[u8; KEY]>>, String> {
+        let Some(path) = &self.ticket_keys else {
+            return Ok(None);
+        };
+        let wrong = |why: &dyn std::fmt::Display| format!("{}: {why}", path.display());
+        let bytes = read(path).map_err(|why| wrong(&why))?;
+        if is_open_to_all(path) {
+            return Err(wrong(&BadCertificate::KeyOpenToAll));
+        }
+        match bytes.as_chunks::<KEY>() {
+            (keys @ [_, ..], []) => Ok(Some(keys.to_vec())),
+            _ => Err(wrong(&format_args!(
+                "keys have {KEY} bytes each, and this file has {}: openssl rand {KEY}",
+                bytes.len()
+            ))),
+        }
+    }
+}
+
+/// `[tls]`
+pub fn options(top: &Section<'_, '_, '_>) -> TlsOptions {
+    let section = top.section("tls", "tls");
+    let options = TlsOptions {
+        client_ca: section.path("client_ca"),
+        client_required: section.text("verify_client").as_deref() != Some("optional"),
+        ticket_keys: section.path("ticket_keys"),
+    };
+    let file = section.file();
+    if file.validation == Validation::Full {
+        for (key, error) in [
+            ("client_ca", options.client_authority().err()),
+            ("ticket_keys", options.ticket_keys().err()),
+        ] {
+            if let Some(why) = error {
+                file.mistake(section.place_of(key), format!("{key}: {why}"));
+            }
+        }
+    }
+    if section.has("verify_client") && options.client_ca.is_none() {
+        let message = "verify_client: clients are asked for certificates only with `client_ca`";
+        file.mistake(section.place_of("verify_client"), message);
+    }
+    options
+}
+
+/// `https_redirect` and `hsts`
+pub fn of_site(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    site.https_redirect = section.on("https_redirect");
+    site.hsts = section.text("hsts");
+    if let Some(value) = &site.hsts
+        && !is_hsts(value)
+    {
+        let message =
+            "hsts: write `max-age=SECONDS`, then perhaps `; includeSubDomains` and `; preload`";
+        section.file().mistake(section.place_of("hsts"), message);
+    }
+}
+
+/// RFC 6797 §6.1, and `preload` of the browsers' list.
+fn is_hsts(value: &str) -> bool {
+    let mut ages = 0;
+    let known = value.split(';').map(str::trim).all(|directive| {
+        let age = directive
+            .split_once('=')
+            .filter(|(name, _)| name.trim().eq_ignore_ascii_case("max-age"));
+        if let Some((_, age)) = age {
+            ages += 1;
+            return !age.is_empty() && age.bytes().all(|b| b.is_ascii_digit());
+        }
+        ["includesubdomains", "preload"].contains(&directive.to_ascii_lowercase().as_str())
+    });
+    known && ages == 1
+}
+
+/// The certificates of a site.
+pub fn certificates(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Vec<CertificateFiles> {
+    let file = section.file();
+    let mut found = Vec::new();
+    for own in section.sections("certificate", "site.certificate") {
+        let (Some(chain), Some(key)) = (own.path("file"), own.path("key")) else {
+            file.mistake(
+                own.place.clone(),
+                "a certificate needs `file` (the certificate and those above it) and `key` (its private key)",
+            );
+            continue;
+        };
+        let files = CertificateFiles { file: chain, key };
+        if file.validation == Validation::Full {
+            match files.load() {
+                Ok(loaded) => advise(&own, site, &loaded),
+                Err((path, why)) => {
+                    let place = own.place_of(if path == files.file { "file" } else { "key" });
+                    let message = format!("{}: {}: {why}", why.name(), path.display());
+                    file.mistake(place, message);
+                }
+            }
+        }
+        found.push(files);
+    }
+    found
+}
+
+/// What a certificate that can be used should not be used for.
+fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, loaded: &LoadedCertificate) {
+    let advise = |message: String| section.file().advise(section.place_of("file"), message);
+    let certificate = &loaded.certificate;
+    if let Some(warning) = loaded.warning() {
+        advise(warning);
+    }
+    let names: Vec<&str> = site
+        .hosts
+        .iter()
+        .filter_map(|host| match host {
+            HostPattern::Exact(name) => Some(name.as_str()),
+            _ => None,
+        })
+        .collect();
+    if !names.is_empty() && !names.iter().any(|name| certificate.covers(name)) {
+        advise(format!(
+            "the certificate is for {}, and covers none of the site's `hosts`",
+            certificate.names.join(", ")
+        ));
+    }
+}

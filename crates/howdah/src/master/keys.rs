@@ -1,0 +1,262 @@
+//! The certificates of TLS with their private keys, and the keys of session tickets, on their way to
+//! the front. The master reads them, because only it may; the front keeps them in memory that PHP's
+//! processes cannot read.
+//!
+//! Files are looked at every ten seconds: a certificate that has been renewed is used from then on,
+//! without a reload. One that cannot be used is named in the log, and the former stays, also for a
+//! front that is started later.
+
+use std::fs;
+use std::io;
+use std::os::fd::AsFd;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use howdah_server::tls::client_certificate::ClientAuthority;
+use howdah_server::tls::tickets::{KEY, LIFETIME};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::say;
+use crate::config::Settings;
+use crate::config::tls::{CertificateFiles, LoadedCertificate};
+use crate::link::{Keys, Link, ToFront, text_file};
+
+/// How often files are looked at.
+const LOOK: Duration = Duration::from_secs(10);
+/// How often there is a new key for tickets, and how many are kept: a ticket is valid as long as its
+/// key is known.
+const ROTATE: Duration = Duration::from_secs(LIFETIME as u64 / 2);
+const KEPT: usize = 3;
+/// How often the log names certificates that end soon.
+const WARN: Duration = Duration::from_secs(24 * 3600);
+
+/// What tells a file that has changed from one that has not; none: it cannot be read.
+type Stamp = Option<(u64, u64, i64, i64, u64)>;
+
+/// A certificate in use.
+#[derive(Clone)]
+struct InUse {
+    files: CertificateFiles,
+    /// Of the files when they were last read.
+    stamps: [Stamp; 2],
+    loaded: LoadedCertificate,
+}
+
+/// See the module.
+pub struct KeyStore {
+    /// Keys for tickets that were made here.
+    tickets: Vec<[u8; KEY]>,
+    rotate: Instant,
+    look: Instant,
+    warn: Instant,
+    certificates: Vec<InUse>,
+    client_authority: Option<ClientAuthority>,
+    /// The keys of `tls.ticket_keys`, with the file's stamp.
+    shared_tickets: Option<(Stamp, Vec<[u8; KEY]>)>,
+}
+
+impl KeyStore {
+    /// Makes the first key for tickets.
+    ///
+    /// # Errors
+    /// What `getrandom(2)` says.
+    pub fn new(now: Instant) -> io::Result<KeyStore> {
+        Ok(KeyStore {
+            tickets: vec![ticket_key()?],
+            rotate: now + ROTATE,
+            look: now + LOOK,
+            warn: now + WARN,
+            certificates: Vec::new(),
+            client_authority: None,
+            shared_tickets: None,
+        })
+    }
+
+    /// Sends the front what this configuration needs; nothing if no listener has TLS. What cannot be
+    /// read now and could before is sent as it was.
+    ///
+    /// # Errors
+    /// A file that is needed for the first time cannot be used, or the front not be reached.
+    pub fn send(&mut self, link: &Link, settings: &Settings) -> io::Result<()> {
+        if !settings.listen.iter().any(|listen| listen.tls) {
+            self.certificates.clear();
+            return Ok(());
+        }
+        let mut certificates = Vec::new();
+        for files in &settings.certificates {
+            certificates.push(self.certificate(files)?);
+        }
+        self.certificates = certificates;
+        match settings.tls.client_authority() {
+            Ok(authority) => self.client_authority = authority,
+            Err(why) if self.client_authority.is_some() => {
+                say(format!(
+                    "CertificateUnreadable: client_ca: {why}; the former stays in use"
+                ));
+            }
+            Err(why) => return Err(io::Error::other(why)),
+        }
+        match self.read_shared_tickets(settings) {
+            Err(why) if self.shared_tickets.is_some() => say(format!("ticket_keys: {why}")),
+            other => drop(other?),
+        }
+        self.transmit(link)
+    }
+
+    /// When the files are to be looked at again; none without TLS.
+    pub fn next(&self) -> Option<Instant> {
+        (!self.certificates.is_empty()).then_some(self.look)
+    }
+
+    /// Sends what has changed since.
+    pub fn refresh(&mut self, link: &Link, settings: &Settings, now: Instant) {
+        if self.certificates.is_empty() || now < self.look {
+            return;
+        }
+        self.look = now + LOOK;
+        let mut changed = false;
+        if now >= self.rotate
+            && let Ok(key) = ticket_key()
+        {
+            self.rotate = now + ROTATE;
+            self.tickets.insert(0, key);
+            self.tickets.truncate(KEPT);
+            changed = true;
+        }
+        for at in 0..self.certificates.len() {
+            let known = &self.certificates[at];
+            if stamps(&known.files) != known.stamps {
+                let files = known.files.clone();
+                // The former is there, and stays if the new one cannot be used.
+                if let Ok(read) = self.certificate(&files) {
+                    self.certificates[at] = read;
+                    changed = true;
+                }
+            }
+        }
+        match self.read_shared_tickets(settings) {
+            Ok(new) => changed |= new,
+            Err(why) => say(format!("ticket_keys: {why}")),
+        }
+        if now >= self.warn {
+            self.warn = now + WARN;
+            for known in &self.certificates {
+                if let Some(warning) = known.loaded.warning() {
+                    say(format!("{}: {warning}", known.files.file.display()));
+                }
+            }
+        }
+        if changed && let Err(why) = self.transmit(link) {
+            say(format!("cannot send keys to the front: {why}"));
+        }
+    }
+
+    /// The certificate in these files as it is now, or as it was when it could last be used.
+    fn certificate(&self, files: &CertificateFiles) -> io::Result<InUse> {
+        let former = self.certificates.iter().find(|known| known.files == *files);
+        // Before they are read: what changes meanwhile is seen the next time.
+        let stamps = stamps(files);
+        if let Some(former) = former.filter(|former| former.stamps == stamps) {
+            return Ok(former.clone());
+        }
+        match (files.load(), former) {
+            (Ok(loaded), _) => {
+                if former.is_some() {
+                    say(format!(
+                        "uses the new certificate in {}",
+                        files.file.display()
+                    ));
+                }
+                Ok(InUse {
+                    files: files.clone(),
+                    stamps,
+                    loaded,
+                })
+            }
+            (Err((path, why)), Some(former)) => {
+                let (name, path) = (why.name(), path.display());
+                say(format!(
+                    "{name}: {path}: {why}; the former certificate stays in use"
+                ));
+                Ok(InUse {
+                    stamps,
+                    ..former.clone()
+                })
+            }
+            (Err((path, why)), None) => {
+                let text = format!("{}: {}: {why}", why.name(), path.display());
+                Err(io::Error::other(text))
+            }
+        }
+    }
+
+    /// Reads `tls.ticket_keys` if it has changed; whether there is something new.
+    fn read_shared_tickets(&mut self, settings: &Settings) -> io::Result<bool> {
+        let Some(path) = &settings.tls.ticket_keys else {
+            return Ok(self.shared_tickets.take().is_some());
+        };
+        let stamp = stamp(path);
+        if let Some((known, _)) = &self.shared_tickets
+            && *known == stamp
+        {
+            return Ok(false);
+        }
+        match (settings.tls.ticket_keys(), &mut self.shared_tickets) {
+            (Ok(keys), _) => {
+                self.shared_tickets = keys.map(|keys| (stamp, keys));
+                Ok(true)
+            }
+            (Err(why), Some(former)) => {
+                former.0 = stamp;
+                Err(io::Error::other(format!(
+                    "{why}; the former keys stay in use"
+                )))
+            }
+            (Err(why), None) => Err(io::Error::other(why)),
+        }
+    }
+
+    fn transmit(&self, link: &Link) -> io::Result<()> {
+        let tickets = match &self.shared_tickets {
+            Some((_, keys)) => keys,
+            None => &self.tickets,
+        };
+        let pair = |known: &InUse| (known.loaded.chain.clone(), known.loaded.key.clone());
+        let authority = self.client_authority.as_ref().map(|authority| {
+            let text = String::from_utf8_lossy(&authority.certificates).into_owned();
+            (text, authority.required)
+        });
+        let keys = Keys {
+            certificates: self.certificates.iter().map(pair).collect(),
+            client_authority: authority,
+            tickets: tickets.iter().map(|key| key.to_vec()).collect(),
+        };
+        let text = text_file(&serde_json::to_string(&keys)?)?;
+        link.send_now(&ToFront::Keys, &[text.as_fd()])
+    }
+}
+
+fn stamps(files: &CertificateFiles) -> [Stamp; 2] {
+    [stamp(&files.file), stamp(&files.key)]
+}
+
+fn stamp(path: &Path) -> Stamp {
+    let meta = fs::metadata(path).ok()?;
+    Some((
+        meta.dev(),
+        meta.ino(),
+        meta.mtime(),
+        meta.mtime_nsec(),
+        meta.size(),
+    ))
+}
+
+fn ticket_key() -> io::Result<[u8; KEY]> {
+    let mut key = [0; KEY];
+    let mut filled = 0;
+    while filled < KEY {
+        filled += getrandom(&mut key[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(key)
+}
