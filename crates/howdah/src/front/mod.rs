@@ -16,7 +16,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
@@ -48,13 +48,28 @@ struct Shared {
     tls: TlsSettings,
     /// `timeouts.drain` in milliseconds.
     drain: AtomicU64,
-    stopping: OnceLock<()>,
+    /// Once the server stops: the earliest time by which somebody wants it to have stopped.
+    stop_by: Mutex<Option<Instant>>,
 }
 
 impl Shared {
     fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
         // A panic in the worker is a bug; stopping what there is still beats hanging.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Somebody wants the server to have stopped by `deadline`; whether that is the first.
+    fn stop_by(&self, deadline: Instant) -> bool {
+        let mut earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
+        let first = earliest.is_none();
+        *earliest = Some(earliest.map_or(deadline, |earlier| earlier.min(deadline)));
+        first
+    }
+
+    /// How much time is left until the server is to have stopped; none: it is not stopping.
+    fn time_to_stop(&self) -> Option<Duration> {
+        let earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
+        earliest.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
@@ -336,16 +351,16 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
 
 /// Stops within `limit`; a second call shortens it. Ends the process.
 fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
-    if shared.stopping.set(()).is_err() {
+    if !shared.stop_by(Instant::now() + limit) {
         // The first may hold what this needs; the line's thread must not wait for it.
         let shared = shared.clone();
-        std::thread::spawn(move || running::shorten_deadline(&shared, limit));
+        std::thread::spawn(move || running::shorten_deadline(&shared));
         return;
     }
     stop_progress::report(link, shared, limit);
     let shared = shared.clone();
     std::thread::spawn(move || {
-        running::finish(&shared, limit);
+        running::finish(&shared);
         std::process::exit(0);
     });
 }

@@ -99,7 +99,7 @@ pub fn apply(
     bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
     let mut running = shared.running();
-    if shared.stopping.get().is_some() {
+    if shared.time_to_stop().is_some() {
         return Err(one("the server is stopping".to_owned()));
     }
     match &mut *running {
@@ -538,9 +538,10 @@ fn retire(
     drop(waited);
 }
 
-/// Stops within `limit`: no more connections, what runs is finished, PHP leaves, logs are written.
-pub fn finish(shared: &Shared, limit: Duration) {
-    let Some((server, pools)) = begin_to_finish(shared, limit) else {
+/// Stops in the time that is left: no more connections, what runs is finished, PHP leaves, logs are
+/// written.
+pub fn finish(shared: &Shared) {
+    let Some((server, pools)) = begin_to_finish(shared) else {
         return;
     };
     if let Some(server) = server {
@@ -572,9 +573,10 @@ pub fn finish(shared: &Shared, limit: Duration) {
     }
 }
 
-fn begin_to_finish(shared: &Shared, limit: Duration) -> Option<(Option<Server>, Pools)> {
+fn begin_to_finish(shared: &Shared) -> Option<(Option<Server>, Pools)> {
     let mut running = shared.running();
     let running = running.as_mut()?;
+    let limit = shared.time_to_stop().unwrap_or_default();
     running.control.stop(limit);
     running.ending = Ending::Requests(Instant::now() + limit);
     Some((running.server.take(), running.pools.clone()))
@@ -598,11 +600,12 @@ fn drain_pools(shared: &Shared) -> Duration {
 }
 
 /// A stop in progress gets another limit.
-pub fn shorten_deadline(shared: &Shared, limit: Duration) {
+pub fn shorten_deadline(shared: &Shared) {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {
         return;
     };
+    let limit = shared.time_to_stop().unwrap_or_default();
     running.control.stop(limit);
     match running.ending {
         Ending::Pools => {
