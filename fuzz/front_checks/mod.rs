@@ -60,9 +60,9 @@ fn front() -> Arc<Front> {
                     flush_on_write: true,
                     ..CacheConfig::default()
                 }),
-                ..SiteConfig::new("cached", &root)
+                ..SiteConfig::for_tests("cached", &root)
             };
-            let sites = [SiteConfig::new("main", &root), cached];
+            let sites = [SiteConfig::for_tests("main", &root), cached];
             let sites = sites.into_iter().enumerate();
             let sites = sites
                 .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))

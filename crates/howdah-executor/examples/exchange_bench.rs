@@ -215,6 +215,6 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         clear_env: false,
         watch: Vec::new(),
         worker: None,
-        timeouts: ProcessTimeouts::default(),
+        timeouts: ProcessTimeouts::for_tests(),
     }
 }

@@ -12,10 +12,11 @@ use crate::fastcgi::address::Backend;
 pub const MAX_CHILDREN: u32 = 1000;
 
 /// How many children a pool keeps (php-fpm's `pm`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum ProcessManager {
     /// The pool always keeps `max_children` children.
+    #[default]
     Static,
     /// Between spares, never above `max_children`.
     Dynamic {
@@ -88,8 +89,8 @@ pub struct WorkerConfig {
     pub script: PathBuf,
 }
 
-/// How long a pool's processes may take for what is none of a request's business.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// How long a pool's processes may take to start, to fork and to end. `Default` is a blank form.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTimeouts {
     /// For PHP's module startup, preloading included; then the zygote is killed: `StartTimeout`.
     pub start: Duration,
@@ -99,8 +100,10 @@ pub struct ProcessTimeouts {
     pub shutdown: Duration,
 }
 
-impl Default for ProcessTimeouts {
-    fn default() -> ProcessTimeouts {
+impl ProcessTimeouts {
+    /// Values for tests, benchmarks and examples, which have no options.
+    #[doc(hidden)]
+    pub fn for_tests() -> ProcessTimeouts {
         ProcessTimeouts {
             start: Duration::from_secs(60),
             fork: Duration::from_secs(10),
@@ -109,8 +112,8 @@ impl Default for ProcessTimeouts {
     }
 }
 
-/// An embed pool: one zygote, one user, one php.ini.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// An embed pool: one zygote, one user, one php.ini. `Default` is the blank form that the options fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolConfig {
     /// Its name in logs and status.
     pub name: String,
@@ -141,7 +144,7 @@ pub struct PoolConfig {
     pub php_ini: Option<PathBuf>,
     /// Settings in the order they are given, as `-d name=value` on PHP's command line.
     pub defines: Vec<(String, String)>,
-    /// Whether opcache is on: the option `opcache` of the pool.
+    /// Whether `defines` leave opcache on: where they do not, nobody needs a warning that it is off.
     pub opcache: bool,
     /// Run the children as this user (needs a master that may).
     pub user: Option<String>,
@@ -158,7 +161,7 @@ pub struct PoolConfig {
     /// The worker script that each child boots once for many requests; none: each request names
     /// its own script.
     pub worker: Option<WorkerConfig>,
-    /// Limits of what is none of a request's business.
+    /// How long its processes may take to start, to fork and to end.
     pub timeouts: ProcessTimeouts,
 }
 
@@ -196,13 +199,13 @@ pub struct FastCgiConfig {
     pub script_root: Vec<(String, String)>,
 }
 
-impl FastCgiConfig {
+impl Default for FastCgiConfig {
     /// The blank form that the options fill in, with what nobody needs to set: an idle connection is kept
     /// for one second, since php-fpm counts its process as active meanwhile; sending may pause for as
     /// long as nginx' `fastcgi_send_timeout`; and php-fpm restarts within a few seconds.
-    pub fn new(name: &str) -> FastCgiConfig {
+    fn default() -> FastCgiConfig {
         FastCgiConfig {
-            name: name.to_owned(),
+            name: String::new(),
             backends: Vec::new(),
             max_connections: None,
             keep_connections: false,
@@ -241,8 +244,8 @@ pub struct ProgramIni {
     pub defines: Vec<(String, String)>,
 }
 
-/// A pool of mode `cgi`: a process for each request.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A pool of mode `cgi`: a process for each request. `Default` is the blank form that the options fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiConfig {
     /// Its name in logs and status.
     pub name: String,
@@ -266,11 +269,12 @@ pub struct CgiConfig {
 }
 
 /// How the requests of a pool of FastCGI programs are spread over processes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processes {
     /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share
     /// one opcache. Its children cannot be distinguished from outside, so the program is replaced
     /// as a whole.
+    #[default]
     Shared,
     /// Up to `max_children` programs, each with an opcache of its own.
     Independent {
@@ -279,8 +283,9 @@ pub enum Processes {
     },
 }
 
-/// A pool of mode `pool`: FastCGI programs that are started and watched here.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// A pool of mode `pool`: FastCGI programs that are started and watched here. `Default` is the blank form
+/// that the options fill in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramPoolConfig {
     /// Its name in logs and status.
     pub name: String,

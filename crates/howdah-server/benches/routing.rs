@@ -76,8 +76,8 @@ fn htaccess(root: &Path) {
         .and_then(|file| file.set_modified(old))
         .expect("the time can be set");
     let compare = |what: &str| {
-        let obeyed = site(SiteConfig::new("s", root));
-        let mut config = SiteConfig::new("s", root);
+        let obeyed = site(SiteConfig::for_tests("s", root));
+        let mut config = SiteConfig::for_tests("s", root);
         config.htaccess = Htaccess::Off;
         let off = site(config);
         for target in ["/a.html", "/1/2/3/4/5/a.html", "/index.php"] {
@@ -104,7 +104,7 @@ fn htaccess(root: &Path) {
         "RewriteRule ^old/page - [F]\n",
     ] {
         fs::write(root.join(".htaccess"), line.repeat((1 << 20) / line.len())).expect("a file");
-        let site = site(SiteConfig::new("s", root));
+        let site = site(SiteConfig::for_tests("s", root));
         let start = Instant::now();
         black_box(site.route(&request("/a.html")));
         println!(
@@ -128,9 +128,13 @@ fn main() {
         .and_then(|file| file.set_modified(old))
         .expect("the time can be set");
 
-    let plain = site(SiteConfig::new("s", root));
-    let wordpress = site(recognise::recognise(root).expect("an application").config);
-    let mut config = SiteConfig::new("s", root);
+    let plain = site(SiteConfig::for_tests("s", root));
+    let wordpress = site(
+        recognise::recognise(root, SiteConfig::for_tests("", root))
+            .expect("an application")
+            .config,
+    );
+    let mut config = SiteConfig::for_tests("s", root);
     config.front_controller = Some(FrontController {
         script: "/index.php".into(),
         path_info: false,

@@ -55,18 +55,18 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             clear_env: true,
             watch: Vec::new(),
             worker: None,
-            timeouts: ProcessTimeouts::default(),
+            timeouts: ProcessTimeouts::for_tests(),
         },
         Arc::new(DirectLauncher),
         log.clone(),
         threads as u32,
     )?;
-    let site = Site::new(SiteConfig::new("main", root), 0).map_err(|e| format!("{e:?}"))?;
+    let site = Site::new(SiteConfig::for_tests("main", root), 0).map_err(|e| format!("{e:?}"))?;
     let sites = Sites::new(vec![Arc::new(site)]).map_err(|e| format!("{e:?}"))?;
     let executor: Arc<dyn Executor> = pool.clone();
     let pools = HashMap::from([("www".to_owned(), executor)]);
     let settings = FrontSettings {
-        status: Some(Default::default()),
+        status: Some(howdah_server::admin::StatusPage::for_tests()),
         ..FrontSettings::for_tests()
     };
     let config = ServerConfig::new(settings, sites, &pools).map_err(|e| format!("{e:?}"))?;

@@ -342,7 +342,7 @@ fn each_request_is_written_down_once() {
     let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
-        status: Some(StatusPage::default()),
+        status: Some(StatusPage::for_tests()),
         trusted_proxies: TrustedProxies {
             networks: vec!["127.0.0.1".parse().unwrap()],
             ..TrustedProxies::default()

@@ -73,7 +73,7 @@ impl Bench {
             clear_env: false,
             watch: Vec::new(),
             worker: None,
-            timeouts: ProcessTimeouts::default(),
+            timeouts: ProcessTimeouts::for_tests(),
         };
         let log = Arc::new(Lines::default());
         let shared = Arc::new(EmbedShared::new(config, log.clone(), 1).unwrap());

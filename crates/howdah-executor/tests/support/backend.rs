@@ -230,6 +230,7 @@ impl Fake {
 /// A pool before these backends, four requests at once in each; tests change what they are about.
 pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
     FastCgiConfig {
+        name: "test".to_owned(),
         backends,
         max_connections: Some(4),
         keep_connections: true,
@@ -239,7 +240,7 @@ pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
         connect_timeout: PATIENCE,
         send_timeout: PATIENCE,
         restart_time: PATIENCE,
-        ..FastCgiConfig::new("test")
+        ..FastCgiConfig::default()
     }
 }
 

@@ -101,7 +101,7 @@ pub fn config(children: u32) -> PoolConfig {
         clear_env: false,
         watch: Vec::new(),
         worker: None,
-        timeouts: ProcessTimeouts::default(),
+        timeouts: ProcessTimeouts::for_tests(),
     }
 }
 

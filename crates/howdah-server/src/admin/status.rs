@@ -121,15 +121,16 @@ pub struct Connections {
 /// `[status]`: whether there is a status page, where, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusPage {
-    /// The path of the page on every site. Default `/howdah-status`.
+    /// The path of the page on every site.
     pub path: String,
-    /// The clients that may see the page, by address (behind a trusted proxy: the client's). Default:
-    /// this machine.
+    /// The clients that may see the page, by address (behind a trusted proxy: the client's).
     pub allow: Vec<Network>,
 }
 
-impl Default for StatusPage {
-    fn default() -> Self {
+impl StatusPage {
+    /// Values for tests, which have no options.
+    #[doc(hidden)]
+    pub fn for_tests() -> StatusPage {
         let this_machine = ["127.0.0.0/8", "::1"].map(|n| n.parse().expect("a network"));
         StatusPage {
             path: "/howdah-status".to_owned(),
@@ -161,7 +162,7 @@ mod tests {
 
     #[test]
     fn the_page_is_for_this_machine_unless_others_are_named() {
-        let mut page = StatusPage::default();
+        let mut page = StatusPage::for_tests();
         let check = |page: &StatusPage, path: &str, client: &str| {
             let request = request("GET", path, &[]);
             let peer = client
@@ -183,7 +184,7 @@ mod tests {
 
     #[test]
     fn the_page_is_not_for_whoever_a_proxy_that_nobody_has_named_lets_in() {
-        let page = StatusPage::default();
+        let page = StatusPage::for_tests();
         let local = "127.0.0.1:1".parse().ok();
         let named = TrustedProxies {
             networks: vec!["127.0.0.1".parse().unwrap()],

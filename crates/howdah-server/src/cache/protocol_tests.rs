@@ -33,7 +33,7 @@ fn ask_as(
         purge: access,
         ..CacheConfig::default()
     });
-    let site = Site::new(SiteConfig::new("one", Path::new("/")), 0).unwrap();
+    let site = Site::new(SiteConfig::for_tests("one", Path::new("/")), 0).unwrap();
     let mut all = vec![("Host", "h")];
     all.extend_from_slice(fields);
     let request = request(method, target, &all);

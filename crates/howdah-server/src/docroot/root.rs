@@ -23,10 +23,9 @@ use super::path::UrlPath;
 use crate::refusal::Refusal;
 
 /// What a symbolic link below the root may point to.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symlinks {
     /// Anything. One system call per look-up.
-    #[default]
     Follow,
     /// Only what the owner of the link owns, as nginx's `disable_symlinks if_not_owner` and
     /// Apache's `SymLinksIfOwnerMatch`. For hosts where users write into the root of a server

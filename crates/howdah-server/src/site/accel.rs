@@ -180,7 +180,7 @@ mod tests {
         }
         std::os::unix::fs::symlink("../outside/secret", dir.path().join("private/link")).unwrap();
         std::os::unix::fs::symlink("b.pdf", dir.path().join("private/in")).unwrap();
-        let mut config = SiteConfig::new("s", dir.path().join("public"));
+        let mut config = SiteConfig::for_tests("s", dir.path().join("public"));
         config.internal = vec![InternalLocation {
             prefix: "/protected/".into(),
             root: dir.path().join("private"),

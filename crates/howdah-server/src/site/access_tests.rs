@@ -41,7 +41,7 @@ fn site(
         if_missing: false,
         action,
     };
-    let mut config = SiteConfig::new("s", dir.path());
+    let mut config = SiteConfig::for_tests("s", dir.path());
     config.php_extensions.push(".html".into());
     config.expose = vec![Pattern::glob("**.phpbak").unwrap()];
     config.deny = ["/private/**", "/cgi-bin/secret.pl", "/d/index.php"]

@@ -94,23 +94,35 @@ impl SiteConfig {
                 .any(|entry| matches!(entry, TryFile::Target(_)))
     }
 
-    /// A site with every field at its default.
-    pub fn new(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
+    /// Values for tests, benchmarks and examples, which have no options.
+    #[doc(hidden)]
+    pub fn for_tests(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
-            name: name.into(),
-            hosts: Vec::new(),
-            root: root.into(),
-            htaccess: Htaccess::default(),
-            symlinks: Symlinks::default(),
-            // A directory with both is an application with a placeholder beside it.
             index: ["index.php", "index.html", "index.htm"]
                 .map(str::to_owned)
                 .to_vec(),
             try_files: vec![TryFile::File, TryFile::Directory],
-            front_controller: None,
             pool: "www".to_owned(),
-            worker: None,
             php_extensions: vec![".php".to_owned()],
+            max_body_size: 1 << 30,
+            ..SiteConfig::blank(name, root)
+        }
+    }
+
+    /// The blank form that the options fill in.
+    pub fn blank(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
+        SiteConfig {
+            name: name.into(),
+            hosts: Vec::new(),
+            root: root.into(),
+            htaccess: Htaccess::Deny,
+            symlinks: Symlinks::Follow,
+            index: Vec::new(),
+            try_files: Vec::new(),
+            front_controller: None,
+            pool: String::new(),
+            worker: None,
+            php_extensions: Vec::new(),
             deny: Vec::new(),
             expose: Vec::new(),
             rules: Vec::new(),
@@ -121,10 +133,8 @@ impl SiteConfig {
             env: Vec::new(),
             php_value: Vec::new(),
             php_admin_value: Vec::new(),
-            // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit
-            // people mean to set; nginx' 1 MB before it is a well-known trap.
-            max_body_size: 1 << 30,
-            request_buffering: RequestBuffering::default(),
+            max_body_size: 0,
+            request_buffering: RequestBuffering::On,
             error_pages: Vec::new(),
             https_redirect: false,
             hsts: None,
@@ -134,10 +144,9 @@ impl SiteConfig {
 }
 
 /// What is made of Apache's `.htaccess` files.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Htaccess {
     /// `deny`: what they close is closed; nothing else of them is read.
-    #[default]
     Deny,
     /// `off`: they are not looked at.
     Off,
@@ -232,10 +241,9 @@ pub struct FrontController {
 }
 
 /// How a request body reaches the script.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBuffering {
     /// `on`: whole, so a slow client never holds a child.
-    #[default]
     On,
     /// `off`: each piece when it arrives.
     Off,

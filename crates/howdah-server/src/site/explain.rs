@@ -91,7 +91,7 @@ mod tests {
         }
         std::fs::create_dir(dir.path().join("d")).unwrap();
         std::fs::write(dir.path().join("d/index.html"), "").unwrap();
-        let mut config = SiteConfig::new("s", dir.path());
+        let mut config = SiteConfig::for_tests("s", dir.path());
         config.front_controller = Some(FrontController {
             script: "/index.php".into(),
             path_info: false,

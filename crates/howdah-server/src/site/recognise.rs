@@ -86,16 +86,33 @@ fn wrapped(words: &[String]) -> Vec<String> {
     lines
 }
 
-/// Recognises what lies in `directory`. An error if it cannot be looked into.
-pub fn recognise(directory: &Path) -> io::Result<Recognised> {
+/// The application in `directory`. An error if it cannot be looked into.
+pub fn application(directory: &Path) -> io::Result<Application> {
+    let (_, application, _) = find(&whole(directory)?);
+    Ok(application)
+}
+
+/// A path that does not depend on the working directory, of a directory that can be read.
+fn whole(directory: &Path) -> io::Result<PathBuf> {
     // A link keeps its name: a deployment that moves it is followed, and the site keeps its name.
     let directory = match directory.file_name() {
         Some(_) => std::path::absolute(directory)?,
         None => directory.canonicalize()?,
     };
     std::fs::read_dir(&directory)?;
+    Ok(directory)
+}
+
+/// Recognises what lies in `directory`, and makes a site for it. `usual` is a site with every option at its
+/// default; its name and root do not matter. An error if the directory cannot be looked into.
+pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> {
+    let directory = whole(directory)?;
     let (known, application, root) = find(&directory);
-    let mut config = SiteConfig::new(name(&directory), &root);
+    let mut config = SiteConfig {
+        name: name(&directory),
+        root: root.clone(),
+        ..usual
+    };
     let mut placed = Placed::at_the_root(&mut config);
     if let Some(known) = known {
         placed.known(known);

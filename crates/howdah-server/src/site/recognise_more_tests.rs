@@ -1,7 +1,7 @@
 //! Applications that keep drafts, accounts, logs and settings as files below the root, front controllers
 //! of other names, and all of these in subfolders.
 
-use super::tests::{check, check_in, tree};
+use super::tests::{check, check_in, recognised, tree};
 use super::*;
 
 #[test]
@@ -334,7 +334,7 @@ fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
             ("/login", "404"),
         ],
     );
-    let found = recognise(dir.path()).unwrap();
+    let found = recognised(dir.path()).unwrap();
     let lines = found.lines().join("\n");
     for line in [
         "found Kirby in /kirby",
@@ -350,14 +350,14 @@ fn front_controllers_below_a_folder_are_found_and_get_what_they_want() {
 #[test]
 fn what_is_said_is_said_in_proper_numbers() {
     let dir = tree(&["artisan", "public/index.php"]);
-    let found = recognise(dir.path()).unwrap();
+    let found = recognised(dir.path()).unwrap();
     let lines = found.lines();
     assert_eq!(
         lines[1..],
         ["  1 pattern of paths is refused:", "    /storage/**.ph*"]
     );
     let dir = tree(&["doku.php", "inc/x.php", "lib/exe/x.php"]);
-    let lines = recognise(dir.path()).unwrap().lines();
+    let lines = recognised(dir.path()).unwrap().lines();
     assert_eq!(lines[1], "  8 patterns of paths are refused:");
     assert!(
         lines.iter().all(|line| line.chars().count() <= 160),

@@ -20,6 +20,11 @@ pub(super) fn tree(files: &[&str]) -> tempfile::TempDir {
     dir
 }
 
+/// Recognises what lies in `directory`.
+pub(super) fn recognised(directory: &Path) -> io::Result<Recognised> {
+    recognise(directory, SiteConfig::for_tests("", ""))
+}
+
 /// `expected`: URL and what it becomes: `script NAME INFO`, `file NAME`, a status, or `to URL`.
 pub(super) fn check(
     files: &[&str],
@@ -38,7 +43,7 @@ pub(super) fn check_in(
     web: &str,
     expected: &[(&str, &str)],
 ) {
-    let found = recognise(directory).unwrap();
+    let found = recognised(directory).unwrap();
     assert_eq!(found.application, application, "{}", found.sentence);
     assert_eq!(
         found.config.root,
@@ -391,7 +396,7 @@ fn debians_packages() {
         ("/usr/share/mediawiki", Application::MediaWiki),
         ("/usr/share/phpmyadmin", Application::PhpMyAdmin),
     ] {
-        let found = recognise(Path::new(path)).unwrap().application;
+        let found = recognised(Path::new(path)).unwrap().application;
         assert_eq!(found, application, "{path}");
     }
 }
@@ -401,7 +406,7 @@ fn a_link_that_deployments_move_keeps_its_name() {
     let dir = tree(&["releases/1/index.php"]);
     let link = dir.path().join("current");
     std::os::unix::fs::symlink("releases/1", &link).unwrap();
-    let found = recognise(&link).unwrap();
+    let found = recognised(&link).unwrap();
     assert_eq!(
         (found.config.root, found.config.name),
         (link, "current".to_owned())
@@ -411,8 +416,8 @@ fn a_link_that_deployments_move_keeps_its_name() {
 #[test]
 fn what_cannot_be_looked_into_is_an_error() {
     let dir = tree(&["file"]);
-    assert!(recognise(&dir.path().join("none")).is_err());
-    assert!(recognise(&dir.path().join("file")).is_err());
+    assert!(recognised(&dir.path().join("none")).is_err());
+    assert!(recognised(&dir.path().join("file")).is_err());
 }
 
 #[test]

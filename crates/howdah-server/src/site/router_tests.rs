@@ -42,7 +42,7 @@ fn fixture(change: impl FnOnce(&mut SiteConfig)) -> Fixture {
         fs::create_dir_all(path.parent().unwrap()).unwrap();
         fs::write(path, "x").unwrap();
     }
-    let mut config = SiteConfig::new("test", dir.path());
+    let mut config = SiteConfig::for_tests("test", dir.path());
     change(&mut config);
     let site = Site::new(config, 0).unwrap();
     Fixture { _dir: dir, site }

@@ -9,7 +9,7 @@ use crate::site::pattern::Pattern;
 use crate::site::template::Template;
 
 fn site(name: &str, hosts: &[&str], root: &std::path::Path) -> Arc<Site> {
-    let mut config = SiteConfig::new(name, root);
+    let mut config = SiteConfig::for_tests(name, root);
     config.hosts = hosts
         .iter()
         .map(|h| HostPattern::parse(h).unwrap())
@@ -94,7 +94,7 @@ fn all_mistakes_of_a_site_are_reported_at_once() {
         if_missing: false,
         action,
     };
-    let mut config = SiteConfig::new("bad", "/nonexistent/root");
+    let mut config = SiteConfig::for_tests("bad", "/nonexistent/root");
     config.php_extensions = vec!["php".into()];
     config.index = vec!["a/b".into()];
     config.front_controller = Some(FrontController {
@@ -169,7 +169,7 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
         String::from_utf8(root.path().rsplit(|b| *b == b'/').next().unwrap().to_vec()).unwrap()
     };
     deploy("one");
-    let site = Site::new(SiteConfig::new("s", &link), 0).unwrap();
+    let site = Site::new(SiteConfig::for_tests("s", &link), 0).unwrap();
     assert_eq!(at(&site, 1000), "one");
     deploy("two");
     assert_eq!(at(&site, 1999), "one");

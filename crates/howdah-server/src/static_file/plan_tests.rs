@@ -54,7 +54,7 @@ impl Answer {
 }
 
 fn site(dir: &Path, change: impl FnOnce(&mut SiteConfig)) -> Site {
-    let mut config = SiteConfig::new("s", dir);
+    let mut config = SiteConfig::for_tests("s", dir);
     change(&mut config);
     Site::new(config, 0).unwrap()
 }

@@ -173,7 +173,7 @@ fn config(
     settings: &FrontSettings,
     executor: &Arc<dyn Executor>,
 ) -> Arc<ServerConfig> {
-    let mut site = SiteConfig::new("main", &directory.0);
+    let mut site = SiteConfig::for_tests("main", &directory.0);
     change(&mut site);
     let site = Arc::new(Site::new(site, 0).unwrap());
     let pools = HashMap::from([("www".to_owned(), executor.clone())]);

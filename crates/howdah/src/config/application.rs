@@ -4,10 +4,11 @@
 
 use std::path::Path;
 
-use howdah_server::site::config::SiteConfig;
+use howdah_server::site::config::{SiteConfig, TryFile};
 use howdah_server::site::recognise::{Recognised, recognise};
 
 use super::reader::{Section, Validation};
+use super::site::usual;
 
 /// Closes what the application in the root of `site` closes, and advises on what else it needs.
 pub fn close_and_advise(
@@ -15,12 +16,15 @@ pub fn close_and_advise(
     site: &mut SiteConfig,
     chosen: &mut Vec<String>,
 ) {
-    let Ok(found) = recognise(&site.root) else {
+    let usual = usual(section);
+    let usual_try_files = usual.try_files.clone();
+    let Ok(found) = recognise(&site.root, usual) else {
         return;
     };
     let same = is_same(&found.config.root, &site.root);
     if section.file().validation == Validation::Full {
-        advise(section, site, &found, same);
+        let leads_nowhere = leads_nowhere(site, &usual_try_files);
+        advise(section, site, &found, same, leads_nowhere);
     }
     if same {
         let before = site.deny.len();
@@ -45,7 +49,13 @@ fn closed(site: &SiteConfig, found: &Recognised) -> String {
     )
 }
 
-fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, same: bool) {
+fn advise(
+    section: &Section<'_, '_, '_>,
+    site: &SiteConfig,
+    found: &Recognised,
+    same: bool,
+    leads_nowhere: bool,
+) {
     let (name, application, lies) = (&site.name, found.application, found.application.lies());
     let message = if !same {
         format!(
@@ -53,7 +63,7 @@ fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, 
             found.config.root.display()
         )
     } else if let Some(controller) = &found.config.front_controller
-        && leads_nowhere(site)
+        && leads_nowhere
     {
         format!(
             "site `{name}`: {application} {lies} here, and the site has no front_controller = \"{}\": requests that name no file, such as permalinks, get 404; recognise = \"on\" sets what it needs",
@@ -66,8 +76,7 @@ fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, found: &Recognised, 
 }
 
 /// Whether no script gets requests that name no file.
-fn leads_nowhere(site: &SiteConfig) -> bool {
-    let usual = SiteConfig::new(String::new(), &site.root).try_files;
+fn leads_nowhere(site: &SiteConfig, usual: &[TryFile]) -> bool {
     site.front_controller.is_none() && site.rules.is_empty() && site.try_files == usual
 }
 

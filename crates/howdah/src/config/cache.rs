@@ -7,7 +7,7 @@ use howdah_server::cache::{CacheConfig, PRESETS, Preset, Scheme};
 use howdah_server::cache_config::{PurgeAccess, PurgeToken};
 use howdah_server::docroot::path::UrlPath;
 use howdah_server::site::config::SiteConfig;
-use howdah_server::site::recognise::{Application, recognise};
+use howdah_server::site::recognise::{Application, application};
 use howdah_server::site::subfolder;
 
 use super::options::Target;
@@ -246,8 +246,8 @@ fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
 /// What is known of the application in the site's root, or in a subfolder of it; of several the one
 /// whose folder comes first.
 fn preset_of(site: &SiteConfig) -> &'static Preset {
-    let own = recognise(&site.root).ok();
-    own.and_then(|found| preset_for(found.application))
+    let own = application(&site.root).ok();
+    own.and_then(preset_for)
         .or_else(|| {
             let mut below = subfolder::below(&site.root).into_iter();
             below.find_map(|found| preset_for(found.application))

@@ -5,29 +5,17 @@ use std::collections::HashSet;
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
 
-use super::options::Target;
 use super::pool::Overrides;
 use super::reader::{At, Section};
 use crate::arguments::Serve;
 
-/// What modes `fastcgi` and `pool` have in common: Howdah as a FastCGI client.
-pub fn client(name: &str, section: &Section<'_, '_, '_>) -> FastCgiConfig {
-    let mut config = FastCgiConfig::new(name);
-    section.fill(Target::fastcgi, &mut config);
-    config.queue_size = section.number("queue_size").unwrap_or_default() as u32;
-    config.queue_timeout = section.time("queue_timeout").unwrap_or_default();
-    config.request_terminate_timeout = section.time("request_terminate_timeout");
-    config
-}
-
-/// A pool of mode `fastcgi`.
+/// A pool of mode `fastcgi`: `config` with the rest of its section.
 pub fn pool(
-    name: &str,
+    mut config: FastCgiConfig,
     section: &Section<'_, '_, '_>,
     arguments: &Serve,
     overrides: &Overrides,
 ) -> FastCgiConfig {
-    let mut config = client(name, section);
     config.backends = backends(section, arguments);
     // Their number is what php-fpm does not tell.
     if let Some(children) = overrides.children {

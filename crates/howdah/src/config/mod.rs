@@ -11,10 +11,12 @@
 
 mod application;
 pub mod cache;
+mod embed;
 pub mod fastcgi;
 pub mod mistake;
 pub mod options;
 pub mod pool;
+mod process_manager;
 pub mod programs;
 pub mod reader;
 pub mod reference;

@@ -5,10 +5,10 @@
 //!
 //! A new option is a row here, a field of the struct that uses it (the row names the field), and its use.
 
-use howdah_executor::config::FastCgiConfig;
 use howdah_server::cache::CacheConfig;
 
 use super::ServerOptions;
+use super::pool::PoolForms;
 use super::value::Value;
 
 /// What a value may be.
@@ -74,8 +74,8 @@ pub enum Target {
     Reader,
     /// To this field of the server's options.
     Server(fn(&mut ServerOptions, Value)),
-    /// To this field of a FastCGI pool's configuration.
-    FastCgi(fn(&mut FastCgiConfig, Value)),
+    /// To these fields of a pool's configuration.
+    Pool(fn(&mut PoolForms, Value)),
     /// To this field of a site's cache.
     Cache(fn(&mut CacheConfig, Value)),
 }
@@ -89,10 +89,10 @@ impl Target {
         }
     }
 
-    /// The field of a FastCGI pool's configuration, if that is where the value goes.
-    pub fn fastcgi(self) -> Option<fn(&mut FastCgiConfig, Value)> {
+    /// The fields of a pool's configuration, if that is where the value goes.
+    pub fn pool(self) -> Option<fn(&mut PoolForms, Value)> {
         match self {
-            Target::FastCgi(put) => Some(put),
+            Target::Pool(put) => Some(put),
             _ => None,
         }
     }
@@ -175,8 +175,10 @@ const BACKENDS: &[&str] = &["fastcgi", "pool"];
 macro_rules! server {
     ($($field:ident).+) => { Target::Server(|to, value| value.put(&mut to.$($field).+)) };
 }
-macro_rules! fastcgi {
-    ($($field:ident).+) => { Target::FastCgi(|to, value| value.put(&mut to.$($field).+)) };
+macro_rules! pool {
+    ($($($field:ident).+),+) => {
+        Target::Pool(|to, value| { $(value.clone().put(&mut to.$($field).+);)+ })
+    };
 }
 macro_rules! cache {
     ($($field:ident).+) => { Target::Cache(|to, value| value.put(&mut to.$($field).+)) };
@@ -343,13 +345,15 @@ options! {
         "mode": Kind::Word(&MODES), "",
             "How this pool runs scripts, in place of the `mode` at the top.",
             "For pools of several modes.";
-        "queue_size": Kind::Integer(0, 65535), "1024",
+        "queue_size": Kind::Integer(0, 65535), "1024" => pool!(embed.queue_size, client.queue_size, cgi.queue_size),
             "Most requests that wait for a process; beyond: 503 `QueueFull`.",
             "For sites that would rather refuse early.";
-        "queue_timeout": Kind::Time(10, 3600 * SECOND), "30s",
+        "queue_timeout": Kind::Time(10, 3600 * SECOND), "30s"
+            => pool!(embed.queue_timeout, client.queue_timeout, cgi.queue_timeout),
             "Longest wait for a process; then 503 `QueueTimeout`.",
             "For clients that give up sooner or later.";
-        "request_terminate_timeout": Kind::TimeOrOff(100, DAY), "300s",
+        "request_terminate_timeout": Kind::TimeOrOff(100, DAY), "300s"
+            => pool!(embed.request_terminate_timeout, client.request_terminate_timeout, cgi.request_terminate_timeout),
             "Longest time a script may run, sleep included; then its process is killed: 504 `TerminateTimeout`.",
             "For long reports and imports.";
     }
@@ -361,11 +365,14 @@ options! {
             "`USER` or `USER:GROUP` that PHP runs as, when root starts the server; by default the server's.",
             "For sites that must not read each other's files.";
         "php_ini": Kind::Path, "", "php.ini in place of the one PHP would find.", "For pools with different settings.";
-        "php_value": Kind::Pairs, "",
+        "php_value": Kind::Pairs, "" => pool!(embed.defines, programs.ini.defines, cgi.ini.defines),
             "`[pool.NAME.php_value]`: PHP settings from its start (`-d`), such as `opcache.memory_consumption`, `extension`; `opcache.validate_timestamps = 0` where deployments end with `howdah reload`, `opcache.revalidate_freq = 0` for development.",
             "For all that php.ini should not say for every pool.";
-        "env": Kind::Pairs, "", "`[pool.NAME.env]`: environment of the processes.", "For applications configured by it.";
-        "clear_env": Kind::OnOff, "on",
+        "env": Kind::Pairs, ""
+            => pool!(embed.environment, programs.identity.environment, cgi.identity.environment),
+            "`[pool.NAME.env]`: environment of the processes.", "For applications configured by it.";
+        "clear_env": Kind::OnOff, "on"
+            => pool!(embed.clear_env, programs.identity.clear_env, cgi.identity.clear_env),
             "Pass PHP only `env`, `--env`, PATH, PHPRC and PHP_INI_SCAN_DIR. `off`: the server's whole environment.",
             "`off` is for containers, whose environment is the configuration.";
     }
@@ -377,12 +384,13 @@ options! {
             "`dynamic`: a process is started when fewer are idle; `auto`: half the cores.", "For bursts.";
         "max_spare_servers": Kind::IntegerOrAuto(1, 1000), "auto",
             "`dynamic`: a process is stopped when more are idle; `auto`: twice the cores.", "For bursts.";
-        "process_idle_timeout": Kind::Time(SECOND, DAY), "10s",
+        "process_idle_timeout": Kind::Time(SECOND, DAY), "10s"
+            => pool!(embed.process_idle_timeout, programs.process_idle_timeout),
             "An idle process beyond the spares is stopped after this time.", "For memory that is needed elsewhere sooner.";
-        "max_requests": Kind::Integer(0, 1 << 40), "0",
+        "max_requests": Kind::Integer(0, 1 << 40), "0" => pool!(embed.max_requests, programs.max_requests),
             "Requests after which a process is replaced (`worker`: up to a tenth, `pool`: a fifth fewer); 0: never.",
             "For code that leaks anything but memory.";
-        "max_memory": Kind::SizeOrOff(16 * M, T), "512M",
+        "max_memory": Kind::SizeOrOff(16 * M, T), "512M" => pool!(embed.max_memory, programs.max_memory),
             "Resident memory above which a process is replaced between requests.",
             "For applications that need more than four times PHP's memory_limit.";
     }
@@ -390,7 +398,7 @@ options! {
         "watch": Kind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
             "For development, and deployments that do not end with `howdah reload`.";
-        "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s",
+        "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s" => pool!(embed.request_slowlog_timeout),
             "A request that runs longer has its PHP stack logged (`SlowRequest`).", "For scripts that are meant to run long.";
     }
     "pool.*" WORKER {
@@ -412,18 +420,18 @@ options! {
         "fastcgi": Kind::Texts, "",
             "Backends: `unix:PATH`, `HOST:PORT`, a range such as `127.0.0.1:9000-9007`; `weight=N` may follow. The least busy one gets a request.",
             "Needed in mode `fastcgi`.";
-        "script_root": Kind::Pairs, "" => fastcgi!(script_root),
+        "script_root": Kind::Pairs, "" => pool!(client.script_root),
             "`[pool.NAME.script_root]`: directories here and their names where scripts run: `\"/srv/site\" = \"/var/www/html\"`.",
             "For php-fpm in another container or a chroot.";
     }
     "pool.*" BACKENDS {
-        "max_connections": Kind::IntegerOrAuto(1, 4096), "auto" => fastcgi!(max_connections),
+        "max_connections": Kind::IntegerOrAuto(1, 4096), "auto" => pool!(client.max_connections),
             "Connections per backend: php-fpm's `pm.max_children`, which it does not report. `auto`: what the backend reports (php-cgi does), else found by trial. `--children N` overrides it.",
             "Set it before php-fpm; keep_connections needs it.";
-        "keep_connections": Kind::OnOff, "on" => fastcgi!(keep_connections),
+        "keep_connections": Kind::OnOff, "on" => pool!(client.keep_connections),
             "Reuse connections for one second, where the number of processes is known: each holds one.",
             "`off` is for scripts that work on after `fastcgi_finish_request()`.";
-        "read_timeout": Kind::TimeOrOff(10, DAY), "off" => fastcgi!(read_timeout),
+        "read_timeout": Kind::TimeOrOff(10, DAY), "off" => pool!(client.read_timeout),
             "Longest silence of a backend; then 504 `BackendTimeout`.", "For backends that hang without ending.";
     }
     "site" ANY {
@@ -435,6 +443,7 @@ options! {
             "`on`: begin with what `howdah serve DIR` would choose for the application in the root; this site's own lines go first. Without the line, only what the application closes is closed. `off`: neither.",
             "For sites that want few lines.";
         "pool": Kind::Text, "", "Pool that runs its scripts; by default the only one, or `www`.", "For files with several pools.";
+        // A directory with both index.php and index.html is an application with a placeholder beside it.
         "index": Kind::Texts, "index.php, index.html, index.htm",
             "Names tried in a directory, in order.", "For other names.";
         "try_files": Kind::Texts, "$uri, $uri/",
@@ -456,6 +465,8 @@ options! {
         "sendfile": Kind::Pairs, "",
             "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"`: scripts may have files of this directory sent, by `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "For downloads that PHP only permits.";
+        // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit people mean to
+        // set; nginx' 1 MB before it is a well-known trap.
         "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
             "Longest request body; beyond: 413. post_max_size bounds only what PHP parses.", "For larger uploads, or to refuse sooner.";
         "request_buffering": Kind::Word(&["on", "off", "auto"]), "on",

@@ -1,18 +1,19 @@
 //! `[pool.NAME]` into the executor's pool settings.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use howdah_executor::Mode;
 use howdah_executor::auto_children::auto_children;
-use howdah_executor::config::{PoolConfig, ProcessManager, ProcessTimeouts, WorkerConfig};
-use howdah_executor::embed::glob::Glob;
+use howdah_executor::config::{
+    CgiConfig, FastCgiConfig, PoolConfig, ProcessTimeouts, ProgramPoolConfig,
+};
 
-use super::options::Spec;
-use super::programs::{cgi, program_ini, program_pool};
+use super::options::{Spec, Target};
+use super::programs::{cgi, program_pool};
 use super::reader::{At, Section, Validation};
 use super::server::{Identity, identity_of, typed};
-use super::{Program, Timeouts, cores};
+use super::{Program, Timeouts, embed, fastcgi};
 use crate::arguments::Serve;
 
 /// The pool there is without any section.
@@ -30,7 +31,7 @@ pub struct Overrides {
     /// `-d`
     pub defines: Vec<(String, String)>,
     /// `--env`
-    environment: Vec<(String, String)>,
+    pub environment: Vec<(String, String)>,
 }
 
 /// All pools; the one default pool when the file names none.
@@ -65,50 +66,63 @@ pub fn pools(
     };
     let pool = |((name, section), mode): (&(At<String>, Section<'_, '_, '_>), String)| {
         refuse_options_of_other_modes(section, &mode);
-        let name = &name.value;
+        let pool = PoolSection {
+            arguments,
+            section,
+            identity,
+            overrides: &overrides,
+            timeouts: process_timeouts,
+        };
+        let forms = PoolForms::filled(&name.value, section);
         match mode.as_str() {
-            "fastcgi" => Mode::FastCgi(super::fastcgi::pool(name, section, arguments, &overrides)),
-            "pool" | "cgi" => {
-                let ini = program_ini(arguments, section, &overrides.defines);
-                match mode.as_str() {
-                    "pool" => {
-                        let mut pool = program_pool(
-                            name,
-                            section,
-                            ini,
-                            identity,
-                            &overrides,
-                            process_timeouts,
-                        );
-                        pool.identity
-                            .environment
-                            .extend(overrides.environment.clone());
-                        Mode::Pool(pool)
-                    }
-                    _ => {
-                        let mut pool =
-                            cgi(name, section, ini, identity, &overrides, process_timeouts);
-                        pool.identity
-                            .environment
-                            .extend(overrides.environment.clone());
-                        Mode::Cgi(pool)
-                    }
-                }
-            }
-            _ => {
-                let is_worker = mode == "worker";
-                let mut pool = embed(name, section, identity, &overrides, is_worker);
-                pool.program = program.path();
-                pool.timeouts = process_timeouts;
-                pool.php_ini = php_ini(arguments, section);
-                pool.worker = is_worker.then(|| WorkerConfig {
-                    script: worker_script(section, arguments),
-                });
-                Mode::Embed(pool)
-            }
+            "fastcgi" => Mode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides)),
+            "pool" => Mode::Pool(program_pool(forms.programs, forms.client, &pool)),
+            "cgi" => Mode::Cgi(cgi(forms.cgi, &pool)),
+            "worker" => Mode::Embed(embed::worker(forms.embed, program, &pool)),
+            _ => Mode::Embed(embed::embed(forms.embed, program, &pool)),
         }
     };
     sections.iter().zip(modes).map(pool).collect()
+}
+
+/// The configuration of a pool in every mode. The options of its section fill in all of them, as a row of
+/// the table of options says; the pool's mode decides which one counts.
+#[derive(Debug, Default)]
+pub struct PoolForms {
+    /// Modes `embed` and `worker`.
+    pub embed: PoolConfig,
+    /// Howdah as a FastCGI client: modes `fastcgi` and `pool`.
+    pub client: FastCgiConfig,
+    /// Mode `pool`.
+    pub programs: ProgramPoolConfig,
+    /// Mode `cgi`.
+    pub cgi: CgiConfig,
+}
+
+impl PoolForms {
+    fn filled(name: &str, section: &Section<'_, '_, '_>) -> PoolForms {
+        let mut forms = PoolForms::default();
+        section.fill(Target::pool, &mut forms);
+        forms.embed.name = name.to_owned();
+        forms.client.name = name.to_owned();
+        forms.programs.name = name.to_owned();
+        forms.cgi.name = name.to_owned();
+        forms
+    }
+}
+
+/// What a pool's configuration is made of beside [`PoolForms`].
+pub struct PoolSection<'p, 'f, 'm, 't> {
+    /// The command line.
+    pub arguments: &'p Serve,
+    /// The pool's table in the file.
+    pub section: &'p Section<'f, 'm, 't>,
+    /// Who the server runs as.
+    pub identity: &'p Identity,
+    /// What the command line says about every pool.
+    pub overrides: &'p Overrides,
+    /// How long the pool's processes may take to start, to fork and to end.
+    pub timeouts: ProcessTimeouts,
 }
 
 /// The tables `[pool.NAME]`, or one that says nothing.
@@ -212,28 +226,6 @@ fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
     }
 }
 
-/// The script of a worker pool, absolute; an empty path after a mistake.
-fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
-    let (place, script) = match &arguments.worker {
-        Some(script) => (None, Some(script.clone())),
-        None => (section.place_of("worker"), section.path("worker")),
-    };
-    let Some(script) = script else {
-        section.file().mistake(
-            section.place_of("mode"),
-            "mode `worker` needs a script: `worker = \"public/worker.php\"`, or `--worker SCRIPT`"
-                .to_owned(),
-        );
-        return PathBuf::new();
-    };
-    let script = std::path::absolute(&script).unwrap_or(script);
-    if section.file().validation == Validation::Full && !script.is_file() {
-        let message = format!("worker: there is no file {}", script.display());
-        section.file().mistake(place, message);
-    }
-    script
-}
-
 fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
     let mut defines = Vec::new();
     for text in &arguments.define {
@@ -300,16 +292,13 @@ pub(super) fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) ->
     }
 }
 
-pub(super) fn plain_pairs(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, String)> {
-    let pairs = section.pairs(key).into_iter();
-    pairs.map(|pair| pair.value).collect()
-}
-
+/// `max_children`; `auto` follows from cores and memory.
 pub(super) fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
     max_children_or(section, overrides, auto_children)
 }
 
-fn max_children_or(
+/// `max_children`, where `auto` is what `auto` returns.
+pub(super) fn max_children_or(
     section: &Section<'_, '_, '_>,
     overrides: &Overrides,
     auto: impl FnOnce() -> u32,
@@ -317,130 +306,4 @@ fn max_children_or(
     // Read in any case: mistakes in the file are reported although the command line overrides it.
     let in_file = section.number("max_children").map(|n| n as u32);
     overrides.children.unwrap_or(in_file).unwrap_or_else(auto)
-}
-
-/// Modes `embed` and `worker`, but for what is looked up outside of the section.
-fn embed(
-    name: &str,
-    section: &Section<'_, '_, '_>,
-    identity: &Identity,
-    overrides: &Overrides,
-    is_worker: bool,
-) -> PoolConfig {
-    let max_children = max_children_or(section, overrides, || {
-        if is_worker {
-            // FrankenPHP's: an application in memory is large, and does not wait for its boot.
-            (2 * cores()).min(auto_children())
-        } else {
-            auto_children()
-        }
-    });
-    let identity = pool_identity(section, identity);
-    let time = |key| section.time(key);
-    let mut defines = plain_pairs(section, "php_value");
-    defines.extend(overrides.defines.iter().cloned());
-    let mut environment = plain_pairs(section, "env");
-    environment.extend(overrides.environment.iter().cloned());
-    PoolConfig {
-        name: name.to_owned(),
-        program: PathBuf::new(),
-        pm: process_manager(section, max_children, overrides, is_worker),
-        max_children,
-        process_idle_timeout: time("process_idle_timeout").unwrap_or_default(),
-        max_requests: section.number("max_requests").unwrap_or_default(),
-        max_memory: section.size("max_memory"),
-        queue_size: section.number("queue_size").unwrap_or_default() as u32,
-        queue_timeout: time("queue_timeout").unwrap_or_default(),
-        request_terminate_timeout: time("request_terminate_timeout"),
-        request_slowlog_timeout: time("request_slowlog_timeout"),
-        php_ini: None,
-        opcache: !is_opcache_off(&defines),
-        defines,
-        user: identity.user,
-        group: identity.group,
-        environment,
-        clear_env: section.on("clear_env"),
-        watch: section
-            .texts("watch")
-            .into_iter()
-            .inspect(|text| {
-                if let Err(why) = Glob::parse(&text.value, Path::new("/")) {
-                    section
-                        .file()
-                        .mistake(text.place.clone(), format!("watch: {why}"));
-                }
-            })
-            .map(|text| match is_worker {
-                // From the script's directory, which the executor knows.
-                true => text.value,
-                false => section.file().path(&text.value).display().to_string(),
-            })
-            .collect(),
-        worker: None,
-        timeouts: ProcessTimeouts::default(),
-    }
-}
-
-/// Whether the pool's own settings switch opcache off: nobody needs to be warned then.
-fn is_opcache_off(defines: &[(String, String)]) -> bool {
-    let last = defines.iter().rfind(|(name, _)| name == "opcache.enable");
-    last.is_some_and(|(_, value)| {
-        let words = ["", "0", "off", "no", "false", "none"];
-        words.contains(&value.trim().to_ascii_lowercase().as_str())
-    })
-}
-
-/// `pm`
-pub(super) fn process_manager(
-    section: &Section<'_, '_, '_>,
-    max_children: u32,
-    overrides: &Overrides,
-    is_worker: bool,
-) -> ProcessManager {
-    let pm = section.text("pm");
-    let is_static = match pm.as_deref() {
-        Some("static") => true,
-        _ => !section.has("pm") && (is_worker || matches!(overrides.children, Some(Some(_)))),
-    };
-    // Read in any case: mistakes in them are reported.
-    let dynamic = dynamic(section, max_children);
-    match pm.as_deref() {
-        _ if is_static => ProcessManager::Static,
-        Some("ondemand") => ProcessManager::Ondemand,
-        _ => dynamic,
-    }
-}
-
-/// The spares; those that are not given follow from the cores and fit those that are.
-fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
-    let given = |key| section.number(key).map(|n| n as u32);
-    let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
-    let min_spare = min.unwrap_or_else(|| {
-        (cores() / 2)
-            .max(1)
-            .min(max.unwrap_or(max_children))
-            .min(max_children)
-    });
-    let max_spare = max.unwrap_or_else(|| (2 * cores()).max(4).max(min_spare).min(max_children));
-    // php-fpm's rules (fpm_conf_process_all_pools).
-    let rule = |holds: bool, key: &str, message: String| {
-        if !holds {
-            section.file().mistake(section.place_of(key), message);
-        }
-    };
-    rule(
-        max_spare <= max_children,
-        "max_spare_servers",
-        format!("max_spare_servers: {max_spare} is more than max_children = {max_children}"),
-    );
-    rule(
-        min_spare <= max_spare,
-        "min_spare_servers",
-        format!("min_spare_servers: {min_spare} is more than max_spare_servers = {max_spare}"),
-    );
-    ProcessManager::Dynamic {
-        start_servers: cores().clamp(min_spare.min(max_spare), max_spare),
-        min_spare_servers: min_spare,
-        max_spare_servers: max_spare,
-    }
 }

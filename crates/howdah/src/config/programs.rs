@@ -4,121 +4,83 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
 use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, ProcessTimeouts, Processes, ProgramIdentity, ProgramIni,
-    ProgramPoolConfig,
+    CgiConfig, FastCgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
 };
 
-use super::fastcgi::client;
-use super::pool::{Overrides, max_children, php_ini, plain_pairs, pool_identity, process_manager};
+use super::pool::{PoolSection, max_children, php_ini, pool_identity};
+use super::process_manager::process_manager;
 use super::reader::{Section, Validation};
-use super::server::Identity;
-use crate::arguments::Serve;
 
-/// Mode `cgi`.
-pub fn cgi(
-    name: &str,
-    section: &Section<'_, '_, '_>,
-    mut ini: ProgramIni,
-    identity: &Identity,
-    overrides: &Overrides,
-    process_timeouts: ProcessTimeouts,
-) -> CgiConfig {
+/// Mode `cgi`: `config` with the rest of its section.
+pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConfig {
+    common(&mut config.identity, &mut config.ini, pool);
     // A cache that ends with the request only costs: see docs/performance.md. php_value may say otherwise.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
-    ini.defines.insert(0, opcache_off);
-    CgiConfig {
-        name: name.to_owned(),
-        command: command(section),
-        identity: program_identity(section, identity),
-        ini,
-        max_children: max_children(section, overrides),
-        queue_size: section.number("queue_size").unwrap_or_default() as u32,
-        queue_timeout: section.time("queue_timeout").unwrap_or_default(),
-        request_terminate_timeout: section.time("request_terminate_timeout"),
-        spawner_timeout: process_timeouts.fork,
-    }
+    config.ini.defines.insert(0, opcache_off);
+    config.command = command(pool.section);
+    config.max_children = max_children(pool.section, pool.overrides);
+    config.spawner_timeout = pool.timeouts.fork;
+    config
 }
 
-/// Mode `pool`.
+/// Mode `pool`: `config` with the rest of its section; `client` is how the front connects.
 pub fn program_pool(
-    name: &str,
-    section: &Section<'_, '_, '_>,
-    ini: ProgramIni,
-    identity: &Identity,
-    overrides: &Overrides,
-    process_timeouts: ProcessTimeouts,
+    mut config: ProgramPoolConfig,
+    client: FastCgiConfig,
+    pool: &PoolSection<'_, '_, '_, '_>,
 ) -> ProgramPoolConfig {
-    let command = command(section);
-    let is_php = command
+    let section = pool.section;
+    common(&mut config.identity, &mut config.ini, pool);
+    config.command = command(section);
+    let is_php = config
+        .command
         .first()
         .and_then(|program| Path::new(program).file_name()?.to_str())
         .is_some_and(|file| file.starts_with("php-cgi"));
-    let processes = match section.text("processes").as_deref() {
+    config.processes = match section.text("processes").as_deref() {
         Some("shared") => Processes::Shared,
         Some("auto") if is_php => Processes::Shared,
         _ => Processes::Independent {
-            connections: section.number("max_connections").unwrap_or(1) as u32,
+            connections: client.max_connections.unwrap_or(1),
         },
     };
-    let max_children = max_children(section, overrides);
-    let mistake = |key: &str, message: String| {
-        section.file().mistake(section.place_of(key), message);
+    if config.processes == Processes::Shared {
+        refuse_options_of_independent_programs(section);
+        config.max_memory = None;
+    }
+    config.max_children = max_children(section, pool.overrides);
+    config.pm = process_manager(section, config.max_children, pool.overrides, false);
+    config.spawner_timeout = pool.timeouts.fork;
+    config.client = FastCgiConfig {
+        max_connections: None,
+        ..client
     };
-    if processes == Processes::Shared {
-        for key in ["pm", "max_memory", "max_connections"] {
-            if section.has(key) {
-                mistake(
-                    key,
-                    format!(
-                        "{key}: has no effect with processes = \"shared\", where PHP forks its children itself; say processes = \"independent\""
-                    ),
-                );
-            }
+    config
+}
+
+fn refuse_options_of_independent_programs(section: &Section<'_, '_, '_>) {
+    for key in ["pm", "max_memory", "max_connections"] {
+        if section.has(key) {
+            let message = format!(
+                "{key}: has no effect with processes = \"shared\", where PHP forks its children itself; say processes = \"independent\""
+            );
+            section.file().mistake(section.place_of(key), message);
         }
     }
-    ProgramPoolConfig {
-        name: name.to_owned(),
-        command,
-        processes,
-        pm: process_manager(section, max_children, overrides, false),
-        identity: program_identity(section, identity),
-        ini,
-        max_children,
-        process_idle_timeout: section.time("process_idle_timeout").unwrap_or_default(),
-        max_requests: section.number("max_requests").unwrap_or_default(),
-        max_memory: section
-            .size("max_memory")
-            .filter(|_| processes != Processes::Shared),
-        spawner_timeout: process_timeouts.fork,
-        client: FastCgiConfig {
-            max_connections: None,
-            ..client(name, section)
-        },
-    }
 }
 
-fn program_identity(section: &Section<'_, '_, '_>, identity: &Identity) -> ProgramIdentity {
-    let identity = pool_identity(section, identity);
-    ProgramIdentity {
-        user: identity.user,
-        group: identity.group,
-        environment: plain_pairs(section, "env"),
-        clear_env: section.on("clear_env"),
-    }
-}
-
-/// PHP's settings: the pool's, then those of the command line.
-pub fn program_ini(
-    arguments: &Serve,
-    section: &Section<'_, '_, '_>,
-    defines: &[(String, String)],
-) -> ProgramIni {
-    let mut all = plain_pairs(section, "php_value");
-    all.extend(defines.iter().cloned());
-    ProgramIni {
-        php_ini: php_ini(arguments, section),
-        defines: all,
-    }
+/// What both modes have: who the programs run as, and PHP's settings, those of the command line last.
+fn common(
+    identity: &mut ProgramIdentity,
+    ini: &mut ProgramIni,
+    pool: &PoolSection<'_, '_, '_, '_>,
+) {
+    let overrides = pool.overrides;
+    let account = pool_identity(pool.section, pool.identity);
+    (identity.user, identity.group) = (account.user, account.group);
+    identity.environment.extend(overrides.environment.clone());
+    ini.php_ini = php_ini(pool.arguments, pool.section);
+    ini.defines.extend(overrides.defines.clone());
 }
 
 /// `command`, its program looked up. The front does not start it and does not look.

@@ -4,7 +4,6 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -237,14 +236,6 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// A time; `None`: `off`.
-    pub fn time(&self, key: &str) -> Option<Duration> {
-        match self.value(key) {
-            Some(Value::Time(time)) => Some(time),
-            _ => None,
-        }
-    }
-
     /// A size in bytes; `None`: `off`.
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.value(key) {
@@ -259,6 +250,14 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             Some(Value::Text(text)) => Some(text),
             _ => None,
         }
+    }
+
+    /// What an option's word means. `meanings` has every word of its row in the table, which has a default.
+    pub fn word<T: Copy>(&self, key: &str, meanings: &[(&str, T)]) -> T {
+        let text = self.text(key).unwrap_or_default();
+        let meaning = meanings.iter().find(|(word, _)| *word == text);
+        let (_, meaning) = meaning.unwrap_or_else(|| unreachable!("{key} has no word `{text}`"));
+        *meaning
     }
 
     /// A path.

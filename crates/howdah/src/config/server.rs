@@ -246,13 +246,16 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
     };
     LogSettings {
         error: target(&log.text("error").unwrap_or_default(), true),
-        level: match log.text("level").as_deref() {
-            Some("error") => Level::Error,
-            Some("warning") => Level::Warning,
-            Some("info") => Level::Info,
-            Some("debug") => Level::Debug,
-            _ => Level::Notice,
-        },
+        level: log.word(
+            "level",
+            &[
+                ("error", Level::Error),
+                ("warning", Level::Warning),
+                ("notice", Level::Notice),
+                ("info", Level::Info),
+                ("debug", Level::Debug),
+            ],
+        ),
         access: access
             .filter(|(text, _)| text != "off")
             .map(|(text, from_file)| target(&text, from_file)),
@@ -362,10 +365,13 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
     TrustedProxies {
         networks: networks(&section, "networks", Some(&mut unix)),
         unix,
-        style: match section.text("header").as_deref() {
-            Some("forwarded") => ForwardedStyle::Forwarded,
-            _ => ForwardedStyle::XForwarded,
-        },
+        style: section.word(
+            "header",
+            &[
+                ("x-forwarded", ForwardedStyle::XForwarded),
+                ("forwarded", ForwardedStyle::Forwarded),
+            ],
+        ),
         host: section.on("host"),
     }
 }

@@ -102,13 +102,23 @@ fn default_pool(pools: &[Mode]) -> String {
     }
 }
 
+/// A site with every option at its default.
+pub(super) fn usual(section: &Section<'_, '_, '_>) -> SiteConfig {
+    let nothing = Section::new(section.file(), "site", None, None, &[]);
+    let mut site = SiteConfig::blank("", "");
+    files(&nothing, &mut site);
+    scripts(&nothing, &mut site);
+    site.max_body_size = max_body_size(&nothing);
+    site
+}
+
 fn recognised(
     top: &Section<'_, '_, '_>,
     directory: &Path,
     place: Place,
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
-    match recognise(directory) {
+    match recognise(directory, usual(top)) {
         Ok(found) => {
             chosen.extend(found.lines());
             Some(found.config)
@@ -187,7 +197,10 @@ fn site(
             );
             file.mistake(section.place_of("root"), message);
         }
-        SiteConfig::new(name.clone(), root)
+        SiteConfig {
+            root,
+            ..usual(section)
+        }
     };
     warn_of_writable_root(section, &site.root, section.place_of("root"));
     site.name = name;
@@ -295,32 +308,27 @@ pub(super) fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
 
 fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     let file = section.file();
-    let plain = |key| -> Vec<String> {
-        let texts = section.texts(key).into_iter();
-        texts.map(|text| text.value).collect()
-    };
-    if section.has("index") {
-        site.index = plain("index");
-    }
-    if section.has("try_files") {
-        site.try_files.clear();
-        for text in section.texts("try_files") {
-            match TryFile::parse(&text.value) {
-                Ok(entry) => site.try_files.push(entry),
-                Err(why) => file.mistake(text.place, format!("try_files: {why}")),
-            }
+    let texts = section.texts("index").into_iter();
+    site.index = texts.map(|text| text.value).collect();
+    site.try_files.clear();
+    for text in section.texts("try_files") {
+        match TryFile::parse(&text.value) {
+            Ok(entry) => site.try_files.push(entry),
+            Err(why) => file.mistake(text.place, format!("try_files: {why}")),
         }
     }
-    if section.text("htaccess").as_deref() == Some("off") {
-        site.htaccess = Htaccess::Off;
-    }
-    if section.has("symlinks") {
-        site.symlinks = match section.text("symlinks").as_deref() {
-            Some("owner") => Symlinks::Owner,
-            Some("beneath") => Symlinks::Beneath,
-            _ => Symlinks::Follow,
-        };
-    }
+    site.htaccess = section.word(
+        "htaccess",
+        &[("deny", Htaccess::Deny), ("off", Htaccess::Off)],
+    );
+    site.symlinks = section.word(
+        "symlinks",
+        &[
+            ("follow", Symlinks::Follow),
+            ("owner", Symlinks::Owner),
+            ("beneath", Symlinks::Beneath),
+        ],
+    );
     for (key, list) in [("deny", &mut site.deny), ("expose", &mut site.expose)] {
         for text in section.texts(key) {
             match Pattern::glob(&text.value) {
@@ -354,10 +362,8 @@ fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
 }
 
 fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
-    if section.has("php_extensions") {
-        let texts = section.texts("php_extensions").into_iter();
-        site.php_extensions = texts.map(|text| text.value).collect();
-    }
+    let texts = section.texts("php_extensions").into_iter();
+    site.php_extensions = texts.map(|text| text.value).collect();
     if let Some(script) = section.text("front_controller") {
         site.front_controller = Some(FrontController {
             script,
@@ -372,12 +378,19 @@ fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     site.php_value.extend(pairs("php_value"));
     site.php_admin_value.extend(pairs("php_admin_value"));
     if section.has("max_body_size") {
-        // 0 is the crate's "no limit".
-        site.max_body_size = section.size("max_body_size").unwrap_or(0);
+        site.max_body_size = max_body_size(section);
     }
-    site.request_buffering = match section.text("request_buffering").as_deref() {
-        Some("auto") => RequestBuffering::Auto,
-        Some("off") => RequestBuffering::Off,
-        _ => RequestBuffering::On,
-    };
+    site.request_buffering = section.word(
+        "request_buffering",
+        &[
+            ("on", RequestBuffering::On),
+            ("off", RequestBuffering::Off),
+            ("auto", RequestBuffering::Auto),
+        ],
+    );
+}
+
+fn max_body_size(section: &Section<'_, '_, '_>) -> u64 {
+    // 0 is the crate's "no limit".
+    section.size("max_body_size").unwrap_or(0)
 }

@@ -23,6 +23,7 @@ use howdah_lab::identity::Identity;
 use howdah_lab::journal::Journal;
 use howdah_lab::need;
 use howdah_lab::process::RunAs;
+use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::recognise;
 
 use crate::compare::{Compare, ProgressLine, listen_for_signals};
@@ -251,7 +252,7 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
         ));
     }
     let directory = options.app.as_ref()?;
-    let found = match recognise(directory) {
+    let found = match recognise(directory, SiteConfig::blank("", directory)) {
         Ok(found) => found,
         Err(error) => {
             mistakes.push(format!("--app {}: {error}", directory.display()));

@@ -1,0 +1,110 @@
+//! A pool of mode `embed` or `worker`: what the table of options does not fill in by itself.
+
+use std::path::{Path, PathBuf};
+
+use howdah_executor::auto_children::auto_children;
+use howdah_executor::config::{PoolConfig, WorkerConfig};
+use howdah_executor::embed::glob::Glob;
+
+use super::pool::{PoolSection, max_children, max_children_or, php_ini, pool_identity};
+use super::process_manager::process_manager;
+use super::reader::{Section, Validation};
+use super::{Program, cores};
+use crate::arguments::Serve;
+
+/// Mode `embed`: `config` with the rest of its section.
+pub fn embed(
+    mut config: PoolConfig,
+    program: &Program<'_, '_, '_, '_>,
+    pool: &PoolSection<'_, '_, '_, '_>,
+) -> PoolConfig {
+    common(&mut config, program, pool);
+    config.max_children = max_children(pool.section, pool.overrides);
+    config.pm = process_manager(pool.section, config.max_children, pool.overrides, false);
+    let file = pool.section.file();
+    let absolute = |pattern: String| file.path(&pattern).display().to_string();
+    config.watch = watch(pool.section).into_iter().map(absolute).collect();
+    config
+}
+
+/// Mode `worker`: `config` with the rest of its section.
+pub fn worker(
+    mut config: PoolConfig,
+    program: &Program<'_, '_, '_, '_>,
+    pool: &PoolSection<'_, '_, '_, '_>,
+) -> PoolConfig {
+    common(&mut config, program, pool);
+    // FrankenPHP's: an application in memory is large, and does not wait for its boot.
+    let auto = || (2 * cores()).min(auto_children());
+    config.max_children = max_children_or(pool.section, pool.overrides, auto);
+    config.pm = process_manager(pool.section, config.max_children, pool.overrides, true);
+    // Relative to the script's directory, which the executor knows.
+    config.watch = watch(pool.section);
+    config.worker = Some(WorkerConfig {
+        script: worker_script(pool.section, pool.arguments),
+    });
+    config
+}
+
+/// What both modes have: who PHP runs as, and its settings, those of the command line last.
+fn common(
+    config: &mut PoolConfig,
+    program: &Program<'_, '_, '_, '_>,
+    pool: &PoolSection<'_, '_, '_, '_>,
+) {
+    let identity = pool_identity(pool.section, pool.identity);
+    (config.user, config.group) = (identity.user, identity.group);
+    config.defines.extend(pool.overrides.defines.clone());
+    config.opcache = !is_opcache_off(&config.defines);
+    config
+        .environment
+        .extend(pool.overrides.environment.clone());
+    config.php_ini = php_ini(pool.arguments, pool.section);
+    config.program = program.path();
+    config.timeouts = pool.timeouts;
+}
+
+/// `watch`: patterns as they are written.
+fn watch(section: &Section<'_, '_, '_>) -> Vec<String> {
+    let patterns = section.texts("watch").into_iter();
+    patterns
+        .inspect(|text| {
+            if let Err(why) = Glob::parse(&text.value, Path::new("/")) {
+                let message = format!("watch: {why}");
+                section.file().mistake(text.place.clone(), message);
+            }
+        })
+        .map(|text| text.value)
+        .collect()
+}
+
+/// The script of a worker pool, absolute; an empty path after a mistake.
+fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
+    let (place, script) = match &arguments.worker {
+        Some(script) => (None, Some(script.clone())),
+        None => (section.place_of("worker"), section.path("worker")),
+    };
+    let Some(script) = script else {
+        section.file().mistake(
+            section.place_of("mode"),
+            "mode `worker` needs a script: `worker = \"public/worker.php\"`, or `--worker SCRIPT`"
+                .to_owned(),
+        );
+        return PathBuf::new();
+    };
+    let script = std::path::absolute(&script).unwrap_or(script);
+    if section.file().validation == Validation::Full && !script.is_file() {
+        let message = format!("worker: there is no file {}", script.display());
+        section.file().mistake(place, message);
+    }
+    script
+}
+
+/// Whether the pool's own settings switch opcache off: nobody needs to be warned then.
+fn is_opcache_off(defines: &[(String, String)]) -> bool {
+    let last = defines.iter().rfind(|(name, _)| name == "opcache.enable");
+    last.is_some_and(|(_, value)| {
+        let words = ["", "0", "off", "no", "false", "none"];
+        words.contains(&value.trim().to_ascii_lowercase().as_str())
+    })
+}

@@ -1,0 +1,62 @@
+//! `pm` and the spares of a pool into the executor's process manager, as php-fpm understands them.
+
+use howdah_executor::config::ProcessManager;
+
+use super::cores;
+use super::pool::Overrides;
+use super::reader::Section;
+
+/// `pm`
+pub(super) fn process_manager(
+    section: &Section<'_, '_, '_>,
+    max_children: u32,
+    overrides: &Overrides,
+    is_worker: bool,
+) -> ProcessManager {
+    let pm = section.text("pm");
+    let is_static = match pm.as_deref() {
+        Some("static") => true,
+        _ => !section.has("pm") && (is_worker || matches!(overrides.children, Some(Some(_)))),
+    };
+    // Read in any case: mistakes in them are reported.
+    let dynamic = dynamic(section, max_children);
+    match pm.as_deref() {
+        _ if is_static => ProcessManager::Static,
+        Some("ondemand") => ProcessManager::Ondemand,
+        _ => dynamic,
+    }
+}
+
+/// The spares; those that are not given follow from the cores and fit those that are.
+fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
+    let given = |key| section.number(key).map(|n| n as u32);
+    let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
+    let min_spare = min.unwrap_or_else(|| {
+        (cores() / 2)
+            .max(1)
+            .min(max.unwrap_or(max_children))
+            .min(max_children)
+    });
+    let max_spare = max.unwrap_or_else(|| (2 * cores()).max(4).max(min_spare).min(max_children));
+    // php-fpm's rules (fpm_conf_process_all_pools).
+    let rule = |holds: bool, key: &str, message: String| {
+        if !holds {
+            section.file().mistake(section.place_of(key), message);
+        }
+    };
+    rule(
+        max_spare <= max_children,
+        "max_spare_servers",
+        format!("max_spare_servers: {max_spare} is more than max_children = {max_children}"),
+    );
+    rule(
+        min_spare <= max_spare,
+        "min_spare_servers",
+        format!("min_spare_servers: {min_spare} is more than max_spare_servers = {max_spare}"),
+    );
+    ProcessManager::Dynamic {
+        start_servers: cores().clamp(min_spare.min(max_spare), max_spare),
+        min_spare_servers: min_spare,
+        max_spare_servers: max_spare,
+    }
+}
