@@ -237,13 +237,7 @@ impl Fixture {
 
     /// Where it listens for HTTPS; see [`Builder::tls`].
     pub fn tls_address(&self) -> std::net::SocketAddr {
-        const LISTENING: &str = "howdah: listening on https://";
-        let line = |line: &str| {
-            let address = line.split_once(LISTENING)?.1;
-            address.trim_end_matches('/').parse().ok()
-        };
-        let process = &self.howdah.process;
-        process.wait_for_line(LISTENING, Duration::from_secs(20), line)
+        self.howdah.tls_address()
     }
 
     /// `GET path` on a connection of its own.

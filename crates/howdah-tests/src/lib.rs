@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 pub mod browser;
+pub mod chromium;
 pub mod differences;
 pub mod executable;
 pub mod fixture;

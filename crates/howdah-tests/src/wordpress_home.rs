@@ -43,7 +43,15 @@ impl WordpressHome {
     /// # Panics
     /// If a package is missing or the installation fails.
     pub fn prepare() -> WordpressHome {
-        WordpressHome::prepare_in("")
+        WordpressHome::prepare_at(&format!("http://{HOST}"))
+    }
+
+    /// The same for another address.
+    ///
+    /// # Panics
+    /// As [`WordpressHome::prepare`].
+    pub fn prepare_at(url: &str) -> WordpressHome {
+        WordpressHome::installed("", url)
     }
 
     /// The same in a subfolder of the site, as `/blog`, with a page of somebody else's at the root.
@@ -51,6 +59,10 @@ impl WordpressHome {
     /// # Panics
     /// As [`WordpressHome::prepare`].
     pub fn prepare_in(folder: &'static str) -> WordpressHome {
+        WordpressHome::installed(folder, &format!("http://{HOST}{folder}"))
+    }
+
+    fn installed(folder: &'static str, url: &str) -> WordpressHome {
         let mariadb = Mariadb::start();
         mariadb.create("wordpress", "wordpress", "database password");
         let scratch = Scratch::new("wordpress-home");
@@ -62,7 +74,7 @@ impl WordpressHome {
         copy_tree(Path::new("/usr/share/wordpress"), &site);
         let config = CONFIG
             .replace("{SOCKET}", &mariadb.socket().display().to_string())
-            .replace("{URL}", &format!("http://{HOST}{folder}"));
+            .replace("{URL}", url);
         scratch.write(format!("{place}/wp-config.php"), config);
         let install = scratch.write(
             "install.php",

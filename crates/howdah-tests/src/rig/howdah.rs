@@ -77,6 +77,18 @@ impl Howdah {
         }
     }
 
+    /// Where it listens for HTTPS, if it was started with such an address.
+    ///
+    /// # Panics
+    /// If it does not say so; the message has its log.
+    pub fn tls_address(&self) -> SocketAddr {
+        const LISTENING: &str = "howdah: listening on https://";
+        self.process.wait_for_line(LISTENING, START, |line| {
+            let address = line.split_once(LISTENING)?.1;
+            address.trim_end_matches('/').parse().ok()
+        })
+    }
+
     /// The private directory of this server.
     pub fn directory(&self) -> &Path {
         self.scratch.path()

@@ -1,0 +1,149 @@
+//! Real Chromium without a window, driven by its own protocol over a pipe
+//! (`--remote-debugging-pipe`: JSON, each message ended by a zero byte).
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use rustix::process::{Pid, Signal, kill_process_group};
+use serde_json::{Value, json};
+
+use crate::scratch::Scratch;
+
+/// A browser with one page.
+pub struct Chromium {
+    child: Child,
+    to: ChildStdin,
+    from: BufReader<ChildStdout>,
+    session: String,
+    last: u64,
+    _profile: Scratch,
+}
+
+impl Chromium {
+    /// Starts it with these arguments beside the usual ones.
+    ///
+    /// # Panics
+    /// If it is missing or does not answer.
+    pub fn start(arguments: &[&str]) -> Chromium {
+        let profile = Scratch::new("chromium");
+        let data = format!("--user-data-dir={}", profile.path().display());
+        // The pipe's ends are descriptors 3 and 4. Whatever happens, it ends.
+        let script =
+            "exec timeout --kill-after=5 300 chromium \"$@\" 3<&0 4>&1 </dev/null >/dev/null 2>&1";
+        let mut child = Command::new("bash")
+            .args(["-c", script, "bash", "--remote-debugging-pipe", &data])
+            .args(["--headless=new", "--no-sandbox", "--disable-gpu"])
+            .args([
+                "--disable-background-networking",
+                "--ignore-certificate-errors",
+            ])
+            .args(arguments)
+            .arg("about:blank")
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .process_group(0)
+            .spawn()
+            .expect("bash can be started");
+        let to = child.stdin.take().expect("a pipe");
+        let from = BufReader::new(child.stdout.take().expect("a pipe"));
+        let mut chromium = Chromium {
+            child,
+            to,
+            from,
+            session: String::new(),
+            last: 0,
+            _profile: profile,
+        };
+        let target = chromium.ask("Target.createTarget", json!({"url": "about:blank"}));
+        let target = json!({"targetId": target["targetId"], "flatten": true});
+        let attached = chromium.ask("Target.attachToTarget", target);
+        chromium.session = attached["sessionId"]
+            .as_str()
+            .expect("a session")
+            .to_owned();
+        chromium.ask("Page.enable", json!({}));
+        chromium
+    }
+
+    /// Opens an address and waits until it is loaded.
+    ///
+    /// # Panics
+    /// If it cannot be opened; the message says why.
+    #[track_caller]
+    pub fn open(&mut self, url: &str) {
+        let answer = self.ask("Page.navigate", json!({"url": url}));
+        assert_eq!(answer["errorText"], Value::Null, "{url}");
+        self.wait_for_load();
+    }
+
+    /// Waits until the page that is being loaded is there.
+    ///
+    /// # Panics
+    /// If Chromium ends.
+    pub fn wait_for_load(&mut self) {
+        while self.receive()["method"] != "Page.loadEventFired" {}
+    }
+
+    /// The value of a JavaScript expression; a promise is waited for.
+    ///
+    /// # Panics
+    /// If it throws.
+    #[track_caller]
+    pub fn evaluate(&mut self, expression: &str) -> Value {
+        let question =
+            json!({"expression": expression, "returnByValue": true, "awaitPromise": true});
+        let answer = self.ask("Runtime.evaluate", question);
+        assert_eq!(answer["exceptionDetails"], Value::Null, "{expression}");
+        answer["result"]["value"].clone()
+    }
+
+    /// Runs an expression that leaves the page, and waits for the next one.
+    ///
+    /// # Panics
+    /// If it throws.
+    #[track_caller]
+    pub fn leave_by(&mut self, expression: &str) {
+        // Not within the answer: the page may be gone before there is one.
+        self.evaluate(&format!("setTimeout(() => {{ {expression} }}, 0); 0"));
+        self.wait_for_load();
+    }
+
+    fn ask(&mut self, method: &str, parameters: Value) -> Value {
+        self.last += 1;
+        let mut question = json!({"id": self.last, "method": method, "params": parameters});
+        if !self.session.is_empty() {
+            question["sessionId"] = json!(self.session);
+        }
+        let bytes = [question.to_string().as_bytes(), b"\0"].concat();
+        self.to
+            .write_all(&bytes)
+            .expect("Chromium (scripts/setup-debian.sh test) listens");
+        loop {
+            let message = self.receive();
+            if message["id"] == self.last {
+                assert_eq!(message["error"], Value::Null, "{method}");
+                return message["result"].clone();
+            }
+        }
+    }
+
+    fn receive(&mut self) -> Value {
+        let mut message = Vec::new();
+        let read = self
+            .from
+            .read_until(0, &mut message)
+            .expect("Chromium speaks");
+        assert!(read > 0, "Chromium has ended");
+        serde_json::from_slice(&message[..message.len() - 1]).expect("JSON")
+    }
+}
+
+impl Drop for Chromium {
+    fn drop(&mut self) {
+        let group = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw);
+        // It and its helpers are a group of their own.
+        let _ = group.map(|group| kill_process_group(group, Signal::KILL));
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,284 @@
+#!/usr/bin/env python3
+"""Compares HTTPS of Howdah with nginx + php-fpm and Caddy + php-fpm, in turns on this machine.
+
+    scripts/edge.py BUILD [TURNS] [CADDY]
+
+BUILD is a directory with `howdah` and `howdah-php`; TURNS is 5 by default (a quarter of an hour). CADDY is
+Caddy's program (`go install github.com/caddyserver/caddy/v2/cmd/caddy@latest`); without it, it is left out.
+Needs root for www-data, and scripts/setup-debian.sh test for openssl, h2load, nginx and php-fpm.
+
+The client shares the cores, so the figure to judge by is the CPU time that the server, PHP included, takes
+for one unit. A row gives the medians of the turns, and of the ratios of Howdah's rival to Howdah in one turn
+the median, smallest and largest: 3.0 is a rival that takes three times the CPU.
+"""
+import pathlib, re, shutil, socket, ssl, statistics, subprocess, sys, tempfile, time
+
+SECONDS = 2
+IDLE = 1000
+HELLO = '<?php echo "Hello, world!";'
+PAGE = '<?php header("Cache-Control: public, max-age=600"); echo str_repeat("<p>Lorem ipsum dolor sit amet</p>\\n", 200);'
+ROWS = [  # name, program, arguments, path
+    ("full handshake, P-256", "s_time", ["-new"], "/tiny.txt"),
+    ("resumed handshake", "s_time", ["-reuse"], "/tiny.txt"),
+    ("24 bytes, h1", "h2load", ["--h1", "-c50"], "/tiny.txt"),
+    ("24 bytes, h2", "h2load", ["-c50", "-m10"], "/tiny.txt"),
+    ("30 kB, h2", "h2load", ["-c20", "-m10"], "/file30k.bin"),
+    ("10 MB, h1", "h2load", ["--h1", "-c4"], "/file10m.bin"),
+    ("10 MB, h2", "h2load", ["-c4", "-m1", "-w24", "-W24"], "/file10m.bin"),
+    ("hello.php, h1", "h2load", ["--h1", "-c16"], "/hello.php"),
+    ("hello.php, h2", "h2load", ["-c16", "-m4"], "/hello.php"),
+    ("cache hit, h1", "h2load", ["--h1", "-c50"], "/page.php"),
+    ("cache hit, h2", "h2load", ["-c50", "-m10"], "/page.php"),
+]
+
+
+def find(*names):
+    for name in names:
+        for found in [shutil.which(name), *map(str, sorted(pathlib.Path("/usr/sbin").glob(name + "*")))]:
+            if found:
+                return found
+    sys.exit(f"{names[0]} is missing: scripts/setup-debian.sh test")
+
+
+class Server:
+    """A server with its PHP, in a directory of its own."""
+
+    def __init__(self, name, directory, build=None, caddy=None):
+        self.name, self.directory = name, directory / name
+        self.directory.mkdir()
+        self.site, self.pem, self.key = directory / "site", directory / "site.pem", directory / "site.key"
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            self.port = free.getsockname()[1]
+        self.processes = []
+        if name != "howdah":
+            self.fpm()
+        getattr(self, name)(build or caddy)
+        for _ in range(300):
+            try:
+                self.connect().close()
+                break
+            except OSError:
+                time.sleep(0.1)
+        else:
+            sys.exit(f"{name} does not start: {self.directory}/log")
+        for path in {path for _, _, _, path in ROWS} | {"/page.php"}:
+            answer = self.curl(path)
+            if not answer:
+                sys.exit(f"{name} does not answer {path}: {self.directory}/log")
+
+    def start(self, *command):
+        log = open(self.directory / "log", "a")
+        environment = {"PATH": "/usr/sbin:/usr/bin:/bin", "HOME": str(self.directory)}
+        self.processes.append(subprocess.Popen(command, stdout=log, stderr=log, env=environment))
+
+    def fpm(self):
+        config = self.directory / "fpm.conf"
+        config.write_text(f"[global]\nerror_log = {self.directory}/fpm.log\n[www]\nuser = www-data\n"
+                          f"listen = {self.directory}/fpm.sock\nlisten.owner = www-data\npm = static\n"
+                          "pm.max_children = 8\nlisten.backlog = 4096\n")
+        self.start(find("php-fpm"), "-F", "-O", "-y", str(config))
+
+    def howdah(self, build):
+        config = self.directory / "howdah.toml"
+        config.write_text(f'listen = "127.0.0.1:{self.port} tls"\nuser = "www-data"\n'
+                          f'control = "{self.directory}/control"\n[pool.www]\npm = "static"\nmax_children = 8\n'
+                          f'[[site]]\nroot = "{self.site}"\nhosts = ["localhost"]\ncache = "rfc"\n'
+                          f'[[site.certificate]]\nfile = "{self.pem}"\nkey = "{self.key}"\n')
+        self.start(str(build / "howdah"), "serve", "--config", str(config))
+
+    def nginx(self, _):
+        config = self.directory / "nginx.conf"
+        config.write_text(f"""daemon off; pid {self.directory}/pid; error_log {self.directory}/log; user www-data;
+worker_processes auto; worker_rlimit_nofile 65536;
+events {{ worker_connections 10000; }}
+http {{
+  include /etc/nginx/mime.types; access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000;
+  open_file_cache max=1000 inactive=20s; server_tokens off; client_body_temp_path {self.directory}/body;
+  fastcgi_temp_path {self.directory}/fastcgi; fastcgi_cache_path {self.directory}/cache keys_zone=pages:10m;
+  proxy_temp_path {self.directory}/proxy; uwsgi_temp_path {self.directory}/uwsgi; scgi_temp_path {self.directory}/scgi;
+  ssl_certificate {self.pem}; ssl_certificate_key {self.key}; ssl_protocols TLSv1.2 TLSv1.3;
+  ssl_session_cache shared:tls:10m; ssl_session_timeout 1d;
+  upstream php {{ server unix:{self.directory}/fpm.sock; keepalive 8; }}
+  server {{
+    listen 127.0.0.1:{self.port} ssl http2 reuseport backlog=4096; server_name localhost; root {self.site};
+    location ~ \\.php$ {{
+      include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+      fastcgi_pass php; fastcgi_keep_conn on;
+      fastcgi_cache pages; fastcgi_cache_key $scheme$host$request_uri; fastcgi_cache_lock on;
+    }}
+  }}
+}}
+""")
+        self.start(find("nginx"), "-c", str(config))
+
+    def caddy(self, program):
+        config = self.directory / "Caddyfile"
+        config.write_text(f"""{{
+  admin off
+  auto_https off
+  log {{
+    level ERROR
+  }}
+  servers {{
+    protocols h1 h2
+  }}
+}}
+https://localhost:{self.port} {{
+  bind 127.0.0.1
+  tls {self.pem} {self.key}
+  root * {self.site}
+  php_fastcgi unix/{self.directory}/fpm.sock
+  file_server
+}}
+""")
+        self.start(str(program), "run", "--config", str(config), "--adapter", "caddyfile")
+
+    def connect(self, http2=False):
+        context = ssl.create_default_context(cafile=self.pem)
+        context.set_alpn_protocols(["h2"] if http2 else ["http/1.1"])
+        raw = socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return context.wrap_socket(raw, server_hostname="localhost")
+
+    def curl(self, path):
+        url = f"https://localhost:{self.port}{path}"
+        out = subprocess.run(["curl", "-sSf", "--cacert", self.pem, url], capture_output=True)
+        return out.stdout if out.returncode == 0 else None
+
+    def tree(self):
+        children = {}
+        for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
+            try:
+                fields = entry.read_text().rsplit(")", 1)[1].split()
+            except OSError:
+                continue
+            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
+        found, left = [], [process.pid for process in self.processes]
+        while left:
+            pid = left.pop()
+            found.append(pid)
+            left += children.get(pid, [])
+        return found
+
+    def cpu(self):
+        """Nanoseconds that the threads of all its processes have run."""
+        total = 0
+        for pid in self.tree():
+            for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+                try:
+                    total += int(file.read_text().split()[0])
+                except OSError:
+                    pass
+        return total
+
+    def memory(self):
+        total = 0
+        for pid in self.tree():
+            try:
+                rollup = pathlib.Path(f"/proc/{pid}/smaps_rollup").read_text()
+                total += int(re.search(r"^Pss:\s+(\d+)", rollup, re.M)[1])
+            except (OSError, TypeError):
+                pass
+        return total
+
+    def stop(self):
+        for process in reversed(self.processes):
+            process.terminate()
+        for process in self.processes:
+            process.wait()
+
+
+def measure(server, program, arguments, path):
+    """Microseconds of CPU for one unit, and units a second."""
+    url = f"https://localhost:{server.port}{path}"
+    before = server.cpu()
+    if program == "s_time":
+        command = ["openssl", "s_time", "-connect", f"localhost:{server.port}", "-www", path, "-time", str(SECONDS)]
+        text = subprocess.run([*command, *arguments], capture_output=True, text=True).stdout
+        units = int(re.findall(r"(\d+) connections in \d+ real", text)[-1])
+        seconds = SECONDS
+    else:
+        text = subprocess.run(["h2load", "-t1", "-D", str(SECONDS), *arguments, url], capture_output=True, text=True).stdout
+        units = int(re.search(r"requests: (\d+) total", text)[1])
+        succeeded = int(re.search(r"status codes: (\d+) 2xx", text)[1])
+        units, seconds = succeeded, float(re.search(r"finished in ([\d.]+)s", text)[1])
+        failed = re.search(r"(\d+) failed, (\d+) errored", text)
+        if int(failed[1]) or int(failed[2]) or succeeded == 0:
+            sys.exit(f"{server.name} {path}: {text}")
+    return (server.cpu() - before) / 1000 / units, units / seconds
+
+
+def idle(server, http2):
+    """KiB of an idle connection that has had an answer."""
+    before = server.memory()
+    connections = []
+    for _ in range(IDLE):
+        connection = server.connect(http2)
+        if http2:
+            connection.sendall(b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\0\0\0\4\0\0\0\0\0" + b"\0\0\0\4\1\0\0\0\0")
+            connection.recv(64)
+        else:
+            connection.sendall(b"HEAD /tiny.txt HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            connection.recv(4096)
+        connections.append(connection)
+    after = server.memory()
+    for connection in connections:
+        connection.close()
+    return (after - before) / IDLE
+
+
+def main():
+    if len(sys.argv) < 2:
+        sys.exit(__doc__)
+    build = pathlib.Path(sys.argv[1]).resolve()
+    turns = int(sys.argv[2]) if len(sys.argv) > 2 else 5
+    directory = pathlib.Path(tempfile.mkdtemp(prefix="edge-"))
+    directory.chmod(0o755)
+    site = directory / "site"
+    site.mkdir()
+    for name, content in [("tiny.txt", b"twenty-four bytes, plain"), ("hello.php", HELLO.encode()),
+                          ("page.php", PAGE.encode()), ("file30k.bin", b"x" * 30_000), ("file10m.bin", b"x" * (10 << 20))]:
+        (site / name).write_bytes(content)
+    subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
+                    "-keyout", directory / "site.key", "-out", directory / "site.pem", "-days", "30",
+                    "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
+    servers = [Server("howdah", directory, build=build), Server("nginx", directory)]
+    if len(sys.argv) > 3:
+        servers.append(Server("caddy", directory, caddy=pathlib.Path(sys.argv[3]).resolve()))
+    try:
+        report(servers, turns)
+    finally:
+        for server in servers:
+            server.stop()
+    shutil.rmtree(directory)
+
+
+def report(servers, turns):
+    names = [server.name for server in servers]
+    print(f"CPU of server and PHP, us a unit, medians of {turns} turns; rival / Howdah: median (smallest-largest)")
+    print(f"{'':24}" + "".join(f"{name:>9}" for name in names) + "".join(f"{name + '/howdah':>22}" for name in names[1:])
+          + "   units/s " + " ".join(names))
+    for row, program, arguments, path in ROWS:
+        cpu, rate = {name: [] for name in names}, {name: [] for name in names}
+        for turn in range(turns):
+            order = servers if turn % 2 == 0 else servers[::-1]
+            for server in order:
+                if path == "/page.php" and server.name == "caddy":
+                    continue  # It has no page cache.
+                one, speed = measure(server, program, arguments, path)
+                cpu[server.name].append(one)
+                rate[server.name].append(speed)
+        line = f"{row:24}"
+        for name in names:
+            line += f"{statistics.median(cpu[name]):9.1f}" if cpu[name] else f"{'-':>9}"
+        for name in names[1:]:
+            ratios = [rival / ours for rival, ours in zip(cpu[name], cpu["howdah"])]
+            text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
+            line += f"{text:>22}"
+        line += "   " + " ".join(f"{statistics.median(rate[name]):.0f}" if rate[name] else "-" for name in names)
+        print(line, flush=True)
+    for row, http2 in [("idle h1 connection, KiB", False), ("idle h2 connection, KiB", True)]:
+        sizes = [idle(server, http2) for server in servers]
+        print(f"{row:24}" + "".join(f"{size:9.1f}" for size in sizes), flush=True)
+
+
+main()
