@@ -1,7 +1,8 @@
-//! Measures the generator beside `wrk -t1`: the same server, the same connections, in turns, and the
-//! ratio of each pair. Without a URL the server is the built-in one that does nothing.
+//! Measures the generator beside `wrk -t1`: the same server, the same connections, in turns, and
+//! the ratio of each pair. Without a URL the server is the built-in one that does nothing.
 //!
-//! `cargo run --release -p howdah-bench --example beside_wrk -- [--url URL] [--pairs 7] [--seconds 3] [-c 100]`
+//! `cargo run --release -p howdah-bench --example beside_wrk -- [--url URL] [--pairs 7] [--seconds
+//! 3] [-c 100]`
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -87,12 +88,12 @@ fn measure() -> Result<(), String> {
             costs[pair]
         );
     }
-    told("answers per second", &mut rates);
-    told("answers per second of the generator's CPU", &mut costs);
+    print_ratios("answers per second", &mut rates);
+    print_ratios("answers per second of the generator's CPU", &mut costs);
     Ok(())
 }
 
-fn told(what: &str, ratios: &mut [f64]) {
+fn print_ratios(what: &str, ratios: &mut [f64]) {
     ratios.sort_by(f64::total_cmp);
     if let [lowest, .., highest] = ratios {
         let (lowest, highest) = (*lowest, *highest);

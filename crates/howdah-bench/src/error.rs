@@ -5,8 +5,8 @@ use std::path::PathBuf;
 
 use strum::IntoStaticStr;
 
-/// Why a run is not possible, or no longer possible. Each variant has one name; the message says what
-/// was attempted, on what, and what to try.
+/// Why a run is not possible, or no longer possible. Each variant has one name; the message says
+/// what was attempted, on what, and what to try.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum BenchError {
     /// A target is no URL that can be requested.
@@ -114,8 +114,8 @@ impl std::fmt::Display for BenchError {
             ),
             BenchError::TlsRefused { address, why } => write!(
                 f,
-                "no TLS with {address}: {why}; does it speak TLS there, and is its certificate \
-                 one the system trusts?"
+                "the TLS handshake with {address} failed: {why}; does the server speak TLS there, \
+                 and does the system trust its certificate?"
             ),
             BenchError::TooFewDescriptors { wanted, limit } => write!(
                 f,
@@ -125,8 +125,8 @@ impl std::fmt::Display for BenchError {
             ),
             BenchError::SocketError(why) => write!(
                 f,
-                "{why}; the run ended there, as ab's does without -r; leave that to have errors \
-                 counted and go on"
+                "{why}; the run ended there because of --stop-on-error; without it errors are \
+                 counted and the run continues"
             ),
             BenchError::System { what, why } => write!(f, "{what}: {why}"),
         }

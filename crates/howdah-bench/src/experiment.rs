@@ -1,6 +1,6 @@
-//! More than one run: several servers compared, a sweep over concurrency, a search for the highest
-//! rate. As data, in the order measured; how they are run is the driver's, what follows the report's.
-//! A saved file holds one [`Document`]; its form is `docs/bench-json.md`.
+//! More than one run, as data, in the order measured: a comparison of servers, a sweep over
+//! concurrency, a search for the highest rate. [`crate::driver`] measures them, [`crate::report`]
+//! draws the conclusions. A saved file holds one [`Document`]; its form is `docs/bench-json.md`.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -46,15 +46,15 @@ pub struct Arm {
     pub name: String,
     /// The URL; the first one, if there are several.
     pub url: String,
-    /// Whether this is the base measured a second time, which shows what the method makes of no
-    /// difference.
+    /// Whether this is the base measured a second time, which shows the noise.
     pub control: bool,
 }
 
 /// One arm measured once.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// The block's number; every arm is measured once in a block, in an order that changes from block to block.
+    /// The block's number; every arm is measured once in a block, in an order that changes from
+    /// block to block.
     pub block: u32,
     /// The arm's index in `Comparison::arms`.
     pub arm: usize,
@@ -91,8 +91,8 @@ pub struct Search {
     pub trials: Vec<Trial>,
     /// The highest rate that held and was confirmed; None if not even the lowest did.
     pub found: Option<f64>,
-    /// Why the search ended there, in a sentence; None if the objective broke at a higher rate. It is
-    /// set when the generator reached its limit or somebody interrupted.
+    /// Why the search ended there, in a sentence; None if the objective broke at a higher rate. It
+    /// is set when the generator reached its limit or somebody interrupted.
     #[serde(default)]
     pub limited_by: Option<String>,
 }
@@ -152,8 +152,8 @@ impl Document {
         text.expect("plain data becomes JSON") + "\n"
     }
 
-    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with the text, without the
-    /// file's name.
+    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with the text, without
+    /// the file's name.
     pub fn from_json(text: &str) -> Result<Document, String> {
         let head: Envelope = serde_json::from_str(text)
             .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;
@@ -162,7 +162,7 @@ impl Document {
         };
         if schema != SCHEMA {
             return Err(format!(
-                "saved in version {schema} of the form, this program reads version {SCHEMA}"
+                "saved in format version {schema}; this program reads version {SCHEMA}"
             ));
         }
         // By hand and not by serde's tag: a tagged enum is buffered, and buffered maps lose the
@@ -204,7 +204,7 @@ impl Document {
                     .find(|w| w.arm >= comparison.arms.len())
                 {
                     return Err(format!(
-                        "a window of arm {}, which there is not",
+                        "a window of arm {}, which does not exist",
                         window.arm
                     ));
                 }
@@ -214,12 +214,12 @@ impl Document {
             Document::Search(search) => search.trials.iter().map(|t| &t.run).collect(),
         };
         if matches!(self, Document::Comparison(comparison) if comparison.arms.is_empty()) {
-            return Err("a comparison of nothing".to_owned());
+            return Err("a comparison without servers".to_owned());
         }
         for run in runs {
             run.plan
                 .check()
-                .map_err(|e| format!("the plan of a run cannot be: {e}"))?;
+                .map_err(|e| format!("the plan of a run is impossible: {e}"))?;
             if !(run.elapsed >= 0.0 && run.started >= 0.0) {
                 return Err(format!(
                     "a run that began at {} and took {} seconds",
@@ -238,10 +238,10 @@ impl Document {
                 }
             }
             if run.schema != SCHEMA {
-                return Err(format!("a run of version {} inside", run.schema));
+                return Err(format!("it contains a run of version {}", run.schema));
             }
             run.balance()
-                .map_err(|e| format!("the books of a run do not balance: {e}"))?;
+                .map_err(|e| format!("the counts of a run do not add up: {e}"))?;
         }
         Ok(())
     }

@@ -1,9 +1,9 @@
 //! Latencies in constant memory: an HdrHistogram of nanoseconds with three significant digits.
 //! Not a summary: every percentile can be asked for, and histograms of threads and runs add up.
 //!
-//! In JSON a histogram is an object of readable figures (milliseconds) and `hdr`, its exact content:
-//! the HdrHistogram V2 compressed encoding in base64, as HdrHistogram's own tools write it. Only
-//! `hdr` is read back.
+//! In JSON a histogram is an object of readable figures (milliseconds) and `hdr`, its exact
+//! content: the HdrHistogram V2 compressed encoding in base64, as HdrHistogram's own tools write
+//! it. Only `hdr` is read back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -41,7 +41,7 @@ impl Histogram {
         self.0.add(&other.0).expect("equal bounds");
     }
 
-    /// Forgets everything.
+    /// Removes all durations.
     pub fn clear(&mut self) {
         self.0.reset();
     }

@@ -1,15 +1,16 @@
-//! The load tester: what to send and when, what came back, what that means, and how to report it.
-//! Shares no code with the server, so that neither can hide the other's mistakes.
+//! The load tester: what to send and when, what came back, what the figures mean, and how to report
+//! them. Shares no code with the server, so that neither can hide the mistakes of the other.
 //!
-//! - [`plan`]: what is asked for: targets, arrivals, when to stop, the connection, the checks.
+//! - [`plan`]: what to measure: targets, arrivals, when to stop, the connection, the checks.
 //! - [`outcome`]: the one name each request ends with.
 //! - [`run`]: what one run measured, as data; also the documented JSON (`docs/bench-json.md`).
 //! - [`histogram`]: latencies, in constant memory.
 //! - [`stats`]: intervals, verdicts, models: what figures mean.
-//! - [`experiment`]: several runs: comparison, sweep, search; [`slo`]: what such a search has to hold.
+//! - [`experiment`]: several runs: comparison, sweep, search; [`slo`]: what such a search has to
+//!   hold.
 //! - [`response`]: reads answers of HTTP/1.x.
 //! - [`engine`]: sends the requests and counts; HTTP/1.x over epoll.
-//! - [`report`]: how it is told: text, files, pages.
+//! - [`report`]: the reports: text, files, pages.
 //! - [`driver`]: several runs that answer one question.
 //! - [`command`]: the command line.
 //! - [`error`]: why a run could not start or had to end.

@@ -1,8 +1,9 @@
 //! The one name each request ends with. The same word in the text report, the JSON, the CSV, the
 //! plots and the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
 //!
-//! What is *not* an outcome: a request still on its way when the run ended (`Run::in_flight`) and an
-//! arrival that was due but never sent (`Run::unsent`). Both are counted there, under these names.
+//! What is *not* an outcome: a request still on its way when the run ended (`Run::in_flight`) and
+//! an arrival that was due but never sent (`Run::unsent`). Both are counted there, under these
+//! names.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
@@ -61,14 +62,14 @@ pub enum Outcome {
     /// The name was not found. Looked up once, before the run.
     #[strum(message = "name not found")]
     Dns,
-    /// ECONNREFUSED: nobody listens there.
+    /// ECONNREFUSED: no server listens there.
     #[strum(message = "connection refused")]
     ConnectRefused,
     /// EAGAIN: the backlog of a unix socket was full. TCP would have waited, see `ConnectTimeout`.
     #[strum(message = "backlog full")]
     ConnectBacklog,
-    /// No connection within the timeout. On TCP a full backlog looks like this, or like 1 s, 3 s and
-    /// 7 s in the connect times: the kernel's SYN retries.
+    /// No connection within the timeout. On TCP a full backlog looks like this, or like 1 s, 3 s
+    /// and 7 s in the connect times: the kernel's SYN retries.
     #[strum(message = "connect timeout")]
     ConnectTimeout,
     /// EADDRNOTAVAIL: this machine has no ephemeral port left towards that address. The client's
@@ -81,14 +82,14 @@ pub enum Outcome {
     /// The TLS handshake, certificate or a record failed.
     #[strum(message = "TLS failed")]
     Tls,
-    /// ECONNRESET or EPIPE after the connection was there.
+    /// ECONNRESET or EPIPE on an established connection.
     #[strum(message = "connection reset")]
     Reset,
     /// The connection was closed in order, before the first byte of an answer.
     #[strum(message = "closed without an answer")]
     ClosedEarly,
-    /// The answer ended before it was complete: in the head, short of Content-Length, before the last
-    /// chunk, or before END_STREAM.
+    /// The answer ended before it was complete: in the head, short of Content-Length, before the
+    /// last chunk, or before END_STREAM.
     #[strum(message = "truncated")]
     Truncated,
     /// No complete answer within the timeout, counted from when it was sent.
@@ -111,7 +112,7 @@ impl Outcome {
         self.into()
     }
 
-    /// What it belongs to.
+    /// The stage at which a request with this outcome was lost.
     pub fn kind(self) -> Kind {
         match self {
             Outcome::Good => Kind::Good,

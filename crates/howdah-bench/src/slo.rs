@@ -38,7 +38,7 @@ impl Slo {
                 text: text.chars().filter(|c| !c.is_whitespace()).collect(),
             }),
             Err(why) => Err(BenchError::Impossible(format!(
-                "`{text}` is no objective: {why}; one looks like p99<100ms,errors<0.1%"
+                "`{text}` is not an objective: {why}; one looks like p99<100ms,errors<0.1%"
             ))),
         }
     }
@@ -48,11 +48,11 @@ impl Slo {
         &self.terms
     }
 
-    /// What of it the run broke, in words; empty: it held.
+    /// The terms that the run broke, in words; empty if it held them all.
     ///
-    /// Of a request that was due and never sent, or still unanswered after longer than the limit, it
-    /// is known that it was not answered in time: it counts against the percentile. Without that the
-    /// worst overload looks best: hardly anything is answered, and what is, quickly.
+    /// A request that was never sent, or that is unanswered after longer than the limit, was not
+    /// answered in time and counts against the percentile. Otherwise the worst overload would look
+    /// best: a server that answers hardly any request may answer those quickly.
     pub fn broken_by(&self, run: &Run) -> Vec<String> {
         self.terms
             .iter()
@@ -74,7 +74,7 @@ impl Term {
                 };
                 let all = latency.len() + run.unsent + late;
                 if all == 0 {
-                    return Some("nothing was answered well".to_owned());
+                    return Some("there was no good answer".to_owned());
                 }
                 let share = in_time as f64 / all as f64;
                 (share < quantile).then(|| {
@@ -119,7 +119,7 @@ fn term(text: &str) -> Result<Term, String> {
         "errors" => {
             let number = limit
                 .strip_suffix('%')
-                .ok_or_else(|| format!("`{limit}` is no percentage"))?;
+                .ok_or_else(|| format!("`{limit}` is not a percentage"))?;
             let value = positive(number)? / 100.0;
             if value > 1.0 {
                 return Err(format!("`{limit}` is over 100 %"));
@@ -146,7 +146,7 @@ fn term(text: &str) -> Result<Term, String> {
 fn positive(text: &str) -> Result<f64, String> {
     match text.trim().parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        _ => Err(format!("`{text}` is no number above 0")),
+        _ => Err(format!("`{text}` is not a number above 0")),
     }
 }
 
@@ -163,7 +163,11 @@ pub fn seconds(text: &str) -> Result<f64, String> {
         "s" => 1.0,
         "m" | "min" => 60.0,
         "h" => 3600.0,
-        _ => return Err(format!("`{text}` is no duration such as 100ms, 1.5s or 2m")),
+        _ => {
+            return Err(format!(
+                "`{text}` is not a duration such as 100ms, 1.5s or 2m"
+            ));
+        }
     };
     Ok(positive(number)? * factor)
 }
@@ -223,14 +227,14 @@ mod tests {
         for (text, why) in [
             ("", "has no `<`"),
             ("p99>1s", "has no `<`"),
-            ("p99<100", "no duration"),
+            ("p99<100", "is not a duration"),
             ("p100<1s", "neither p50"),
             ("q99<1s", "neither p50"),
-            ("p99<0ms", "no number above 0"),
-            ("p99<-1ms", "no duration"),
-            ("errors<1", "no percentage"),
+            ("p99<0ms", "not a number above 0"),
+            ("p99<-1ms", "is not a duration"),
+            ("errors<1", "is not a percentage"),
             ("errors<200%", "over 100 %"),
-            ("errors<x%", "no number above 0"),
+            ("errors<x%", "not a number above 0"),
         ] {
             let error = Slo::parse(text).unwrap_err().to_string();
             assert!(error.contains(why), "{text}: {error}");

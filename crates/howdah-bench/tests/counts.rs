@@ -35,7 +35,7 @@ fn a_closed_loop_sends_exactly_what_was_asked_for() {
         assert_eq!(run.errors(), 0, "{:?}", run.reasons);
         assert_eq!(run.ended, Ended::Requests);
         assert_eq!(run.document.first_length, Some(24));
-        // A client that comes late to the last requests never connects.
+        // A client that starts late, when the last requests are issued, never connects.
         let opened = run.connections.opened;
         assert!((1..=u64::from(concurrency)).contains(&opened), "{opened}");
         assert_eq!(run.connections.reused, n - opened);
@@ -88,7 +88,7 @@ fn what_is_under_way_at_the_end_is_counted_and_named() {
     run.balance().unwrap();
     assert_eq!(run.ended, Ended::Time);
     assert!(run.warmup.good > 0 && run.good() > 0);
-    // What the warm-up handed over is work of the measured part.
+    // Requests of the warm-up that are answered in the measured part count as work of that part.
     assert!(run.warmup.carried_good <= 20, "{:?}", run.warmup);
     let answered = run.good() + run.warmup.carried_good;
     assert!((run.good_rate() * run.elapsed - answered as f64).abs() < 1e-6);

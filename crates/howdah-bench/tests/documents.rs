@@ -1,5 +1,5 @@
-//! The pages about the load tester say what there is: every field of the JSON, every outcome, every reason
-//! for an invalid comparison.
+//! The pages about the load tester say what there is: every field of the JSON, every outcome, every
+//! reason for an invalid comparison.
 
 mod runs;
 

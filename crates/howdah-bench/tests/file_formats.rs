@@ -25,7 +25,7 @@ fn small() -> Run {
         .run()
 }
 
-/// The files real ab writes for thirty answers of a server of ours.
+/// The files that ab writes for thirty answers of our server.
 fn by_ab() -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ fn by_ab() -> (String, String) {
     )
 }
 
-/// Digits become 0, runs of them one, names of days and months x: what is left is the form.
+/// Replaces runs of digits by 0, and names of days and months by x, which leaves the form.
 fn form(line: &str) -> String {
     let mut out = String::new();
     for c in line.chars() {

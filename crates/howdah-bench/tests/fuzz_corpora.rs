@@ -32,7 +32,7 @@ fn exercise(target: &str, check: fn(&[u8])) {
     exercise_with(target, check, MUTATIONS, 1);
 }
 
-/// With so many mutations of every seed, and the seed cut at every so manieth byte.
+/// Replays every seed with this number of mutations, and cut off at every `step`th byte.
 fn exercise_with(target: &str, check: fn(&[u8]), mutations: u64, step: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")

@@ -1,5 +1,6 @@
-//! The page with plots, opened in real Chromium: nothing is loaded from elsewhere, nothing is wider than a
-//! phone, dark and light and paper differ as they should, and the pictures hold what was measured.
+//! The page with plots, opened in real Chromium: nothing is loaded from elsewhere, nothing is wider
+//! than a phone, dark and light and paper differ as they should, and the pictures hold what was
+//! measured.
 
 mod chromium;
 mod runs;
@@ -74,7 +75,7 @@ fn search() -> Document {
     })
 }
 
-/// Every kind of page.
+/// A page of each kind.
 static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     Gallery::of(
         [
@@ -96,7 +97,7 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone() {
             let page = &seen[name];
             let at = format!("{name} at {width}: {page}");
             assert!(page["figures"].as_u64().unwrap() >= 2, "{at}");
-            // Each plot is there once, and is shown.
+            // Each plot occurs once, and is shown.
             assert_eq!(page["plots"], page["figures"], "{at}");
             assert_eq!(page["drawn"], page["plots"], "{at}");
             assert_eq!(page["outside"], serde_json::json!([]), "{at}");

@@ -5,8 +5,8 @@ use howdah_bench::engine::null::{NullServer, RequestEnd};
 use howdah_bench::engine::{Control, run};
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
 
-/// Resident memory, KiB, without what the allocator keeps for later: how much that is depends on how many seconds'
-/// histograms were there at once, which depends on the machine's other work.
+/// Resident memory, KiB, without what the allocator keeps for later: that depends on how many
+/// histograms existed at once, and so on the load of the machine.
 fn resident() -> u64 {
     // SAFETY: may be called at any time, by any thread (malloc_trim(3)).
     unsafe { libc::malloc_trim(0) };
@@ -44,10 +44,12 @@ fn memory_depends_on_connections_and_not_on_requests() {
     let before = resident();
     measure(&server, 8, 150_000);
     let grown = resident().saturating_sub(before);
-    // A record of 32 bytes per request would be 3750 KiB; pages of the allocator that are not quite empty came to 460.
+    // A record of 32 bytes per request would be 3750 KiB; pages of the allocator that are not quite
+    // empty came to 460.
     assert!(grown < 1200, "{grown} KiB more after 120000 more requests");
 
-    // Both ends are in this process, whose open files are limited: 4000 connections are 8000 of them.
+    // Both ends are in this process, whose open files are limited: 4000 connections are 8000 of
+    // them.
     let before = resident();
     measure(&server, 4000, 12_000);
     let each = resident().saturating_sub(before) / 4000;

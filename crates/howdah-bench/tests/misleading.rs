@@ -1,5 +1,5 @@
-//! What the report tells of a server that fails in known ways; and that what it says ab would print is
-//! what ab prints, asked of the same server.
+//! What the report says about a server that fails in known ways, and that the figures it expects of
+//! ab are those that ab prints for the same server.
 
 mod faulty;
 
@@ -75,7 +75,7 @@ fn of_varying_lengths_the_report_says_what_ab_says_of_the_same_server() {
 }
 
 #[test]
-fn truncated_answers_are_told_and_ab_counts_them_as_complete() {
+fn truncated_answers_are_reported_and_ab_counts_them_as_complete() {
     let cut = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\nonly this".to_vec();
     let start = || {
         let cut = cut.clone();
@@ -102,7 +102,7 @@ fn truncated_answers_are_told_and_ab_counts_them_as_complete() {
 }
 
 #[test]
-fn a_full_backlog_is_told_and_no_throughput() {
+fn a_full_backlog_is_reported_and_is_not_throughput() {
     let directory = tempfile::tempdir().unwrap();
     let pace = Duration::from_millis(2);
     let server = Faulty::slow_unix(directory.path().join("a.sock"), 4, pace);
@@ -124,7 +124,7 @@ fn a_full_backlog_is_told_and_no_throughput() {
 }
 
 #[test]
-fn connections_that_are_not_kept_are_told() {
+fn connections_that_are_not_kept_are_reported() {
     let server = Faulty::start(|_| Reply::OkAndClose("a page".to_owned()));
     let run = measure(&closed(&server.url, 3, 200));
     tells(
@@ -138,7 +138,7 @@ fn connections_that_are_not_kept_are_told() {
 }
 
 #[test]
-fn pages_without_a_length_are_told_to_be_another_regime_under_ab() {
+fn pages_without_a_length_cannot_keep_alive_under_ab() {
     let chunked =
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n6\r\na page\r\n0\r\n\r\n".to_vec();
     let server = Faulty::start(move |_| Reply::BytesAndStay(chunked.clone()));

@@ -1,4 +1,4 @@
-//! HTTPS and HTTP/2, against servers that are not ours: rustls, and the `h2` crate's server.
+//! HTTPS and HTTP/2, against servers that are not ours: rustls, and the server of the `h2` crate.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener};
@@ -42,8 +42,8 @@ fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// HTTP/1.1 over TLS: `ok`, then the next, until the client leaves. `/endless`: a body without an end
-/// of its own, and the socket is closed.
+/// HTTP/1.1 over TLS: answers `ok` until the client leaves. `/endless`: a body without an end of
+/// its own, and the socket is closed.
 fn https_server() -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file("localhost.pem"))
@@ -110,8 +110,8 @@ fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
     assert!(matches!(error, BenchError::MissingFile { .. }), "{error}");
 }
 
-/// HTTPS, and a certificate of the client is asked for; what the handshake came to is told, then the
-/// connection closes.
+/// HTTPS with a request for a client certificate; answers with the result of the handshake and
+/// closes the connection.
 fn telling_server() -> SocketAddr {
     let mut roots = rustls::RootCertStore::empty();
     roots
@@ -145,17 +145,17 @@ fn telling_server() -> SocketAddr {
             if !matches!(stream.read(&mut request), Ok(1..)) {
                 continue;
             }
-            let told = format!(
+            let result = format!(
                 "{:?} {:?} name={} certificates={}",
                 tls.protocol_version().unwrap(),
                 tls.negotiated_cipher_suite().unwrap().suite(),
                 tls.server_name().unwrap_or("none"),
                 tls.peer_certificates().map_or(0, <[_]>::len),
             );
-            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}", told.len());
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}", result.len());
             let mut stream = rustls::Stream::new(&mut tls, &mut socket);
             let _ =
-                stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{told}").as_bytes());
+                stream.write_all(format!("{head}\r\nConnection: close\r\n\r\n{result}").as_bytes());
             tls.send_close_notify();
             let _ = tls.write_tls(&mut socket);
         }
@@ -167,7 +167,7 @@ fn telling_server() -> SocketAddr {
 fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
     let address = telling_server();
     let mut plan = plan(&format!("https://localhost:{}/", address.port()), 1, 2);
-    let told = |plan: &Plan, expected: &str| {
+    let expect = |plan: &Plan, expected: &str| {
         let mut plan = plan.clone();
         plan.checks.body = vec![BodyCheck::Contains(expected.to_owned())];
         let run = measure(&plan);
@@ -179,12 +179,12 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
             run.reasons
         );
     };
-    told(&plan, "TLSv1_3 TLS13_");
-    told(&plan, "name=localhost certificates=0");
+    expect(&plan, "TLSv1_3 TLS13_");
+    expect(&plan, "name=localhost certificates=0");
     plan.connection.tls.version = Some(TlsVersion::Tls12);
     plan.connection.tls.no_sni = true;
-    told(&plan, "TLSv1_2 TLS_ECDHE_");
-    told(&plan, "name=none");
+    expect(&plan, "TLSv1_2 TLS_ECDHE_");
+    expect(&plan, "name=none");
     let mut agreed = 0;
     for (openssl, iana) in [
         (
@@ -199,7 +199,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
         plan.connection.tls.ciphers = vec![openssl.to_owned()];
         // One of the two: by the kind of the server's key.
         if run(&plan, Control::default()).is_ok() {
-            told(&plan, iana);
+            expect(&plan, iana);
             agreed += 1;
         }
     }
@@ -211,7 +211,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
         "{error}"
     );
     plan.connection.tls.version = None;
-    told(&plan, "TLSv1_3 TLS13_AES_256_GCM_SHA384");
+    expect(&plan, "TLSv1_3 TLS13_AES_256_GCM_SHA384");
     plan.connection.tls.ciphers = vec!["RC4-MD5".to_owned()];
     let error = run(&plan, Control::default()).unwrap_err();
     assert!(
@@ -231,7 +231,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
     assert!(error.to_string().contains("no private key"), "{error}");
     let key = std::fs::read_to_string(file("localhost.key")).unwrap();
     std::fs::write(&pem, certificate + &key).unwrap();
-    told(&plan, "certificates=1");
+    expect(&plan, "certificates=1");
 }
 
 #[test]
@@ -252,10 +252,7 @@ fn connections_come_from_the_address_and_with_the_buffers_named() {
     plan.connection.buffers = Some(16384);
     assert_eq!(measure(&plan).good(), 1);
     assert_eq!(peer.join().unwrap(), "127.0.0.7");
-    for (local, why) in [
-        ("192.0.2.1", "is no address to send from"),
-        ("::1", "there is no way to"),
-    ] {
+    for (local, why) in [("192.0.2.1", "cannot send from"), ("::1", "cannot reach")] {
         plan.connection.bind = Some(local.parse().unwrap());
         let error = run(&plan, Control::default()).unwrap_err();
         assert!(error.to_string().contains(why), "{local}: {error}");

@@ -1,5 +1,5 @@
-//! The report on standard output, for runs with a known truth: whole, as golden files, and the
-//! sentences that matter one by one.
+//! The report on standard output, for runs with known figures: as a whole in golden files, and the
+//! most important sentences one by one.
 
 mod runs;
 
@@ -48,7 +48,7 @@ fn says(run: &Run, sentences: &[&str]) {
     }
 }
 
-/// The fields a script greps for: same names, same order, number first.
+/// The fields that scripts search for: the same names, the same order, the number first.
 #[test]
 fn abs_fields_come_in_abs_order() {
     let text = report(&mostly_errors(), Style::default());
@@ -117,7 +117,7 @@ fn time_lost_in_the_client_shows_by_littles_law() {
         .run();
     says(
         &run,
-        &["by Little's law 30 % of the clients' time is in no request"],
+        &["by Little's law 30 % of the clients' time was spent outside of requests"],
     );
 }
 
@@ -231,7 +231,7 @@ fn a_stall_in_a_closed_loop_is_explained() {
 }
 
 #[test]
-fn a_percentile_with_too_few_answers_beyond_it_is_not_told() {
+fn a_percentile_with_too_few_answers_beyond_it_is_not_reported() {
     says(
         &healthy(),
         &["p99.9 8.", "; p99.99 needs 100000 good answers"],
@@ -407,7 +407,7 @@ fn what_is_no_saved_run_is_refused_with_a_reason() {
         ("{}".to_owned(), "`kind` and `schema` are missing"),
         (
             good.replace("\"schema\": 1", "\"schema\": 7"),
-            "saved in version 7",
+            "saved in format version 7",
         ),
         (
             good.replace("\"kind\": \"run\"", "\"kind\": \"x\""),
@@ -415,7 +415,7 @@ fn what_is_no_saved_run_is_refused_with_a_reason() {
         ),
         (
             good.replace("\"begun\": 14400", "\"begun\": 14401"),
-            "the books of a run do not balance",
+            "the counts of a run do not add up",
         ),
         (
             good.replace("\"elapsed\"", "\"elapsd\""),

@@ -1,5 +1,5 @@
-//! The report states the truth: a server that fails in known ways, measured; and beside it what ab
-//! makes of the same server.
+//! The report states the truth about a server that fails in known ways; the figures of ab for the
+//! same server are beside it.
 
 mod faulty;
 
@@ -16,7 +16,7 @@ use howdah_bench::plan::{Arrivals, Backlog, OnSocketError, Spacing, Stop, Templa
 use howdah_bench::report::text::{Style, report};
 use howdah_bench::run::Ended;
 
-/// Every `nth` request gets this, the others a short page.
+/// Every `nth` request gets this reply, the others a short page.
 fn every(nth: u64, fault: Reply) -> Faulty {
     Faulty::start(move |request| {
         if request.number.is_multiple_of(nth) {
@@ -56,7 +56,8 @@ fn error_pages_are_no_throughput() {
     let run = one_in_ten(fault.clone(), Outcome::Status5xx);
     assert_eq!(run.statuses[&502], 100);
     assert!(run.good_rate() < run.achieved_rate());
-    // oha's success rate is answers of any status by all that ended: nothing to be seen.
+    // The success rate of oha is the share of answers with any status among all requests that
+    // ended, so it shows nothing here.
     assert_eq!(run.answers(), run.ended_requests());
     let server_of_wrk = every(10, fault.clone());
     let (requests, not_2xx) = wrk(&server_of_wrk.url);
@@ -139,7 +140,7 @@ fn what_is_not_http_is_said_to_be_not() {
         Reply::Bytes(b"220 smtp ready\r\n".to_vec()),
         Outcome::ProtocolError,
     );
-    let reason = "ProtocolError: the first line is no status line of HTTP";
+    let reason = "ProtocolError: the first line is not an HTTP status line";
     assert_eq!(run.reasons.get(reason), Some(&100), "{:?}", run.reasons);
     let surplus = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokand more";
     let run = one_in_ten(Reply::BytesAndStay(surplus.into()), Outcome::ProtocolError);
@@ -201,9 +202,9 @@ fn a_stall_is_paid_by_everybody_who_would_have_met_it() {
     let latency = run.latency();
     let seen = latency.len() - latency.count_up_to(500_000_000);
     assert_eq!(seen, 4, "one for each client");
-    let told = report(&run, Style::default());
-    assert!(told.contains("ab's \"99%\" would say "), "{told}");
-    assert!(told.contains(": a stall of "), "{told}");
+    let text = report(&run, Style::default());
+    assert!(text.contains("ab's \"99%\" would say "), "{text}");
+    assert!(text.contains(": a stall of "), "{text}");
     let server = page();
     server.stall(stall);
     let ab = ab(&["-n", "2000", "-c", "4", "-k", &server.url]);
@@ -271,15 +272,16 @@ fn a_server_that_refuses_to_keep_connections_is_seen_to() {
     assert_eq!((run.connections.opened, server.accepted()), (200, 200));
 }
 
-/// Apache's prefork and its `lingering_close`: a process closes half of a connection and serves nobody until
-/// the client has closed the rest, or two seconds are over. A client that dawdles measures itself.
+/// Apache's prefork and its `lingering_close`: a process closes half of a connection and serves
+/// nobody until the client has closed the rest, or two seconds are over. A client that dawdles
+/// measures itself.
 #[test]
 fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // One after the other: there is one process.
+        // One after the other, since there is one process.
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut request = [0; 4096];
@@ -342,7 +344,7 @@ fn counts_match_the_servers_log_when_time_cuts_the_run_off() {
     assert_eq!(run.ended, Ended::Time);
     assert_eq!(run.sent, run.good() + run.in_flight.count);
     assert!(run.in_flight.count + run.in_flight.connecting <= 8);
-    // What was under way is with the server soon.
+    // Requests in progress reach the server soon.
     let deadline = Instant::now() + Duration::from_secs(10);
     while server.requests() < run.sent && Instant::now() < deadline {
         std::thread::yield_now();
@@ -443,9 +445,9 @@ fn long_answers_are_read_to_their_end() {
 fn an_interrupted_run_tells_what_it_measured() {
     let server = Faulty::start(|_| Reply::Ok("a page".to_owned()));
     let interrupt = Arc::new(AtomicBool::new(false));
-    let told = interrupt.clone();
+    let flag = interrupt.clone();
     let mut after_a_second = |_: &howdah_bench::engine::Progress<'_>| {
-        told.store(true, Ordering::Relaxed);
+        flag.store(true, Ordering::Relaxed);
     };
     let control = Control {
         interrupt,

@@ -1,5 +1,5 @@
-//! The answers to what a benchmark asks: which of two stacks is faster, and whose rate holds as more
-//! clients come. Data only; [`sentence`] puts it into words.
+//! The answers to what a benchmark asks: which of two stacks is faster, and whose rate holds as
+//! more clients come. Data only; [`sentence`] puts it into words.
 
 pub mod sentence;
 
@@ -16,7 +16,8 @@ use crate::suite::{Asked, Suite};
 use crate::table::{StackRow, TableCell, adjust, pairs, same_block};
 use howdah_bench::report::figures::SEED;
 
-/// Pages with at least this many levels also get answers over all of them, and say whose rate holds.
+/// Pages with at least this many levels also get answers over all of them, and say whose rate
+/// holds.
 const SWEEP: usize = 3;
 
 /// The answer to one question on one page at one level.
@@ -35,8 +36,9 @@ pub struct Answer {
     /// The verdict on good answers per second, adjusted for all answers of the benchmark.
     pub judgement: Judgement,
     /// The verdict on the stack's CPU time per request, which takes the place of the rate where the
-    /// load tester was the bottleneck and nothing else was wrong. CPU time limits the rate on a machine
-    /// with nothing else to do, and it can be measured even when the load tester is at its limit.
+    /// load tester was the bottleneck and nothing else was wrong. CPU time limits the rate on a
+    /// machine with nothing else to do, and it can be measured even when the load tester is at its
+    /// limit.
     #[serde(default)]
     pub cpu: Option<Judgement>,
 }
@@ -55,7 +57,8 @@ pub struct Overall {
     pub page: String,
     /// The numbers of clients that were measured.
     pub levels: Vec<u32>,
-    /// The verdict on good answers per second, adjusted together with the answers of the single levels.
+    /// The verdict on good answers per second, adjusted together with the answers of the single
+    /// levels.
     pub judgement: Judgement,
 }
 
@@ -94,8 +97,8 @@ impl Flat {
     }
 }
 
-/// Judges what a suite asks, wherever both stacks were measured: at each level, and over all levels of
-/// a page that has three or more.
+/// Judges what a suite asks, wherever both stacks were measured: at each level, and over all levels
+/// of a page that has three or more.
 pub fn answers(suite: &Suite, measured: &Measured) -> (Vec<Answer>, Vec<Overall>) {
     let row = |stack: &str| suite.rows.iter().position(|row| row.stack == stack);
     let (mut all, mut overall) = (Vec::new(), Vec::new());
@@ -293,9 +296,9 @@ pub fn flat(cells: &[TableCell]) -> Vec<Flat> {
     all
 }
 
-/// The interval of the share of its best rate that a stack keeps at the last level. Whole blocks are
-/// resampled, because what slows a block slows all of its levels. Each resample has its own best level,
-/// since another one might have been the best.
+/// The interval of the share of its best rate that a stack keeps at the last level. Whole blocks
+/// are resampled, because what slows a block slows all of its levels. Each resample has its own
+/// best level, since another one might have been the best.
 fn kept(levels: &[&StackRow], last: &StackRow, blocks: usize) -> Option<ConfidenceInterval> {
     let blocks: Vec<usize> = (0..blocks).collect();
     let share = bootstrap::interval(&blocks, 0.95, bootstrap::RESAMPLES, SEED, |drawn| {
@@ -312,7 +315,8 @@ mod tests {
 
     const BLOCKS: u32 = 12;
 
-    /// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or take 16 %.
+    /// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or
+    /// take 16 %.
     fn level(at: u32) -> LevelPairs {
         let wobble = |n: u32| 1.0 + 0.16 * f64::from(i32::try_from(n % 5).unwrap() - 2) / 2.0;
         let blocks = |ratio: f64, by: u32| -> BTreeMap<u32, (f64, f64)> {

@@ -1,4 +1,5 @@
-//! How long and how often: the forms of a comparison. Data and arithmetic; starts nothing.
+//! How long and how often a comparison measures: `--quick`, `--full` and `--as-posted`. Data and
+//! arithmetic; starts nothing.
 
 use std::time::Duration;
 
@@ -39,9 +40,9 @@ pub enum Until {
 pub const POSTED_LIMIT: Duration = Duration::from_secs(120);
 
 impl RunBudget {
-    /// A budget of minutes. Nine windows, because fewer cannot prove anything once eight questions are
-    /// adjusted for (2^-8 is the smallest p that nine pairs can have); short ones, because the number
-    /// of windows counts and not their length.
+    /// A budget of minutes. Nine windows, because fewer cannot prove anything once eight questions
+    /// are adjusted for (2^-8 is the smallest p that nine pairs can have); short ones, because the
+    /// number of windows counts and not their length.
     pub fn quick() -> RunBudget {
         RunBudget {
             blocks: 9,
@@ -112,9 +113,9 @@ impl RunBudget {
         (0..=last).map(pick).collect()
     }
 
-    /// How long a window of a page lasts at a level; None if the number of its requests ends it. Longer
-    /// where many clients wait for a slow page: a window in which only some of them get an answer
-    /// counts the quick ones.
+    /// How long a window of a page lasts at a level; None if the number of its requests ends it.
+    /// Longer where many clients wait for a slow page: a window in which only some of them get an
+    /// answer counts the quick ones.
     pub fn window(&self, page: &Page, level: u32) -> Option<Duration> {
         let least = Duration::from_secs_f64(page.seconds_per_client * f64::from(level));
         match self.until {
@@ -129,9 +130,9 @@ impl RunBudget {
         TURN + self.warmup + self.window(page, level).unwrap_or(posted)
     }
 
-    /// When the warm-up before a window ends; None: there is none. It has no more clients than PHP has
-    /// processes, so that requests cut off at its end leave no queue to the window. A slow page is
-    /// requested until every process has answered twice.
+    /// When the warm-up before a window ends; None: there is none. It has no more clients than PHP
+    /// has processes, so that requests cut off at its end leave no queue to the window. A slow page
+    /// is requested until every process has answered twice.
     pub fn warm_up(&self, page: &Page, clients: u32) -> Option<Stop> {
         if self.warmup.is_zero() {
             return None;
@@ -151,13 +152,13 @@ impl RunBudget {
         let keep = if load.keepalive { " -k" } else { "" };
         let limit = self.limit.map(|limit| {
             format!(
-                "The measuring ends after {} minutes: where that is too short, with fewer blocks, which is said here.",
+                "The measurement ends after {} minutes; if that is too short, it has fewer blocks, and this report says so.",
                 limit.as_secs_f64() / 60.0
             )
         });
         let Until::Time(window) = self.until else {
             let mut said = vec![format!(
-                "{blocks} of the post's own {} requests{keep}, {} a warm-up; what is not through after {} s is cut off there.",
+                "{blocks} of the post's own {} requests{keep}, {} a warm-up; a block is cut off after {} s.",
                 load.requests,
                 if self.warmup.is_zero() {
                     "without"
@@ -181,7 +182,7 @@ impl RunBudget {
             .filter(|page| page.seconds_per_client > 0.0)
         {
             said.push(format!(
-                "For {}, at least {} s for each client: every one must have had its answer.",
+                "For {}, at least {} s for each client, so that every client gets an answer.",
                 page.name, page.seconds_per_client
             ));
         }
@@ -190,7 +191,7 @@ impl RunBudget {
         }
         said.push(format!(
             "The post ended each run after {} requests{keep}; here windows end by the clock, so that a fast stack is measured \
-             for as long as a slow one and a disturbance hits all alike. With its own number: howdah compare {} --as-posted",
+             for as long as a slow one and a disturbance hits all alike. With the post's number of requests: howdah compare {} --as-posted",
             load.requests, suite.name
         ));
         said
@@ -242,8 +243,8 @@ mod tests {
 
     #[test]
     fn the_quick_form_of_each_benchmark_could_prove_what_it_asks() {
-        // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its windows are
-        // long, so there are few of them.
+        // The fourth asks who stays flat, which is a ratio of levels and needs no pairs; its
+        // windows are long, so there are few of them.
         for name in ["b1", "b2", "b3", "b5", "hello", "cache", "cache-miss"] {
             let suite = Suite::named(name).unwrap();
             let budget = RunBudget::quick().with(&suite.quick);

@@ -1,6 +1,6 @@
-//! What the generator itself could have reached: the evidence for whether it was the load tester that
-//! was measured. It is measured right after the windows in question, since a machine's speed changes by
-//! the hour.
+//! Measures the highest rate that the load tester itself can reach: the evidence for whether it was
+//! the bottleneck. It is measured right after the windows in question, since the speed of a machine
+//! changes by the hour.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -11,16 +11,17 @@ use howdah_bench::error::BenchError;
 use howdah_bench::plan::Plan;
 use howdah_bench::run::Run;
 
-/// Length and number of the ceiling runs. Other programs on the machine can only make the result too
-/// low, so the best run counts.
+/// Length and number of the ceiling runs. Other programs on the machine can only make the result
+/// too low, so the best run counts.
 const ASKED: Duration = Duration::from_millis(200);
 const TIMES: usize = 3;
-/// Lengths of answers that differ by no more than this share of the longer one have the same ceiling.
+/// Lengths of answers that differ by no more than this share of the longer one have the same
+/// ceiling.
 const SAME_LENGTH: f64 = 0.1;
 
-/// Stores in each of these runs, which have the same load, what the generator reaches with answers of
-/// its length against a server that does nothing, or what it reached in one of the runs, if that was
-/// more. Runs without answers keep none, and so do all that remain after an interruption.
+/// Stores in each of these runs, which have the same load, what the generator reaches with answers
+/// of its length against a server that does nothing, or what it reached in one of the runs, if that
+/// was more. Runs without answers keep none, and so do all that remain after an interruption.
 ///
 /// # Errors
 /// The generator failed even there. The runs' own figures are still valid.

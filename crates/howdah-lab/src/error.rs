@@ -7,7 +7,8 @@ use std::path::PathBuf;
 use howdah_bench::error::BenchError;
 use strum::IntoStaticStr;
 
-/// Why the lab has no result. The variant's name is the failure's name on the terminal and in reports.
+/// Why the lab has no result. The variant's name is the failure's name on the terminal and in
+/// reports.
 #[derive(Debug, IntoStaticStr)]
 pub enum LabError {
     /// A program this stack needs is not installed: its rows say "not here".
@@ -26,7 +27,8 @@ pub enum LabError {
         /// The last lines it logged.
         log: String,
     },
-    /// A program ended by itself while it was needed: what was measured meanwhile is invalid, not slow.
+    /// A program ended by itself while it was needed: what was measured meanwhile is invalid, not
+    /// slow.
     Died {
         /// The program's name.
         program: String,
@@ -175,7 +177,7 @@ impl fmt::Display for LabError {
                 write!(f, "Marks: {file} is left as it was: expected {wanted}")
             }
             LabError::OwnApp { mistakes } => {
-                f.write_str("OwnApp: the application cannot be measured so")?;
+                f.write_str("OwnApp: the application cannot be measured like this")?;
                 write_log(f, &mistakes.join("\n"))
             }
             LabError::NotResumable { why } => write!(f, "NotResumable: {why}"),

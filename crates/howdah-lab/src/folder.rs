@@ -1,5 +1,6 @@
-//! The run's folder: one directory for everything the lab makes, so that whoever doubts a figure can
-//! read the configuration it was measured with. Kept after the run; the lab writes nothing elsewhere.
+//! The folder of a run: one directory for everything that the lab generates, so that a reader who
+//! doubts a figure can look up the configuration behind it. It is kept after the run; the lab
+//! writes nothing elsewhere.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};

@@ -1,5 +1,5 @@
-//! The one `php.ini` for every stack. Debian's SAPIs read files of their own
-//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`); with those one would compare configurations.
+//! The one `php.ini` for every stack. The SAPIs of Debian read files of their own
+//! (`/etc/php/8.4/{fpm,apache2,cgi,embed}`); a benchmark with these would compare configurations.
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -94,8 +94,8 @@ impl Ini {
     }
 }
 
-/// Whether a file of this directory loads OPcache. If none did, both halves of a comparison would be of
-/// plain PHP, and nothing would say so.
+/// Whether a file of this directory loads OPcache. If none did, both halves of a comparison would
+/// be of plain PHP, and nothing would say so.
 fn loads_opcache(directory: &Path) -> std::io::Result<bool> {
     for entry in std::fs::read_dir(directory)? {
         let path = entry?.path();
@@ -117,7 +117,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_directory_that_loads_no_opcache_is_told_from_one_that_does() {
+    fn a_directory_that_loads_opcache_is_recognised() {
         let directory = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             std::fs::write(directory.path().join(name), text).unwrap();

@@ -1,6 +1,6 @@
-//! The record of a comparison in progress: its plan, what it is measured on, and every finished part,
-//! each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the next
-//! `--resume` continues after the last finished part.
+//! The record of a comparison in progress: its plan, what it is measured on, and every finished
+//! part, each whole or not at all. Whatever ends the program (Ctrl-C, `kill -9`, a power cut), the
+//! next `--resume` continues after the last finished part.
 //!
 //! ```text
 //! plan.json   what was asked for
@@ -42,7 +42,7 @@ impl Journal {
         let path = folder.join(PLAN);
         if path.exists() {
             return Err(unfit(format!(
-                "{} holds a comparison already: go on with it by --resume, or name another --out",
+                "{} already holds a comparison: continue it with --resume, or choose another --out",
                 folder.path().display()
             )));
         }
@@ -106,8 +106,8 @@ impl Journal {
         }
     }
 
-    /// Reads what was saved as `NAME.json`, or makes and saves it: what is decided once is the same in
-    /// every later session.
+    /// Reads what was saved as `NAME.json`, or makes and saves it: what is decided once is the same
+    /// in every later session.
     pub fn kept_or<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
@@ -136,7 +136,7 @@ fn lock(path: &Path) -> Result<File, LabError> {
     match flock(&file, FlockOperation::NonBlockingLockExclusive) {
         Ok(()) => Ok(file),
         Err(_) => Err(unfit(format!(
-            "{}: another howdah compare is at work there",
+            "{}: another howdah compare is using it",
             path.display()
         ))),
     }
@@ -158,7 +158,7 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
         && schema != SCHEMA
     {
         return Err(unfit(format!(
-            "{}: saved in version {schema} of the form, this program reads version {SCHEMA}: start a new comparison",
+            "{}: saved in format version {schema}; this program reads version {SCHEMA}: start a new comparison",
             path.display()
         )));
     }
@@ -170,11 +170,11 @@ fn read<T: DeserializeOwned>(path: &Path) -> Result<T, LabError> {
     })
 }
 
-/// Writes a file so that afterwards either the old content is there or the whole new one.
+/// Writes a file atomically: afterwards it has either the old content or the whole new one.
 fn write_whole(path: &Path, text: &str, mode: u32) -> Result<(), LabError> {
     let beside = path.with_extension("json.new");
     let write = || -> std::io::Result<()> {
-        // A half-written one keeps its mode, whatever is written into it.
+        // A file that was left over would keep its own mode.
         let _ = fs::remove_file(&beside);
         let mut file = OpenOptions::new()
             .write(true)
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_comparison_is_told_apart_from_a_damaged_one() {
+    fn a_missing_comparison_is_distinguished_from_a_damaged_one() {
         let (_directory, folder) = folder();
         let error = Journal::resume::<u32>(&folder).unwrap_err().to_string();
         assert!(error.contains("there is no comparison in"), "{error}");

@@ -1,19 +1,19 @@
 //! The lab: starts the stacks that people serve PHP with, and Howdah in its modes, on the same
 //! pages with the same `php.ini`, side by side on this machine; runs the five benchmarks against
-//! them and says what came of it. The command line is the program `howdah-bench` (`src/bin`).
+//! them and reports the results. The command line is the program `howdah-bench` (`src/bin`).
 //!
 //! - [`folder`]: the run's folder; every generated file stays in it.
 //! - [`process`]: a started program: its group, its log, its end, what it uses.
-//! - [`need`]: programs that may not be here, and the command that installs them.
+//! - [`need`]: programs that may not be installed, and the command that installs them.
 //! - [`php`]: which PHP, the same for all; [`ini`]: its one `php.ini`.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
 //! - [`suite`]: a benchmark as data; the five are part of the program.
 //! - [`experiment`]: the one loop of all comparisons: arms in turns, cells, blocks, journal.
-//! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long; [`site`]: what it is about;
-//!   [`ceiling`]: whether it was the load tester that was measured.
-//! - [`table`]: from windows to rows; [`answer`]: what was asked; [`report`]: how they are told;
-//!   [`saved`]: read back.
-//! - [`journal`], [`identity`]: a comparison that can be resumed, and when it must not be.
+//! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long; [`site`]: the served pages;
+//!   [`ceiling`]: whether the load tester was the bottleneck.
+//! - [`table`]: from windows to rows; [`answer`]: the answers to the questions of a suite;
+//!   [`report`]: text, pages and Markdown; [`saved`]: reads saved results.
+//! - [`journal`]: a comparison that can be resumed; [`identity`]: when it must not be.
 //! - [`app_compare`]: the comparison on a user's own application (`--app`); [`url_compare`]: that of servers
 //!   which run already (`howdah bench --vs`).
 //! - [`fixture`]: pages, WordPress and the database.

@@ -1,5 +1,5 @@
-//! Programs that may not be installed. The lab names what is missing with the command that installs it,
-//! and its rows say so: nothing is left out silently, and nothing is downloaded.
+//! Programs that may not be installed. The lab names what is missing with the command that installs
+//! it, and its rows say so: nothing is left out silently, and nothing is downloaded.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -86,8 +86,8 @@ pub fn howdah() -> Result<PathBuf, LabError> {
 }
 
 /// Whether a `frankenphp` loads OPcache. Many builds have none, or leave it to their own `php.ini`,
-/// which the lab's replaces (`PHPRC`), so that it is not loaded. Only a clear "no" counts. The answer
-/// is remembered: asking takes a tenth of a second.
+/// which the lab's replaces (`PHPRC`), so that it is not loaded. Only a clear "no" counts. The
+/// answer is remembered: asking takes a tenth of a second.
 fn has_opcache(frankenphp: &Path) -> bool {
     static KNOWN: OnceLock<bool> = OnceLock::new();
     let asked = || -> io::Result<Vec<u8>> {

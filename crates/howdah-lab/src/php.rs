@@ -1,6 +1,6 @@
-//! Which PHP takes part. A machine may have several; all stacks run the series of Howdah's own PHP, so
-//! that servers are compared and not PHPs. Programs, files and packages have its name in theirs, as
-//! Debian does it.
+//! Which PHP takes part. A machine may have several; all stacks run the series of Howdah's own PHP,
+//! so that servers are compared and not PHPs. Programs, files and packages have its name in theirs,
+//! as Debian does it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ const REFERENCE: &str = "8.2";
 
 static SERIES: OnceLock<String> = OnceLock::new();
 
-/// Chooses the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it once,
-/// before anything else of the lab. Where that cannot be asked, Howdah's rows report why.
+/// Chooses the series of the PHP that this `howdah` runs, as `howdah version` prints it. Call it
+/// once, before anything else of the lab. Where that cannot be asked, Howdah's rows report why.
 pub fn choose(howdah: &Path) {
     let output = Command::new(howdah).arg("version").output();
     let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned());
@@ -52,8 +52,8 @@ pub fn has_opcache_within() -> bool {
     number(series()) >= Some((8, 5))
 }
 
-/// The directory of the series' extensions (`extension_dir`), as its command line reports it; an empty
-/// path without one.
+/// The directory of the series' extensions (`extension_dir`), as its command line reports it; an
+/// empty path without one.
 fn extensions() -> &'static Path {
     static KNOWN: OnceLock<PathBuf> = OnceLock::new();
     KNOWN.get_or_init(|| {

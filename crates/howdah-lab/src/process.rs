@@ -1,10 +1,10 @@
-//! A started program: its session, its log file, its end, and what it uses. Does not know which server
-//! it is.
+//! A started program: its session, its log file, its end, and what it uses. Does not know which
+//! server it is.
 //!
-//! Each program begins a session (setsid(2)), which all its descendants share, also those in process
-//! groups of their own: so they are counted and ended together, by id. A watcher (a shell blocked on
-//! a pipe from us) ends the program when the lab itself dies without a word, so nothing is left
-//! running after a crash.
+//! Each program begins a session (setsid(2)), which all its descendants share, even those in
+//! process groups of their own. The lab counts and ends them together by its id. A watcher (a shell
+//! blocked on a pipe from the lab) ends the program when the lab is killed, so that nothing is left
+//! running.
 
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
@@ -24,7 +24,7 @@ use crate::LabError;
 const GRACE: Duration = Duration::from_secs(5);
 /// Time that a program has to start.
 const START: Duration = Duration::from_secs(30);
-/// How often a condition is checked that nothing announces.
+/// How often a condition is polled.
 const AGAIN: Duration = Duration::from_millis(10);
 /// Number of a log's last lines that a message shows.
 const TAIL: usize = 20;
@@ -32,9 +32,9 @@ const TAIL: usize = 20;
 const WATCHER: &str =
     "read -r _; kill -s TERM -- -$0 2>/dev/null; sleep 3; kill -s KILL -- -$0 2>/dev/null";
 
-/// Holds a program back until its watcher runs: otherwise a program that is started just when the lab
-/// is killed would be left running. The watcher and the gate see the end of the lab as the end of their
-/// input.
+/// Holds a program back until its watcher runs: otherwise a program that is started just when the
+/// lab is killed would be left running. The watcher and the gate see the end of the lab as the end
+/// of their input.
 const GATE: &str = "read -r _ && exec \"$@\" </dev/null";
 
 /// The user that the programs run as: never root, whoever started the lab.
@@ -123,9 +123,9 @@ impl Process {
             why: format!("{text}: {error}"),
             log: String::new(),
         };
-        // setsid(1) executes the program in its own place, since it is no group leader. env(1) unblocks
-        // what our own caller blocked to read it from a descriptor: `php -S` and others would
-        // never see a SIGTERM.
+        // setsid(1) executes the program in its own place, since it is no group leader. env(1)
+        // unblocks what our own caller blocked to read it from a descriptor: `php -S` and others
+        // would never see a SIGTERM.
         let mut session = Command::new("sh");
         session.args(["-c", GATE, "sh", "setsid", "--"]);
         session.args(["env", "--default-signal", "--"]);
@@ -252,8 +252,8 @@ impl Process {
             if stat.session == self.session()
                 && let Some(pid) = Pid::from_raw(stat.pid)
             {
-                // It was of our session a moment ago; were its number somebody else's by now, that
-                // would have to be a process of the same user, started within this loop.
+                // It was of this session a moment ago. If another process had its number by now,
+                // that one would have the same user and have started within this loop.
                 let _ = kill_process(pid, signal);
             }
         }
@@ -275,7 +275,8 @@ impl Process {
 
 impl Drop for Process {
     fn drop(&mut self) {
-        // The first process tells its own; a group is what some servers leave behind.
+        // The first process ends its children; some servers leave others of their process group
+        // behind.
         if self.ended.is_none() {
             let first = Pid::from_child(&self.child);
             // Until setsid(1) has run there is no such group.
@@ -307,11 +308,11 @@ pub fn free_address() -> Result<SocketAddr, LabError> {
     free_addresses_in_a_row(1)
 }
 
-/// `count` ports in a row that nobody listens on now, for programs that are told the first one.
+/// `count` ports in a row that nobody listens on now, for programs that get the first one.
 ///
-/// They lie below those that the kernel gives to outgoing connections: of these thousands come and go while a
-/// stack is measured, and one of them may have the port before the program binds it, which would cost the stack
-/// its row. Anywhere, where the kernel gives all ports to those.
+/// They lie below the range that the kernel uses for outgoing connections. Thousands of those come
+/// and go during a measurement, and one of them could take the port before the program binds it,
+/// which would cost the stack its row. If that range begins too low, any port is used.
 pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -340,8 +341,8 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
 /// The ports of well-known services are below this one.
 const LOWEST_PORT: u16 = 10_000;
 
-/// Whether to measure memory as well: that reads a second file of each process, which costs the kernel
-/// a walk through its page tables.
+/// Whether to measure memory as well: that reads a second file of each process, which costs the
+/// kernel a walk through its page tables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Memory {
     /// Measures CPU time and counts the processes.
@@ -371,7 +372,7 @@ impl Usage {
         if memory == Memory::Leave {
             return;
         }
-        // Another user's is not ours to read, unless we are root: then memory is told as unknown
+        // Only root may read those of another user; without them the memory is reported as unknown
         // (0) rather than as a wrong sum.
         if let Ok(rollup) = fs::read_to_string(format!("/proc/{}/smaps_rollup", stat.pid)) {
             self.memory += proportional_bytes(&rollup).unwrap_or(0);
@@ -379,8 +380,8 @@ impl Usage {
     }
 }
 
-/// Time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and what
-/// the hypervisor kept back. Zero where the kernel does not report it.
+/// Time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and
+/// what the hypervisor kept back. Zero where the kernel does not report it.
 pub fn busy_time() -> Duration {
     let text = fs::read_to_string("/proc/stat").unwrap_or_default();
     Duration::from_secs_f64(busy_ticks(&text).unwrap_or(0) as f64 / TICKS_PER_SECOND)
@@ -497,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_at_once_is_told_with_its_last_words() {
+    fn a_program_that_ends_at_once_is_reported_with_its_log() {
         let folder = tempfile::tempdir().unwrap();
         let mut process = Process::start(
             "shell",
@@ -508,9 +509,9 @@ mod tests {
         .unwrap();
         let error = process.wait_for("miracle", || false).unwrap_err();
         assert_eq!(error.name(), "DoesNotStart");
-        let told = error.to_string();
-        assert!(told.contains("exit status: 3"), "{told}");
-        assert!(told.contains("| cannot bind"), "{told}");
+        let text = error.to_string();
+        assert!(text.contains("exit status: 3"), "{text}");
+        assert!(text.contains("| cannot bind"), "{text}");
     }
 
     #[test]

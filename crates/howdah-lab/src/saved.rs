@@ -59,7 +59,7 @@ fn one(path: &Path) -> Result<Table, LabError> {
     }
     let mut table: Table =
         serde_json::from_value(value).map_err(|error| wrong(error.to_string()))?;
-    // Who stays flat follows from the windows.
+    // Computed again, since it follows from the windows.
     table.flat = answer::flat(&table.cells);
     Ok(table)
 }

@@ -6,8 +6,8 @@ use serde::{Deserialize, Serialize};
 use crate::LabError;
 use crate::stack::Stack;
 
-/// The benchmarks that are part of the program, by name: first the five of published posts, which are
-/// measured when none is named.
+/// The benchmarks that are part of the program, by name: first the five of published posts, which
+/// are measured when none is named.
 pub const BUILT_IN: [(&str, &str); 8] = [
     ("b1", include_str!("../../../benchmarks/b1.toml")),
     ("b2", include_str!("../../../benchmarks/b2.toml")),
@@ -88,8 +88,8 @@ pub struct Extent {
     /// Time after which the measuring ends, in minutes, with fewer windows than planned.
     #[serde(default)]
     pub minutes: Option<f64>,
-    /// Whether windows end by the post's number of requests: with a hundred slow requests in progress,
-    /// a clock would cut off too many of them.
+    /// Whether windows end by the post's number of requests: with a hundred slow requests in
+    /// progress, a clock would cut off too many of them.
     #[serde(default)]
     pub posted: bool,
 }
@@ -107,9 +107,9 @@ pub struct Asked {
     pub against: String,
 }
 
-/// The post's load. Windows are timed ([`crate::budget::RunBudget`]), so that a fast stack is measured
-/// for as long as a slow one; the post's number of requests ends a window in the form `--as-posted`
-/// only. The report says so.
+/// The post's load. Windows are timed ([`crate::budget::RunBudget`]), so that a fast stack is
+/// measured for as long as a slow one; the post's number of requests ends a window in the form
+/// `--as-posted` only. The report says so.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Load {
@@ -145,8 +145,8 @@ pub struct Page {
     pub path: String,
     /// A text that every right answer contains, and no error page.
     pub contains: String,
-    /// A window lasts at least this many seconds for each client: where a page takes long, each of 500
-    /// clients must have got an answer, or only the quick ones are counted.
+    /// A window lasts at least this many seconds for each client: where a page takes long, each of
+    /// 500 clients must have got an answer, or only the quick ones are counted.
     #[serde(default)]
     pub seconds_per_client: f64,
     /// Header fields to send, `NAME: VALUE` each.
@@ -313,7 +313,7 @@ impl Suite {
             rules.check(
                 !page.contains.is_empty(),
                 format!(
-                    "page {}: contains: without a text to look for an error page counts as an answer",
+                    "page {}: contains: expected a text; without one an error page counts as an answer",
                     page.name
                 ),
             );
@@ -334,7 +334,7 @@ impl Suite {
             );
             rules.check(
                 self.rows[..at].iter().all(|other| other.stack != row.stack),
-                format!("row {}: it is there twice", row.stack),
+                format!("row {}: it occurs twice", row.stack),
             );
         }
         for asked in &self.asked {
@@ -343,7 +343,7 @@ impl Suite {
                     self.rows
                         .iter()
                         .any(|row| row.stack == *stack && row.trap.is_none()),
-                    format!("asked `{}`: {stack} is no row that is ranked", asked.what),
+                    format!("asked `{}`: {stack} is not a ranked row", asked.what),
                 );
             }
         }
@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn all_mistakes_of_a_file_are_told_at_once() {
+    fn all_mistakes_of_a_file_are_reported_at_once() {
         let text = BUILT_IN[0]
             .1
             .replace("nginx-fpm-unix\"", "nginx-fmp\"")

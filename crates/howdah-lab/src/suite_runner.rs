@@ -1,5 +1,5 @@
-//! Runs a benchmark: every stack on the suite's pages at its levels, in turns ([`crate::experiment`]).
-//! Measures; judges nothing.
+//! Runs a benchmark: every stack on the suite's pages at its levels, in turns
+//! ([`crate::experiment`]). Measures; judges nothing.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -56,8 +56,8 @@ impl SuiteRunner {
     /// measured again ([`SuiteRunner::rerun_failed`]).
     ///
     /// # Errors
-    /// The lab's own files could not be written. The failure of a stack or of a page is in the result,
-    /// and the others continue.
+    /// The lab's own files could not be written. The failure of a stack or of a page is in the
+    /// result, and the others continue.
     pub fn measure(
         &self,
         suite: &Suite,

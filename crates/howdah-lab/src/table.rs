@@ -1,6 +1,6 @@
-//! From windows to rows: what each stack did on each page at each level, and what can be said about it.
-//! The result is data, and its serialised form is the JSON of `howdah compare`; [`crate::report`] shows
-//! it.
+//! From windows to rows: what each stack did on each page at each level, and what can be said about
+//! it. The result is data, and its serialised form is the JSON of `howdah compare`;
+//! [`crate::report`] shows it.
 
 use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::{judge, words};
@@ -47,7 +47,8 @@ pub struct Table {
     pub took: f64,
     /// Whether somebody stopped it before its end.
     pub interrupted: bool,
-    /// Share of the machine's cores that was busy with other programs, mean over all windows, 0 to 1.
+    /// Share of the machine's cores that was busy with other programs, mean over all windows, 0 to
+    /// 1.
     pub foreign: f64,
     /// What was asked, and the answers, in the suite's order.
     pub answers: Vec<Answer>,
@@ -98,8 +99,8 @@ pub struct StackRow {
     pub figures: Figures,
     /// Good answers per second of each window.
     pub windows: Vec<f64>,
-    /// Percentiles of good answers' latency: per cent and seconds, as far as enough answers lie beyond;
-    /// the slowest one is 100.
+    /// Percentiles of good answers' latency: per cent and seconds, as far as enough answers lie
+    /// beyond; the slowest one is 100.
     pub percentiles: Vec<(f64, f64)>,
     /// The comparison with the base; None for the base itself, for a trap, and for a single window.
     pub against: Option<Judgement>,
@@ -167,7 +168,8 @@ pub struct Origin {
 }
 
 impl Table {
-    /// The command line that measures a single row of a cell again, with the row it is compared with.
+    /// The command line that measures a single row of a cell again, with the row it is compared
+    /// with.
     pub fn again(&self, cell: &TableCell, line: &StackRow) -> String {
         let mut stacks = line.stack.clone();
         if line.against.is_some() {
@@ -378,7 +380,8 @@ pub(crate) fn adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
     }
 }
 
-/// How many more pairs are needed before the test could pass Holm's first step at all; at least one.
+/// How many more pairs are needed before the test could pass Holm's first step at all; at least
+/// one.
 fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
     let fewest = howdah_bench::stats::sign_flip::fewest_pairs(level / questions.max(1) as f64);
     fewest.saturating_sub(have).max(1)

@@ -1,4 +1,4 @@
-//! Versions of the programs that took part: a figure without them is a rumour.
+//! Versions of the programs that took part; without them a figure cannot be reproduced.
 
 use std::path::Path;
 use std::process::Command;

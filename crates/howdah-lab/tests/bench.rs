@@ -1,5 +1,5 @@
-//! `howdah bench` as it is typed: ab's habits, exit codes, files, an interruption. What it counts is tested
-//! in `howdah-bench`; here a server that answers well is enough.
+//! `howdah bench` on the command line: ab's options, exit codes, files, an interruption. The tests
+//! of `howdah-bench` cover what it counts; here a server that answers well is enough.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -42,7 +42,7 @@ impl Server {
     }
 }
 
-/// Until the client hangs up; a body is read by its Content-Length.
+/// Serves a connection until the client closes it; a body is read by its Content-Length.
 fn answer(mut stream: TcpStream, served: &AtomicU64, last: &std::sync::Mutex<String>) {
     let mut read = Vec::new();
     let mut buffer = [0; 4096];
@@ -212,24 +212,28 @@ fn what_cannot_be_is_refused_with_a_reason_before_anything_is_sent() {
     refused(&["-H", "novalue", url], 2, "expected a header field");
     refused(&["-A", "nobody", url], 2, "expected user:password");
     refused(&["--expect-match", "(", url], 2, "BadCheck");
-    refused(&["--expect-status", "99", url], 2, "is no set of statuses");
+    refused(
+        &["--expect-status", "99", url],
+        2,
+        "is not a set of statuses",
+    );
     refused(
         &["--sweep", "10,x", url],
         2,
         "--sweep 10,x: expected numbers of clients",
     );
     refused(&["--find-max", url], 2, "--slo");
-    refused(&["--slo", "fast", url], 2, "`fast` is no objective");
+    refused(&["--slo", "fast", url], 2, "`fast` is not an objective");
     refused(&["--margin", "0", "--vs", url, url], 2, "--margin 0");
     refused(&["-g", "/nonexistent/g", url], 1, "writing /nonexistent/g");
     refused(
         &["--csv", "x.csv", "--vs", url, url],
         2,
-        "--csv is of a single run",
+        "--csv works for a single run only",
     );
     refused(&["-b", "0", url], 2, "0 is not in 1..");
     refused(&["-B", "here", url], 2, "invalid IP address");
-    refused(&["-B", "192.0.2.1", url], 2, "is no address to send from");
+    refused(&["-B", "192.0.2.1", url], 2, "cannot send from");
     refused(&["-X", "http://proxy/", url], 2, "expected host:port");
     refused(
         &["-X", "proxy:80", "https://a.example/"],
@@ -286,10 +290,10 @@ fn a_proxy_is_asked_for_the_whole_url() {
     ] {
         assert!(request.contains(part), "no {part:?} in {request}");
     }
-    let told = stdout(&output);
+    let text = stdout(&output);
     assert!(
-        !told.contains("secret") && !told.contains("bWU6c2VjcmV0"),
-        "{told}"
+        !text.contains("secret") && !text.contains("bWU6c2VjcmV0"),
+        "{text}"
     );
 }
 

@@ -1,5 +1,6 @@
-//! `howdah compare` as a user runs it: what goes wrong with one stack costs that stack only, and nothing is left
-//! running however the comparison ends. The stacks are those of the distribution; Howdah's own need no test here.
+//! `howdah compare` on the command line: a failure of one stack costs that stack only, and nothing
+//! is left running however the comparison ends. The stacks are those of the distribution; Howdah's
+//! own stacks are tested elsewhere.
 
 #[path = "../../howdah-tests/src/executable.rs"]
 mod executable;
@@ -57,7 +58,7 @@ fn tables(stdout: &str) -> Value {
     serde_json::from_str(stdout).unwrap_or_else(|error| panic!("{error}: {stdout}"))
 }
 
-/// Processes, as `/proc` has them: number and session; zombies are none.
+/// Processes from `/proc`: number and session, without zombies.
 fn processes() -> Vec<(u32, u32)> {
     let of = |pid: u32| -> Option<(u32, u32)> {
         let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
@@ -70,7 +71,8 @@ fn processes() -> Vec<(u32, u32)> {
     pids.filter_map(of).collect()
 }
 
-/// The programs a comparison has started: sessions whose first process has the folder in its command line.
+/// The programs a comparison has started: sessions whose first process has the folder in its
+/// command line.
 fn started(out: &Path) -> BTreeSet<u32> {
     let out = out.display().to_string();
     let ours = |pid: u32| {
@@ -148,23 +150,23 @@ fn an_interrupt_ends_it_at_once_and_prints_what_there_is() {
     signal(child.id(), "INT");
     assert_eq!(child.wait().unwrap().code(), Some(130));
     wait_until_gone(&sessions, &out);
-    let told = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
-    assert_eq!(told[0]["interrupted"], true);
+    let results = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
+    assert_eq!(results[0]["interrupted"], true);
     // A window that was cut short is neither a result nor a failure of the stack.
-    assert_eq!(told[0]["missing"], serde_json::json!([]));
+    assert_eq!(results[0]["missing"], serde_json::json!([]));
     assert!(out.join("mine.html").exists());
 }
 
 /// Rates of a row's windows, block by block.
-fn rates(told: &Value, row: usize) -> Vec<f64> {
-    let windows = told[0]["cells"][0]["rows"][row]["windows"]
+fn rates(results: &Value, row: usize) -> Vec<f64> {
+    let windows = results[0]["cells"][0]["rows"][row]["windows"]
         .as_array()
         .unwrap();
     windows.iter().map(|rate| rate.as_f64().unwrap()).collect()
 }
 
 #[test]
-fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
+fn resume_keeps_what_was_measured_before_a_kill() {
     let scratch = Scratch::new("compare-resume");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
     let mut command = compare(&scratch, &suite, &["--window", "0.3", "--blocks", "8"]);
@@ -189,7 +191,7 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
     let before: Vec<Vec<u8>> = kept.iter().map(|path| fs::read(path).unwrap()).collect();
     assert!(kept.len() < 9, "it was over already: {kept:?}");
 
-    // Nobody begins another one over it.
+    // Another comparison cannot begin in the same directory.
     let (code, _, stderr) = run(&mut compare(&scratch, &suite, &[]));
     assert_eq!(code, 3, "{stderr}");
     assert!(
@@ -203,16 +205,16 @@ fn what_was_measured_before_a_kill_is_there_when_it_is_gone_on_with() {
     };
     let (code, stdout, stderr) = resume();
     assert_eq!(code, 0, "{stderr}");
-    let told = tables(&stdout);
-    assert_eq!(rates(&told, 0).len(), 8);
-    assert_eq!(rates(&told, 1).len(), 8);
-    assert_eq!(told[0]["left_out"], serde_json::json!([]));
+    let results = tables(&stdout);
+    assert_eq!(rates(&results, 0).len(), 8);
+    assert_eq!(rates(&results, 1).len(), 8);
+    assert_eq!(results[0]["left_out"], serde_json::json!([]));
     let after: Vec<Vec<u8>> = kept.iter().map(|path| fs::read(path).unwrap()).collect();
     assert_eq!(before, after, "what had been measured was measured again");
-    // Once more there is nothing to measure, and the same is told.
+    // A second time there is nothing to measure, and the result is the same.
     let (code, again, stderr) = resume();
     assert_eq!(code, 0, "{stderr}");
-    assert_eq!(rates(&tables(&again), 1), rates(&told, 1));
+    assert_eq!(rates(&tables(&again), 1), rates(&results, 1));
 
     // Figures of two machines or versions are not mixed.
     let plan = journal.join("plan.json");
@@ -236,7 +238,7 @@ fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
     use std::os::unix::fs::PermissionsExt;
     let scratch = Scratch::new("compare-rerun");
     let suite = suite(&scratch, &["nginx-static", "php-builtin"], "file");
-    // PHP as it is, but for a server that does not start while this file is there.
+    // A PHP whose server does not start while this file exists.
     let broken = scratch.write("broken", "");
     let php = scratch.write(
         &php::named("bin/php{php}"),
@@ -279,7 +281,8 @@ fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
         [0, 1, 2].map(|block| fs::read(part(block)).unwrap())
     };
     let before = parts();
-    // Still broken: that is seen once more, and the others are not measured again for its sake.
+    // It is still broken: it is tried once more, and the others are not measured again because of
+    // it.
     assert_eq!(
         resume(&["--rerun-failed"])[0]["missing"][0]["name"],
         "DoesNotStart"
@@ -288,15 +291,15 @@ fn blocks_in_which_a_stack_failed_are_measured_again_when_that_is_wanted() {
     assert_ne!(before[0], again[0]);
     assert_eq!(before[1..], again[1..]);
     fs::remove_file(&broken).unwrap();
-    // Nobody asked for it.
+    // Without the option nothing is measured again.
     assert_eq!(resume(&[])[0]["missing"][0]["name"], "DoesNotStart");
     assert_eq!(again, parts());
-    let told = resume(&["--rerun-failed"]);
-    assert_eq!(told[0]["missing"], serde_json::json!([]));
-    assert_eq!([rates(&told, 0).len(), rates(&told, 1).len()], [3, 3]);
+    let results = resume(&["--rerun-failed"]);
+    assert_eq!(results[0]["missing"], serde_json::json!([]));
+    assert_eq!([rates(&results, 0).len(), rates(&results, 1).len()], [3, 3]);
     let whole = parts();
     assert!(again.iter().zip(&whole).all(|(before, now)| before != now));
-    // There is nothing left that it would be for.
+    // Nothing is left to measure.
     assert_eq!(
         resume(&["--rerun-failed"])[0]["missing"],
         serde_json::json!([])
@@ -320,7 +323,7 @@ fn what_to_measure_again_is_part_of_going_on_with_benchmarks() {
 fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on() {
     let scratch = Scratch::new("compare-death");
     let suite = suite(&scratch, &["php-builtin", "nginx-static"], "file");
-    // Long enough to be met in its window, and over at once for a stack that is gone.
+    // Long enough to be interrupted in its window, and over at once for a stack that has died.
     let mut command = compare(
         &scratch,
         &suite,
@@ -338,14 +341,14 @@ fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on(
     assert_eq!(sessions.len(), 1, "{sessions:?}");
     signal(*sessions.first().unwrap(), "KILL");
     assert!(child.wait().unwrap().success());
-    let told = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
-    let missing = &told[0]["missing"][0];
+    let results = tables(&fs::read_to_string(scratch.path("stdout")).unwrap());
+    let missing = &results[0]["missing"][0];
     assert_eq!(missing["name"], "Died", "{missing}");
     assert_eq!(missing["stack"], "php-builtin");
     let message = missing["message"].as_str().unwrap();
     assert!(message.contains("signal: 9"), "{message}");
     assert!(message.contains("    | "), "its last words: {message}");
-    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!(rows[0]["stack"], "nginx-static");
     assert!(rows[0]["good"].as_f64().unwrap() > 0.0);
@@ -354,7 +357,7 @@ fn a_stack_that_dies_under_load_is_invalid_with_its_reason_and_the_others_go_on(
 #[test]
 fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
     let scratch = Scratch::new("compare-start");
-    // Programs of those names that cannot do what they are there for.
+    // Programs with these names that fail.
     for (name, script) in [
         ("php-fpm{php}", "echo 'no room for a pool' >&2; exit 78"),
         (
@@ -382,9 +385,9 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
     let mut command = compare(&scratch, &suite, &arguments);
     let (code, stdout, stderr) = run(command.env("PATH", path));
     assert_eq!(code, 0, "{stderr}");
-    let told = tables(&stdout);
+    let results = tables(&stdout);
     let message = |stack: &str| -> String {
-        let missing = told[0]["missing"].as_array().unwrap();
+        let missing = results[0]["missing"].as_array().unwrap();
         let found = missing.iter().find(|missing| missing["stack"] == stack);
         found.unwrap_or_else(|| panic!("{stack}: {missing:?}"))["message"]
             .as_str()
@@ -406,8 +409,8 @@ fn what_is_not_here_or_does_not_start_says_so_and_the_others_are_measured() {
     assert!(runner.starts_with("NotHere: RoadRunner"), "{runner}");
     assert!(runner.contains("https://docs.roadrunner.dev/"), "{runner}");
     // Once each, though there were two blocks.
-    assert_eq!(told[0]["missing"].as_array().unwrap().len(), 3);
-    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    assert_eq!(results[0]["missing"].as_array().unwrap().len(), 3);
+    let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1, "{rows:?}");
     assert_eq!(rows[0]["stack"], "php-builtin");
     assert!(stderr.contains("no room for a pool"), "{stderr}");
@@ -423,8 +426,8 @@ fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
         &["--json", "--window", "0.2", "--blocks", "2"],
     ));
     assert_eq!(code, 0, "{stderr}");
-    let told = tables(&stdout);
-    assert_eq!(told[0]["cells"][0]["rows"].as_array().unwrap().len(), 2);
+    let results = tables(&stdout);
+    assert_eq!(results[0]["cells"][0]["rows"].as_array().unwrap().len(), 2);
     let page = fs::read_to_string(scratch.path("out/mine.html")).unwrap();
     let command = page
         .lines()
@@ -441,11 +444,11 @@ fn one_row_is_measured_again_by_the_command_that_its_page_shows() {
         .args(["--json", "--out"])
         .arg(&again));
     assert_eq!(code, 0, "{command}: {stderr}");
-    let told = tables(&stdout);
-    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    let results = tables(&stdout);
+    let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     assert_eq!(rows.len(), 1, "{command}: {rows:?}");
     assert_eq!(rows[0]["stack"], "nginx-static");
-    assert_eq!(told[0]["cells"][0]["concurrency"], 2);
+    assert_eq!(results[0]["cells"][0]["concurrency"], 2);
 }
 
 #[test]
@@ -454,9 +457,9 @@ fn the_posts_own_number_of_requests_is_sent_as_posted() {
     let suite = suite(&scratch, &["nginx-static"], "file");
     let (code, stdout, stderr) = run(&mut compare(&scratch, &suite, &["--json", "--as-posted"]));
     assert_eq!(code, 0, "{stderr}");
-    let told = tables(&stdout);
-    assert_eq!(told[0]["cells"][0]["rows"][0]["requests"], 50);
-    let effort = told[0]["effort"].to_string();
+    let results = tables(&stdout);
+    assert_eq!(results[0]["cells"][0]["rows"][0]["requests"], 50);
+    let effort = results[0]["effort"].to_string();
     assert!(
         effort.contains("1 block of the post's own 50 requests"),
         "{effort}"
@@ -476,14 +479,15 @@ fn when_the_time_is_up_the_blocks_that_are_missing_are_named() {
         stderr.contains("measuring ends after 0.02 minutes"),
         "{stderr}"
     );
-    let told = tables(&stdout);
-    let left_out = told[0]["left_out"][0].as_str().unwrap();
+    let results = tables(&stdout);
+    let left_out = results[0]["left_out"][0].as_str().unwrap();
     assert!(
         left_out.starts_with("LeftOut: ") && left_out.contains("file at 2 clients has "),
         "{left_out}"
     );
-    // What there is, is whole: every stack has as many windows, and its load tester is told with it.
-    let rows = told[0]["cells"][0]["rows"].as_array().unwrap();
+    // The results are complete: every stack has the same number of windows, each with figures of
+    // the load tester.
+    let rows = results[0]["cells"][0]["rows"].as_array().unwrap();
     let windows = |row: &Value| row["windows"].as_array().unwrap().len();
     assert_eq!(windows(&rows[0]), windows(&rows[1]));
     for row in rows {

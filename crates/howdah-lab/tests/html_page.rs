@@ -1,5 +1,5 @@
-//! The pages of a comparison, opened in real Chromium: nothing is loaded from elsewhere, nothing is said to
-//! the console, nothing is wider than a phone, and the pictures hold something.
+//! The pages of a comparison in real Chromium: nothing is loaded from elsewhere, nothing is printed
+//! on the console, nothing is wider than a phone, and the pictures are not blank.
 
 #[path = "../../howdah-bench/tests/chromium/mod.rs"]
 mod chromium;
@@ -12,7 +12,8 @@ use howdah_lab::app_compare::report::html as own;
 use howdah_lab::report::html::page;
 use made::table;
 
-/// Pages: one with a trap and two pages, one with a curve over many levels, one that names hostile text.
+/// Pages: one with a trap and two pages, one with a curve over many levels, one that names hostile
+/// text.
 static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     let mut hostile = table("b1", &[10]);
     hostile.missing[0].message = "<script>alert(1)</script><img src=x>".to_owned();
@@ -24,8 +25,8 @@ static PAGES: LazyLock<Gallery> = LazyLock::new(|| {
     ])
 });
 
-/// Pages of one's own application: one that recommends a mode, and one that was interrupted and holds hostile
-/// text.
+/// Pages of one's own application: one that recommends a mode, and one that was interrupted and
+/// holds hostile text.
 static OWN: LazyLock<Gallery> = LazyLock::new(|| {
     let mut hostile = made::outcome();
     hostile.interrupted = true;
@@ -76,7 +77,7 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone_and_asks_nobody_for_anythi
         );
         let answers = seen["b4"]["answers"].to_string();
         assert!(
-            answers.contains("Of its best rate each keeps, at 500 clients"),
+            answers.contains("Share of its best rate that each stack keeps at 500 clients"),
             "{answers}"
         );
     }

@@ -1,4 +1,5 @@
-//! Saved results told again: read back as they were, and written into a document between marks.
+//! Reports on saved results: they are read back as they were, and written into a document between
+//! marks.
 
 mod made;
 
@@ -9,7 +10,7 @@ use howdah_lab::saved;
 use howdah_lab::table::Table;
 use made::{judged, table};
 
-/// With the two marks somebody who wants results in it has put there.
+/// A document with the two marks that a user puts there.
 const DOCUMENT: &str = "# Performance\n\nWritten by hand.\n\n\
     <!-- howdah compare b1: written by the tool, not by hand -->\n<!-- howdah compare b1: end -->\n\n\
     ## What falls short\n\n- much\n";
@@ -151,9 +152,9 @@ fn every_row_says_how_to_measure_it_again_beside_the_one_it_is_compared_with() {
 }
 
 #[test]
-fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the_rate() {
+fn where_the_load_tester_was_the_bottleneck_the_cpu_time_replaces_the_rate() {
     let mut table = table("b1", &[10]);
-    // Both rows were held back: of their rates nothing may be said.
+    // The load tester held both rows back: nothing can be said about their rates.
     table.cells[0].rows[0].figures.generator_bound = Some("it used 95 % of a core".to_owned());
     let answer = &mut table.answers[0];
     let evidence = "it used 96 % of a core".to_owned();
@@ -171,7 +172,7 @@ fn where_the_load_tester_was_the_bottleneck_the_cpu_time_is_told_in_place_of_the
         ),
         "{said}"
     );
-    // Where that cannot be told either, it says so.
+    // If that is undecided, the sentence says so.
     table.answers[0].cpu = Some(judged(&without[..2], &[12.0, 9.0]));
     let said = &howdah_lab::answer::sentence::verdict(&table)[0];
     assert!(
@@ -189,7 +190,7 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
         assert!(interval.contains(flat.kept()), "{flat:?}");
         assert!((0.7..0.9).contains(&flat.kept()), "{flat:?}");
     }
-    // A block less at one level: all levels are told by the blocks that all have.
+    // One level has a block less: only blocks that have all levels count.
     let mut cells = table.cells.clone();
     for line in &mut cells[2].rows {
         line.windows.truncate(3);
@@ -200,14 +201,15 @@ fn what_a_stack_keeps_of_its_best_rate_has_an_interval_over_the_blocks() {
     }
     let said = howdah_lab::answer::sentence::verdict(&table).join("\n");
     assert!(
-        said.contains("Of its best rate each keeps, at 500 clients: ") && said.contains(" % ["),
+        said.contains("Share of its best rate that each stack keeps at 500 clients: ")
+            && said.contains(" % ["),
         "{said}"
     );
 }
 
-/// Ten levels that cannot be told one by one would be a wall of text.
+/// A sentence for each of ten undecided levels would be a wall of text.
 #[test]
-fn levels_at_which_nothing_can_be_told_are_told_together() {
+fn undecided_levels_share_a_sentence() {
     let mut table = table("b4", &[10, 50, 150, 500]);
     table.overall.clear();
     let question = "Mod_fcgid instead of mod_php: ";
@@ -229,7 +231,7 @@ fn levels_at_which_nothing_can_be_told_are_told_together() {
         answer.judgement.verdict = Verdict::CannotTell { more_pairs };
         of(&table)
     };
-    // One or two are told with their intervals.
+    // One or two undecided levels get a sentence each.
     open(1, 0.9, Some(12));
     let two = open(0, 1.054, None);
     assert_eq!(two.matches("cannot tell (").count(), 2, "{two}");
@@ -251,13 +253,13 @@ fn levels_at_which_nothing_can_be_told_are_told_together() {
 }
 
 #[test]
-fn what_holds_over_all_levels_is_told_first() {
+fn what_holds_over_all_levels_comes_first() {
     let table = table("b4", &[10, 150, 500]);
     let said = howdah_lab::answer::sentence::verdict(&table);
     let start = "Mod_fcgid instead of mod_php: 1.60 times [1.60, 1.60] over all levels, 1.60 times [1.60, 1.60] at 10 clients, ";
     assert!(said.iter().any(|said| said.starts_with(start)), "{said:?}");
     assert_eq!(table.overall[0].levels, [10, 150, 500]);
-    // Results that were saved before there was such an answer are told without.
+    // Results that were saved before this answer existed are reported without it.
     let mut saved = serde_json::to_value(&table).unwrap();
     saved.as_object_mut().unwrap().remove("overall");
     let old: Table = serde_json::from_value(saved).unwrap();
@@ -295,7 +297,7 @@ fn what_is_slower_than_a_row_that_the_load_tester_held_back_is_so_by_at_least_as
         said.starts_with("An opcode cache: at least 1.60 times [1.60, 1.60] (the load tester held one of them back) on phpinfo, "),
         "{said}"
     );
-    // By chance no bound is claimed.
+    // A bound that may be chance is not claimed.
     table.answers[0].judgement.p = 0.04;
     let said = howdah_lab::answer::sentence::verdict(&table).remove(0);
     assert!(said.starts_with("An opcode cache: invalid: "), "{said}");

@@ -1,5 +1,5 @@
-//! Each rival stack, started by the lab from the packages that are here: it serves the pages, says
-//! what it uses, and leaves nothing behind.
+//! Starts each rival stack that is installed: it serves the pages, reports its usage, and leaves
+//! nothing behind.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -32,7 +32,7 @@ fn get(address: SocketAddr, host: &str, path: &str) -> String {
 fn folder() -> (tempfile::TempDir, Folder) {
     use std::os::unix::fs::PermissionsExt;
     let directory = tempfile::tempdir().unwrap();
-    // Others than we must be able to reach what lies in it.
+    // The user of the stacks must be able to reach the files.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(directory.path(), open).unwrap();
     let folder = Folder::create(directory.path().join("run"), RunAs::choose().unwrap()).unwrap();
@@ -102,7 +102,7 @@ fn every_rival_that_is_here_serves_the_pages_and_leaves_nothing() {
         );
         served.push(stack.name);
     }
-    // What the project's own set-up installs must have been among them.
+    // These are installed by `scripts/setup-debian.sh` and must have been among them.
     for name in [
         "nginx-fpm-unix",
         "nginx-fpm-tcp-kept",

@@ -333,7 +333,7 @@ fn where_nothing_is_installed_every_reason_is_told() {
     let output = output(command.env("HOWDAH_PHP", "/nowhere/howdah-php"));
     assert_eq!(output.status.code(), Some(3));
     let said = text(&output.stderr);
-    assert!(said.contains("nothing that is here can serve it"), "{said}");
+    assert!(said.contains("no installed stack can serve it"), "{said}");
     assert!(said.contains("PhpMissing"), "{said}");
 }
 

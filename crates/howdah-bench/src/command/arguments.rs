@@ -1,5 +1,6 @@
-//! The command line of `howdah bench`. Options of ab mean what they mean in ab; those that make no sense
-//! here are refused with a reason ([`Refused`]). [`super::planning`] checks whether what was typed makes sense.
+//! The command line of `howdah bench`. Options of ab have the same meaning here; those without a
+//! counterpart are refused with a reason ([`Refused`]). [`super::planning`] turns the arguments
+//! into a plan.
 
 use std::path::PathBuf;
 
@@ -7,7 +8,7 @@ use clap::{ArgAction, Args, Subcommand};
 
 use crate::error::BenchError;
 
-/// Measure a web server, and say what the figures are worth.
+/// Measure a web server, and report how reliable the figures are.
 #[derive(Args, Clone, Debug, Default)]
 #[command(
     args_conflicts_with_subcommands = true,
@@ -35,7 +36,8 @@ pub struct Bench {
     /// How long to measure, as 30 or 30s [default: 10 s without -n]
     #[arg(short = 't', long = "time", value_name = "TIME", help_heading = "Load")]
     pub time: Option<String>,
-    /// Requests per second that are due whatever the answers do, to learn latency at that rate (open loop)
+    /// Requests per second, sent on schedule whatever the server does, to measure latency at that
+    /// rate (open loop)
     #[arg(
         long,
         value_name = "RATE",
@@ -43,7 +45,8 @@ pub struct Bench {
         conflicts_with = "concurrency"
     )]
     pub rate: Option<f64>,
-    /// With --rate: send at equal distances, to compare with wrk2 [default: at random, as visitors do]
+    /// With --rate: send at equal intervals, as wrk2 does [default: at random intervals, as
+    /// visitors do]
     #[arg(long, help_heading = "Load")]
     pub constant: bool,
     /// With --rate: most connections [default: 1000]
@@ -58,7 +61,7 @@ pub struct Bench {
     /// Threads of the load tester, if the report says that it was the bottleneck
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub threads: usize,
-    /// Seed of everything random, to vary a repeated run
+    /// Seed of all random choices, to vary a repeated run
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
@@ -253,7 +256,8 @@ pub struct Bench {
     /// Print no progress
     #[arg(short = 'q', help_heading = "Output")]
     pub quiet: bool,
-    /// Print to standard error: 2 each second, 3 each status, 4 the heads of requests and answers, too
+    /// Print to standard error: 2 a line per second, 3 also each status, 4 also the heads of
+    /// requests and answers
     #[arg(short = 'v', value_name = "LEVEL", help_heading = "Output")]
     pub verbosity: Option<u8>,
     /// Print no table of percentiles
@@ -321,7 +325,7 @@ pub struct SavedRuns {
     pub margin: String,
 }
 
-/// Letters of ab's for its HTML table. Known, so that the refusal can say what there is instead.
+/// ab's options for its HTML table, known so that the refusal can name the alternative.
 #[derive(Args, Clone, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Refused {

@@ -1,10 +1,10 @@
 //! `howdah bench`: from the command line to a report. Measures through [`crate::driver`] and
-//! [`crate::engine`], writes through [`crate::report`]; the report goes to standard output, progress and
-//! errors to standard error.
+//! [`crate::engine`], writes through [`crate::report`]; the report goes to standard output,
+//! progress and errors to standard error.
 //!
-//! - [`arguments`]: what may be typed; [`planning`]: what it means.
-//! - [`progress`]: what is to be seen meanwhile; [`output`]: the files; [`saved`]: `bench report`.
-//! - [`secrets`]: what must not be in any of them.
+//! - [`arguments`]: the options; [`planning`]: the plan that they mean.
+//! - [`progress`]: the display during a run; [`output`]: the files; [`saved`]: `bench report`.
+//! - [`secrets`]: conceals passwords and cookies in all of them.
 
 pub mod arguments;
 pub mod output;
@@ -35,15 +35,16 @@ use progress::{Show, Watcher};
 
 /// Exit code after Ctrl-C: 128 plus the signal's number, as shells have it.
 const INTERRUPTED: u8 = 130;
-/// Exit code when a measurement was made and its result is not what was asked for.
+/// Exit code of a run that breaks the objective or has no good answer.
 const FAILED: u8 = 1;
-/// A closed loop whose busiest thread used more than this share of a core is followed by a ceiling run.
+/// A closed loop whose busiest thread used more than this share of a core is followed by a ceiling
+/// run.
 const BUSY: f64 = 0.5;
 /// How long the ceiling run takes.
 const CEILING: Duration = Duration::from_secs(2);
 
-/// Does what was typed and returns the exit code. Ctrl-C sets `interrupt`; `command` is the command
-/// line, for the report; `compare` carries out `--vs`.
+/// Carries out the command line and returns the exit code. Ctrl-C sets `interrupt`; `command` is
+/// the command line, for the report; `compare` carries out `--vs`.
 pub fn run(
     typed: &Bench,
     interrupt: Arc<AtomicBool>,
@@ -57,7 +58,7 @@ pub fn run(
     match done {
         Ok(code) => code,
         Err(error) => {
-            // Standard error may be closed; there is nowhere left to say so.
+            // Standard error may be closed; then there is no place for the message.
             let _ = writeln!(std::io::stderr(), "howdah bench: {error}");
             error.exit_code()
         }
@@ -173,8 +174,9 @@ fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, 
     Ok(run)
 }
 
-/// Measures what the generator reaches against a server that does nothing, if that was asked for or the
-/// generator was busy. An open loop is measured only on request: its send lag shows a busy generator.
+/// Measures the rate that the generator reaches against a server that does nothing, if the user
+/// asks for it or the generator was busy. For an open loop only on request: there the send lag
+/// shows a busy generator.
 fn ceiling(
     typed: &Bench,
     run: &Run,

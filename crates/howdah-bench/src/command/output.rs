@@ -1,5 +1,5 @@
-//! Where results go. Files are opened before anything is measured: a directory that does not exist is
-//! found out at once, and not after an hour.
+//! Where results go. All files are opened before the measurement, so that a missing directory is
+//! reported at once and not after an hour.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -58,7 +58,7 @@ impl Place {
             }
         };
         match done {
-            // Who reads has seen enough (`| head`).
+            // The reader has seen enough (`| head`).
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|e| failed(&path, &e)),
         }
@@ -73,7 +73,7 @@ fn failed(path: &Path, error: &io::Error) -> BenchError {
 }
 
 impl Outputs {
-    /// Opens what `howdah bench` was asked for.
+    /// Opens the files that the options of `howdah bench` name.
     pub fn open(typed: &Bench) -> Result<Outputs, BenchError> {
         let several = !typed.vs.is_empty() || typed.sweep.is_some() || typed.find_max;
         let of_a_run = [
@@ -84,7 +84,7 @@ impl Outputs {
         ];
         if let Some((flag, _)) = of_a_run.iter().find(|(_, path)| several && path.is_some()) {
             return Err(BenchError::Impossible(format!(
-                "{flag} is of a single run, and this makes several; --json has them all"
+                "{flag} works for a single run only, and this makes several; --json has all of them"
             )));
         }
         Ok(Outputs {
@@ -97,7 +97,7 @@ impl Outputs {
         })
     }
 
-    /// Opens what `howdah bench report` was asked for.
+    /// Opens the files that the options of `howdah bench report` name.
     pub fn of_saved(typed: &SavedRuns) -> Result<Outputs, BenchError> {
         Ok(Outputs {
             html: Place::open(&typed.html)?,
@@ -107,7 +107,7 @@ impl Outputs {
         })
     }
 
-    /// Writes everything: the text to standard output, unless that was taken for a file.
+    /// Writes all results. The text goes to standard output, unless a file is written there.
     pub fn write(self, document: &Document, text: &str) -> Result<(), BenchError> {
         let taken = [
             &self.json,
@@ -144,7 +144,7 @@ impl Outputs {
             if left_out > 0 {
                 let _ = writeln!(
                     io::stderr(),
-                    "howdah bench: the file of -g has good answers only; {left_out} others are not in it"
+                    "howdah bench: the file of -g contains good answers only; {left_out} other requests are not in it"
                 );
             }
             Ok(())
@@ -160,7 +160,7 @@ fn of_run(
     match (place, run) {
         (Some(place), Some(run)) => place.write(|out| write(run, out)),
         (Some(_), None) => Err(BenchError::Impossible(
-            "this file is of a single run, and several were given".to_owned(),
+            "this file is for a single run, and several were given".to_owned(),
         )),
         (None, _) => Ok(()),
     }

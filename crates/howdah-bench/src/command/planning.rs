@@ -1,5 +1,5 @@
-//! From what was typed to a [`Plan`]: numbers and durations read, files read, defaults filled in. Sends
-//! nothing. Whether the plan can work is [`Plan::check`]'s.
+//! Turns the command line into a [`Plan`]: reads numbers, durations and files, and fills in
+//! defaults. Sends nothing. [`Plan::check`] decides whether the plan can work.
 
 use std::path::Path;
 use std::time::Duration;
@@ -25,7 +25,7 @@ const WINDOW: Duration = Duration::from_secs(5);
 /// Most connections of an open loop if --connections is not given.
 pub const CONNECTIONS: u32 = 1000;
 
-/// The plan for the URL given; of the others in `--vs` see [`for_other`].
+/// The plan for the URL; [`for_other`] makes the plans of `--vs`.
 pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     typed.refused.check()?;
     let Some(url) = &typed.url else {
@@ -95,7 +95,7 @@ pub fn for_other(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
     }
     let mut other = plan.clone();
     other.targets = vec![Target::parse(url)?];
-    // One process cannot be two servers'.
+    // The process that `--server-pid` names is that of the first server.
     other.observe = Observe::default();
     other.check()?;
     Ok(other)
@@ -145,11 +145,11 @@ fn stop(typed: &Bench, default: Duration) -> Result<Stop, BenchError> {
     })
 }
 
-/// A duration with a unit, or whole or broken seconds without, as ab's.
+/// A duration with a unit, or in seconds without one, as in ab.
 fn duration(flag: &str, text: &str) -> Result<Duration, BenchError> {
     let value = match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
-        Ok(_) => Err(format!("`{text}` is no time above 0")),
+        Ok(_) => Err(format!("`{text}` is not a time above 0")),
         Err(_) => seconds(text),
     };
     value
@@ -182,7 +182,7 @@ fn urls(path: &Path) -> Result<Vec<Target>, BenchError> {
     let bytes = read(path)?;
     let text = String::from_utf8(bytes).map_err(|_| {
         impossible(format!(
-            "{}: not a text of URLs, one a line",
+            "{}: expected text with a URL per line",
             path.display()
         ))
     })?;

@@ -1,5 +1,5 @@
-//! Shows the progress of a run on standard error: on a terminal one line that is overwritten, elsewhere
-//! a few plain lines per run. Standard output carries only the report.
+//! Shows the progress of a run on standard error: on a terminal one line that is overwritten,
+//! elsewhere a few plain lines per run. Standard output carries only the report.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -41,7 +41,7 @@ pub struct Watcher<W: Write> {
     label: String,
     seconds: f64,
     latency: Histogram,
-    told: u32,
+    tenths: u32,
     live: bool,
 }
 
@@ -54,12 +54,12 @@ impl<W: Write> Watcher<W> {
             label: String::new(),
             seconds: 0.0,
             latency: Histogram::new(),
-            told: 0,
+            tenths: 0,
             live: false,
         }
     }
 
-    /// Takes an event. What cannot be written is not worth ending a measurement for.
+    /// Shows an event. A failed write does not end the measurement.
     pub fn event(&mut self, event: Event<'_>) {
         if self.show == Show::Nothing {
             return;
@@ -81,7 +81,7 @@ impl<W: Write> Watcher<W> {
             (number, None) => format!("{label} ({number})"),
         };
         self.seconds = 0.0;
-        self.told = 0;
+        self.tenths = 0;
         self.latency.clear();
         Ok(())
     }
@@ -106,10 +106,10 @@ impl<W: Write> Watcher<W> {
             }
             Show::Tenths => {
                 let tenth = (progress.done * 10.0) as u32;
-                if tenth <= self.told || tenth >= 10 {
+                if tenth <= self.tenths || tenth >= 10 {
                     return Ok(());
                 }
-                self.told = tenth;
+                self.tenths = tenth;
                 writeln!(
                     self.out,
                     "{}{} requests, {} errors, {} % done",

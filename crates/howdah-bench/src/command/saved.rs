@@ -1,6 +1,6 @@
-//! `howdah bench report A.json [B.json …]`: reports on what `--json` saved. Several runs are compared if
-//! they may be: files of old runs are not measured in turns, so what changed on the machine between
-//! them is in the difference, and the report says so.
+//! `howdah bench report A.json [B.json …]`: reports on what `--json` saved. Several runs are
+//! compared if their plans are equal. They were not measured in turns, so whatever changed on the
+//! machine between them is part of the difference; the report says so.
 
 use std::path::Path;
 
@@ -31,8 +31,8 @@ pub fn report(typed: &SavedRuns) -> Result<u8, BenchError> {
         let comparison = compare(&typed.files, documents, margin)?;
         let mut text = experiments::comparison(&comparison);
         text.push_str(
-            "\n  Saved runs were not measured in turns: whatever changed on the machine between them is in \
-             these\n  differences. For a verdict to rely on: howdah bench URL --vs URL\n",
+            "\n  Saved runs were not measured in turns: whatever changed on the machine between them is part \
+             of\n  these differences. For a reliable verdict: howdah bench URL --vs URL\n",
         );
         (Document::Comparison(comparison), text)
     };
@@ -49,8 +49,8 @@ fn read(path: &Path) -> Result<Document, BenchError> {
         .map_err(|why| BenchError::Impossible(format!("{}: {why}", path.display())))
 }
 
-/// The runs of the files as arms of a comparison: the windows of the second of a pair are those it was
-/// saved with. A file with one run is one window.
+/// Makes each file an arm of a comparison. A file with a single run is an arm with one window; of a
+/// saved comparison, the windows of its base are used.
 fn compare(
     files: &[std::path::PathBuf],
     documents: Vec<Document>,
@@ -66,7 +66,7 @@ fn compare(
         let kind = document.kind();
         let runs: Vec<Run> = match document {
             Document::Run(run) => vec![run],
-            // Of a comparison, its base: A before and after a change.
+            // The base of the comparison: server A before and after a change.
             Document::Comparison(saved) => saved.runs(0).into_iter().cloned().collect(),
             Document::Sweep(_) | Document::Search(_) => {
                 return Err(BenchError::Impossible(format!(

@@ -1,5 +1,5 @@
-//! Conceals passwords and cookies: a measurement needs them, but reports and files, which people pass
-//! on, must not contain them.
+//! Conceals passwords and cookies: a measurement needs them, but reports and files, which people
+//! pass on, must not contain them.
 
 use crate::experiment::Document;
 use crate::plan::Template;
@@ -26,8 +26,8 @@ fn is_secret(field: &str) -> bool {
     FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
 }
 
-/// Conceals the values of -A, -P and -C, in the same word or in the next, and secret fields given with
-/// -H. Letters may be combined, as in `-kA user:password`.
+/// Conceals the values of -A, -P and -C, in the same word or in the next, and secret fields given
+/// with -H. Letters may be combined, as in `-kA user:password`.
 fn command(words: Vec<String>) -> Vec<String> {
     /// Letters without a value, which others may follow in the same word.
     const FLAGS: &str = "kirlqdSI";

@@ -1,6 +1,6 @@
-//! What the generator reaches against a server that does nothing: the same clients, threads, method,
-//! connection policy, length of request and of answer. On a machine with few cores that server takes
-//! one of them, as a real one would.
+//! Measures the rate that the generator reaches against a server that does nothing, with the same
+//! clients, threads, method, connection policy and lengths of request and answer. On a machine with
+//! few cores that server takes one of them, as a real one would.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub fn has_ceiling(plan: &Plan) -> bool {
     plan.targets[0].scheme == Scheme::Http && plan.connection.protocol != Protocol::Http2
 }
 
-/// Measures the ceiling in answers per second. None if the plan has none ([`has_ceiling`]) or the run
-/// was interrupted.
+/// Measures the ceiling in answers per second. None if the plan has none ([`has_ceiling`]) or the
+/// run was interrupted.
 pub fn ceiling(
     plan: &Plan,
     answer_length: u64,
@@ -54,7 +54,7 @@ pub fn ceiling(
     null.observe = Observe::default();
     null.keep_samples = false;
     null.transcript = Transcript::Silent;
-    // The null server is on this machine, and asked itself.
+    // The null server runs on this machine and is requested directly.
     null.connection.bind = None;
     null.connection.proxy = None;
     null.request.cookie_jar = false;

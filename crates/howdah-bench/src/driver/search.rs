@@ -1,7 +1,7 @@
-//! The highest rate that holds an objective. First a closed loop for an idea of what the server can
-//! do, then open loops: doubling or halving until one holds and one breaks, halving the distance
-//! between the two, and at last the winner again, several times. Latency under load is taken to rise
-//! with the rate; where a machine's mood says otherwise, the confirmations notice.
+//! Finds the highest rate that holds an objective. A closed loop first estimates what the server
+//! can do. Open loops then raise or lower the rate until one holds and one breaks, bisect between
+//! the two, and finally repeat the winner several times. The search assumes that latency rises with
+//! the rate; the repetitions show where it does not.
 
 use std::time::Duration;
 
@@ -22,7 +22,8 @@ pub struct SearchOptions {
     pub max_connections: u32,
     /// How long a trial takes.
     pub trial: Duration,
-    /// The search ends when the rate that holds and the one that breaks are this close: 0.05 is 5 %.
+    /// The search ends when the rate that holds and the one that breaks are this close: 0.05 is 5
+    /// %.
     pub resolution: f64,
     /// How many repetitions of the winner have to hold.
     pub confirmations: u32,
@@ -114,13 +115,14 @@ impl Searching<'_, '_> {
         plan.keep_samples = false;
         let run = self
             .session
-            .measure(&plan, 1, None, "closed loop, for a first idea")?;
+            .measure(&plan, 1, None, "closed loop, for an estimate")?;
         Ok(run
             .map(|run| run.good_rate())
             .filter(|rate| *rate >= LOWEST))
     }
 
-    /// Makes a trial and says whether the rate holds. None if it was interrupted or no trials are left.
+    /// Makes a trial and says whether the rate holds. None if it was interrupted or no trials are
+    /// left.
     fn holds(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
         if self.found.trials.len() >= MOST_TRIALS {
             self.found.limited_by = Some(format!(
@@ -202,8 +204,8 @@ impl Searching<'_, '_> {
     }
 }
 
-/// A rate that was never sent did not hold, whatever became of what was sent: at the end of a trial
-/// in overload the requests that are due and wait for a connection have piled up.
+/// Why a rate did not hold although the answers did: in an overloaded trial, requests that are due
+/// pile up waiting for a connection and are never sent.
 fn not_kept_up(run: &Run) -> Option<String> {
     (run.unsent as f64 > run.due as f64 * MOST_UNSENT).then(|| {
         format!(
@@ -225,8 +227,8 @@ fn generator_at_its_end(run: &Run, rate: f64) -> Option<String> {
     }
     (run.client.busiest() > BUSY).then(|| {
         format!(
-            "at {rate:.0}/s the generator was busy {:.0} % of the time: what broke there may be its \
-             own lateness",
+            "at {rate:.0}/s the generator was busy {:.0} % of the time: the objective may \
+             have broken because the generator was late",
             run.client.busiest() * 100.0
         )
     })

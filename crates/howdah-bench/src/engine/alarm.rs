@@ -1,5 +1,5 @@
-//! Wakes an event loop on time: epoll's own timeout knows whole milliseconds only, and what is sent
-//! late is answered late.
+//! Wakes an event loop on time. The timeout of epoll has a resolution of a millisecond, and a
+//! request that is sent late is answered late.
 
 use std::os::fd::OwnedFd;
 
@@ -41,8 +41,8 @@ impl Alarm {
         Ok(Alarm { timer, set: 0 })
     }
 
-    /// Has the loop wake at `until`, which is `wait` nanoseconds from now. Costs a system call, unless
-    /// the alarm is set to that time already.
+    /// Has the loop wake at `until`, which is `wait` nanoseconds from now. Costs a system call,
+    /// unless the alarm is set to that time already.
     pub fn set(&mut self, until: u64, wait: u64) {
         if wait == 0 || self.set == until {
             return;
@@ -52,7 +52,8 @@ impl Alarm {
             it_value: timespec(wait),
         };
         let done = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
-        // If it cannot be set, epoll's timeout wakes within a millisecond, and the lag tells.
+        // If the alarm cannot be set, epoll's timeout wakes within a millisecond, and the send lag
+        // shows it.
         if done.is_ok() {
             self.set = until;
         }

@@ -1,5 +1,5 @@
-//! When the requests of an open loop are due. Pure: no clock, no I/O. The times never depend on
-//! answers, and are never moved because the generator is late: it sends late, and says so.
+//! When the requests of an open loop are due. Pure: no clock, no I/O. The times depend neither on
+//! answers nor on the generator: a generator that is late sends late, and reports the lag.
 
 use crate::plan::Spacing;
 use crate::plan::template::Random;

@@ -24,8 +24,8 @@ pub struct Collector {
     pub started: f64,
     /// The samples of the server.
     pub server: Vec<ServerSample>,
-    /// Seconds that not all threads have reported yet, by index: how many threads have, and the sum of
-    /// their counts.
+    /// Seconds that not all threads have reported yet, by index: how many threads have, and the sum
+    /// of their counts.
     open: BTreeMap<u32, (usize, Interval)>,
     seconds: Vec<Second>,
     good: Histogram,
@@ -76,7 +76,7 @@ impl Collector {
         vec![self.seconds.len() - 1]
     }
 
-    /// The progress after a complete second, for whoever watches the run.
+    /// The progress after a complete second, for the display.
     pub fn progress(&self, index: usize) -> Progress<'_> {
         let good = self.counts[Outcome::Good.index()];
         let ended = self.counts.iter().sum::<u64>();

@@ -1,8 +1,8 @@
-//! One client and its connection: a request from its beginning to its end. A state machine driven by
-//! events and times; the worker decides who begins the next request, and when.
+//! One client and its connection: a request from its beginning to its end. A state machine driven
+//! by events and times; the worker decides who begins the next request, and when.
 //!
-//! In the common case a request is one `send` and one `recv`: the answer to it is read in one piece,
-//! and the next request is sent from within the same event.
+//! In the common case a request is one `send` and one `recv`: the answer to it is read in one
+//! piece, and the next request is sent from within the same event.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::plan::{Backlog, OnSocketError};
 use crate::response::head::Head;
 use crate::response::{End, Fault, Reader, Sink};
 
-/// Pieces of an answer read before others have their turn: 2 MiB.
+/// Reads from one connection before the others get their turn: 2 MiB.
 const READS_IN_A_ROW: usize = 32;
 
 /// Permission to send a request.
@@ -367,7 +367,8 @@ impl Connection {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        // Bytes nobody asked for make it useless as well; session tickets of TLS are not such bytes.
+        // Bytes nobody asked for make it useless as well; session tickets of TLS are not such
+        // bytes.
         ended
             || !matches!(
                 stream.receive(&mut context.buffer, &mut context.scratch),
@@ -420,8 +421,8 @@ impl Connection {
                 }
             }
         }
-        // A long answer that comes as fast as it is read: the others have their turn, and the socket
-        // is reported again.
+        // A long answer that comes as fast as it is read: the others have their turn, and the
+        // socket is reported again.
         self.watch(context, EventFlags::OUT);
         Step::Working
     }

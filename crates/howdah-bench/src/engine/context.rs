@@ -1,5 +1,5 @@
-//! What the threads of a run share, and what a client needs of its thread: where to connect, what to
-//! send, where to count, and when to give up. No event loop.
+//! What the threads of a run share, and what a client needs of its thread: where to connect, what
+//! to send, where to count, and when to give up. No event loop.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -99,8 +99,8 @@ impl Context {
         self.shared.handshook.swap(true, Ordering::Relaxed)
     }
 
-    /// Handles a failed request. If the server has never been reached, the run ends: there is nothing
-    /// to measure.
+    /// Handles a failed request. If the server has never been reached, the run ends: there is
+    /// nothing to measure.
     pub fn failed(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
         let why = || why.map_or_else(|| outcome.words().to_owned(), ToString::to_string);
         let never_reached = !self.shared.reached.load(Ordering::Relaxed);
@@ -155,10 +155,10 @@ impl Context {
         });
     }
 
-    /// Handles an event of a connection that waits for the server to close. When the server has closed
-    /// its side, so do we: Apache closes its half and then waits up to two seconds for the client, and
-    /// its process serves nobody meanwhile (`lingering_close`). Returns whether the token was that of
-    /// such a connection.
+    /// Handles an event of a connection that waits for the server to close. When the server has
+    /// closed its side, so do we: Apache closes its half and then waits up to two seconds for the
+    /// client, and its process serves nobody meanwhile (`lingering_close`). Returns whether the
+    /// token was that of such a connection.
     #[inline]
     pub fn left(&mut self, token: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {

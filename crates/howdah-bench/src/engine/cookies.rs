@@ -1,6 +1,6 @@
-//! The cookies of one client, sent back to the one server it talks to. Not a browser's jar: one
-//! host, no paths, no expiry by date but the past (RFC 6265 §5 for the parts used); enough for a
-//! logged-in visitor.
+//! The cookies of one client, which it sends back to the one server it talks to. Unlike a browser's
+//! jar it knows one host, no paths and no expiry dates in the future (RFC 6265 §5 for the parts
+//! used); that is enough for a visitor who is logged in.
 
 /// Most cookies of one client, and most bytes of one: RFC 6265 §6.1 asks for 50 and 4096.
 const MOST: usize = 64;

@@ -1,5 +1,5 @@
-//! The clients of one thread, whatever protocol they speak: what the worker may ask of them. A client
-//! is a number; a request that ends is a [`Step`] with that number.
+//! The clients of one thread, as the worker sees them, whatever protocol they speak. A client is a
+//! number; a request that ends is a [`Step`] with that number.
 
 use rustix::event::epoll::EventFlags;
 
@@ -111,7 +111,7 @@ impl Fleet for Http1Fleet {
         }
         let client = token as u32;
         let connection = &mut self.all[client as usize];
-        // Else an event of a socket that has been closed since.
+        // Otherwise the event belongs to a socket that has been closed since.
         if connection.token() == token {
             steps.push((client, connection.event(context, flags)));
         }
@@ -136,7 +136,7 @@ impl Fleet for Http1Fleet {
         }
     }
 
-    /// Connections write at once.
+    /// Does nothing, since connections write at once.
     fn flush(&mut self, _: &mut Context, _: &mut Vec<(u32, Step)>) -> bool {
         false
     }

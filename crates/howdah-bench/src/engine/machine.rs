@@ -67,8 +67,8 @@ pub fn cpu_time() -> CpuTime {
 }
 
 impl CpuTime {
-    /// Reads the first line: user nice system idle iowait irq softirq steal guest guest_nice (proc(5)).
-    /// Guest time is a part of user time.
+    /// Reads the first line: user nice system idle iowait irq softirq steal guest guest_nice
+    /// (proc(5)). Guest time is a part of user time.
     fn parse(text: &str) -> Option<CpuTime> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let numbers: Vec<u64> = line

@@ -4,9 +4,11 @@
 //! - [`worker`]: one thread and its clients; [`context`]: what it shares with them; [`connection`]: one client; [`stream`], [`tls`],
 //!   [`socket`]: its bytes; [`request`], [`cookies`]: what is sent.
 //! - [`fleet`]: the clients, whatever they speak; [`h2`]: those that speak HTTP/2.
-//! - [`arrivals`], [`clock`]: when. [`recorder`]: the counting; [`assemble`]: merging.
-//! - [`transcript`]: what goes over the wire, shown.
-//! - [`null`]: a server that does nothing, to see what the generator can reach. [`machine`], [`schedstat`]: what the generator itself used.
+//! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: the counting;
+//!   [`assemble`]: the merging.
+//! - [`transcript`]: prints what goes over the wire.
+//! - [`null`]: a server that does nothing, for the highest rate that the generator can reach.
+//!   [`machine`], [`schedstat`]: what the generator itself used.
 
 mod alarm;
 mod arrivals;
@@ -204,8 +206,8 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     Ok(collector.finish(finished, ended, shared.first.get(), shared.from))
 }
 
-/// Samples the server at every full second of the measured part, and once more at its end unless the
-/// last sample is fresh.
+/// Samples the server at every full second of the measured part, and once more at its end unless
+/// the last sample is fresh.
 fn watch(
     mut observer: Observer,
     clock: Clock,
@@ -233,7 +235,8 @@ fn watch(
     }
 }
 
-/// Length in bytes of a plan's first request, head and body, with the places of its template unfilled.
+/// Length in bytes of a plan's first request, head and body, with the places of its template
+/// unfilled.
 pub fn request_length(plan: &Plan) -> usize {
     Requests::new(plan).constant(1).map_or(0, <[u8]>::len)
 }
@@ -261,22 +264,20 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
     }
 }
 
-/// Fails at once if the local address is not one of this machine's, or is of another family than the
-/// server's.
+/// Fails at once if the local address is not one of this machine's, or is of another family than
+/// the server's.
 fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
     let (Some(local), Peer::Tcp(server)) = (plan.connection.bind, peer) else {
         return Ok(());
     };
     if local.is_ipv4() != server.is_ipv4() {
         return Err(BenchError::Impossible(format!(
-            "from {local} (-B) there is no way to {server}: one is IPv4 and the other IPv6"
+            "{local} (-B) cannot reach {server}: one is IPv4 and the other IPv6"
         )));
     }
     std::net::UdpSocket::bind((local, 0))
         .map(drop)
-        .map_err(|e| {
-            BenchError::Impossible(format!("{local} (-B) is no address to send from: {e}"))
-        })
+        .map_err(|e| BenchError::Impossible(format!("cannot send from {local} (-B): {e}")))
 }
 
 /// Raises the limit of open files to what the run needs, or says that it cannot.

@@ -1,6 +1,6 @@
-//! A server that does nothing but answer: what the generator reaches against it is the ceiling of what
-//! it could have measured. One thread, epoll, loopback, any free port. Not a web server: it recognises
-//! requests by their length or their empty line alone.
+//! A server that does nothing but answer. The rate that the generator reaches against it is the
+//! highest one it can measure. One thread, epoll, loopback, any free port. Not a web server: it
+//! recognises requests by their length or their empty line alone.
 
 use std::collections::HashMap;
 use std::io;
@@ -53,10 +53,10 @@ impl NullServer {
         };
         let data = EventData::new_u64(LISTENER);
         epoll::add(&server.epoll, &server.listener, data, EventFlags::IN)?;
-        let told = stop.clone();
+        let flag = stop.clone();
         let thread = std::thread::Builder::new()
             .name("bench-null".to_owned())
-            .spawn(move || server.run(&told))?;
+            .spawn(move || server.run(&flag))?;
         Ok(NullServer {
             address,
             stop,

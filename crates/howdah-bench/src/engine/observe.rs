@@ -1,6 +1,6 @@
-//! Watches the server during a run, once a second, on a thread of its own: a process with its children
-//! through /proc, and Howdah through its status page or control socket. If something cannot be read,
-//! the first sample that lacks it says why.
+//! Watches the server during a run, once a second, on a thread of its own: a process with its
+//! children through /proc, and Howdah through its status page or control socket. If something
+//! cannot be read, the first sample that lacks it says why.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -34,7 +34,8 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Makes an observer, and fails if the process does not exist. None if there is nothing to watch.
+    /// Makes an observer, and fails if the process does not exist. None if there is nothing to
+    /// watch.
     pub fn new(what: &Observe) -> Result<Option<Observer>, BenchError> {
         if what.pid.is_none() && what.status.is_none() {
             return Ok(None);

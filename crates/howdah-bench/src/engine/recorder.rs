@@ -191,8 +191,8 @@ impl Recorder {
         self.first.get().is_none()
     }
 
-    /// Counts a complete answer. `server` is its `Server` field, if [`Recorder::wants_server`] asked
-    /// for it.
+    /// Counts a complete answer. `server` is its `Server` field, if [`Recorder::wants_server`]
+    /// asked for it.
     #[inline]
     pub fn answer(&mut self, measured: bool, answer: Answer, good: bool, server: Option<String>) {
         if !measured {
@@ -351,7 +351,8 @@ impl Interval {
         }
     }
 
-    /// When the second with this index should end, in nanoseconds from the start of the measured part.
+    /// When the second with this index should end, in nanoseconds from the start of the measured
+    /// part.
     pub fn boundary(index: u32) -> u64 {
         (u64::from(index) + 1) * SECOND
     }
@@ -362,7 +363,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_the_warm_up_hands_over_is_told_apart() {
+    fn what_the_warm_up_hands_over_is_counted_apart() {
         let mut recorder = Recorder::new(1000, Arc::default(), false);
         for (now, outcome) in [
             (999, Outcome::Good),

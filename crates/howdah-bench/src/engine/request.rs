@@ -63,8 +63,8 @@ impl Requests {
     }
 }
 
-/// The fields of a request: the defaults that the plan does not replace, then those of the plan. The
-/// jar's `Cookie` field is not among them.
+/// The fields of a request: the defaults that the plan does not replace, then those of the plan.
+/// The jar's `Cookie` field is not among them.
 pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
     let given = |name: &str| {
         let mut names = plan.request.headers.iter().map(|(name, _)| name);

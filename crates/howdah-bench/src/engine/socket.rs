@@ -68,8 +68,8 @@ pub struct Opened {
     pub established: bool,
 }
 
-/// Begins to connect, from the address and with the buffers that the policy names. The buffers are set
-/// before: the SYN carries the window's scale.
+/// Begins to connect, from the address and with the buffers that the policy names. The buffers are
+/// set before: the SYN carries the window's scale.
 pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match peer {
@@ -114,8 +114,8 @@ pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
 }
 
 /// The outcome of a connection's failure. Two errors mean that no port is left: EADDRNOTAVAIL from
-/// connect(2), EADDRINUSE from bind(2) to an address. EAGAIN means a full backlog only from connect(2)
-/// on a unix socket; callers check for it first.
+/// connect(2), EADDRINUSE from bind(2) to an address. EAGAIN means a full backlog only from
+/// connect(2) on a unix socket; callers check for it first.
 pub fn connect_outcome(error: Errno) -> Outcome {
     match error {
         Errno::CONNREFUSED => Outcome::ConnectRefused,

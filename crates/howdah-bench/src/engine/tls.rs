@@ -1,5 +1,5 @@
-//! TLS of the client: rustls, driven by hand. Sessions are never resumed: the clients of a load test
-//! stand for different people, and resumption would flatter a server.
+//! TLS of the client: rustls, driven by hand. Sessions are never resumed: the clients of a load
+//! test stand for different people, and resumption would flatter a server.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -69,7 +69,7 @@ impl TlsClient {
             .as_deref()
             .unwrap_or_else(|| plan.targets[0].host());
         let name = ServerName::try_from(host.to_owned()).map_err(|e| {
-            BenchError::Impossible(format!("`{host}` is no name TLS can ask for: {e}"))
+            BenchError::Impossible(format!("`{host}` cannot be a server name in TLS: {e}"))
         })?;
         Ok(TlsClient {
             config: Arc::new(config),
@@ -151,7 +151,8 @@ fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<()
     Ok(())
 }
 
-/// Reads the client's certificate, those above it, and its key from one PEM file, as ab's `-E` does.
+/// Reads the client's certificate, those above it, and its key from one PEM file, as ab's `-E`
+/// does.
 fn client_certificate(
     path: &Path,
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
@@ -309,8 +310,8 @@ impl Tls {
     }
 }
 
-/// Accepts any certificate, as ab does. Signatures are still checked, for they cost what they cost real
-/// clients.
+/// Accepts any certificate, as ab does. Signatures are still checked, since real clients spend time
+/// on them, too.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

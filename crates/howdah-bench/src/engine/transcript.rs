@@ -1,5 +1,5 @@
-//! What goes over the wire, on standard error, for whoever wants to see it (ab's `-v 3` and `-v 4`). It
-//! takes time: the figures of such a run are for looking, not for quoting, and the report says so.
+//! Prints what goes over the wire on standard error (ab's `-v 3` and `-v 4`). Printing takes time,
+//! so the figures of such a run are no measurement; the report says so.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
@@ -28,7 +28,8 @@ impl Transcript {
         }
     }
 
-    /// Shows the head of an answer, interim ones included. `head` is only called if heads are shown.
+    /// Shows the head of an answer, interim ones included. `head` is only called if heads are
+    /// shown.
     pub fn answer(self, seq: u64, status: u16, head: impl FnOnce() -> Vec<u8>) {
         match self {
             Transcript::Silent => {}
@@ -44,7 +45,7 @@ impl Transcript {
 
 /// Prints a head with a single write, so that threads do not mix their lines.
 fn print(text: &str) {
-    // Standard error may be closed; there is nowhere left to say so.
+    // Standard error may be closed; then there is no place for the message.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 

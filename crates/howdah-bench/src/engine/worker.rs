@@ -155,7 +155,7 @@ impl<F: Fleet> Worker<F> {
             let until = self.sleep_until();
             let wait = until.saturating_sub(self.context.clock.now());
             let timeout = timespec(wait);
-            // What is by the second needs no alarm: epoll's timeout will do.
+            // Events that come every second need no alarm: the timeout of epoll is enough.
             if self.arrivals.is_some() || !self.pauses.is_empty() {
                 self.alarm.set(until, wait);
             }
@@ -216,7 +216,8 @@ impl<F: Fleet> Worker<F> {
 
     /// Decides what a client does after its request has ended.
     fn after(&mut self, index: u32, outcome: Outcome, now: u64) {
-        // A client that gets no connection would try again at once, and burn what it measures.
+        // A client that gets no connection would try again at once and use up the CPU time that is
+        // measured.
         let pause = if outcome.kind() == Kind::Connect {
             MILLISECOND
         } else {
@@ -254,7 +255,7 @@ impl<F: Fleet> Worker<F> {
                     .retry(&mut self.context, index, now, &mut self.steps);
                 self.follow_all();
             } else {
-                // The pause was ours: it is no lag.
+                // The pause was intended; it is no lag.
                 self.fleet.set_free_since(index, now);
                 self.next(index, now);
             }
@@ -362,7 +363,7 @@ impl<F: Fleet> Worker<F> {
                 None => return,
             };
             self.active += 1;
-            // What is due when the run ends stays here, and is counted as unsent.
+            // Requests that are due when the run ends stay in the queue and are counted as unsent.
             if !self.next(index, self.context.clock.now()) {
                 return;
             }
@@ -464,8 +465,8 @@ mod tests {
     use crate::engine::fleet::Http1Fleet;
     use crate::plan::{Spacing, Stop, Target};
 
-    /// A time can end between the look whether it has and the sending of what is due: the requests that
-    /// no client may have any more must not be offered to idle clients for ever.
+    /// The time of the run can end between the check and the sending of what is due. Requests that
+    /// no client may send any more must not be offered to idle clients for ever.
     #[test]
     fn what_is_due_at_the_end_of_a_run_is_left_unsent() {
         let target = Target::parse("http://127.0.0.1:9/").unwrap();

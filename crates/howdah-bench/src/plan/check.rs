@@ -1,5 +1,5 @@
-//! What makes an answer a good one. A length that differs from the first answer's is no failure:
-//! dynamic pages vary. Completeness is not checked here, it is the connection's matter.
+//! What makes an answer a good one. A length that differs from that of the first answer is no
+//! failure, because dynamic pages vary. [`crate::response`] checks whether an answer is complete.
 
 use regex::bytes::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
@@ -14,7 +14,7 @@ pub const LONGEST_CHECKED_BODY: usize = 16 << 20;
 pub struct Checks {
     /// Expected statuses.
     pub status: StatusSet,
-    /// Checks of the body, all of which must pass. If there are none, the body is not looked at.
+    /// Checks of the body, all of which must pass. If there are none, the body is ignored.
     #[serde(default)]
     pub body: Vec<BodyCheck>,
 }
@@ -34,7 +34,7 @@ impl StatusSet {
     pub fn parse(text: &str) -> Result<StatusSet, BenchError> {
         let bad = || {
             BenchError::Impossible(format!(
-                "`{text}` is no set of statuses: expected 200, 2xx, 200-204 or a list such as 200,304"
+                "`{text}` is not a set of statuses: expected 200, 2xx, 200-204 or a list such as 200,304"
             ))
         };
         let status = |text: &str| match text.parse::<u16>() {
@@ -136,7 +136,7 @@ impl Pattern {
     pub fn new(text: &str) -> Result<Pattern, BenchError> {
         Regex::new(text)
             .map(Pattern)
-            .map_err(|e| BenchError::BadCheck(format!("`{text}` is no regular expression: {e}")))
+            .map_err(|e| BenchError::BadCheck(format!("`{text}` is not a regular expression: {e}")))
     }
 
     /// The expression as it was written.
@@ -177,7 +177,7 @@ mod tests {
         for bad in ["", "99", "1xx", "xx", "204-200", "abc", "200,", "600"] {
             let error = StatusSet::parse(bad).unwrap_err();
             assert!(
-                error.to_string().contains("is no set of statuses"),
+                error.to_string().contains("is not a set of statuses"),
                 "{error}"
             );
         }

@@ -44,8 +44,8 @@ pub struct ConnectionPolicy {
     /// grow as needed. The kernel doubles the value, and has limits of its own (socket(7)).
     #[serde(default)]
     pub buffers: Option<usize>,
-    /// A proxy to connect to in place of the server: requests carry the whole URL (RFC 9112 §3.2.2).
-    /// HTTP/1.x without TLS only.
+    /// A proxy to connect to in place of the server: requests carry the whole URL (RFC 9112
+    /// §3.2.2). HTTP/1.x without TLS only.
     #[serde(default)]
     pub proxy: Option<Address>,
     /// How TLS is negotiated; used for HTTPS only.
@@ -72,8 +72,8 @@ impl Default for ConnectionPolicy {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Backlog {
-    /// The request ends as [`crate::outcome::Outcome::ConnectBacklog`], as it does in a web server in
-    /// front of php-fpm. The client then pauses for a millisecond.
+    /// The request ends as [`crate::outcome::Outcome::ConnectBacklog`], as it does in a web server
+    /// in front of php-fpm. The client then pauses for a millisecond.
     Count,
     /// The client tries again every millisecond until the timeout, as TCP would; the wait counts as
     /// latency.

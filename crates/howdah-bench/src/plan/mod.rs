@@ -1,6 +1,5 @@
-//! The request for a measurement. A plan is complete: it holds everything a run needs, files already
-//! read, and running it twice asks the same question twice. It is part of the saved JSON, except for
-//! bodies.
+//! The description of a run. A plan contains everything that a run needs, the content of files
+//! included, so that the run can be repeated. It is part of the saved JSON, except for bodies.
 
 pub mod check;
 pub mod connection;
@@ -29,8 +28,7 @@ pub struct Plan {
     pub arrivals: Arrivals,
     /// When the run ends.
     pub stop: Stop,
-    /// How long nothing is measured at first, seconds; requests of that time are counted in
-    /// `Run::warmup`.
+    /// Length of the warm-up, which is not measured, in seconds; `Run::warmup` counts its requests.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
     /// The method, the header fields and the body.
@@ -46,7 +44,7 @@ pub struct Plan {
     pub threads: usize,
     /// Seed of all random numbers: Poisson arrivals, `{rand:…}`, think times.
     pub seed: u64,
-    /// Whether to go on when a request fails at its socket.
+    /// Whether to continue when a request fails at its socket.
     pub on_socket_error: OnSocketError,
     /// What to watch on the server during the run.
     #[serde(default)]
@@ -70,8 +68,8 @@ pub enum Arrivals {
         /// Number of clients, each with a connection.
         concurrency: u32,
     },
-    /// Requests are due at times that do not depend on answers. Latency counts from the time a request
-    /// was due, so that a stall shows in every request that would have met it.
+    /// Requests are due at times that do not depend on answers. Latency counts from the time a
+    /// request was due, so that a stall shows in every request that would have met it.
     Open {
         /// Requests per second, over all threads.
         rate: f64,
@@ -132,8 +130,8 @@ pub struct RequestShape {
     /// The body of every request. Not in the JSON; its length is in `Run::body_length`.
     #[serde(skip)]
     pub body: Vec<u8>,
-    /// Whether each client sends back the cookies that the server sets: each client is a visitor of its
-    /// own.
+    /// Whether each client sends back the cookies that the server sets: each client is a visitor of
+    /// its own.
     #[serde(default)]
     pub cookie_jar: bool,
 }
@@ -158,11 +156,11 @@ pub struct Think {
     pub max: f64,
 }
 
-/// Whether to go on after a request failed at its socket.
+/// Whether to continue after a request failed at its socket.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum OnSocketError {
-    /// Counts the error and goes on, as ab does with `-r`.
+    /// Counts the error and continues, as ab does with `-r`.
     #[default]
     Continue,
     /// Ends the run with [`BenchError::SocketError`], as ab does without `-r`.
@@ -247,8 +245,7 @@ impl Plan {
         }
         if self.think != Think::default() && self.arrivals.is_open() {
             return impossible(
-                "think time is a client's, and an open loop (--rate) has arrivals, not clients"
-                    .to_owned(),
+                "think time needs clients, and an open loop (--rate) has none".to_owned(),
             );
         }
         if !(self.think.min >= 0.0 && self.think.min <= self.think.max && self.think.max < 86400.0)
@@ -266,16 +263,16 @@ impl Plan {
             ));
         }
         if self.stop.time.is_some_and(|time| time <= self.warmup) {
-            return impossible("the run is over before its warm-up is".to_owned());
+            return impossible("the run ends before its warm-up does".to_owned());
         }
         self.connection.check(first)?;
         let token = |b: u8| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&b);
         if self.request.method.is_empty() || !self.request.method.bytes().all(token) {
-            return impossible(format!("`{}` is no method", self.request.method));
+            return impossible(format!("`{}` is not a method", self.request.method));
         }
         for (name, value) in &self.request.headers {
             if name.is_empty() || !name.bytes().all(token) || !value.is_field_value() {
-                return impossible(format!("`{name}: {value}` is no header field"));
+                return impossible(format!("`{name}: {value}` is not a header field"));
             }
         }
         Ok(())

@@ -1,6 +1,6 @@
-//! A parsed URL. `http://host[:port]/path?query`, `https://…`, and for unix sockets nginx's spelling
-//! `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`. No user information
-//! (credentials go into a header); fragments are dropped as browsers do.
+//! A parsed URL. `http://host[:port]/path?query`, `https://…`, and for unix sockets nginx's
+//! spelling `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`. No user
+//! information (credentials go into a header); fragments are dropped as browsers do.
 
 use std::path::PathBuf;
 
@@ -136,7 +136,7 @@ fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
     };
     if !socket.starts_with(['/', '@', '.']) || socket.len() < 2 {
         return Err(format!(
-            "`{socket}` is no path of a socket: expected an absolute one, as in unix:/run/app.sock:/path"
+            "`{socket}` is not the path of a socket: expected an absolute one, as in unix:/run/app.sock:/path"
         ));
     }
     // sockaddr_un has 108 bytes, one of which ends the name.
@@ -158,14 +158,14 @@ fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
 fn host_and_port(authority: &str) -> Result<(&str, Option<u16>), String> {
     let port = |text: &str| match text.parse::<u16>() {
         Ok(port) if port > 0 => Ok(Some(port)),
-        _ => Err(format!("`{text}` is no port: expected 1 to 65535")),
+        _ => Err(format!("`{text}` is not a port: expected 1 to 65535")),
     };
     let (host, port) = if let Some(inside) = authority.strip_prefix('[') {
         let (host, after) = inside
             .split_once(']')
             .ok_or("the bracket of the IPv6 address is not closed")?;
         if host.parse::<std::net::Ipv6Addr>().is_err() {
-            return Err(format!("`{host}` is no IPv6 address"));
+            return Err(format!("`{host}` is not an IPv6 address"));
         }
         match after.strip_prefix(':') {
             Some(text) => (host, port(text)?),
@@ -292,19 +292,19 @@ mod tests {
             ("http://", "it names no host"),
             ("http://:80/", "it names no host"),
             ("ftp://a.example/", "neither http nor https"),
-            ("http://a.example:0/", "is no port"),
-            ("http://a.example:99999/", "is no port"),
-            ("http://a.example:x/", "is no port"),
+            ("http://a.example:0/", "is not a port"),
+            ("http://a.example:99999/", "is not a port"),
+            ("http://a.example:x/", "is not a port"),
             ("http://a b/", "encode it"),
             ("http://a/\r\nX: y", "encode it"),
             ("http://a/é", "not ASCII"),
             ("http://u:p@a/", "with -A"),
             ("http://::1/", "in brackets"),
             ("http://[::1/", "not closed"),
-            ("http://[x]/", "no IPv6 address"),
+            ("http://[x]/", "not an IPv6 address"),
             ("http://[::1]x/", "follows the IPv6 address"),
-            ("unix::/x", "no path of a socket"),
-            ("unix:run.sock:/x", "no path of a socket"),
+            ("unix::/x", "not the path of a socket"),
+            ("unix:run.sock:/x", "not the path of a socket"),
         ] {
             let error = Target::parse(url).unwrap_err();
             assert_eq!(error.name(), "BadUrl");

@@ -1,7 +1,7 @@
-//! Text with placeholders that are filled differently in each request, so that a server that caches by
-//! bytes gains nothing. `{seq}`: the request's number in the run, from 1; `{client}`: the client's
-//! number, from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace stands for
-//! itself.
+//! Text with placeholders that are filled differently in each request, so that a server that caches
+//! by bytes gains nothing. `{seq}`: the request's number in the run, from 1; `{client}`: the
+//! client's number, from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace
+//! stands for itself.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 

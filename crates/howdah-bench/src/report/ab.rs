@@ -1,6 +1,6 @@
-//! What ab would have made of the same answers: its arithmetic, errors and all, so that a report can
-//! say which of its figures misleads. Follows `support/ab.c` of httpd 2.4 (`output_results`,
-//! `close_connection`, `read_connection`). Not what we report.
+//! The figures that ab would have printed for the same answers, by the arithmetic of ab, errors
+//! included, so that a report can say which of them mislead. Follows `support/ab.c` of httpd 2.4
+//! (`output_results`, `close_connection`, `read_connection`). Not the figures that we report.
 
 use crate::outcome::Outcome;
 use crate::plan::Arrivals;
@@ -16,9 +16,11 @@ pub struct AbFigures {
     pub failed: u64,
     /// The part of `failed` that ab lists as Connect.
     pub connect: u64,
-    /// The part of `failed` that ab lists as Receive (with `-r`; without, the first of them ends ab).
+    /// The part of `failed` that ab lists as Receive (with `-r`; without, the first of them ends
+    /// ab).
     pub receive: u64,
-    /// The part of `failed` that ab lists as Length: bodies whose length differs from the first one's.
+    /// The part of `failed` that ab lists as Length: bodies whose length differs from the first
+    /// one's.
     pub length: u64,
     /// "Non-2xx responses".
     pub non_2xx: u64,
@@ -28,7 +30,8 @@ pub struct AbFigures {
     pub per_request_ms: f64,
     /// "Time per request (mean, across all concurrent requests)", milliseconds.
     pub across_all_ms: f64,
-    /// Whether ab would have stopped with "Test aborted after 10 failures": over ten connects failed.
+    /// Whether ab would have stopped with "Test aborted after 10 failures": over ten connects
+    /// failed.
     pub aborted: bool,
 }
 

@@ -1,5 +1,6 @@
-//! Was it the client? From what the generator measured of itself to sentences; the thresholds have
-//! their reasons beside them. A run that was bound by its generator says so before any figure.
+//! Decides whether the generator was the bottleneck, by what it measured of itself, and says so in
+//! sentences. Each threshold has its reason beside it. The report of such a run says so before any
+//! figure.
 
 use crate::outcome::{Kind, Outcome};
 use crate::plan::{Arrivals, Transcript};
@@ -26,8 +27,8 @@ pub enum Weight {
     Bound,
 }
 
-/// A thread above this share of a core has no room to react: what it reports as the server's latency is
-/// its own queue (k6's manual asks for the same 20 % idle).
+/// A thread above this share of a core has no room to react: what it reports as the server's
+/// latency is its own queue (k6's manual asks for the same 20 % idle).
 const BUSY: f64 = 0.80;
 /// Waiting this share of the time for a core delays every answer by another program's time slice.
 const WAITING: f64 = 0.20;
@@ -113,7 +114,7 @@ pub fn findings(run: &Run) -> Vec<Finding> {
         say(
             Weight::Notice,
             format!(
-                "by Little's law {} of the clients' time is in no request: it passed in the generator",
+                "by Little's law {} of the clients' time was spent outside of requests, in the generator",
                 words::percent(gap)
             ),
         );
@@ -138,7 +139,7 @@ pub fn findings(run: &Run) -> Vec<Finding> {
             ),
         );
     }
-    // On its own machine the server is one of the others.
+    // If the server runs on this machine, it is one of the other programs.
     if client.machine_busy_others > OTHERS && !run.machine.shared_with_server {
         say(
             Weight::Notice,
@@ -152,7 +153,8 @@ pub fn findings(run: &Run) -> Vec<Finding> {
     found
 }
 
-/// The findings that make the figures the generator's own, in one sentence; `None` if there are none.
+/// The findings that make the figures the generator's own, in one sentence; `None` if there are
+/// none.
 pub fn bound(run: &Run) -> Option<String> {
     let reasons: Vec<String> = findings(run)
         .into_iter()

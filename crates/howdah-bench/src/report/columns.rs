@@ -15,7 +15,7 @@ pub const TESTER: &str = "the share of a core that the load tester's busiest thr
 pub enum ServerColumns {
     /// CPU time and memory: the programs run on this machine and are known.
     Usage,
-    /// The slowest answer: nothing is known of the programs.
+    /// The slowest answer, because the programs are not known.
     Unknown,
 }
 
@@ -212,7 +212,7 @@ pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
         out.push_str("</td>");
         let shared = html_columns(row.figures, head.server);
         let values = [&row.before[..], &shared, &row.after].concat();
-        // On a phone a row is a card, and each value stands beside its name.
+        // On a phone a row is a card, with each value beside its name.
         for (name, value) in names.iter().zip(values) {
             let _ = write!(
                 out,

@@ -1,5 +1,6 @@
 //! `--csv`: the run second by second, for spreadsheets. Comma, dot, line feed, one header line; the
-//! columns are documented in `docs/bench.md`. Every outcome has its column, also where nothing ended so.
+//! columns are documented in `docs/bench.md`. Every outcome has its column, even if no request
+//! ended with it.
 
 use std::io::{self, Write};
 

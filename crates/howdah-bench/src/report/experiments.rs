@@ -1,5 +1,5 @@
-//! Comparisons, sweeps and searches as text: the verdict first, then whether it may be believed, then
-//! the figures it came from.
+//! Comparisons, sweeps and searches as text: first the verdict, then how reliable it is, then the
+//! figures behind it.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -120,7 +120,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &Against) {
     {
         let _ = writeln!(
             out,
-            "  Measure again with --pairs {}; adding pairs until the answer pleases is no measurement.",
+            "  Measure again with --pairs {}; pairs added until the answer pleases prove nothing.",
             against.primary().pairs.len() + more
         );
     }
@@ -170,16 +170,18 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
             out.push(match knee.saturated_at {
                 Some(at) => {
                     let clients = words::plural(u64::from(at), "client", "clients");
-                    format!("Saturated at {clients}: more only wait longer.")
+                    format!("Saturated at {clients}: more clients only wait longer.")
                 }
-                None => "Not saturated: it rose up to the highest level.".to_owned(),
+                None => "Not saturated: the rate rose up to the highest level.".to_owned(),
             });
             out.push(match knee.falls_off_at {
-                Some(at) => format!("Falls below nine tenths of its best from {at} clients on."),
-                None => "Stays within a tenth of its best up to the highest level.".into(),
+                Some(at) => {
+                    format!("The rate falls below nine tenths of its best from {at} clients on.")
+                }
+                None => "The rate stays within a tenth of its best up to the highest level.".into(),
             });
         }
-        None => out.push("Fewer than three levels: no knee to be found.".into()),
+        None => out.push("Fewer than three levels: too few to find the knee.".into()),
     }
     let levels = |with_errors: bool| {
         let points = sweep.points.iter();
@@ -283,7 +285,7 @@ pub fn search(search: &Search) -> String {
         );
     }
     if let Some(limit) = &search.limited_by {
-        let _ = writeln!(out, "It ended there because {limit}.");
+        let _ = writeln!(out, "The search ended there because {limit}.");
     }
     let _ = writeln!(
         out,

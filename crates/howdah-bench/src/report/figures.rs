@@ -1,5 +1,5 @@
-//! What a server did in its runs, as figures: the part of a row that the tables of all comparisons have.
-//! [`super::columns`] shows them.
+//! What a server did in its runs, as figures: the part of a row that the tables of all comparisons
+//! have. [`super::columns`] shows them.
 
 use std::collections::BTreeMap;
 
@@ -32,14 +32,15 @@ pub struct Figures {
     pub p99: Option<f64>,
     /// The slowest good answer, seconds.
     pub slowest: f64,
-    /// CPU time of the whole stack per request, seconds. A database's is not in it. None: not known.
+    /// CPU time of the whole stack per request, seconds. A database's is not in it. None: not
+    /// known.
     pub cpu: Option<f64>,
     /// Proportional memory of the whole stack, bytes; 0 if it is not known.
     pub memory: u64,
     /// How near the load tester was to its own limit.
     pub generator: Generator,
-    /// Why the load tester was the bottleneck, as a sentence; the rate is a lower bound then. None if
-    /// it was not.
+    /// Why the load tester was the bottleneck, as a sentence; the rate is a lower bound then. None
+    /// if it was not.
     pub generator_bound: Option<String>,
 }
 

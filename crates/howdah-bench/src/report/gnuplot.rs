@@ -1,9 +1,10 @@
 //! Ab's `-g` file: tab-separated, a row per request, for gnuplot.
 //!
-//! The columns, their order, the rounding to whole milliseconds and the sorting by `ttime` are ab's, so
-//! scripts for its files work on ours. Sorted by time taken: a plain plot of column 5 is a curve of
-//! quantiles, not a course over time; plot column 5 against column 2 for that. Two things differ: the
-//! rows are good answers only (ab's rows hold error pages, unmarked), and `starttime` is in UTC.
+//! The columns, their order, the rounding to whole milliseconds and the sorting by `ttime` are
+//! those of ab, so that scripts for its files work on ours. The rows are sorted by the time taken:
+//! a plain plot of column 5 is a curve of quantiles; plot column 5 against column 2 for the course
+//! over time. Two things differ: the rows are good answers only (those of ab include error pages,
+//! unmarked), and `starttime` is in UTC.
 
 use std::io::{self, Write};
 
@@ -12,8 +13,8 @@ use crate::run::Run;
 
 use super::words;
 
-/// Writes the file from [`Run::samples`]. Returns how many samples it left out because they were not
-/// good.
+/// Writes the file from [`Run::samples`]. Returns how many samples it left out because they were
+/// not good.
 pub fn write(run: &Run, out: &mut impl Write) -> io::Result<u64> {
     let mut rows: Vec<_> = run
         .samples

@@ -1,5 +1,5 @@
-//! From the windows of a comparison to a verdict: which figures are compared, and which conditions make
-//! any ratio worthless. The arithmetic is in [`crate::stats::paired`].
+//! Turns the windows of a comparison into a verdict: which figures are compared, and which
+//! conditions make the comparison invalid. The arithmetic is in [`crate::stats::paired`].
 
 use crate::experiment::Comparison;
 use crate::outcome::Outcome;
@@ -11,7 +11,8 @@ use crate::stats::{Invalid, quantile, steady};
 
 use super::bottleneck;
 
-/// An arm with a larger share of errors than this is not compared: the rest of its figures is chance.
+/// An arm with a larger share of errors than this is not compared: the rest of its figures is
+/// chance.
 const ERRORS: f64 = 0.001;
 /// Arms whose shares of kept connections differ by more than this are not comparable.
 const KEPT: f64 = 0.01;
@@ -30,14 +31,14 @@ pub struct Against {
 }
 
 impl Against {
-    /// The figure that was chosen before the measurement to decide.
+    /// The figure that decides; it was chosen before the measurement.
     pub fn primary(&self) -> &Judgement {
         &self.figures[0]
     }
 }
 
-/// Judges every arm but the base and the control. In a closed loop the good rate decides, in an open
-/// one the median latency does: there the rate is what was asked for.
+/// Judges every arm but the base and the control. In a closed loop the good rate decides, in an
+/// open one the median latency does: there the rate is what was asked for.
 pub fn comparison(comparison: &Comparison) -> Vec<Against> {
     let control: Vec<(&Run, &Run)> = comparison
         .control()
@@ -112,7 +113,7 @@ fn seconds(run: &Run, percentile: f64) -> f64 {
     latency.quantile(percentile / 100.0) as f64 / 1e9
 }
 
-/// Every condition that makes a comparison of these runs worthless.
+/// Every condition that makes a comparison of these runs invalid.
 pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
     let mut found = Vec::new();
     if let Some(what) = base
@@ -182,7 +183,7 @@ pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
     let foreign = all
         .iter()
         .map(|run| {
-            // On the server's machine the others are mostly the server.
+            // If the server runs on this machine, it uses most of what other programs use.
             let others = if run.machine.shared_with_server {
                 0.0
             } else {
@@ -201,9 +202,8 @@ pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
     found
 }
 
-/// Whether an arm warmed up or slowed down over its windows (its own good rates, in order), beyond
-/// what the other arm's windows did would cancel in the pairs; so only a warming within windows is
-/// held against it: it hits every window alike.
+/// Whether an arm was warming up within most of its windows. A drift from window to window cancels
+/// in the pairs; a warm-up in every window does not.
 fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
     let warming = runs
         .iter()
@@ -221,7 +221,7 @@ fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
     })
 }
 
-/// What two plans ask differently, other than of whom.
+/// The first difference between two plans, apart from their targets.
 pub fn plans_differ(a: &Plan, b: &Plan) -> Option<String> {
     let show = |plan: &Plan| -> Vec<(&'static str, String)> {
         vec![
@@ -243,7 +243,8 @@ pub fn plans_differ(a: &Plan, b: &Plan) -> Option<String> {
         .map(|((name, a), (_, b))| format!("{name}: {a} and {b}"))
 }
 
-/// Latencies of all runs together, and the percentile if enough answers lie beyond it, in nanoseconds.
+/// Latencies of all runs together, and the percentile if enough answers lie beyond it, in
+/// nanoseconds.
 pub fn merged_percentile(runs: &[&Run], percentile: f64) -> Option<u64> {
     let mut all = crate::histogram::Histogram::new();
     for run in runs {

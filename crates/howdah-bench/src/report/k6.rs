@@ -1,10 +1,11 @@
-//! `--export-k6`: the same load as a k6 script, with a TestRun for k6-operator. Load beyond one machine
-//! runs on that engine, not on one of ours. What k6 cannot do is refused by name rather than left out:
-//! a script that asks something else is worse than none.
+//! `--export-k6`: the same load as a k6 script, with a TestRun for k6-operator. Load from several
+//! machines is left to k6. A plan that k6 cannot execute is refused with the reason: a script with
+//! other requests would be worse than none.
 //!
-//! The script stays within what k6's documentation promises: one scenario (and one for the warm-up),
-//! `http.request`, checks, thresholds on the scenario's own metrics. Note that k6-operator's pods judge
-//! thresholds each for itself, and that k6's arrivals have equal distances.
+//! The script uses only what the documentation of k6 promises: one scenario (and one for the
+//! warm-up), `http.request`, checks, thresholds on the metrics of the scenario. Note that each pod
+//! of k6-operator judges the thresholds by itself, and that the arrivals of k6 have equal
+//! intervals.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -44,7 +45,7 @@ pub fn export(plan: &Plan, slo: Option<&Slo>, dir: &Path) -> Result<Vec<PathBuf>
     Ok(written)
 }
 
-/// The script; refused if k6 cannot ask the same.
+/// The script; an error if k6 cannot send the same requests.
 pub fn script(plan: &Plan, slo: Option<&Slo>) -> Result<String, BenchError> {
     refuse(plan)?;
     let mut out = String::from(
@@ -61,7 +62,7 @@ pub fn script(plan: &Plan, slo: Option<&Slo>) -> Result<String, BenchError> {
         }
     ) {
         out.push_str(
-            "// k6 sends in equal distances; howdah bench sent at random times (Poisson), which is harder\n\
+            "// k6 sends at equal intervals; howdah bench sent at random times (Poisson), which is harder\n\
              // on a server at the same rate.\n\n",
         );
     }

@@ -1,5 +1,6 @@
-//! Which of ab's figures would have misled in this run, and by how much. Each line names the figure in
-//! ab's words, what ab would have printed, and what is the case. A run in which ab is right has none.
+//! Which figures of ab would have misled in this run, and by how much. Each line has the name of
+//! the figure in ab, what ab would have printed, and the truth. A run for which ab is right has no
+//! lines.
 
 use crate::outcome::{Kind, Outcome};
 use crate::plan::{Arrivals, Protocol};
@@ -156,8 +157,8 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
         );
         return;
     }
-    // Not measured by ab, but derived: it is off where requests have ended fast and badly, or clients
-    // were idle.
+    // ab derives this figure and does not measure it: it is wrong if requests failed fast, or
+    // clients were idle.
     if (ab.per_request_ms / mean - 1.0).abs() > 0.05 {
         add(
             "Time per request (mean)",
@@ -167,7 +168,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
             ),
         );
     }
-    if let Some((fast, slow)) = quantile::two_heaps(&good) {
+    if let Some((fast, slow)) = quantile::two_modes(&good) {
         add(
             "Total (mean)",
             format!("{} ms", words::ms(good.mean())),

@@ -1,6 +1,6 @@
-//! Ab's `-e` file: for every per cent of the requests, the milliseconds within which they were served.
-//! Header, rows 0 to 100 and three decimals are ab's; the values are of good answers, from a
-//! histogram, so within 0.1 % of ab's.
+//! Ab's `-e` file: for every per cent of the requests, the milliseconds within which they were
+//! served. Header, rows 0 to 100 and three decimals are ab's; the values are of good answers, from
+//! a histogram, so within 0.1 % of ab's.
 
 use std::io::{self, Write};
 

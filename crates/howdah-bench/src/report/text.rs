@@ -1,9 +1,10 @@
-//! The report of one run as text: ab's fields in ab's order, so that scripts that read ab's report read
-//! this one; then what ab does not say; then which figures of ab's would have misled.
+//! The report of one run as text: ab's fields in ab's order, so that scripts that read ab's report
+//! read this one; then what ab does not say; then which figures of ab's would have misled.
 //!
-//! Names and places are ab's, values are true: "Requests per second" and all times are of good answers,
-//! "Failed requests" is everything that was not one. Where that differs from what ab would have
-//! printed, the last part says so. Times have decimals, as a millisecond is long today.
+//! Names and order are those of ab, the values are true: "Requests per second" and all times are of
+//! good answers, "Failed requests" is everything that was not one. Where that differs from what ab
+//! would have printed, the last part says so. Times have decimals, since a millisecond is a long
+//! time today.
 
 use std::fmt::Write;
 
@@ -52,7 +53,7 @@ pub fn report(run: &Run, style: Style) -> String {
     if run.ended == Ended::Interrupted {
         let _ = writeln!(
             out,
-            "Interrupted after {}: what had been measured until then.\n",
+            "Interrupted after {}: the report covers what was measured until then.\n",
             duration(run.elapsed)
         );
     }
@@ -218,7 +219,7 @@ fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: Style
     row(out, "Total:", total, 0, style);
 }
 
-/// A row of the table; `zeros` more values than the histogram has were zero.
+/// A row of the table; `zeros` is the number of zero values that the histogram lacks.
 fn row(out: &mut String, name: &str, histogram: &Histogram, zeros: u64, style: Style) {
     let n = (histogram.len() + zeros) as f64;
     if n == 0.0 {
@@ -303,7 +304,7 @@ fn what_ab_does_not_say(out: &mut String, run: &Run) {
     }
     if run.warmup.sent > 0 {
         let mut text = format!(
-            "{} requests before, in no figure: {} good, {} not",
+            "{} requests before the measurement, in no figure: {} good, {} not",
             count(run.warmup.sent),
             count(run.warmup.good),
             count(run.warmup.failed)
@@ -356,7 +357,7 @@ pub fn mode(run: &Run) -> String {
             rate(asked),
             match spacing {
                 Spacing::Poisson => "at random times (Poisson)",
-                Spacing::Constant => "in equal distances",
+                Spacing::Constant => "at equal intervals",
             }
         ),
     }
@@ -545,7 +546,8 @@ fn client(run: &Run) -> String {
     if let Some(ceiling) = client.ceiling {
         let _ = write!(text, "; its ceiling here is {} per second", rate(ceiling));
     } else if !driver::has_ceiling(&run.plan) && client.busiest() > 0.0 {
-        // A null server would pay for TLS and frames as much as the load tester, and be the limit itself.
+        // A null server would spend as much on TLS and frames as the load tester, and be the limit
+        // itself.
         let _ = write!(
             text,
             "; by its CPU time its ceiling is about {} per second",
@@ -587,7 +589,7 @@ fn server(run: &Run) -> Option<String> {
         ));
     }
     if let Some(missing) = run.server.iter().find_map(|s| s.missing.as_ref()) {
-        parts.push(format!("not seen: {missing}"));
+        parts.push(format!("not sampled: {missing}"));
     }
     (!parts.is_empty()).then(|| parts.join("; "))
 }
@@ -604,7 +606,7 @@ pub fn machine(run: &Run) -> String {
     );
     if machine.shared_with_server {
         text.push_str(
-            "; the server runs on the same one and shares its cores with the load tester",
+            "; the server runs on the same machine and shares its cores with the load tester",
         );
     }
     text
@@ -616,7 +618,7 @@ fn misleading(out: &mut String, run: &Run) {
         out.push_str("\nNone of ab's figures would have misled in this run.\n");
         return;
     }
-    out.push_str("\nWhat ab would have said, and what is the case\n");
+    out.push_str("\nWhat ab would have reported, and the truth\n");
     for line in lines {
         let _ = writeln!(
             out,

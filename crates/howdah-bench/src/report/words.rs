@@ -40,8 +40,8 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A share as a percentage: `0 %`, `0.02 %`, `3.4 %`, `86 %`. What is not zero is never `0 %`, what is
-/// not all never `100 %`.
+/// A share as a percentage: `0 %`, `0.02 %`, `3.4 %`, `86 %`. A share above zero is never written
+/// `0 %`, and one below all never `100 %`.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
     match value.abs() {
@@ -106,7 +106,8 @@ pub fn plural(count: u64, one: &str, many: &str) -> String {
     )
 }
 
-/// A date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41 2026`.
+/// A date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41
+/// 2026`.
 pub fn ctime(seconds_since_1970: u64) -> String {
     utc(seconds_since_1970)
         .strftime("%a %b %d %H:%M:%S %Y")

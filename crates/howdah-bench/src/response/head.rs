@@ -1,5 +1,5 @@
-//! The head of an answer: status line and fields, and what they say of the body. Works on bytes that
-//! hold the whole head, or says that they do not.
+//! The head of an answer: status line and fields, and what they say about the body. Needs the whole
+//! head, or reports that it is incomplete.
 
 use memchr::memchr;
 

@@ -1,5 +1,5 @@
-//! Reads answers of HTTP/1.x. Strict enough to say whether an answer was complete, and to call what
-//! is not HTTP by name; knows nothing of sockets and clocks.
+//! Reads answers of HTTP/1.x. Strict enough to decide whether an answer was complete and to name
+//! what is not valid HTTP. Knows neither sockets nor clocks.
 //!
 //! - [`head`]: status line and fields (RFC 9112 §4, §5), and what they say of the body (§6.3).
 //! - [`chunked`]: the chunked coding (§7.1), data handed on without copying.
@@ -39,15 +39,15 @@ impl Fault {
     /// A few words for people.
     pub fn words(self) -> &'static str {
         match self {
-            Fault::StatusLine => "the first line is no status line of HTTP",
+            Fault::StatusLine => "the first line is not an HTTP status line",
             Fault::Version => "a version that is neither HTTP/1.0 nor HTTP/1.1",
-            Fault::Field => "a line of the head is no field",
+            Fault::Field => "a line of the head is not a header field",
             Fault::HeadTooLong => "a head of more than 64 KiB",
-            Fault::ContentLength => "a Content-Length that is no number, or two that differ",
+            Fault::ContentLength => "a Content-Length that is not a number, or two that differ",
             Fault::LengthAndCoding => "Content-Length beside Transfer-Encoding",
             Fault::Switching => "101 Switching Protocols that was not asked for",
             Fault::Chunk => "a chunk's size or line end is wrong",
-            Fault::Surplus => "more bytes than the answer said it has",
+            Fault::Surplus => "more bytes than the answer declared",
         }
     }
 }

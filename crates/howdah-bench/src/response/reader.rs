@@ -1,5 +1,5 @@
-//! An answer from its first byte to its last, however it is cut into pieces. The common case, a head
-//! within one piece, copies nothing.
+//! An answer from its first byte to its last, however it is cut into pieces. The common case, a
+//! head within one piece, copies nothing.
 
 use super::Fault;
 use super::chunked::Chunked;
@@ -9,7 +9,8 @@ use super::head::{self, Framing, Head};
 pub trait Sink {
     /// Takes a whole head, its empty line included; also interim ones (1xx).
     fn head(&mut self, _: &Head, _: &[u8]) {}
-    /// Takes a field of a head. If the head came in pieces, all its fields may be shown more than once.
+    /// Takes a field of a head. If the head came in pieces, all its fields may be shown more than
+    /// once.
     fn field(&mut self, name: &[u8], value: &[u8]);
     /// Takes a piece of the body, without chunk framing.
     fn body(&mut self, bytes: &[u8]);
@@ -162,8 +163,8 @@ impl Reader {
         }
         let before = self.partial.len();
         self.partial.extend_from_slice(input);
-        // A head that trickles in is looked at once per line, not once per byte; but its first bytes
-        // at once, for garbage may never have a line end.
+        // A head that trickles in is looked at once per line, not once per byte; but its first
+        // bytes at once, for garbage may never have a line end.
         let begun = "HTTP/".len()..head::LONGEST_HEAD;
         if memchr::memchr(b'\n', input).is_none() && begun.contains(&before) {
             return Ok(input.len());
@@ -173,7 +174,8 @@ impl Reader {
             return Ok(input.len());
         };
         sink.head(&head, &self.partial[..length]);
-        // Given back, not cleared: thousands of connections would keep the longest head each has had.
+        // The buffer is freed, not cleared: otherwise each of thousands of connections would keep
+        // its longest head.
         self.partial = Vec::new();
         self.take_head(head).map(|()| length - before)
     }

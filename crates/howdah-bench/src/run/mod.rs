@@ -2,7 +2,8 @@
 //! the documented JSON (`docs/bench-json.md`). Durations are seconds as `f64` unless the field says
 //! otherwise; histograms hold nanoseconds.
 //!
-//! The books balance: `sent = Σ outcomes that were sent + in_flight`, see [`Run::balance`].
+//! Every request is counted once: `sent = Σ outcomes that were sent + in_flight`, see
+//! [`Run::balance`].
 
 pub mod client_side;
 pub mod server_side;
@@ -49,8 +50,8 @@ pub struct Run {
     pub sent: u64,
     /// Requests sent and neither answered nor failed when the run ended. The server may log them.
     pub in_flight: InFlight,
-    /// Open loop: requests that were due and never sent, because every connection was busy until the
-    /// end.
+    /// Open loop: requests that were due and never sent, because every connection was busy until
+    /// the end.
     pub unsent: u64,
     /// Counts of the warm-up's requests.
     pub warmup: Warmup,
@@ -65,8 +66,8 @@ pub struct Run {
     pub statuses: BTreeMap<u16, u64>,
     /// The parts of the good answers' time.
     pub phases: Phases,
-    /// Open loop: how late requests were begun because the generator was busy (not because connections
-    /// were): begun − max(due, a connection became free). Empty in a closed loop.
+    /// Open loop: how late requests were begun because the generator was busy (not because
+    /// connections were): begun − max(due, a connection became free). Empty in a closed loop.
     pub send_lag: Histogram,
     /// Bytes sent and received.
     pub bytes: ByteCounts,
@@ -111,10 +112,9 @@ pub struct InFlight {
     pub oldest: f64,
 }
 
-/// Requests begun in the warm-up. They are in no other count and in no latency. Those answered in the
-/// measured part are work that the server did in it, so they count in the rates: without them a run of
-/// few slow answers would lack as many as there are clients, for the requests begun in it and answered
-/// after it are missing already.
+/// Requests begun in the warm-up. No other count and no latency includes them. Those answered in
+/// the measured part count in its rates, because the server did that work in it; they make up for
+/// the requests that are begun in the measured part and answered after its end.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Warmup {
     /// Requests sent in the warm-up.
@@ -206,8 +206,8 @@ pub struct DocumentInfo {
     pub shortest: Option<u64>,
     /// Longest body of a good answer.
     pub longest: Option<u64>,
-    /// Good answers without Content-Length (chunked, or ended by closing): ab -k would have read them
-    /// as empty.
+    /// Good answers without Content-Length (chunked, or ended by closing): ab -k would have read
+    /// them as empty.
     pub without_length: u64,
 }
 
@@ -255,7 +255,8 @@ impl Second {
 /// The record of one request, for ab's `-g`. 32 bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sample {
-    /// When the request was begun (closed loop) or due (open loop): microseconds from [`Run::started`].
+    /// When the request was begun (closed loop) or due (open loop): microseconds from
+    /// [`Run::started`].
     pub start_us: u64,
     /// Time to connect, microseconds; 0 on a connection that was open already.
     pub connect_us: u32,

@@ -1,5 +1,5 @@
-//! The server, as seen from its process id or Howdah's status, once a second. What could not be read is
-//! absent, and the first sample that lacks it says why.
+//! The server, as seen from its process id or Howdah's status, once a second. What could not be
+//! read is absent, and the first sample that lacks it says why.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,8 @@ pub struct ProcessUse {
     pub cpu: f64,
     /// Resident memory, bytes, added up over the processes: shared pages are counted for each.
     pub resident: u64,
-    /// Proportional memory, bytes: shared pages are counted once. None if the generator may not read
-    /// it.
+    /// Proportional memory, bytes: shared pages are counted once. None if the generator may not
+    /// read it.
     pub proportional: Option<u64>,
 }
 

@@ -1,12 +1,13 @@
 //! Confidence intervals by resampling, and the two quantile functions they need.
 //!
-//! The plain percentile bootstrap is too narrow for the ten or so pairs of a comparison: it claims 95 %
-//! and covers about 90. We widen its levels so that it is as wide as Student's interval for normal
-//! data, and keep its shape for others: the "expanded percentile interval" of Hesterberg, *What
-//! Teachers Should Know About the Bootstrap* (2015), §4.5.
+//! The plain percentile bootstrap is too narrow for the ten or so pairs of a comparison: it claims
+//! 95 % and covers about 90. We widen its levels so that it is as wide as Student's interval for
+//! normal data, and keep its shape for others: the "expanded percentile interval" of Hesterberg,
+//! *What Teachers Should Know About the Bootstrap* (2015), §4.5.
 //!
-//! No resample lies outside of the values, though, and all of five values lie on one side of the truth once in
-//! sixteen times: below six values it is Student's interval itself, of the resamples' standard error.
+//! No resample lies outside of the values, though, and all of five values lie on one side of the
+//! truth once in sixteen times: below six values it is Student's interval itself, of the resamples'
+//! standard error.
 
 use serde::{Deserialize, Serialize};
 
@@ -69,9 +70,9 @@ pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<Confidence
     Some(cut(&means, expanded_tail(n, level)))
 }
 
-/// The interval of any statistic at `level`, over resamples of whole items. For statistics that are
-/// no means, as a fitted parameter; resamples for which it is not defined are left out. `None` if
-/// there are fewer than two items or it is hardly ever defined.
+/// The interval of any statistic at `level`, over resamples of whole items. For statistics other
+/// than means, such as a fitted parameter; resamples for which it is not defined are left out.
+/// `None` if there are fewer than two items or it is hardly ever defined.
 pub fn interval<T>(
     items: &[T],
     level: f64,
@@ -159,8 +160,8 @@ pub fn normal_quantile(p: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// Student's quantile for `freedom` degrees: exact for 1 and 2, else Hill's algorithm 396 (1970), whose
-/// error is below a thousandth of the value.
+/// Student's quantile for `freedom` degrees: exact for 1 and 2, else Hill's algorithm 396 (1970),
+/// whose error is below a thousandth of the value.
 pub fn student_quantile(p: f64, freedom: usize) -> f64 {
     assert!(freedom > 0, "no degree of freedom, no quantile");
     let tail = 2.0 * (1.0 - p);
@@ -224,7 +225,8 @@ mod tests {
         assert!((normal_cdf(-1.0) - 0.158_655).abs() < 1e-6);
     }
 
-    /// What the interval is for: of many experiments, 95 % hold the truth, however few values each has.
+    /// What the interval is for: of many experiments, 95 % hold the truth, however few values each
+    /// has.
     #[test]
     fn an_interval_holds_the_truth_as_often_as_it_says() {
         for (name, draw) in [

@@ -1,5 +1,6 @@
-//! Several questions asked of one experiment: Holm's step-down adjustment (1979). Ten true "no"s asked
-//! at 5 % each would give a false "yes" in four of ten experiments; adjusted, in one of twenty.
+//! Several questions asked of one experiment: Holm's step-down adjustment (1979). Ten true "no"s
+//! asked at 5 % each would give a false "yes" in four of ten experiments; adjusted, in one of
+//! twenty.
 
 /// Adjusts p-values; returns them in the order of the raw ones.
 pub fn adjust(raw: &[f64]) -> Vec<f64> {

@@ -1,6 +1,6 @@
-//! Where a sweep over concurrency bends: the fewest clients that get nearly all the throughput there
-//! is, and the fewest with which it falls off again. More clients than the first only measure a
-//! queue.
+//! Where a sweep over concurrency bends: the fewest clients that get nearly all the throughput
+//! there is, and the fewest with which it falls off again. More clients than the first only measure
+//! a queue.
 
 use super::median;
 
@@ -19,11 +19,12 @@ pub struct Level {
 /// The levels at which a sweep bends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
-    /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that only
-    /// wait longer. `None` if it is the highest level measured: there the throughput still rose.
+    /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that
+    /// only wait longer. `None` if it is the highest level measured: there the throughput still
+    /// rose.
     pub saturated_at: Option<u32>,
-    /// Fewest clients above `saturated_at` from which on throughput falls below nine tenths of the best;
-    /// `None` if it stays.
+    /// Fewest clients above `saturated_at` from which on throughput falls below nine tenths of the
+    /// best; `None` if it stays.
     pub falls_off_at: Option<u32>,
 }
 

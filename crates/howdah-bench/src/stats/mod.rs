@@ -1,12 +1,13 @@
-//! What figures mean: intervals, verdicts, percentiles. Pure arithmetic on slices; no clock, no I/O, and
-//! every random choice comes from a seed that is handed in, so that a verdict can be computed again.
+//! What figures mean: intervals, verdicts, percentiles. Pure arithmetic on slices; no clock, no
+//! I/O, and every random choice comes from a seed that is handed in, so that a verdict can be
+//! computed again.
 //!
 //! The unit of evidence is a window or a run, never a request: the requests of one run share its
 //! disturbances, and ten thousand of them are one sample (Kalibera & Jones 2013).
 //!
 //! - [`bootstrap`], [`sign_flip`], [`holm`]: the tools.
 //! - [`paired`]: two servers measured alternately, and the sentence that follows from it.
-//! - [`steady`], [`little`]: may these figures be believed at all?
+//! - [`steady`], [`little`]: whether the figures are reliable at all.
 //! - [`knee`]: where a sweep over concurrency is saturated, and where it falls off.
 //! - [`quantile`]: percentiles, and when there are too few samples for one.
 

@@ -1,13 +1,15 @@
 //! Two servers measured alternately: from the figures of the pairs to a verdict.
 //!
-//! The statistic is the log-ratio of a pair, candidate to base: a disturbance that slows both windows of
-//! a pair by a factor leaves it alone, and "twice as fast" and "half as fast" are equally far from
-//! zero. The order within pairs alternates (AB, BA, AB …), so a steady drift changes sign and cancels.
+//! The statistic is the log-ratio of a pair, candidate to base: a disturbance that slows both
+//! windows of a pair by a factor leaves it alone, and "twice as fast" and "half as fast" are
+//! equally far from zero. The order within pairs alternates (AB, BA, AB …), so a steady drift
+//! changes sign and cancels.
 //!
-//! "Faster" needs three things: an interval without zero, an exact test below the level (adjusted when
-//! several questions are asked), and a difference above the noise floor of the same server against
-//! itself. "Same" needs the whole interval within the margin. Everything else is "cannot tell", with
-//! the number of pairs that would settle it: to be measured from the start again, never added until the answer pleases.
+//! "Faster" needs three things: an interval without zero, an exact test below the level (adjusted
+//! when several questions are asked), and a difference above the noise floor of the same server
+//! against itself. "Same" needs the whole interval within the margin. Everything else is "cannot
+//! tell", with the number of pairs that would settle it: to be measured from the start again, never
+//! added until the answer pleases.
 
 use serde::{Deserialize, Serialize};
 
@@ -105,8 +107,8 @@ pub fn judge(
         .iter()
         .map(|ratios| sign_flip::p_value(ratios, settings.seed))
         .collect();
-    // The primary figure was declared in advance and is asked first: it is tested at the full level,
-    // the others as a family (a gatekeeper; Dmitrienko 2003).
+    // The primary figure was declared in advance and is asked first: it is tested at the full
+    // level, the others as a family (a gatekeeper; Dmitrienko 2003).
     let others: Vec<usize> = (0..questions.len())
         .filter(|i| !questions[*i].primary)
         .collect();
@@ -271,8 +273,8 @@ fn more_pairs(
     None
 }
 
-/// Indices of values whose modified Z-score (Iglewicz and Hoaglin 1993) is over 3.5. With fewer than
-/// five values nothing can be called unusual.
+/// Indices of values whose modified Z-score (Iglewicz and Hoaglin 1993) is over 3.5. With fewer
+/// than five values nothing can be called unusual.
 fn outliers(values: &[f64]) -> Vec<usize> {
     if values.len() < 5 {
         return Vec::new();
@@ -531,9 +533,10 @@ mod tests {
         assert!(judgement.ratio < 1.0);
     }
 
-    /// Two pairs say nearly nothing of the noise, six much more: what lacks is the four, not hundreds.
+    /// Two pairs say nearly nothing of the noise, six much more: what lacks is the four, not
+    /// hundreds.
     #[test]
-    fn a_noise_floor_of_few_pairs_is_not_told_as_if_it_stayed() {
+    fn a_noise_floor_of_few_pairs_is_expected_to_shrink() {
         let found = ask(
             &[(100.0, 110.0), (100.0, 111.0)],
             &[(100.0, 101.0), (100.0, 99.0)],

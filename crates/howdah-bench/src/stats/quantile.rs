@@ -15,18 +15,18 @@ pub fn trusted(histogram: &Histogram, percentile: f64) -> Option<u64> {
         .then(|| histogram.quantile(percentile / 100.0))
 }
 
-/// Whether values are of two kinds: two heaps, each with a tenth of the samples at least, with a gap
-/// between them that is wide (a factor of three) and nearly empty. Then the mean lies where nobody
-/// was served. Returns the middles of the two heaps (the values at the centre of each).
-pub fn two_heaps(histogram: &Histogram) -> Option<(u64, u64)> {
+/// Whether the distribution is bimodal: two modes, each with at least a tenth of the samples, and
+/// between them a wide (a factor of three) and nearly empty gap. Then no request took the mean
+/// time. Returns the middles of the two modes (the value at the centre of each).
+pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
     const HEAP: f64 = 0.1;
     const FACTOR: f64 = 3.0;
     let total = histogram.len();
     if total < 50 {
         return None;
     }
-    // The widest gap, as a ratio, between neighbouring percentiles in steps of one per cent: at most
-    // a hundredth of the samples can lie inside it.
+    // The widest gap, as a ratio, between neighbouring percentiles in steps of one per cent: at
+    // most a hundredth of the samples can lie inside it.
     let at = |percent: u32| histogram.quantile(f64::from(percent) / 100.0).max(1);
     let lowest = (HEAP * 100.0) as u32;
     let (split, ratio) = (lowest..100 - lowest)
@@ -73,7 +73,7 @@ mod tests {
             let middle = if i % 3 == 0 { 30_000.0 } else { 400.0 };
             (middle * (1.0 + 0.2 * normal(&mut random)).abs().max(0.1)) as u64
         }));
-        let (fast, slow) = two_heaps(&mixed).unwrap();
+        let (fast, slow) = two_modes(&mixed).unwrap();
         assert!((300..500).contains(&fast), "{fast}");
         assert!((25_000..35_000).contains(&slow), "{slow}");
     }
@@ -82,8 +82,8 @@ mod tests {
     fn one_heap_with_a_long_tail_is_one_heap() {
         let mut random = Random::new(4, 0);
         let skewed = of((0..5000).map(|_| (1000.0 * (0.8 * normal(&mut random)).exp()) as u64));
-        assert_eq!(two_heaps(&skewed), None);
+        assert_eq!(two_modes(&skewed), None);
         let outliers = of((0..1000).map(|i| if i % 50 == 0 { 90_000 } else { 1000 }));
-        assert_eq!(two_heaps(&outliers), None);
+        assert_eq!(two_modes(&outliers), None);
     }
 }

@@ -1,15 +1,16 @@
-//! The exact test for pairs: if the two arms were alike, the sign of each difference would be a coin.
-//! Fisher's randomisation test; needs no distribution, only that a pair's difference is as likely to
-//! be +d as −d, which is what alternating the order of the arms brings about.
+//! The exact test for pairs: if the two arms were alike, the sign of each difference would be
+//! random. Fisher's randomisation test; it needs no distribution, only that the difference of a
+//! pair is as likely to be +d as −d, which alternating the order of the arms ensures.
 
 use crate::plan::template::Random;
 
-/// Up to this number of pairs the test looks at every assignment of signs; beyond, at a sample of them.
+/// Up to this number of pairs the test looks at every assignment of signs; beyond, at a sample of
+/// them.
 const EXACT_UP_TO: usize = 16;
 const SAMPLED: u64 = 20_000;
 
-/// The two-sided p-value for "the mean difference is zero". With n pairs it cannot be below 2^(1−n):
-/// five pairs never reach 0.05, whatever they show. 1 for no pairs.
+/// The two-sided p-value for "the mean difference is zero". With n pairs it cannot be below
+/// 2^(1−n): five pairs never reach 0.05, whatever they show. 1 for no pairs.
 pub fn p_value(differences: &[f64], seed: u64) -> f64 {
     let n = differences.len();
     if n == 0 {

@@ -1,6 +1,6 @@
-//! Was it steady while it was measured? Classifies a series of windows as Barrett et al. do (*Virtual
-//! Machine Warmup Blows Hot and Cold*, OOPSLA 2017): flat, warming, slowing, unsteady. A mean over a
-//! warming server is the mean of two servers.
+//! Decides whether the server was steady during the measurement. Classifies a series of windows as
+//! Barrett et al. do (*Virtual Machine Warmup Blows Hot and Cold*, OOPSLA 2017): flat, warming,
+//! slowing, unsteady. The mean over a warm-up is the mean of two different servers.
 
 use serde::{Deserialize, Serialize};
 
@@ -39,11 +39,11 @@ pub const FEWEST: usize = 5;
 const DRIFT: f64 = 0.05;
 /// Deviation of windows that is tolerated, beyond that of counting.
 const VARIATION: f64 = 0.05;
-/// Standard errors a drift must be away from zero: not to see one in every noisy run.
+/// Standard errors that a drift must be away from zero, so that not every noisy run has one.
 const SURE: f64 = 3.0;
 
 /// Classifies counts of events in windows of equal length. Counts of independent events scatter by
-/// their square root; that much is never held against the series.
+/// their square root; that much scatter is not called unsteady.
 pub fn classify(counts: &[f64]) -> Steadiness {
     if counts.len() < FEWEST {
         return Steadiness::TooShort;

@@ -172,7 +172,7 @@ impl Invalid {
             }
             Invalid::ForeignLoad { share } => {
                 format!(
-                    "others used {} of the processors meanwhile",
+                    "other programs used {} of the processors during the measurement",
                     percent(*share)
                 )
             }

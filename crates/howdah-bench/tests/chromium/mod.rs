@@ -1,6 +1,7 @@
-//! Pages of ours in real Chromium: what it says to the console, what is wider than its frame, what is drawn, and
-//! pictures of it. Pages have no script, so a page around them looks at them from outside. With HOWDAH_PICTURES set
-//! to a directory, pages and pictures are left there to be looked at. The lab's tests use it, too.
+//! Opens the pages in real Chromium: checks what it prints on the console, what is wider than its
+//! frame and what is drawn, and takes pictures. The pages have no script, so a page around them
+//! looks at them from outside. If HOWDAH_PICTURES names a directory, the pages and pictures are
+//! left there. The tests of the lab use this module, too.
 
 #![allow(
     dead_code,
@@ -19,7 +20,7 @@ pub struct Gallery {
 }
 
 impl Gallery {
-    /// Writes them: names and texts.
+    /// Writes the pages, given as names and texts.
     pub fn of(pages: impl IntoIterator<Item = (&'static str, String)>) -> Gallery {
         let mut gallery = Gallery {
             directory: tempfile::tempdir().unwrap(),
@@ -33,12 +34,12 @@ impl Gallery {
         gallery
     }
 
-    /// Their names.
+    /// The names of the pages.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// A page's text.
+    /// The text of a page.
     pub fn html(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
@@ -53,8 +54,8 @@ impl Gallery {
         }
     }
 
-    /// Loads all pages in frames of a width, with everything opened that can be, and says by their names what is
-    /// there to be seen; nothing may be said to the console.
+    /// Loads all pages in frames of this width, with everything unfolded, and returns by name what
+    /// the probe found. Fails if the browser prints anything on the console.
     pub fn seen(&self, width: u32) -> Value {
         let frame = |name: &&str| {
             format!(
@@ -87,7 +88,8 @@ impl Gallery {
         serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"))
     }
 
-    /// A picture of a page of so many pixels, which is no blank one: that has a fifth of `least` bytes.
+    /// Takes a picture of a page of this size in pixels. Fails if it is shorter than `least` bytes:
+    /// a blank one has a fifth of that.
     pub fn picture(&self, name: &str, (width, height): (u32, u32), least: usize, options: &[&str]) {
         let file = self
             .directory
@@ -106,7 +108,7 @@ impl Gallery {
         self.leave(&file);
     }
 
-    /// A page on paper.
+    /// Prints a page on paper.
     pub fn paper(&self, name: &str, least: usize) {
         let file = self.directory.path().join(format!("{name}.pdf"));
         chromium(&[
@@ -120,7 +122,8 @@ impl Gallery {
         self.leave(&file);
     }
 
-    /// That no page needs or runs anything, is longer than so many bytes, or shows a figure that is none.
+    /// Fails if a page loads or runs anything, is longer than this number of bytes, or shows a
+    /// figure that is not a number.
     pub fn assert_complete(&self, longest: usize) {
         for name in &self.names {
             let html = self.html(name);

@@ -1,5 +1,5 @@
-//! A server that fails in known ways, and keeps the truth: how many requests it got, and what it did
-//! with each. Blocking, a thread per connection.
+//! A server that fails in known ways, and keeps the truth: how many requests it got, and what it
+//! did with each. Blocking, a thread per connection.
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
@@ -16,7 +16,7 @@ use howdah_bench::engine::{Control, run};
 use howdah_bench::plan::{Arrivals, Plan, Stop, Target};
 use howdah_bench::run::Run;
 
-/// What is done with a request.
+/// The reply to a request.
 #[derive(Clone, Debug)]
 pub enum Reply {
     /// 200 with this body.
@@ -25,7 +25,7 @@ pub enum Reply {
     Status(u16, String),
     /// Exactly these bytes, then the connection is closed.
     Bytes(Vec<u8>),
-    /// Exactly these bytes, and the connection stays.
+    /// Exactly these bytes, and the connection stays open.
     BytesAndStay(Vec<u8>),
     /// 200, and the connection is closed after it, as announced.
     OkAndClose(String),
@@ -35,10 +35,10 @@ pub enum Reply {
     Nothing,
 }
 
-/// A request, as far as the faults need it.
+/// The parts of a request that a fault can depend on.
 #[derive(Debug)]
 pub struct Request {
-    /// Which one of the server's life, from 1.
+    /// The number of the request since the server started, from 1.
     pub number: u64,
     pub line: String,
     pub fields: Vec<(String, String)>,
@@ -55,7 +55,7 @@ impl Request {
 
 type Decide = dyn Fn(&Request) -> Reply + Send + Sync;
 
-/// The server; ends with the test.
+/// The server; it ends with the test.
 pub struct Faulty {
     pub url: String,
     truth: Arc<Truth>,
@@ -68,12 +68,12 @@ enum Wake {
     Unix(PathBuf),
 }
 
-/// What really happened.
+/// Counts what really happened.
 #[derive(Default)]
 pub struct Truth {
     pub requests: AtomicU64,
     pub accepted: AtomicU64,
-    /// Nobody is answered before this time.
+    /// No request is answered before this time.
     pub stalled_until: Mutex<Option<Instant>>,
 }
 
@@ -101,17 +101,17 @@ impl Conversation for UnixStream {
 }
 
 impl Faulty {
-    /// On a free port of loopback.
+    /// Starts the server on a free port of loopback.
     pub fn start(decide: impl Fn(&Request) -> Reply + Send + Sync + 'static) -> Faulty {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         rustix::net::listen(&listener, 1024).unwrap();
         let address = listener.local_addr().unwrap();
         let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
-        let (of_thread, told) = (truth.clone(), stop.clone());
+        let (of_thread, stop_flag) = (truth.clone(), stop.clone());
         let decide: Arc<Decide> = Arc::new(decide);
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if told.load(Ordering::Relaxed) {
+                if stop_flag.load(Ordering::Relaxed) {
                     return;
                 }
                 let stream = stream.unwrap();
@@ -129,19 +129,20 @@ impl Faulty {
         }
     }
 
-    /// On a unix socket with this backlog, whose connections are taken one by one, at this pace.
+    /// Starts the server on a unix socket with this backlog; it accepts one connection at a time,
+    /// at this pace.
     pub fn slow_unix(path: PathBuf, backlog: i32, pace: Duration) -> Faulty {
         let listener = UnixListener::bind(&path).unwrap();
         rustix::net::listen(&listener, backlog).unwrap();
         let (truth, stop) = (Arc::new(Truth::default()), Arc::new(AtomicBool::new(false)));
-        let (of_thread, told) = (truth.clone(), stop.clone());
+        let (of_thread, stop_flag) = (truth.clone(), stop.clone());
         std::thread::spawn(move || {
             for stream in listener.incoming() {
-                if told.load(Ordering::Relaxed) {
+                if stop_flag.load(Ordering::Relaxed) {
                     return;
                 }
                 of_thread.accepted.fetch_add(1, Ordering::Relaxed);
-                // The fault itself: the server is busy with this one for a while.
+                // This pause is the fault itself: the server is busy with the connection.
                 std::thread::sleep(pace);
                 let close = |_: &Request| Reply::OkAndClose("slow".to_owned());
                 converse(&stream.unwrap(), &of_thread, &close);
@@ -155,12 +156,12 @@ impl Faulty {
         }
     }
 
-    /// Requests it got.
+    /// Number of requests that it received.
     pub fn requests(&self) -> u64 {
         self.truth.requests.load(Ordering::Relaxed)
     }
 
-    /// Connections it took.
+    /// Number of connections that it accepted.
     pub fn accepted(&self) -> u64 {
         self.truth.accepted.load(Ordering::Relaxed)
     }
@@ -170,7 +171,7 @@ impl Faulty {
         self.truth.stalled_until.lock().unwrap().is_none()
     }
 
-    /// From now on nobody is answered for so long.
+    /// Answers no request for this time, from now on.
     pub fn stall(&self, time: Duration) {
         *self.truth.stalled_until.lock().unwrap() = Some(Instant::now() + time);
     }
@@ -179,7 +180,7 @@ impl Faulty {
 impl Drop for Faulty {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The accepting thread wakes and sees it.
+        // The accepting thread wakes up and sees it.
         match &self.wake {
             Wake::Tcp(address) => drop(TcpStream::connect(address)),
             Wake::Unix(path) => drop(UnixStream::connect(path)),
@@ -263,7 +264,7 @@ fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
     Some(request)
 }
 
-/// A closed loop.
+/// The plan of a closed loop.
 pub fn closed(url: &str, concurrency: u32, requests: u64) -> Plan {
     let stop = Stop {
         requests: Some(requests),
@@ -273,7 +274,7 @@ pub fn closed(url: &str, concurrency: u32, requests: u64) -> Plan {
     Plan::new(Target::parse(url).unwrap(), arrivals, stop)
 }
 
-/// Runs it, and looks at its books.
+/// Executes the plan, and checks that the counts add up.
 #[track_caller]
 pub fn measure(plan: &Plan) -> Run {
     let run = run(plan, Control::default()).unwrap();
@@ -281,7 +282,7 @@ pub fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// Requests that wrk counts in a second, and how many of them it says were neither 2xx nor 3xx.
+/// The requests per second that wrk counts, and how many of them it reports as neither 2xx nor 3xx.
 pub fn wrk(url: &str) -> (u64, u64) {
     let output = Command::new("wrk")
         .args(["-t1", "-c4", "-d1s", url])
@@ -299,7 +300,7 @@ pub fn wrk(url: &str) -> (u64, u64) {
     (number(requests), others.map_or(0, number))
 }
 
-/// What ab says.
+/// The report of ab.
 pub fn ab(arguments: &[&str]) -> Ab {
     let output = Command::new("ab")
         .args(arguments)

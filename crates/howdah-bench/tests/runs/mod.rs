@@ -1,4 +1,4 @@
-//! Runs with a known truth, made up without a server: what the reports are tested with.
+//! Invented runs with known figures, for the tests of the reports. No server is involved.
 
 #![allow(dead_code, reason = "every test file uses some of it")]
 
@@ -16,7 +16,7 @@ use howdah_bench::run::{
     SCHEMA, Sample, Second, Tally, Warmup,
 };
 
-/// Begins a made-up run.
+/// Begins an invented run.
 pub struct Made {
     run: Run,
     random: Random,
@@ -95,7 +95,7 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
 }
 
 impl Made {
-    /// A closed loop of so many clients.
+    /// Sets a closed loop with this number of clients.
     pub fn closed(concurrency: u32, seconds: f64) -> Made {
         Made {
             run: empty(Arrivals::Closed { concurrency }, seconds),
@@ -103,7 +103,7 @@ impl Made {
         }
     }
 
-    /// An open loop.
+    /// Sets an open loop.
     pub fn open(rate: f64, seconds: f64) -> Made {
         let arrivals = Arrivals::Open {
             rate,
@@ -116,14 +116,14 @@ impl Made {
         }
     }
 
-    /// Other random numbers.
+    /// Sets the seed of the random numbers.
     pub fn seeded(mut self, seed: u64) -> Made {
         self.random = Random::new(seed, 99);
         self
     }
 
-    /// Requests that ended so, spread over the run, around a latency in milliseconds (log-normal with
-    /// that spread).
+    /// Adds requests with this outcome, spread over the run, around a latency in milliseconds
+    /// (log-normal with that spread).
     pub fn ended(
         mut self,
         outcome: Outcome,
@@ -202,13 +202,13 @@ impl Made {
         self
     }
 
-    /// Changes anything.
+    /// Changes the run.
     pub fn with(mut self, change: impl FnOnce(&mut Run)) -> Made {
         change(&mut self.run);
         self
     }
 
-    /// The run; its books balance.
+    /// Returns the run, after checking that its counts add up.
     pub fn run(self) -> Run {
         let mut run = self.run;
         run.connections.opened = u64::from(run.plan.arrivals.connections());
@@ -253,7 +253,7 @@ pub fn varying_lengths() -> Run {
         .run()
 }
 
-/// A comparison of so many pairs, B being `ratio` times as fast, with a control.
+/// A comparison of this number of pairs, with B `ratio` times as fast, and with a control.
 pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
     let arm = |name: &str, url: &str, control| Arm {
         name: name.into(),

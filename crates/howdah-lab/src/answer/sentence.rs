@@ -20,7 +20,7 @@ fn ratio(judgement: &Judgement) -> String {
     let Some(interval) = judgement.interval else {
         return format!("{} times", words::digits(ratio));
     };
-    if is_told_in_times(ratio) {
+    if is_written_in_times(ratio) {
         return format!(
             "{} times [{}, {}]",
             words::digits(ratio),
@@ -36,7 +36,7 @@ fn ratio(judgement: &Judgement) -> String {
     )
 }
 
-fn is_told_in_times(ratio: f64) -> bool {
+fn is_written_in_times(ratio: f64) -> bool {
     !(1.0 / TIMES..TIMES).contains(&ratio)
 }
 
@@ -66,8 +66,8 @@ pub fn outcome(judgement: &Judgement, base: &str, candidate: &str) -> String {
     }
 }
 
-/// How many more pairs the undecided answers need, from the one that needs fewest to the one that needs
-/// most.
+/// How many more pairs the undecided answers need, from the one that needs fewest to the one that
+/// needs most.
 fn more_for(judgements: &[&Judgement]) -> String {
     let needed = judgements
         .iter()
@@ -97,9 +97,9 @@ fn more(pairs: Option<usize>) -> String {
     }
 }
 
-/// What is still certain about the rates although the load tester held one of them back: that one could
-/// only have been higher, so the other is behind it by at least this much. None if nothing is certain.
-/// `p` is adjusted.
+/// What is still certain about the rates although the load tester held one of them back: the rate
+/// that was held back could only have been higher, so the other one is slower by at least this
+/// ratio. None if nothing is certain. `p` is adjusted.
 fn held_back(
     judgement: &Judgement,
     p: f64,
@@ -140,7 +140,7 @@ pub fn bound(cell: &TableCell, line: &StackRow) -> Option<String> {
 fn said(table: &Table, answer: &Answer) -> String {
     const HELD: &str = "the load tester held one of them back";
     let judgement = &answer.judgement;
-    // The rates that are not judged took no part in Holm's adjustment: the strictest one.
+    // These rates were not part of Holm's adjustment; its strictest factor applies.
     let family = table.answers.len() + table.overall.len();
     let p = judgement.p * family as f64;
     let here =
@@ -184,8 +184,8 @@ fn by_cpu(cpu: &Judgement, base: &str, candidate: &str) -> String {
     format!("{said} (for a rate the load tester was the bottleneck)")
 }
 
-/// The sentences about one page: over all levels, then level by level; undecided levels are put
-/// together.
+/// The sentences about one page: over all levels, then level by level; one sentence covers the
+/// undecided levels.
 fn parts(table: &Table, answers: &[&Answer]) -> Vec<String> {
     let is_open = |answer: &&&Answer| {
         answer.cpu.is_none() && matches!(answer.judgement.verdict, Verdict::CannotTell { .. })
@@ -266,7 +266,7 @@ fn span(judgements: &[&Judgement]) -> String {
     let ratios = judgements.iter().map(|judgement| judgement.ratio);
     let low = ratios.clone().fold(f64::INFINITY, f64::min);
     let high = ratios.fold(f64::NEG_INFINITY, f64::max);
-    if is_told_in_times(low) || is_told_in_times(high) {
+    if is_written_in_times(low) || is_written_in_times(high) {
         format!("{} to {} times", words::digits(low), words::digits(high))
     } else {
         format!("{:+.1} to {:+.1} %", percent(low), percent(high))
@@ -321,7 +321,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
             })
             .collect();
         format!(
-            "Of its best rate each keeps, at {} clients: {}.",
+            "Share of its best rate that each stack keeps at {} clients: {}.",
             first.last_at,
             each.join("; ")
         )
@@ -333,7 +333,7 @@ pub fn verdict(table: &Table) -> Vec<String> {
     all
 }
 
-/// What ab would have printed for each trap that caught something.
+/// What ab would have printed for each trap that had errors.
 fn traps(table: &Table) -> Vec<String> {
     let caught = |line: &&StackRow| line.trap.is_some() && line.figures.error_share() > TRAPPED;
     let sentence = |cell: &TableCell, line: &StackRow| {

@@ -1,9 +1,9 @@
 //! What to choose, how sure that is, and why: from pairs of windows to settings. Pure.
 //!
-//! Four questions are asked of the default (mode `embed`, children as Howdah chooses, no page cache):
-//! is another mode faster, another number of children, the page cache, and how does the best rival
-//! compare? A setting changes only where the pairs show it; "cannot tell" keeps the default. The
-//! settings are measured one by one, not together.
+//! Four questions are asked of the default (mode `embed`, children as Howdah chooses, no page
+//! cache): is another mode faster, another number of children, the page cache, and how does the
+//! best rival compare? A setting changes only where the pairs show it; "cannot tell" keeps the
+//! default. The settings are measured one by one, not together.
 
 use howdah_bench::report::{bottleneck, judge, words};
 use howdah_bench::stats::Verdict;
@@ -17,8 +17,8 @@ use crate::experiment::{Failure, Window};
 use crate::table;
 use howdah_bench::report::words::capital;
 
-/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose rates are this close, the
-/// smaller is examined.
+/// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose
+/// rates are this close, the smaller is examined.
 const MARGIN: f64 = 0.03;
 /// Confidence level of intervals and tests.
 const LEVEL: f64 = 0.95;
@@ -67,8 +67,8 @@ pub struct Decision {
     pub question: Question,
     /// The arm that was compared with the default; None if there was none to compare.
     pub challenger: Option<String>,
-    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the challenger.
-    /// None if it was not measured.
+    /// Good answers per second, challenger to default, in pairs; ratios above 1 favour the
+    /// challenger. None if it was not measured.
     pub judgement: Option<Judgement>,
     /// Whether the challenger is shown to be faster.
     pub better: bool,
@@ -255,7 +255,8 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
     }
 }
 
-/// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as faster.
+/// Applies Holm's adjustment over all questions; a challenger that fails it no longer counts as
+/// faster.
 fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();
@@ -320,7 +321,7 @@ fn children(
     let same = judgement.is_some_and(|j| matches!(j.verdict, Verdict::Same { .. }));
     match number {
         Some(number) if same && number < auto => format!(
-            "as many as Howdah chooses, at most {auto}: they wait for slow requests; {number} are as fast, where memory is short"
+            "as many as Howdah chooses, at most {auto}, which leaves room for slow requests; {number} are as fast, if memory is short"
         ),
         _ => format!("as many as Howdah chooses, at most {auto}, the default"),
     }
@@ -332,7 +333,7 @@ fn cache(facts: &Facts<'_>, choice: &mut Choice, settings: Option<Choice>, bette
         .iter()
         .find(|url| facts.changing.contains(url));
     if facts.personal {
-        return "off, the default: the requests said who they are, and such pages are never shared"
+        return "off, the default: the requests identify their user, and such pages are never shared"
             .to_owned();
     }
     if settings.is_none() || facts.kept_by_cache.is_empty() {
@@ -341,7 +342,7 @@ fn cache(facts: &Facts<'_>, choice: &mut Choice, settings: Option<Choice>, bette
     }
     if let Some(url) = still {
         return format!(
-            "off, the default: {url} changes from request to request and would stand still; you know whether it may"
+            "off, the default: {url} changes from request to request, and visitors would get an older version; turn the cache on if that is acceptable"
         );
     }
     if !better {
@@ -349,7 +350,7 @@ fn cache(facts: &Facts<'_>, choice: &mut Choice, settings: Option<Choice>, bette
     }
     choice.cache = true;
     format!(
-        "on: kept were {}; what it cannot see is in docs/cache.md",
+        "on: it kept {}; docs/cache.md lists what it cannot see",
         facts.kept_by_cache.join(", ")
     )
 }

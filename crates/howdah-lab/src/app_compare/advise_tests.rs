@@ -182,7 +182,7 @@ fn the_cache_is_advised_only_for_pages_it_keeps_that_stand_still_and_belong_to_n
 }
 
 #[test]
-fn as_fast_with_fewer_children_is_told_and_not_chosen() {
+fn as_fast_with_fewer_children_is_mentioned_and_not_chosen() {
     let arms = arms();
     let two = Some(Choice {
         children: Some(2),
@@ -197,10 +197,7 @@ fn as_fast_with_fewer_children_is_told_and_not_chosen() {
         Some(&same),
         false,
     );
-    assert!(
-        said.contains("2 are as fast, where memory is short"),
-        "{said}"
-    );
+    assert!(said.contains("2 are as fast, if memory is short"), "{said}");
     assert_eq!(choice.children, None);
     let said = children(&facts(&arms, &[], &[]), &mut choice, two, None, true);
     assert_eq!(

@@ -19,7 +19,8 @@ pub struct App {
     pub directory: PathBuf,
     /// The document root: the same directory or one below it.
     pub root: PathBuf,
-    /// The script that answers for paths that are not files, as `/index.php`; None if there is none.
+    /// The script that answers for paths that are not files, as `/index.php`; None if there is
+    /// none.
     pub front_controller: Option<String>,
     /// Whether the user gave the front controller, rather than the lab recognising it.
     pub front_controller_given: bool,
@@ -61,8 +62,8 @@ impl App {
         }
     }
 
-    /// Names of the header fields: the values of `Cookie` and others give access, so no report contains
-    /// them.
+    /// Names of the header fields: the values of `Cookie` and others give access, so no report
+    /// contains them.
     pub fn header_names(&self) -> Vec<&str> {
         self.headers.iter().map(|(name, _)| name.as_str()).collect()
     }
@@ -76,8 +77,8 @@ impl App {
     }
 }
 
-/// Reads the pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent and
-/// never contacted.
+/// Reads the pages as they were typed: `/`, `/blog/?page=2`, or `http://HOST/…`, whose host is sent
+/// and never contacted.
 ///
 /// # Errors
 /// A sentence for each mistake.
@@ -103,11 +104,11 @@ pub fn pages(words: &[String]) -> Result<(String, Vec<String>), Vec<String>> {
         }
     }
     if words.is_empty() {
-        mistakes.push("--app needs the pages to ask for: --url / --url /blog/".to_owned());
+        mistakes.push("--app needs the pages to request: --url / --url /blog/".to_owned());
     }
     if urls.len() > MOST_URLS {
         mistakes.push(format!(
-            "--url: {} pages; at most {MOST_URLS} are asked for",
+            "--url: {} pages; at most {MOST_URLS} are measured",
             urls.len()
         ));
     }
@@ -153,7 +154,7 @@ fn page(word: &str) -> Result<(Option<String>, String), String> {
     let (host, path) = rest.split_at(end);
     let plain = |c: char| c.is_ascii_alphanumeric() || ".-_:[]".contains(c);
     if host.is_empty() || !host.chars().all(plain) {
-        return Err(format!("`{host}` is no host"));
+        return Err(format!("`{host}` is not a host"));
     }
     let path = match path.starts_with('/') {
         true => path.to_owned(),
@@ -184,7 +185,7 @@ pub fn headers(
                     false => out.push((name.to_owned(), text.trim().to_owned())),
                 }
             }
-            // What it says may be a secret: not repeated.
+            // It may contain a secret, so the message does not repeat it.
             _ => mistakes.push("--header: expected `NAME: VALUE`".to_owned()),
         }
     }
@@ -215,7 +216,7 @@ pub fn environment(words: &[String]) -> Result<Vec<(String, String)>, Vec<String
         let digit = |c: char| c.is_ascii_digit();
         if name.is_empty() || !name.chars().all(plain) || name.starts_with(digit) {
             mistakes.push(format!(
-                "--env: `{name}` is no name: letters, digits and `_`"
+                "--env: `{name}` is not a name: expected letters, digits and `_`"
             ));
         } else if value.chars().any(|c| c.is_control() || "\"\\$".contains(c)) {
             mistakes.push(format!(
@@ -243,7 +244,7 @@ pub fn writable_in_configurations(path: &Path) -> Result<(), String> {
             text.chars().find(|c| !plain(*c)).unwrap_or(' ')
         )),
         None => Err(format!(
-            "{}: the path is no UTF-8: name the directory by a symbolic link",
+            "{}: the path is not UTF-8: name the directory by a symbolic link",
             path.display()
         )),
     }
@@ -272,14 +273,14 @@ mod tests {
     }
 
     #[test]
-    fn every_page_that_is_none_is_told_with_what_to_write() {
+    fn every_invalid_page_is_reported_with_what_to_write() {
         for (word, part) in [
             ("blog/", "expected a path, as /blog/"),
             ("//cdn/x", "expected a path"),
             ("ftp://x/", "expected a path"),
             ("https://x/", "X-Forwarded-Proto"),
-            ("http:///x", "`` is no host"),
-            ("http://u@x/", "`u@x` is no host"),
+            ("http:///x", "`` is not a host"),
+            ("http://u@x/", "`u@x` is not a host"),
             ("/a b", "' ' cannot stand in a URL"),
             ("/{seq}", "'{' cannot stand in a URL"),
             ("/\u{e9}", "encode it"),

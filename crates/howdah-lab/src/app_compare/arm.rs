@@ -1,6 +1,6 @@
-//! What is measured on a user's application: Howdah in each mode that can run it, with several numbers
-//! of children and with the page cache, and the rivals that are installed. Each Howdah is started from
-//! the configuration file that would be recommended for it.
+//! What is measured on a user's application: Howdah in each mode that can run it, with several
+//! numbers of children and with the page cache, and the rivals that are installed. Each Howdah is
+//! started from the configuration file that would be recommended for it.
 
 use std::path::Path;
 
@@ -160,8 +160,8 @@ fn title(choice: Choice) -> String {
 }
 
 impl Arm {
-    /// Whether `name`, given with `--stacks`, means this arm: its name, or its name without the number
-    /// of children.
+    /// Whether `name`, given with `--stacks`, means this arm: its name, or its name without the
+    /// number of children.
     pub fn is_called(&self, name: &str) -> bool {
         let plain = self.name.trim_end_matches(|c: char| c.is_ascii_digit());
         self.name == name || plain.trim_end_matches('-') == name

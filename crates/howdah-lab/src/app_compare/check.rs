@@ -1,6 +1,7 @@
-//! Before anything is measured, checks that every stack gives the same pages. The reference is the most
-//! usual set-up that is installed. Its answers show what is constant in each page ([`super::shape`]); a
-//! stack that gives something else is reported with the place where it differs, and is not measured.
+//! Before anything is measured, checks that every stack gives the same pages. The reference is the
+//! most usual set-up that is installed. Its answers show what is constant in each page
+//! ([`super::shape`]); a stack that gives something else is reported with the place where it
+//! differs, and is not measured.
 
 use std::net::SocketAddr;
 use std::time::Instant;
@@ -20,8 +21,8 @@ use crate::stack::{Job, Running};
 
 /// Answers of the reference from which the page's shape is learnt.
 const LESSONS: usize = 3;
-/// Answers requested from every other stack: a page cache stores a page at its second visit and gives
-/// it at its third.
+/// Answers requested from every other stack: a page cache stores a page at its second visit and
+/// gives it at its third.
 const QUESTIONS: usize = 3;
 
 /// A page as the reference gives it.
@@ -84,15 +85,15 @@ pub struct Checked {
 /// Requests every page from every arm. After `until` it asks only the default.
 ///
 /// # Errors
-/// A page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in the
-/// result.
+/// A page does not exist (404 …), or no arm can serve the pages. The failure of a single arm is in
+/// the result.
 pub fn check(
     app: &App,
     arms: &[Arm],
     job: &Job,
     folder: &Folder,
     until: Option<Instant>,
-    told: &mut dyn FnMut(&Arm, Option<&LabError>),
+    report: &mut dyn FnMut(&Arm, Option<&LabError>),
 ) -> Result<Checked, LabError> {
     let mut checked = Checked {
         reference: String::new(),
@@ -102,13 +103,14 @@ pub fn check(
         failed: Vec::new(),
         kept_by_cache: Vec::new(),
     };
-    // Rivals first: what people have today says what the page is.
+    // Rivals first: the usual set-up defines the page.
     let is_rival = |arm: &&Arm| matches!(arm.way, Way::Rival(_));
     let order = arms.iter().filter(is_rival);
     let order = order.chain(arms.iter().filter(|arm| !is_rival(arm)));
     let mut reference: Option<Running> = None;
     for arm in order {
-        // Another number of children makes no other page; each gives a right one before its windows.
+        // The number of children does not change the page; each arm is checked again before its
+        // windows.
         if is_sweep(arm) {
             follow_default(arm, &mut checked);
             continue;
@@ -118,11 +120,12 @@ pub fn check(
                 arm: arm.name.clone(),
                 title: arm.title.clone(),
                 name: "LeftOut".to_owned(),
-                message: "LeftOut: the pages are too slow to ask everybody: --full does".to_owned(),
+                message: "LeftOut: the pages are too slow to check every stack; --full does"
+                    .to_owned(),
             });
             continue;
         }
-        told(arm, None);
+        report(arm, None);
         let begun = Instant::now();
         let result = arm.here().and_then(|()| arm.start(app, job, folder));
         let result = result.and_then(|running| match &reference {
@@ -153,17 +156,17 @@ pub fn check(
                     question: Question::about(arm),
                 });
             }
-            // A page that is none is none everywhere: nothing is to be measured.
+            // An error page is one on every stack: nothing can be measured.
             Err(error @ LabError::OwnApp { .. }) => return Err(error),
             Err(error) => {
-                told(arm, Some(&error));
+                report(arm, Some(&error));
                 checked.failed.push(Failed::new(arm, &error));
             }
         }
     }
     if checked.fit.is_empty() {
         let said = checked.failed.iter();
-        let mut mistakes = vec!["nothing that is here can serve it".to_owned()];
+        let mut mistakes = vec!["no installed stack can serve it".to_owned()];
         mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
         return Err(LabError::OwnApp { mistakes });
     }
@@ -215,7 +218,7 @@ fn learn(
         for _ in 0..LESSONS {
             if is_over(until) {
                 mistakes.push(format!(
-                    "--url {url}: the pages up to it took all the time that --quick has for looking at them: --full, or fewer pages"
+                    "--url {url}: the pages before it took all the time that --quick has for checks: use --full, or fewer pages"
                 ));
                 return Err(LabError::OwnApp { mistakes });
             }
@@ -249,13 +252,13 @@ fn no_page(url: &str, answer: &Fetched, arm: &Arm) -> String {
     let status = answer.status;
     let remedy = match (&answer.location, status) {
         (Some(location), 300..=399) => format!(
-            "it leads to {location}: ask for that; if the host is another, name it by --url http://HOST/…"
+            "it redirects to {location}: request that; if the host differs, give it as --url http://HOST/…"
         ),
         (_, 401 | 403) => {
-            "it wants a login: --cookie or --header; or its files cannot be read by the user the stacks run as".to_owned()
+            "it needs a login (--cookie or --header), or the user that the stacks run as cannot read its files".to_owned()
         }
         (_, 404) => {
-            "there is no such page: give another --url, or name the script that answers for what is no file by --front-controller /index.php".to_owned()
+            "there is no such page: give another --url, or name the script for paths that are not files with --front-controller /index.php".to_owned()
         }
         (_, 500..) => {
             "the application failed: its log is in the folder of the results; --env and --php-ini tell PHP what it needs".to_owned()
@@ -279,7 +282,7 @@ fn compare(
             let answer = ask(app, arm, running, &page.url)?;
             let got = normalised(&answer.body, running.address);
             if let Err(mut why) = differs(page, &answer, &got) {
-                // What changes by the clock may not have changed while the shape was learnt.
+                // Text that changes with the clock may not have changed while the shape was learnt.
                 let again = fetch::get(reference, &app.host, &page.url, &app.headers);
                 let same = again.is_ok_and(|again| {
                     let lesson = normalised(&again.body, reference);
@@ -294,7 +297,7 @@ fn compare(
                 });
                 if !same {
                     let mut error = wrong(arm, running, &page.url, why);
-                    // A page that is merely another says nothing in the log.
+                    // A page that merely differs leaves nothing in the log.
                     if let (LabError::WrongPage { log, .. }, 200..=299) =
                         (&mut error, answer.status)
                     {
@@ -343,7 +346,7 @@ pub fn recheck(
 ) -> Result<(), LabError> {
     for page in pages {
         let answer = ask(app, arm, running, &page.url)?;
-        // By now a clock has moved on: the whole shape was compared before.
+        // The whole shape was compared before; clocks in the page have moved on since.
         let known = |mark: &String| {
             let bytes = mark.as_bytes();
             answer.body.windows(bytes.len()).any(|at| at == bytes)

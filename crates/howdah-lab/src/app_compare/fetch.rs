@@ -103,7 +103,7 @@ pub fn get(
         }
         reader
             .feed(&bytes[..length], &mut parts)
-            .map_err(|fault| format!("answered what is no HTTP: {}", fault.words()))?;
+            .map_err(|fault| format!("answered something other than HTTP: {}", fault.words()))?;
     }
     let field = |name: &str| {
         let found = parts.fields.iter().find(|(n, _)| n == name);

@@ -1,6 +1,6 @@
-//! Writes `howdah.toml` for an application, in the words of `docs/configuration.md`. Pure, except that
-//! it looks up PHP's series. The file that is measured and the file that is recommended both come from
-//! here.
+//! Writes `howdah.toml` for an application, with the options of `docs/configuration.md`. Pure,
+//! except that it looks up the series of PHP. The file that is measured and the file that is
+//! recommended both come from here.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -115,8 +115,8 @@ fn comment(out: &mut String, text: &str) {
     }
 }
 
-/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value that
-/// gets here contains DEL.
+/// Quotes a text as a TOML basic string. JSON's escapes are valid in TOML, and no path or value
+/// that gets here contains DEL.
 fn quoted(text: &str) -> String {
     serde_json::Value::from(text).to_string()
 }

@@ -2,16 +2,17 @@
 //! application, measured on its pages beside the rivals that are installed. It ends with a
 //! configuration file.
 //!
-//! - [`app`]: what is measured; [`arm`]: who takes part.
-//! - [`fetch`], [`shape`], [`check`]: does everybody give the same page?
+//! - [`app`]: what is measured; [`arm`]: the servers.
+//! - [`fetch`], [`shape`], [`check`]: whether all stacks give the same pages.
 //! - [`schedule`]: how long and how often; [`subject`]: how it is measured ([`crate::experiment`]).
-//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that follows,
-//!   tried.
-//! - [`study`]: all of it in order, after [`prepare`]; [`outcome`]: the result, as data; [`report`]: as text and as a page.
+//! - [`rows`], [`advise`]: what the figures show; [`howdah_toml`], `trial`: the configuration that
+//!   follows, tried.
+//! - [`study`]: all of it in order, after [`prepare`]; [`outcome`]: the result, as data;
+//!   [`report`]: as text and as a page.
 //!
-//! The application's directory is served where it lies, and nothing is written into it: every generated
-//! file, PHP's sessions and temporary files are in the run's folder. What the application itself writes
-//! when a page is asked for, it writes here as well; [`tree`] tells what that was.
+//! The application's directory is served in place, and the lab writes nothing into it: every
+//! generated file, PHP's sessions and temporary files are in the folder of the run. The application
+//! may write files when a page is requested, as it does for visitors; [`tree`] reports them.
 
 pub mod advise;
 pub mod app;

@@ -1,4 +1,5 @@
-//! The result of a comparison on a user's application, as data; also the JSON of `howdah compare --app`.
+//! The result of a comparison on a user's application, as data; also the JSON of `howdah compare
+//! --app`.
 
 use std::path::PathBuf;
 
@@ -142,14 +143,14 @@ pub(super) fn notes(
     }
     if !schedule.left_out.is_empty() {
         notes.push(format!(
-            "left out for want of time: {}; --full measures them",
+            "left out for lack of time: {}; --full measures them",
             schedule.left_out.join(", ")
         ));
     }
     for page in &checked.pages {
         if page.shape.marks().is_empty() {
             notes.push(format!(
-                "{} has no constant text: during the load the status alone tells a right answer",
+                "{} has no constant text: under load only the status shows whether an answer is right",
                 page.url
             ));
         }
@@ -163,7 +164,7 @@ pub(super) fn notes(
             .count();
         if wrong > 1 {
             notes.push(format!(
-                "{} is another page under {wrong} stacks: if it shows which server it runs under, leave it out",
+                "{} differs under {wrong} stacks: leave it out if it shows which server it runs on",
                 page.url
             ));
         }
@@ -186,7 +187,7 @@ pub(super) fn notes(
     }
     let rows = levels.iter().flat_map(|level| &level.rows);
     if rows.clone().any(|row| row.figures.memory == 0) {
-        notes.push("memory of processes of another user is not ours to see: run it as root, or as that user".to_owned());
+        notes.push("the memory of another user's processes cannot be read: run the comparison as root, or as that user".to_owned());
     }
     let bound = rows
         .filter(|row| row.figures.generator_bound.is_some())
@@ -208,7 +209,7 @@ fn foreign(measured: &[&Measured]) -> Option<String> {
     let mean = howdah_bench::stats::mean(&shares);
     (mean > 0.1).then(|| {
         format!(
-            "{} of the cores went to programs that are not the stacks' nor ours: a database of the application's, or others that disturb",
+            "programs other than the stacks and the load tester used {} of the cores: the application's database, or programs that disturb the measurement",
             words::percent(mean)
         )
     })

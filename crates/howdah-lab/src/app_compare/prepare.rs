@@ -1,5 +1,5 @@
-//! Looks at the application before anything is measured: mistakes in what was asked for, files that the stacks
-//! cannot read, and the job that every stack is started with.
+//! Looks at the application before anything is measured: mistakes in what was asked for, files that
+//! the stacks cannot read, and the job that every stack is started with.
 
 use std::path::Path;
 use std::process::Command;
@@ -28,7 +28,7 @@ pub fn examine(app: &App) -> Result<Tree, Vec<String>> {
     let tree = Tree::of(&app.directory);
     if !tree.has_scripts() {
         mistakes.push(format!(
-            "{}: there is no .php file in it: nothing to compare, files are served alike in every mode",
+            "{}: it contains no .php file, so there is nothing to compare: every mode serves files alike",
             app.directory.display()
         ));
     }
@@ -69,7 +69,7 @@ pub fn readable(app: &App, folder: &Folder) -> Result<(), LabError> {
 pub fn job(app: &App, howdah: &Path, folder: &Folder, clients: u32) -> Result<Job, LabError> {
     let ini = Ini::write(folder, true, &[])?;
     if let Some(theirs) = &app.php_ini {
-        // Theirs, but for what would leave the folder.
+        // The settings of the user, except for paths outside of the folder.
         let kept = std::fs::read_to_string(&ini.file).map_err(LabError::file(&ini.file))?;
         let ours = ["session.save_path", "sys_temp_dir", "upload_tmp_dir"];
         let ours = kept

@@ -81,8 +81,8 @@ pub fn levels(arms: &[Arm], measured: &[&Measured], clients: &[u32]) -> Vec<Leve
 }
 
 /// Memory that one more child takes, bytes: the slope of the stack's memory over the numbers of
-/// children that were set, by least squares. None with fewer than two numbers, or if the lab may not
-/// read the memory.
+/// children that were set, by least squares. None with fewer than two numbers, or if the lab may
+/// not read the memory.
 pub fn memory_per_child(rows: &[ArmRow]) -> Option<f64> {
     let points: Vec<(f64, f64)> = rows
         .iter()

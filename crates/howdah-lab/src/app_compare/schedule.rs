@@ -90,8 +90,8 @@ impl AppBudget {
         }
     }
 
-    /// Makes the schedule for these arms. `service`: what a page takes without concurrency, seconds;
-    /// `left`: what is left of the budget, seconds.
+    /// Makes the schedule for these arms. `service`: what a page takes without concurrency,
+    /// seconds; `left`: what is left of the budget, seconds.
     pub fn schedule(
         &self,
         cores: u32,
@@ -190,9 +190,9 @@ impl Schedule {
         f64::from(self.looks) * look + f64::from(self.blocks) * decision
     }
 
-    /// The schedule of the decision if the look took longer than planned: shorter windows, so that all
-    /// pairs fit. `overhead`: what a turn takes besides its windows, seconds; `left`: the remaining
-    /// time, seconds.
+    /// The schedule of the decision if the look took longer than planned: shorter windows, so that
+    /// all pairs fit. `overhead`: what a turn takes besides its windows, seconds; `left`: the
+    /// remaining time, seconds.
     pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> Schedule {
         let all = f64::from(self.blocks) * turns.max(1) as f64;
         let each = left * PART / all - overhead;

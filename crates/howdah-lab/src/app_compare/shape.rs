@@ -1,11 +1,11 @@
-//! What is constant in a page: learnt from several answers of one stack, then expected of the others.
-//! Pure.
+//! What is constant in a page: learnt from several answers of one stack, then expected of the
+//! others. Pure.
 //!
-//! Pages are never wholly constant: times, tokens, counters. What differs between two answers of the
-//! same stack may differ in another's; everything else must be there, byte for byte. If answers have
-//! the same number of words, each word that never changed is constant; otherwise each line that all
-//! have in common, in order. Nothing is masked by a guess of what looks like a number: a site that
-//! shows "0 entries" where another shows 25 is not the same site.
+//! Pages are never wholly constant: times, tokens, counters. What differs between two answers of
+//! the same stack may differ in another's; everything else must be there, byte for byte. If answers
+//! have the same number of words, each word that never changed is constant; otherwise each line
+//! that all have in common, in order. Nothing is masked by a guess of what looks like a number: a
+//! site that shows "0 entries" where another shows 25 is not the same site.
 
 use std::net::SocketAddr;
 
@@ -15,8 +15,8 @@ const ADDRESS: u8 = 0x01;
 const SHORTEST_MARK: usize = 8;
 /// Longest part of such a text that is used, in bytes.
 const LONGEST_MARK: usize = 120;
-/// Most cells of the table of common lines; with more, only the lines that begin and end all answers
-/// alike count.
+/// Most cells of the table of common lines; with more, only the lines that begin and end all
+/// answers alike count.
 const MOST_CELLS: usize = 16 << 20;
 
 /// The constant parts of a page.
@@ -107,8 +107,8 @@ impl Shape {
         self.constant
     }
 
-    /// Texts that all answers of the page contain: the longest one, and the last. Fewer or none if the
-    /// page is short, binary or random.
+    /// Texts that all answers of the page contain: the longest one, and the last. Fewer or none if
+    /// the page is short, binary or random.
     pub fn marks(&self) -> &[String] {
         &self.marks
     }

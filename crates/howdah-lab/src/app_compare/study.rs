@@ -1,5 +1,5 @@
-//! Carries out a comparison on a user's application, from the check to the configuration file. Only the
-//! order of the steps is here; the modules beside this one do the work.
+//! Carries out a comparison on a user's application, from the check to the configuration file. Only
+//! the order of the steps is here; the modules beside this one do the work.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -55,7 +55,8 @@ pub struct Study {
     pub started: Instant,
 }
 
-/// What was measured: a look at everything, and the decision between the default and its challengers.
+/// What was measured: a look at everything, and the decision between the default and its
+/// challengers.
 struct Windows {
     look: Measured,
     /// The rows of the look at the deciding level.
@@ -106,7 +107,7 @@ impl Study {
         let mut asked = 0;
         let mut report = |arm: &Arm, error: Option<&LabError>| match error {
             None => {
-                let what = format!("the right pages? {}", arm.title);
+                let what = format!("checking the pages of {}", arm.title);
                 asked += 1;
                 (session.watch)(Event::Begins {
                     number: asked,

@@ -1,5 +1,5 @@
-//! A user's application as the subject of an experiment: which arm is started how, that it gives the right
-//! pages, and the load on them.
+//! A user's application as the subject of an experiment: which arm is started how, that it gives
+//! the right pages, and the load on them.
 
 use std::net::SocketAddr;
 use std::time::Duration;
@@ -100,7 +100,7 @@ fn warm_up(plan: &Plan, pages: &[CheckedPage], schedule: &Schedule, cores: u32) 
     let expected = requests as f64 * service / f64::from(cores);
     warm.stop = Stop {
         requests: Some(requests),
-        // For what hangs, or is many times slower than the reference was alone.
+        // A limit for a server that hangs or is many times slower than the reference.
         time: Some(Duration::from_secs_f64((4.0 * expected).clamp(2.0, 120.0))),
     };
     warm
@@ -112,8 +112,8 @@ pub fn mean_service(pages: &[CheckedPage]) -> f64 {
     sum / pages.len().max(1) as f64
 }
 
-/// Checks that an answer contains a page's own text, and its end; with several pages, those of any of
-/// them. Empty if a page has no constant text: then the status alone decides.
+/// Checks that an answer contains a page's own text, and its end; with several pages, those of any
+/// of them. Empty if a page has no constant text: then the status alone decides.
 fn checks(pages: &[CheckedPage]) -> Result<Vec<BodyCheck>, BenchError> {
     if pages.iter().any(|page| page.shape.marks().is_empty()) {
         return Ok(Vec::new());

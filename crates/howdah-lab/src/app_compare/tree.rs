@@ -1,5 +1,5 @@
-//! The files of the application's directory, so that a run can report what changed there meanwhile. The
-//! lab writes nothing into it; PHP may, as it does for every visitor: caches, counters, logs.
+//! The files of the application's directory, so that a run can report what changed there meanwhile.
+//! The lab writes nothing into it; PHP may, as it does for every visitor: caches, counters, logs.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -28,8 +28,8 @@ pub struct Changes {
 }
 
 impl Tree {
-    /// Reads the directory and all below it, without following symbolic links. A directory or file that
-    /// cannot be read is left out.
+    /// Reads the directory and all below it, without following symbolic links. A directory or file
+    /// that cannot be read is left out.
     pub fn of(directory: &Path) -> Tree {
         use std::os::unix::fs::MetadataExt;
         let mut tree = Tree::default();
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_written_made_and_removed_is_told() {
+    fn what_was_written_created_and_removed_is_reported() {
         let directory = tempfile::tempdir().unwrap();
         let at = |name: &str| directory.path().join(name);
         fs::create_dir(at("sub")).unwrap();

@@ -1,5 +1,5 @@
-//! The configuration that follows from the advice: written with its reasons, checked by `howdah check`, and
-//! served once.
+//! The configuration that follows from the advice: written with its reasons, checked by `howdah
+//! check`, and served once.
 
 use std::path::Path;
 use std::process::Command;
@@ -104,6 +104,6 @@ fn try_out(
     let pages = checked.pages.len() as u64;
     let words = words::plural(pages, "page", "pages");
     Ok(format!(
-        "howdah check: {verdict}; served, it gave {words} rightly"
+        "howdah check: {verdict}; a server started from it gave {words} correctly"
     ))
 }

@@ -1,11 +1,11 @@
-//! The experiment that every comparison is: arms (servers) measured in turns, in cells (a page at a number
-//! of clients), in blocks that each have everything once. What drifts over the hours hits all arms
-//! alike, and all cells too, so that a rate at 500 clients may be compared with one at 10.
+//! The experiment behind every comparison: arms (servers) are measured in turns, in cells (a page
+//! at a number of clients), in blocks that contain each arm and cell once. A drift over the hours
+//! affects all arms and cells alike, so that a rate at 500 clients can be compared with one at 10.
 //!
 //! - this file: the data, and [`Subject`], what is measured: the pages of a suite
 //!   ([`crate::suite_runner`]), a user's application ([`crate::app_compare::subject`]) or servers that
 //!   run already ([`crate::url_compare`]).
-//! - [`runner`]: in which order, for how long, what failed, what the journal keeps.
+//! - [`runner`]: the order, the time limits, the failures and the journal.
 //! - [`turn`]: one arm started afresh and measured. - [`plan`]: what `--resume` needs to know.
 
 pub mod plan;
@@ -43,15 +43,16 @@ pub trait Subject {
         level: u32,
         running: &Running,
     ) -> Result<Plan, LabError>;
-    /// The warm-up before a window; None if there is none. It is a run of its own: a request begun in
-    /// the generator's own warm-up and answered in the window is in no count, and with 500 clients that
-    /// is most of a short window.
+    /// The warm-up before a window; None if there is none. It is a run of its own: a request begun
+    /// in the generator's own warm-up and answered in the window is in no count, and with 500
+    /// clients that is most of a short window.
     fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
     /// A load beside the window's, on the same server, of which nothing is counted.
     fn beside(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
         None
     }
-    /// The sessions of programs that all arms use, as their database: not an arm's, and not foreign.
+    /// The sessions of programs that all arms use, such as their database: they count neither as an
+    /// arm nor as foreign.
     fn shared_sessions(&self) -> Vec<u32> {
         Vec::new()
     }
@@ -66,8 +67,8 @@ pub trait Subject {
 pub struct Turn {
     /// The arm's index.
     pub arm: usize,
-    /// Whether this is an arm a second time: what separates it from itself is the noise that no verdict
-    /// may go below.
+    /// Whether this measures an arm a second time, to find the noise: no verdict claims a smaller
+    /// difference.
     pub control: bool,
 }
 
@@ -112,10 +113,11 @@ pub struct Window {
     /// CPU time of the whole stack per request; the database's is not in it. None: not known
     /// ([`Subject::knows_cpu`]).
     pub cpu_per_request: Option<Duration>,
-    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read it.
+    /// Proportional memory of the whole stack after the window, bytes; 0 if the lab may not read
+    /// it.
     pub memory: u64,
-    /// Share of the machine's cores that was busy with other programs than the stack, the database and
-    /// the load tester. None: not known.
+    /// Share of the machine's cores that was busy with other programs than the stack, the database
+    /// and the load tester. None: not known.
     pub foreign: Option<f64>,
 }
 

@@ -1,7 +1,7 @@
-//! The loop of every comparison. The order of arms turns from block to block and runs backwards in every
-//! other one, so that a neighbour's habits favour nobody; so does the order of the cells. What a block
-//! measured in a cell is a part: the journal keeps all of it or nothing, and a run that is stopped, or
-//! out of time, has whole blocks of everything.
+//! The loop of every comparison. The order of arms rotates from block to block and runs backwards
+//! in every other one, so that no arm benefits from its position; so does the order of the cells.
+//! What a block measured in a cell is a part. The journal keeps a part as a whole, and a run that
+//! is stopped, or out of time, has whole blocks of everything.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -23,14 +23,14 @@ pub struct Runner<'a> {
     pub blocks: u32,
     /// Number of blocks after whose parts the load tester's own maximum is measured.
     pub ceilings: u32,
-    /// No part begins that would end after this time of measuring, all sessions together, if it took as
-    /// long as the longest of its cell. None: no limit.
+    /// No part begins that would end after this time of measuring, all sessions together, if it
+    /// took as long as the longest of its cell. None: no limit.
     pub limit: Option<Duration>,
-    /// Nothing goes on after this moment, and the part in progress is dropped. None: no limit.
+    /// The experiment ends at this moment, and the part in progress is dropped. None: no limit.
     pub deadline: Option<Instant>,
     /// Whether to measure again the parts of the journal that lack figures of an arm.
     pub rerun_failed: bool,
-    /// Whether the first failure ends the experiment as its error.
+    /// Whether the first failure ends the experiment with that error.
     pub stop_at_failure: bool,
 }
 
@@ -53,8 +53,8 @@ impl Runner<'_> {
     /// Measures all blocks that the journal does not hold, as far as the time allows.
     ///
     /// # Errors
-    /// The journal cannot be read or written. The failure of an arm is in the result, and the others
-    /// continue, unless [`Runner::stop_at_failure`] is set.
+    /// The journal cannot be read or written. The failure of an arm is in the result, and the
+    /// others continue, unless [`Runner::stop_at_failure`] is set.
     pub fn run(
         &self,
         subject: &mut dyn Subject,
@@ -112,8 +112,8 @@ struct Experiment<'a, 'w> {
 }
 
 impl Experiment<'_, '_> {
-    /// Measures a block of everything. If a part is left out for lack of time, the others of its block
-    /// are still measured where they fit: no cell gets two blocks more than another.
+    /// Measures a block of everything. If a part is left out for lack of time, the others of its
+    /// block are still measured where they fit: no cell gets two blocks more than another.
     fn block(&mut self, cells: &[Cell], block: u32) -> Result<(), LabError> {
         for at in order(block as usize, cells.len()) {
             let cell = &cells[at];
@@ -145,7 +145,7 @@ impl Experiment<'_, '_> {
                 }
                 return Ok(());
             }
-            // What all arms need may work again when the comparison is resumed.
+            // It may work again when the comparison is resumed.
             if let Some(journal) = self.runner.journal
                 && part.failures.iter().all(|failure| failure.arm.is_some())
             {
@@ -185,7 +185,7 @@ impl Experiment<'_, '_> {
             self.now += 1;
             let windows =
                 turn::measure(self.runner, self.session, &*self.subject, turn, cell, block);
-            // What was cut short is not slow.
+            // A window that was cut short says nothing about the speed.
             if self.runner.is_out_of_time() {
                 return Ok(ControlFlow::Break(End::OutOfTime));
             }
@@ -238,9 +238,9 @@ impl Experiment<'_, '_> {
         }
     }
 
-    /// Whether an arm is no longer measured: one that did not start would not start at the next level
-    /// either, and each attempt may take half a minute; one that failed in a cell has lost that cell,
-    /// and so have all if what they need broke in it. `now`: failures of the part in progress.
+    /// Whether an arm is no longer measured in a cell, because it did not start, which can take
+    /// half a minute each time, or because it, or something that all arms need, failed in this
+    /// cell. `now`: failures of the part in progress.
     fn is_out(&self, now: &[Failure], arm: usize, cell: &Cell) -> bool {
         let mut failures = self.measured.failures.iter().chain(now);
         failures.any(|failure| match failure.arm {
@@ -251,9 +251,9 @@ impl Experiment<'_, '_> {
         })
     }
 
-    /// Whether a saved part has to be measured again, because an arm that could have figures has none
-    /// in it. An arm that failed again in this session does not count, or everybody would be measured
-    /// again and again because of it.
+    /// Whether a saved part has to be measured again, because an arm that could have figures has
+    /// none in it. An arm that failed again in this session does not count: otherwise all arms
+    /// would be measured again because of it.
     fn is_spoilt(&self, part: &Part, cell: &Cell) -> bool {
         let has = |turn: &Turn| {
             let mut windows = part.windows.iter();
@@ -273,8 +273,8 @@ impl Experiment<'_, '_> {
         self.got.get(&cell.name).copied().unwrap_or_default()
     }
 
-    /// Adds a finished part. If an arm failed, its windows in that cell are dropped: they are no sample
-    /// of a healthy server.
+    /// Adds a finished part. If an arm failed, its windows in that cell are dropped: they are no
+    /// sample of a healthy server.
     fn take(&mut self, cell: &Cell, part: Part) {
         self.measured.took += part.took;
         let got = self.got.entry(cell.name.clone()).or_default();
@@ -319,8 +319,8 @@ impl Experiment<'_, '_> {
     }
 }
 
-/// The order of the items in a block: every second block runs backwards, and every second pair of blocks
-/// begins one item further on.
+/// The order of the items in a block: every second block runs backwards, and every second pair of
+/// blocks begins one item further on.
 fn order(block: usize, items: usize) -> Vec<usize> {
     let first = block / 2 % items.max(1);
     let mut order: Vec<usize> = (0..items).map(|n| (first + n) % items).collect();

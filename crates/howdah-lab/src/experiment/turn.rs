@@ -27,7 +27,7 @@ pub(super) fn measure(
 ) -> Result<Option<Vec<Window>>, LabError> {
     let mut running = subject.start(turn.arm, cell)?;
     let windows = windows(runner, session, subject, turn, cell, block, &running);
-    // Its death explains whatever the load tester reports.
+    // If the arm has died, that explains the error of the load tester.
     running.alive()?;
     windows
 }
@@ -94,7 +94,8 @@ fn windows(
     Ok(Some(windows))
 }
 
-/// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted it.
+/// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted
+/// it.
 fn drive(
     runner: &Runner<'_>,
     session: &mut Session<'_>,
@@ -135,7 +136,7 @@ fn drive_beside(
         });
         let run = drive(runner, session, plan);
         over.store(true, Ordering::Relaxed);
-        // What went wrong there goes wrong in the window, too.
+        // Its errors also show in the window.
         let _ = other.join();
         run
     })
@@ -163,8 +164,8 @@ impl Moment {
     }
 }
 
-/// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it is
-/// accurate to a few per cent.
+/// The share of the cores' time that other programs used. Ticks are 10 ms, so in a short window it
+/// is accurate to a few per cent.
 fn foreign(before: &Moment, after: &Moment, took: Duration, cores: u32) -> f64 {
     let used = |of: fn(&Moment) -> Duration| of(after).saturating_sub(of(before));
     let ours = used(|m| m.stack.cpu) + used(|m| m.database.cpu) + used(|m| m.ourselves);

@@ -1,10 +1,11 @@
-//! The result as one page. Order: what was asked and the answers, whether they may be believed, then for each
-//! page curves or bars, the figures with the post's beside them, ratios, percentiles; what the post's
-//! figures hid; what was not measured; how to measure it again. The plots are [`super::plots`]'s.
+//! The result as one page. Order: the questions and the answers, how reliable they are, then for
+//! each page curves or bars, the figures beside those of the post, ratios, percentiles; what the
+//! figures of the post hid; what was not measured; how to repeat the measurement. [`super::plots`]
+//! draws the plots.
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::html::shell::{self, Lamp, escape};
+use howdah_bench::report::html::shell::{self, Badge, escape};
 use howdah_bench::report::words;
 
 use super::{plots, text};
@@ -20,7 +21,7 @@ pub fn page(table: &Table) -> String {
     let kicker = [kicker.as_str(), &words::timestamp(table.started)];
     shell::heading(&mut out, &kicker, &suite.question, &suite.title);
     answers(&mut out, table);
-    lamps(&mut out, table);
+    badges(&mut out, table);
     let _ = writeln!(
         out,
         "<p class=\"notes\">{} Load tester: {}.</p>",
@@ -49,7 +50,7 @@ pub fn page(table: &Table) -> String {
         }
         let last = cells.len() - 1;
         for (at, cell) in cells.into_iter().enumerate() {
-            // Of many levels the first and the last are shown, the others are there to be opened.
+            // Of many levels the first and the last are shown; the others are folded.
             let folded = last > 2 && at != 0 && at != last;
             figures(&mut out, table, cell, folded);
         }
@@ -82,15 +83,21 @@ fn answers(out: &mut String, table: &Table) {
     out.push_str("</ul>\n");
 }
 
-fn lamps(out: &mut String, table: &Table) {
-    let mut lamps: Vec<Lamp> = Vec::new();
+fn badges(out: &mut String, table: &Table) {
+    let mut badges: Vec<Badge> = Vec::new();
     let lines = || table.cells.iter().flat_map(|cell| &cell.rows);
-    lamps.push(("", "every page checked before it was counted".to_owned()));
+    badges.push((
+        "",
+        "every page was checked before it was measured".to_owned(),
+    ));
     if table.interrupted {
-        lamps.push(("bad", "interrupted: this is what had been measured".into()));
+        badges.push((
+            "bad",
+            "interrupted: this is what was measured until then".into(),
+        ));
     }
-    lamps.extend(text::busy(table).map(|sentence| ("warn", sentence)));
-    lamps.extend(
+    badges.extend(text::busy(table).map(|sentence| ("warn", sentence)));
+    badges.extend(
         table
             .left_out
             .iter()
@@ -100,7 +107,7 @@ fn lamps(out: &mut String, table: &Table) {
         .filter(|line| line.figures.generator_bound.is_some())
         .count();
     if bound > 0 {
-        lamps.push((
+        badges.push((
             "warn",
             format!(
                 "in {} the load tester was the bottleneck: their rates are lower bounds",
@@ -115,20 +122,20 @@ fn lamps(out: &mut String, table: &Table) {
     ) {
         let percent = |floor: f64| format!("±{:.0} %", (floor - 1.0) * 100.0);
         let span = match (percent(least), percent(most)) {
-            (least, most) if least == most => format!("{most}; nothing smaller is claimed"),
+            (least, most) if least == most => format!("{most}; no smaller difference is claimed"),
             (least, most) => {
-                format!("{least} to {most}; nothing smaller is claimed where it is so")
+                format!("{least} to {most}; no smaller difference is claimed")
             }
         };
-        lamps.push((
+        badges.push((
             if most > 1.1 { "warn" } else { "" },
             format!("a stack against itself: {span}"),
         ));
     }
     if !table.missing.is_empty() {
-        lamps.push(("warn", format!("{} not measured", table.missing.len())));
+        badges.push(("warn", format!("{} not measured", table.missing.len())));
     }
-    shell::lamps(out, &lamps);
+    shell::badges(out, &badges);
 }
 
 fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
@@ -147,7 +154,7 @@ fn figures(out: &mut String, table: &Table, cell: &TableCell, folded: bool) {
     };
     html_table(out, &head, &rows);
     shell::plots(out, &[plots::ratios(cell), plots::percentiles(cell)]);
-    out.push_str("<details><summary>One row again, by hand</summary><pre>");
+    out.push_str("<details><summary>Commands that measure one row again</summary><pre>");
     for line in &cell.rows {
         let _ = writeln!(out, "{}", escape(&table.again(cell, line)));
     }

@@ -1,6 +1,6 @@
 //! Results as sections of a Markdown document, written between marks and never by hand: the newest
-//! result of a benchmark replaces its section, everything outside of the marks stays as it is, and the
-//! same results written twice leave the same bytes.
+//! result of a benchmark replaces its section, everything outside of the marks stays as it is, and
+//! the same results written twice leave the same bytes.
 
 use std::fmt::Write as _;
 
@@ -23,12 +23,12 @@ fn end(name: &str) -> String {
     format!("<!-- howdah compare {name}: end -->")
 }
 
-/// Returns `document` with the sections of these results. A section that is new goes behind the last
-/// one that exists.
+/// Returns `document` with the sections of these results. A section that is new goes behind the
+/// last one that exists.
 ///
 /// # Errors
-/// The document has no marks, so it was hardly meant; or a mark is twice there or lacks its
-/// counterpart, so that writing could overwrite other text.
+/// The document has no marks, or a mark occurs twice or lacks its counterpart, so that writing
+/// could overwrite other text.
 pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, LabError> {
     let mut document = document.to_owned();
     if let (None, Some(table)) = (last_end(&document), tables.first()) {
@@ -36,7 +36,7 @@ pub fn write(file: &str, document: &str, tables: &[Table]) -> Result<String, Lab
         return Err(LabError::Marks {
             file: file.to_owned(),
             wanted: format!(
-                "marks where results may be written, and found none. Put these two lines where they shall stand: \
+                "marks where results may be written, and found none. Put these two lines where they belong: \
                  `{}` and `{}`",
                 begin(name),
                 end(name)
@@ -71,7 +71,7 @@ fn place(file: &str, document: &str, name: &str) -> Result<Option<(usize, usize)
         _ => Err(LabError::Marks {
             file: file.to_owned(),
             wanted: format!(
-                "once `{begin}` and behind it once `{end}`. Put the marks right, or remove both"
+                "`{begin}` once, and `{end}` once after it. Correct the marks, or remove both"
             ),
         }),
     }
@@ -110,7 +110,7 @@ fn section(table: &Table) -> String {
         let _ = writeln!(out, "{}", plain(sentence));
     }
     if table.interrupted {
-        let _ = writeln!(out, "It was interrupted before its end.");
+        let _ = writeln!(out, "The measurement was interrupted.");
     }
     if !table.cells.is_empty() {
         let _ = writeln!(out, "Load tester: {}.", TESTER);

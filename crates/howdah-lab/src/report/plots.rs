@@ -1,5 +1,5 @@
-//! The page's plots: good answers over clients, errors stacked on them, ratios with their intervals,
-//! latency by percentile.
+//! The page's plots: good answers over clients, errors stacked on them, ratios with their
+//! intervals, latency by percentile.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -51,8 +51,8 @@ pub struct Point<'a> {
     pub what: String,
 }
 
-/// Good answers per second over the number of `axis`, a curve with its intervals for each series that has
-/// at least two points; nothing if there is none.
+/// Good answers per second over the number of `axis`, a curve with its intervals for each series
+/// that has at least two points; nothing if there is none.
 pub fn curves(title: &str, how: &str, axis: &str, series: &[(String, Vec<Point<'_>>)]) -> String {
     let series = series.iter().filter(|(_, points)| points.len() > 1);
     let series: Vec<&(String, Vec<Point<'_>>)> = series.collect();
@@ -105,7 +105,7 @@ pub fn over_clients(cells: &[&TableCell]) -> String {
     });
     let how = "Good answers only, with their 95 % intervals.";
     curves(
-        "As more clients come",
+        "Rate by number of clients",
         how,
         "clients",
         &series.collect::<Vec<_>>(),
@@ -194,7 +194,8 @@ pub fn stacks(cells: &[&TableCell]) -> Vec<String> {
     out
 }
 
-/// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be said.
+/// Each row against the first one: a dot and its interval on a logarithmic scale, and what may be
+/// said.
 pub fn ratios(cell: &TableCell) -> String {
     let judged: Vec<(&StackRow, f64, f64, f64)> = cell
         .rows

@@ -1,4 +1,5 @@
-//! The table on a terminal: a verdict for each page, then the rows, then what the post's figures hid.
+//! The table on a terminal: a verdict for each page, then the rows, then what the post's figures
+//! hid.
 
 use std::fmt::Write as _;
 
@@ -30,7 +31,7 @@ pub fn render(table: &Table) -> String {
     if table.interrupted {
         let _ = writeln!(
             out,
-            "  Interrupted: what follows is what had been measured."
+            "  Interrupted: the figures cover what was measured until then."
         );
     }
     if let Some(sentence) = busy(table) {
@@ -67,7 +68,11 @@ pub fn render(table: &Table) -> String {
         .iter()
         .find_map(|cell| Some((cell, cell.rows.last()?)))
     {
-        let _ = writeln!(out, "  One row again, as: {}", table.again(cell, line));
+        let _ = writeln!(
+            out,
+            "  One row again, for example: {}",
+            table.again(cell, line)
+        );
     }
     out
 }
@@ -80,7 +85,7 @@ const BUSY: f64 = 0.10;
 pub fn busy(table: &Table) -> Option<String> {
     (table.foreign > BUSY).then(|| {
         format!(
-            "The machine was busy: programs of others used {} of its cores meanwhile. Rates are low and intervals wide; \
+            "The machine was busy: other programs used {} of its cores. Rates are low and intervals wide; \
              compare ratios, or measure again.",
             words::percent(table.foreign)
         )

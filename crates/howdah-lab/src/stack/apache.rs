@@ -124,8 +124,8 @@ fn run(
              StartServers {servers}\nMinSpareThreads {workers}\nMaxSpareThreads {workers}"
         );
     }
-    // Debian's own `Mutex file:` is fcntl(2), which sees a deadlock where two threads of a process wait for two
-    // locks: mod_fcgid then ends the process, and 64 clients with it.
+    // Debian's own `Mutex file:` is fcntl(2), which sees a deadlock where two threads of a process
+    // wait for two locks: mod_fcgid then ends the process, and 64 clients with it.
     let fallback = match &job.front_controller {
         Some(script) => format!("FallbackResource {script}"),
         None => String::new(),

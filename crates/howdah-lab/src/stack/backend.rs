@@ -1,4 +1,4 @@
-//! php-cgi programs on consecutive ports: acWEB's batch file, which started one for each.
+//! php-cgi programs on consecutive ports, as the batch file of acWEB started them.
 
 use std::net::SocketAddr;
 use std::process::Command;

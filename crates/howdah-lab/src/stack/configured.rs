@@ -1,5 +1,6 @@
-//! Starts Howdah with a configuration file, as users do: what is measured is what is recommended. The
-//! lab adds the address, the control socket and the php.ini that all stacks share, on the command line.
+//! Starts Howdah with a configuration file, as users do: what is measured is what is recommended.
+//! The lab adds the address, the control socket and the php.ini that all stacks share, on the
+//! command line.
 
 use std::process::Command;
 
@@ -9,8 +10,8 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::process::{Process, free_address};
 
-/// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started first
-/// and `text` gets its address.
+/// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started
+/// first and `text` gets its address.
 ///
 /// # Errors
 /// The same as for every stack.
@@ -36,7 +37,7 @@ pub fn start(
         .args(["--listen", &address.to_string(), "--control"])
         .arg(folder.join("control.sock"));
     if !with_fpm {
-        // In mode fastcgi php.ini is the business of whoever runs PHP.
+        // In mode fastcgi the php.ini of php-fpm applies.
         command
             .arg("--php-ini")
             .arg(&job.ini.file)

@@ -39,8 +39,8 @@ impl fmt::Display for Address {
     }
 }
 
-/// Starts a pool of `job.children`. `backlog`: that of the listening socket; None: php-fpm's default
-/// (511).
+/// Starts a pool of `job.children`. `backlog`: that of the listening socket; None: php-fpm's
+/// default (511).
 pub fn start(
     job: &Job,
     folder: &Folder,

@@ -1,6 +1,7 @@
-//! FrankenPHP, if it is installed: Caddy with a thread-safe PHP in it, threads instead of processes.
-//! Its PHP and extensions are its own, whatever the others run. Its two modes are two stacks: the
-//! classic one runs any script afresh for each request, in the other a script stays in memory.
+//! FrankenPHP, if it is installed: Caddy with a thread-safe PHP in it, threads instead of
+//! processes. Its PHP and extensions are its own, whatever the others run. Its two modes are two
+//! stacks: the classic one runs any script afresh for each request, in the other a script stays in
+//! memory.
 
 use std::fmt::Write as _;
 use std::net::SocketAddr;
@@ -18,8 +19,8 @@ pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     start(job, folder, None)
 }
 
-/// Starts the worker mode with the script of Howdah's mode `worker`, in as many threads as Howdah has
-/// processes.
+/// Starts the worker mode with the script of Howdah's mode `worker`, in as many threads as Howdah
+/// has processes.
 pub fn worker(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let script = match &job.worker {
         Some(script) => script.clone(),
@@ -71,8 +72,8 @@ fn caddyfile(job: &Job, address: SocketAddr, worker: Option<&Path>) -> String {
         );
     }
     if let Some(script) = worker {
-        // A script that no path leads to is asked for everything but files, which it looks for before
-        // (`php_server` with a `match`): scripts among them are the worker's, too.
+        // A script that no path leads to is asked for everything but files, which it looks for
+        // before (`php_server` with a `match`): scripts among them are the worker's, too.
         let all = if within.is_none() {
             "\t\t\tmatch *\n"
         } else {

@@ -44,7 +44,7 @@ pub fn fastcgi(
     backlog: Option<u32>,
 ) -> Result<Running, LabError> {
     let (address, fpm) = fpm::start(job, folder, via, backlog)?;
-    // What a backend may run at once is the one thing its owner has to tell.
+    // The number of requests that a backend may run at once is the one setting without a default.
     let config = folder.write(
         "howdah.toml",
         format!(

@@ -1,6 +1,6 @@
-//! The stacks: what people serve PHP with, and Howdah in its modes. Each has a name, says what it
-//! needs, and starts itself in a folder of its own with configuration that can be read afterwards.
-//! All get the same number of PHP processes, the same `php.ini` and the same pages.
+//! The stacks: what people serve PHP with, and Howdah in its modes. Each has a name, lists what it
+//! needs, and starts itself in a folder of its own, whose configuration can be read afterwards. All
+//! get the same number of PHP processes, the same `php.ini` and the same pages.
 
 mod apache;
 mod backend;
@@ -40,8 +40,8 @@ pub struct Job {
     pub clients: u32,
     /// The site's name, which scripts find as `SERVER_NAME`.
     pub server_name: String,
-    /// Variables that PHP finds in its environment. Plain words, which every configuration can hold as
-    /// they are.
+    /// Variables that PHP finds in its environment. Plain words, which every configuration can hold
+    /// as they are.
     pub environment: Vec<(String, String)>,
     /// PHP's settings with the opcode cache on.
     pub ini: Ini,

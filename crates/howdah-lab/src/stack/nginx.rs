@@ -18,8 +18,8 @@ use crate::process::{Process, free_address};
 pub enum Kept {
     /// A connection for each request: nginx's default.
     No,
-    /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once kept connections
-    /// occupy all children.
+    /// `fastcgi_keep_conn on`, with fewer connections than children: nginx stalls once kept
+    /// connections occupy all children.
     Yes,
 }
 
@@ -117,7 +117,8 @@ fn php_locations(job: &Job, target: &str, extra: &str) -> String {
         Some(script) => format!("{script}$is_args$args"),
         None => "=404".to_owned(),
     };
-    // As Debian's snippets/fastcgi-php.conf has it; $path_info is saved because try_files resets it.
+    // As Debian's snippets/fastcgi-php.conf has it; $path_info is saved because try_files resets
+    // it.
     format!(
         r"location / {{ try_files $uri $uri/ {fallback}; }}
         location ~ /\.(?!well-known) {{ return 404; }}

@@ -29,7 +29,8 @@ pub fn arguments(job: &Job) -> [String; 4] {
     ]
 }
 
-/// The arguments that load an extension; none if the settings load it already, since PHP would warn.
+/// The arguments that load an extension; none if the settings load it already, since PHP would
+/// warn.
 pub fn loading(job: &Job, name: &str, file: &Path) -> Result<Vec<String>, LabError> {
     let modules = run(command(job)?.arg("-m"))?;
     Ok(if modules.lines().any(|module| module == name) {

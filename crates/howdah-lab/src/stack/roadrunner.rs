@@ -1,6 +1,6 @@
-//! RoadRunner, if it is installed: a server in Go that passes requests to PHP programs which stay in
-//! memory. It cannot run an ordinary `index.php`, so it answers the tiny page only, with the PSR-7
-//! worker of its manual.
+//! RoadRunner, if it is installed: a server in Go that passes requests to PHP programs which stay
+//! in memory. It cannot run an ordinary `index.php`, so it answers the tiny page only, with the
+//! PSR-7 worker of its manual.
 
 use std::net::SocketAddr;
 use std::path::Path;

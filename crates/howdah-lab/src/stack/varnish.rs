@@ -10,8 +10,8 @@ use crate::folder::Folder;
 use crate::need;
 use crate::process::{Process, free_address};
 
-/// Starts Varnish, which keeps every page for a minute, whatever its cookies: the measurement is about
-/// that.
+/// Starts Varnish, which keeps every page for a minute, whatever its cookies: the measurement is
+/// about that.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {
     let mut behind = nginx::fpm(job, folder, &Pass::new(Via::Unix))?;
     let vcl = folder.write(

@@ -1,4 +1,4 @@
-//! Made-up results of the real benchmarks, for tests of how they are told.
+//! Invented results of the real benchmarks, for the tests of the reports.
 
 #![allow(
     dead_code,
@@ -26,7 +26,7 @@ fn windows(rate: f64) -> Vec<f64> {
         .collect()
 }
 
-/// Two rows' windows, judged.
+/// The judgement of the windows of two rows.
 pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
     let pairs: Vec<(f64, f64)> = base
         .iter()
@@ -48,7 +48,8 @@ pub fn judged(base: &[f64], candidate: &[f64]) -> Judgement {
     judge(&[question], &[], Settings::default()).remove(0)
 }
 
-/// What a row did: good answers per second at 10 clients, and its share of errors at the highest level.
+/// The figures of a row: good answers per second at 10 clients, and its share of errors at the
+/// highest level.
 fn line(suite: &Suite, row: usize, page: usize, level: u32) -> StackRow {
     let of = &suite.rows[row];
     let speed = 400.0 * (1.0 + row as f64 * 0.6);
@@ -115,7 +116,8 @@ fn cell(suite: &Suite, page: usize, level: u32) -> TableCell {
     }
 }
 
-/// A comparison on an application with a worker script, as `howdah compare --app` once saved it (`app.json`).
+/// A comparison on an application with a worker script, as `howdah compare --app` once saved it
+/// (`app.json`).
 pub fn outcome() -> AppOutcome {
     serde_json::from_str(include_str!("app.json")).expect("a saved outcome of this version")
 }

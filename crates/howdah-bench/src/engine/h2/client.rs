@@ -1,5 +1,5 @@
-//! One client of HTTP/2: its request, and how far the answer has come. Knows nothing of the connection
-//! it shares.
+//! One client of HTTP/2: its request, and how far the answer has come. Knows nothing of the
+//! connection it shares.
 
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -51,7 +51,7 @@ pub struct Incoming {
     pub server: Option<String>,
 }
 
-/// The result of a look at the answer.
+/// The result of polling the answer.
 pub enum ResponseProgress {
     Pending,
     Complete(Incoming),
@@ -78,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Writes the client's request. The error says what HTTP/2 cannot express. `number` is the client's
-    /// number on its thread, from 0.
+    /// Writes the client's request. The error says what HTTP/2 cannot express. `number` is the
+    /// client's number on its thread, from 0.
     pub fn request(&mut self, context: &Context, number: u32) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
@@ -133,7 +133,7 @@ impl Client {
         Ok(request)
     }
 
-    /// Looks how far the answer has come.
+    /// Polls the answer.
     pub fn progress(
         &mut self,
         context: &Context,

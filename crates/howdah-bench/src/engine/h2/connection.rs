@@ -222,7 +222,8 @@ impl Http2Connection {
         self.pipe.bytes().ended = true;
     }
 
-    /// Lets `h2` read and write. Returns whether the connection is still open, or the error of `h2`.
+    /// Lets `h2` read and write. Returns whether the connection is still open, or the error of
+    /// `h2`.
     pub fn poll(&mut self) -> Result<bool, h2::Error> {
         let Some(connection) = &mut self.connection else {
             return Ok(false);

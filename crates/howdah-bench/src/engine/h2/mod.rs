@@ -1,5 +1,6 @@
-//! HTTP/2: clients that share connections, each a stream at a time. The framing is the `h2` crate's,
-//! polled by hand from the same event loop as HTTP/1.x: no runtime, no tasks, no timers but ours.
+//! HTTP/2: clients that share connections, each with one stream at a time. The framing is that of
+//! the `h2` crate, polled by hand from the same event loop as HTTP/1.x: no runtime, no tasks, no
+//! timers of its own.
 
 mod client;
 mod connection;
@@ -178,8 +179,8 @@ impl Http2Fleet {
         first..(first + self.streams).min(self.len())
     }
 
-    /// Begins the requests that wait, reads the answers that have arrived, and writes the frames that
-    /// are ready.
+    /// Begins the requests that wait, reads the answers that have arrived, and writes the frames
+    /// that are ready.
     fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
         let connection = &mut self.connections[index as usize];
         if connection.phase == ConnectionPhase::Down {
@@ -204,7 +205,7 @@ impl Http2Fleet {
         if self.connections[index as usize].phase != ConnectionPhase::Up {
             return;
         }
-        // Twice: what is read may free streams and windows, which is to be told at once.
+        // Twice: reading may free streams and windows, which the server has to learn at once.
         let mut alive = self.poll(index);
         self.send_waiting(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));
@@ -236,7 +237,8 @@ impl Http2Fleet {
             let mut waker = std::task::Context::from_waker(Waker::noop());
             match sender.poll_ready(&mut waker) {
                 Poll::Ready(Ok(())) => {}
-                // Pending: as many streams as the server allows. Error: the connection says more.
+                // Pending: the server allows no further stream. Error: the connection reports the
+                // reason.
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
             let request = match self.clients[client as usize].request(context, client) {

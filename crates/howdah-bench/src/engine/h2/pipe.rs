@@ -1,5 +1,5 @@
-//! What stands between the `h2` crate and the event loop: bytes in, bytes out, and nobody who waits.
-//! The event loop puts in what it has received, polls, and sends what has come out.
+//! Buffers between the `h2` crate and the event loop; neither waits for the other. The event loop
+//! puts in what it has received, polls `h2`, and sends what `h2` has written.
 
 use std::io;
 use std::pin::Pin;
@@ -12,17 +12,17 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// When this many bytes wait to be sent, `h2` has to wait. Flow control keeps the number far below.
 const MOST_PENDING: usize = 1 << 20;
 
-/// One connection's bytes. Clones share them. Only one thread uses them, so nobody ever waits for the
-/// lock.
+/// One connection's bytes. Clones share them. Only one thread uses them, so nobody ever waits for
+/// the lock.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe(Arc<Mutex<PipeBuffers>>);
 
 /// The bytes that a [`Pipe`] holds.
 #[derive(Debug, Default)]
 pub struct PipeBuffers {
-    /// PipeBuffers received and not yet read by `h2`.
+    /// Bytes received and not yet read by `h2`.
     pub received: BytesMut,
-    /// PipeBuffers written by `h2` and not yet sent.
+    /// Bytes written by `h2` and not yet sent.
     pub pending: BytesMut,
     /// Whether the connection has ended, so that nothing more will be received.
     pub ended: bool,

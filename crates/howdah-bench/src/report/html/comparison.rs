@@ -10,7 +10,7 @@ use super::super::figures::{Figures, latency};
 use super::super::{experiments, judge, words};
 use super::Page;
 use super::plots::{self, Curve};
-use super::shell::{self, escape, heading, lamp, lamps};
+use super::shell::{self, badge, badges, escape, heading};
 
 pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     let first = comparison.windows.first().map(|w| &w.run);
@@ -66,7 +66,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
             .collect();
         let _ = writeln!(out, "{}.</div>", words::capital(&reasons.join("; ")));
     }
-    comparison_lamps(&mut out, comparison, &judged, &invalid);
+    comparison_badges(&mut out, comparison, &judged, &invalid);
     arms_table(&mut out, comparison);
     let mut figures: Vec<String> = judged
         .iter()
@@ -92,7 +92,7 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     (title, out, first)
 }
 
-fn comparison_lamps(
+fn comparison_badges(
     out: &mut String,
     comparison: &Comparison,
     judged: &[judge::Against],
@@ -100,19 +100,19 @@ fn comparison_lamps(
 ) {
     let mut all = Vec::new();
     for why in invalid {
-        all.push(lamp("bad", why.name().replace('-', " ")));
+        all.push(badge("bad", why.name().replace('-', " ")));
     }
     if invalid.is_empty() {
-        all.push(lamp(
+        all.push(badge(
             "",
             "same error rates, bodies, protocol and keep-alive",
         ));
-        all.push(lamp("", "the load tester had room"));
+        all.push(badge("", "the load tester had capacity to spare"));
     }
     if let Some(against) = judged.first() {
         let primary = against.primary();
         all.push(match primary.noise_floor {
-            Some(floor) => lamp(
+            Some(floor) => badge(
                 if floor - 1.0 < primary.margin {
                     ""
                 } else {
@@ -120,10 +120,10 @@ fn comparison_lamps(
                 },
                 format!("A against itself: ±{:.1} %", (floor - 1.0) * 100.0),
             ),
-            None => lamp("warn", "no control was run"),
+            None => badge("warn", "no control was run"),
         });
         if !primary.disturbed.is_empty() {
-            all.push(lamp(
+            all.push(badge(
                 "warn",
                 format!(
                     "{} far from the others, kept",
@@ -137,9 +137,9 @@ fn comparison_lamps(
         .iter()
         .any(|w| w.run.machine.shared_with_server)
     {
-        all.push(lamp("warn", "servers and load tester share a machine"));
+        all.push(badge("warn", "servers and load tester share a machine"));
     }
-    lamps(out, &all);
+    badges(out, &all);
 }
 
 fn arms_table(out: &mut String, comparison: &Comparison) {

@@ -5,7 +5,7 @@ use crate::experiment::{Search, Sweep};
 use super::super::bottleneck;
 use super::super::experiments::{self, sweep_knee, sweep_sentences};
 use super::plots::{self, Curve};
-use super::shell::{self, lamp, lamps};
+use super::shell::{self, badge, badges};
 use super::{Page, heading, rate};
 
 pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
@@ -14,7 +14,7 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
     let mut out = String::new();
     let title = match sweep_knee(sweep) {
         Some(knee) => match (knee.saturated_at, knee.falls_off_at) {
-            (None, _) => "Not saturated: it rose up to the highest level".to_owned(),
+            (None, _) => "Not saturated: the rate rose up to the highest level".to_owned(),
             (Some(at), Some(falls)) => {
                 format!("Saturated at {at} clients, falls off at {falls}")
             }
@@ -31,23 +31,23 @@ pub(super) fn sweep(sweep: &Sweep) -> Page<'_> {
         .filter(|p| bottleneck::bound(&p.run).is_some())
         .count();
     let of = sweep.points.len();
-    lamps(
+    badges(
         &mut out,
         &[
             if errors == 0 {
-                lamp("", "no errors at any level")
+                badge("", "no errors at any level")
             } else {
-                lamp("bad", format!("errors at {errors} of {of} points"))
+                badge("bad", format!("errors at {errors} of {of} points"))
             },
             if bound == 0 {
-                lamp("", "the load tester had room")
+                badge("", "the load tester had capacity to spare")
             } else {
-                lamp(
+                badge(
                     "bad",
                     format!("the load tester was the bottleneck at {bound} of {of} points"),
                 )
             },
-            lamp("", "random order"),
+            badge("", "random order"),
         ],
     );
     if of > 0 {
@@ -67,7 +67,7 @@ pub(super) fn search(search: &Search) -> Page<'_> {
     };
     let limit = search.limited_by.as_ref();
     let about = limit.map_or(String::new(), |limit| {
-        format!("It ended there because {limit}.")
+        format!("The search ended there because {limit}.")
     });
     heading(&mut out, "howdah bench --find-max", first, &title, &about);
     let bound = search
@@ -80,23 +80,23 @@ pub(super) fn search(search: &Search) -> Page<'_> {
         .iter()
         .filter(|t| t.confirming && t.broken.is_empty())
         .count();
-    lamps(
+    badges(
         &mut out,
         &[
             if confirmed > 0 {
-                lamp("", format!("confirmed {confirmed} times"))
+                badge("", format!("confirmed {confirmed} times"))
             } else {
-                lamp("warn", "not confirmed")
+                badge("warn", "not confirmed")
             },
             if bound == 0 {
-                lamp("", "the load tester had room")
+                badge("", "the load tester had capacity to spare")
             } else {
                 let class = if experiments::broke_by_the_generator(search) {
                     "bad"
                 } else {
                     "warn"
                 };
-                lamp(
+                badge(
                     class,
                     format!("the load tester was the bottleneck in {bound} trials"),
                 )

@@ -1,5 +1,5 @@
-//! The report as one page. Order: the verdict, whether to believe it, the figures, the plots, what ab would
-//! have printed, the text report, how to repeat the measurement.
+//! The report as one page. Order: the verdict, whether to believe it, the figures, the plots, what
+//! ab would have printed, the text report, how to repeat the measurement.
 //!
 //! - [`shell`]: what all pages share, those of comparisons too; [`svg`]: drawing.
 //! - [`run`], [`comparison`], [`levels`]: the load tester's pages; [`plots`]: their plots.

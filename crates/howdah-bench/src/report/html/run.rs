@@ -11,7 +11,7 @@ use super::super::misled;
 use super::super::text;
 use super::super::words::{self, grouped, percent};
 use super::plots::{self, Curve};
-use super::shell::{self, Lamp, escape, lamp, lamps};
+use super::shell::{self, Badge, badge, badges, escape};
 use super::{heading, number, rate};
 
 pub(super) fn run(run: &Run) -> String {
@@ -25,7 +25,7 @@ pub(super) fn run(run: &Run) -> String {
             escape(&words::capital(&evidence))
         );
     }
-    lamps(&mut out, &run_lamps(run));
+    badges(&mut out, &run_badges(run));
     let notes: Vec<String> = bottleneck::findings(run)
         .into_iter()
         .filter(|finding| finding.weight == Weight::Notice)
@@ -77,46 +77,46 @@ pub(super) fn headline(run: &Run) -> String {
     title
 }
 
-fn run_lamps(run: &Run) -> Vec<Lamp> {
+fn run_badges(run: &Run) -> Vec<Badge> {
     let mut all = Vec::new();
     let errors = run.errors();
     all.push(if errors == 0 {
-        lamp("", "no errors")
+        badge("", "no errors")
     } else {
-        lamp("bad", format!("{} errors", grouped(errors)))
+        badge("bad", format!("{} errors", grouped(errors)))
     });
     let findings = bottleneck::findings(run);
     let worst = findings.iter().map(|f| f.weight).max();
     all.push(match worst {
-        None => lamp("", "the load tester had room"),
-        Some(Weight::Notice) => lamp("warn", "a note about the load tester"),
-        Some(Weight::Bound) => lamp("bad", "the load tester was the bottleneck"),
+        None => badge("", "the load tester had capacity to spare"),
+        Some(Weight::Notice) => badge("warn", "a note about the load tester"),
+        Some(Weight::Bound) => badge("bad", "the load tester was the bottleneck"),
     });
     all.push(match text::steady_class(run) {
-        Steadiness::Flat => lamp("", "steady"),
-        Steadiness::TooShort => lamp("warn", "too short to see whether it was steady"),
-        Steadiness::Warming { .. } => lamp("warn", "still warming up"),
-        Steadiness::Slowing { .. } => lamp("bad", "slowing down"),
-        Steadiness::Unsteady { .. } => lamp("warn", "unsteady"),
+        Steadiness::Flat => badge("", "steady"),
+        Steadiness::TooShort => badge("warn", "too short to see whether it was steady"),
+        Steadiness::Warming { .. } => badge("warn", "still warming up"),
+        Steadiness::Slowing { .. } => badge("bad", "slowing down"),
+        Steadiness::Unsteady { .. } => badge("warn", "unsteady"),
     });
     if run.plan.connection.keep_alive {
         all.push(if run.connections.refused_to_keep == 0 {
-            lamp("", "connections kept")
+            badge("", "connections kept")
         } else {
-            lamp("warn", "the server closed connections")
+            badge("warn", "the server closed connections")
         });
     }
     if run.in_flight.count > 0 && run.in_flight.oldest > run.latency().max() as f64 / 1e9 {
-        all.push(lamp(
+        all.push(badge(
             "bad",
             format!("unanswered at the end: {}", grouped(run.in_flight.count)),
         ));
     }
     if run.unsent > 0 {
-        all.push(lamp("bad", format!("never sent: {}", grouped(run.unsent))));
+        all.push(badge("bad", format!("never sent: {}", grouped(run.unsent))));
     }
     if run.ended == Ended::Interrupted {
-        all.push(lamp("warn", "interrupted"));
+        all.push(badge("warn", "interrupted"));
     }
     all
 }
@@ -172,8 +172,8 @@ fn misleading(out: &mut String, run: &Run) {
         return;
     }
     out.push_str(
-        "<h2>What ab would have said</h2>\n<div class=\"scroll\"><table><tr><th>ab’s figure</th>\
-         <th>would say</th><th>what is the case</th></tr>\n",
+        "<h2>What ab would have reported</h2>\n<div class=\"scroll\"><table><tr><th>ab’s figure</th>\
+         <th>would say</th><th>the truth</th></tr>\n",
     );
     for line in lines {
         let _ = writeln!(

@@ -1,6 +1,7 @@
-//! What all pages of ours share: the document around them with the style sheet, the head with the conclusion, lamps
-//! for the conditions of a measurement, plots with their legends, what was not measured, and the report as text.
-//! Pages are complete in themselves: no script, no network; dark and light, readable on a phone and on paper.
+//! What all pages share: the document with the style sheet, the head with the conclusion, badges
+//! for the conditions of a measurement, plots with their legends, what was not measured, and the
+//! report as text. Pages are complete in themselves: they need no script and no network, and are
+//! readable in dark and light, on a phone and on paper.
 
 use std::fmt::Write;
 
@@ -49,19 +50,19 @@ pub fn heading(out: &mut String, kicker: &[&str], conclusion: &str, about: &str)
     }
 }
 
-/// A condition of a measurement, shown as a coloured lamp: its class (empty for good, `warn`, `bad`), and what is
-/// the case.
-pub type Lamp = (&'static str, String);
+/// A condition of a measurement, shown as a coloured badge: its class (empty for good, `warn`,
+/// `bad`) and its text.
+pub type Badge = (&'static str, String);
 
-/// Makes a lamp.
-pub fn lamp(class: &'static str, text: impl Into<String>) -> Lamp {
+/// Makes a badge.
+pub fn badge(class: &'static str, text: impl Into<String>) -> Badge {
     (class, text.into())
 }
 
-/// The row of lamps.
-pub fn lamps(out: &mut String, lamps: &[Lamp]) {
-    out.push_str("<ul class=\"lamps\">");
-    for (class, text) in lamps {
+/// The row of badges.
+pub fn badges(out: &mut String, badges: &[Badge]) {
+    out.push_str("<ul class=\"badges\">");
+    for (class, text) in badges {
         let _ = write!(out, "<li class=\"{class}\">{}</li>", escape(text));
     }
     out.push_str("</ul>\n");
@@ -70,7 +71,8 @@ pub fn lamps(out: &mut String, lamps: &[Lamp]) {
 /// An entry of a legend: colour class and name.
 pub type Key = (&'static str, String);
 
-/// A drawing with its title, a sentence that says how to read it, and a legend if it has several keys.
+/// A drawing with its title, a sentence that says how to read it, and a legend if it has several
+/// keys.
 pub fn figure(title: &str, how: &str, keys: &[Key], drawing: &str) -> String {
     let mut out = format!(
         "<figure>\n<figcaption><h3>{}</h3><p>{}</p></figcaption>\n{drawing}",
@@ -114,7 +116,7 @@ pub fn not_measured(out: &mut String, items: impl Iterator<Item = (String, Strin
     }
 }
 
-/// The report as on the terminal, to be opened.
+/// The report as on the terminal, folded.
 pub fn as_text(out: &mut String, text: &str) {
     let _ = writeln!(
         out,

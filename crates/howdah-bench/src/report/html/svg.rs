@@ -1,13 +1,15 @@
-//! Plots as SVG: two scales, a frame with ticks, lines, stacks, bands and dots. Colours and fonts come
-//! from the page's style sheet by class, so a plot follows dark, light and print. Not a drawing library:
-//! it has what the report's plots need, and text that comes from a server is escaped here.
+//! Plots as SVG: two scales, a frame with ticks, lines, stacks, bands and dots. Colours and fonts
+//! come from the page's style sheet by class, so a plot follows dark, light and print. Not a
+//! drawing library: it has what the report's plots need, and text that comes from a server is
+//! escaped here.
 
 use std::fmt::Write;
 
 use super::shell::escape;
 
-/// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a little more
-/// than this many pixels, on a phone and on paper to a little less, and its text stays readable on all of them.
+/// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a
+/// little more than this many pixels, on a phone and on paper to a little less, and its text stays
+/// readable on all of them.
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 280.0;
 
@@ -139,7 +141,7 @@ fn next_one_two_five(value: f64) -> f64 {
     }
 }
 
-/// A plot in the making.
+/// A plot that is being drawn.
 #[derive(Debug)]
 pub struct Plot {
     x: Scale,
@@ -290,7 +292,7 @@ impl Plot {
         );
     }
 
-    /// Draws a dot with a text that the browser shows when it is pointed at.
+    /// Draws a dot with a tooltip.
     pub fn dot(&mut self, class: &str, x: f64, y: f64, title: &str) {
         let _ = write!(
             self.body,

@@ -1,9 +1,10 @@
-//! The result as one page. Order: what to choose, whether it may be believed, why; the configuration; the
-//! curves over children and clients; the figures; who was not measured; how to measure it again.
+//! The result as one page. Order: what to choose, whether it may be believed, why; the
+//! configuration; the curves over children and clients; the figures; who was not measured; how to
+//! measure it again.
 
 use std::fmt::Write as _;
 
-use howdah_bench::report::html::shell::{self, Lamp, escape};
+use howdah_bench::report::html::shell::{self, Badge, escape};
 use howdah_bench::report::words;
 
 use super::super::outcome::AppOutcome;
@@ -18,7 +19,7 @@ pub fn page(outcome: &AppOutcome) -> String {
     let title = headline(outcome);
     let kicker = ["howdah compare --app", &words::timestamp(outcome.began)];
     shell::heading(&mut out, &kicker, &title, &outcome.found);
-    lamps(&mut out, outcome);
+    badges(&mut out, outcome);
     decisions(&mut out, outcome);
     config(&mut out, outcome);
     plots(&mut out, outcome);
@@ -51,8 +52,8 @@ fn headline(outcome: &AppOutcome) -> String {
     }
 }
 
-fn lamps(out: &mut String, outcome: &AppOutcome) {
-    let mut lamps: Vec<Lamp> = vec![(
+fn badges(out: &mut String, outcome: &AppOutcome) {
+    let mut badges: Vec<Badge> = vec![(
         "",
         format!(
             "every stack gave the pages of {} before it was measured",
@@ -60,20 +61,20 @@ fn lamps(out: &mut String, outcome: &AppOutcome) {
         ),
     )];
     if outcome.interrupted {
-        lamps.push(("bad", "interrupted: --resume goes on".to_owned()));
+        badges.push(("bad", "interrupted: --resume continues".to_owned()));
     }
     match outcome.config.as_ref().map(|config| &config.trial) {
-        Some(Ok(said)) => lamps.push(("", said.clone())),
-        Some(Err(_)) => lamps.push(("bad", "the configuration was tried and failed".to_owned())),
+        Some(Ok(said)) => badges.push(("", said.clone())),
+        Some(Err(_)) => badges.push(("bad", "the configuration was tried and failed".to_owned())),
         None => {}
     }
-    lamps.extend(text::busy(outcome).map(|sentence| ("warn", sentence)));
-    lamps.extend(text::memory(outcome).map(|sentence| ("", sentence)));
+    badges.extend(text::busy(outcome).map(|sentence| ("warn", sentence)));
+    badges.extend(text::memory(outcome).map(|sentence| ("", sentence)));
     if !outcome.failed.is_empty() {
-        lamps.push(("warn", format!("{} not measured", outcome.failed.len())));
+        badges.push(("warn", format!("{} not measured", outcome.failed.len())));
     }
-    lamps.extend(outcome.notes.iter().map(|note| ("warn", note.clone())));
-    shell::lamps(out, &lamps);
+    badges.extend(outcome.notes.iter().map(|note| ("warn", note.clone())));
+    shell::badges(out, &badges);
 }
 
 fn decisions(out: &mut String, outcome: &AppOutcome) {
@@ -91,7 +92,7 @@ fn decisions(out: &mut String, outcome: &AppOutcome) {
         );
     }
     out.push_str(
-        "<p class=\"sub\">Each was compared with the default in pairs of windows, by itself; p is adjusted \
+        "<p class=\"sub\">Each challenger was compared with the default in pairs of windows; p is adjusted \
          for the number of questions (Holm).</p></section>\n",
     );
 }
@@ -125,8 +126,8 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
         let children = level.rows.iter();
         let children = children.filter_map(|row| Some(point(row, row.children?)));
         by_children.push((clients.clone(), children.collect()));
-        // Numbers of children have their own plot, and the cache would press all others to the ground; its
-        // figures are in the tables.
+        // Numbers of children have their own plot. The page cache would flatten all other curves;
+        // its figures are in the tables.
         let rows = level.rows.iter();
         let rows = rows.filter(|row| row.children.is_none() && !row.title.ends_with("page cache"));
         for row in rows {
@@ -139,13 +140,13 @@ fn plots(out: &mut String, outcome: &AppOutcome) {
     }
     let children = curves(
         "Over the number of children",
-        "Mode embed, as many children as said.",
+        "Mode embed with this number of children.",
         "children",
         &by_children,
     );
     let clients = curves(
         "Over the number of clients",
-        "Good answers only. The page cache is left out for the scale's sake.",
+        "Good answers only. The page cache is left out, since its rates are much higher.",
         "clients",
         &by_clients,
     );

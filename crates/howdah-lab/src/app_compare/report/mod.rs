@@ -11,6 +11,6 @@ pub fn heading(question: Question) -> &'static str {
         Question::Mode => "Mode",
         Question::Children => "Children",
         Question::Cache => "Page cache",
-        Question::Rival => "Beside the best rival",
+        Question::Rival => "Compared with the best rival",
     }
 }

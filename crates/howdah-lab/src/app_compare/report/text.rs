@@ -36,13 +36,13 @@ pub fn render(outcome: &AppOutcome) -> String {
     let _ = writeln!(out, "  {}", outcome.effort);
     let _ = writeln!(
         out,
-        "  The pages are {}'s; all below give the same.",
+        "  The pages are those of {}; all stacks below give the same.",
         outcome.reference
     );
     if outcome.interrupted {
         let _ = writeln!(
             out,
-            "  Interrupted: nothing is recommended; --resume goes on."
+            "  Interrupted: nothing is recommended; --resume continues."
         );
     }
     if let Some(sentence) = busy(outcome) {
@@ -100,7 +100,7 @@ pub fn busy(outcome: &AppOutcome) -> Option<String> {
     let cores: f64 = cores.and_then(|(_, n)| n.parse().ok()).unwrap_or(1.0);
     (outcome.load > cores * 0.5).then(|| {
         format!(
-            "The machine was busy before it began (load {:.1} on {cores} cores): expect wide intervals.",
+            "The machine was busy before the comparison began (load {:.1} on {cores} cores): expect wide intervals.",
             outcome.load
         )
     })

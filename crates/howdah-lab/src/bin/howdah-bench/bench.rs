@@ -1,5 +1,5 @@
-//! `bench`: the load tester's command line with this program's signals, and with the lab's runner for
-//! `--vs`. The rest is `howdah_bench::command`.
+//! `bench`: the load tester's command line with this program's signals, and with the lab's runner
+//! for `--vs`. The rest is `howdah_bench::command`.
 
 use std::io::Write;
 use std::process::ExitCode;
@@ -12,12 +12,12 @@ use nix::sys::signal::Signal;
 
 use crate::{exit, interrupt};
 
-/// Measures, or reports on what was measured. The first Ctrl-C ends the measurement and prints what there
-/// is; the second ends the program.
+/// Measures, or reports on what was measured. The first Ctrl-C ends the measurement and prints what
+/// there is; the second ends the program.
 pub fn run(bench: &Bench) -> ExitCode {
     let stop = Arc::new(AtomicBool::new(false));
     if let Err(error) = interrupt::watch(&[Signal::SIGINT, Signal::SIGTERM], stop.clone(), || {}) {
-        // Standard error may be closed; there is nowhere left to report that.
+        // Standard error may be closed; then there is no place for the message.
         let _ = writeln!(
             std::io::stderr(),
             "howdah bench: watching for signals: {error}"

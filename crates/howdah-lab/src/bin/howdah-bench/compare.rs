@@ -190,7 +190,7 @@ fn report_saved(wanted: &Report) -> Result<(), LabError> {
         };
         let document = std::fs::read_to_string(path).map_err(failed)?;
         let written = report::markdown::write(&path.display().to_string(), &document, &tables)?;
-        // Whole or not at all: a document that was half written is lost.
+        // A rename replaces the document as a whole: one that was half written would be lost.
         let new = path.with_extension("md.new");
         std::fs::write(&new, written).map_err(failed)?;
         std::fs::rename(&new, path).map_err(failed)?;
@@ -219,7 +219,8 @@ fn list() -> ExitCode {
     exit::done()
 }
 
-/// The suites, cut to what was asked for, each with the name or file it came from. All mistakes at once.
+/// The suites, reduced to what was asked for, each with the name or file it came from. Reports all
+/// mistakes at once.
 fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
     let mut mistakes = Vec::new();
     for name in &arguments.stacks {
@@ -300,7 +301,8 @@ fn suites(arguments: &Compare) -> Result<Vec<(Suite, String)>, Vec<String>> {
     }
 }
 
-/// The form asked for, with the suite's departures and then the command line's.
+/// The budget of `--quick`, `--full` or `--as-posted`, changed by the suite and then by the command
+/// line.
 fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
     let mut budget = if arguments.as_posted {
         RunBudget::as_posted()
@@ -318,20 +320,20 @@ fn budget(arguments: &Compare, suite: &Suite) -> RunBudget {
     if !arguments.concurrency.is_empty() {
         budget.levels = usize::MAX;
     }
-    // Whoever says how much gets it, however long it takes.
+    // A number or length that the user gives has no time limit.
     if arguments.blocks.is_some() || arguments.window.is_some() {
         budget.limit = None;
     }
     budget
 }
 
-/// What is to be measured: each benchmark's plan, and the journal it is written down in.
+/// What is to be measured: the plan of each benchmark, and the journal that records it.
 struct PreparedSuites {
     folder: Folder,
     plans: Vec<(SavedPlan<SuiteRequest>, Journal)>,
 }
 
-/// A new comparison.
+/// Prepares a new comparison.
 fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<PreparedSuites, LabError> {
     let out = arguments.out.clone().unwrap_or_else(|| {
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
@@ -360,7 +362,8 @@ fn begun(arguments: &Compare, suites: &[(Suite, String)]) -> Result<PreparedSuit
     Ok(PreparedSuites { folder, plans })
 }
 
-/// One that was begun before, if it still belongs to this machine and these programs.
+/// Prepares a comparison that was begun before, if it still belongs to this machine and these
+/// programs.
 fn resumed(directory: &Path) -> Result<PreparedSuites, LabError> {
     let folder = Folder::create(directory, RunAs::choose()?)?;
     let identity = Identity::now(&need::howdah()?);
@@ -410,7 +413,8 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
             command: Vec::new(),
             watch: &mut watch,
         };
-        // A database that died costs the benchmark it died in, and no other. It is ended before another one is begun.
+        // A database that died costs the benchmark during which it died, and no other. It is ended
+        // before the next one starts.
         let kept = sites
             .take()
             .and_then(|mut kept| kept.alive().is_ok().then_some(kept));
@@ -446,7 +450,7 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
         for table in &tables {
             println!("{place}/{}.html", table.suite.name);
         }
-        println!("Every generated file is beside it.");
+        println!("The same directory has every generated file.");
     }
     let failed = |table: &Table| table.missing.iter().any(|m| m.name != "NotHere");
     if tables.iter().any(|table| table.interrupted) {
@@ -459,8 +463,8 @@ fn compare(arguments: &Compare, prepared: &PreparedSuites) -> Result<Vec<Table>,
     Ok(tables)
 }
 
-/// A directory of that name in a folder, or of the first name after it that is free: an earlier session's site is
-/// as it left it.
+/// A directory of that name in a folder, or of the first name after it that is free: the site of an
+/// earlier session stays as it is.
 fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
     let mut free = name.to_owned();
     for number in 2.. {
@@ -472,7 +476,7 @@ fn unused(folder: &Folder, name: &str) -> Result<Folder, LabError> {
     folder.directory(&free)
 }
 
-/// Says how long it will take at most, before anything is started.
+/// Prints how long the comparison takes at most, before it starts anything.
 fn announce(plans: &[(SavedPlan<SuiteRequest>, Journal)]) {
     let limits = plans.iter().map(|(plan, _)| plan.request.budget.limit);
     if let Some(all) = limits.sum::<Option<Duration>>() {
@@ -533,8 +537,8 @@ fn how_much(arguments: &Compare) -> String {
     options
 }
 
-/// The first signal ends the run after its window, and prints what there is; the second at once.
-/// Programs started meanwhile go with us either way.
+/// Begins to handle signals. The first one ends the run after its window and prints the results so
+/// far, the second one ends it at once. Both end the started programs, too.
 pub fn listen_for_signals() -> Result<Arc<AtomicBool>, LabError> {
     let stop = Arc::new(AtomicBool::new(false));
     let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
@@ -548,7 +552,8 @@ pub fn listen_for_signals() -> Result<Arc<AtomicBool>, LabError> {
     }
 }
 
-/// A line that is written over on a terminal; failures only in a pipe.
+/// The progress on standard error: on a terminal one line that is overwritten, in a pipe only
+/// failures.
 pub struct ProgressLine {
     suite: String,
     terminal: bool,

@@ -67,12 +67,12 @@ pub struct AppOptions {
 }
 
 impl AppOptions {
-    /// Whether it is meant.
+    /// Whether these options ask for a comparison on an application.
     pub fn is_asked(&self) -> bool {
         self.app.is_some() || self.resume.is_some()
     }
 
-    /// Options that mean nothing without `--app`.
+    /// The first option given that has no meaning without `--app`.
     pub fn strays(&self) -> Option<&'static str> {
         let given = [
             ("--url", !self.url.is_empty()),
@@ -147,7 +147,7 @@ fn print(arguments: &Compare, folder: &Folder, outcome: &AppOutcome) -> ExitCode
     } else {
         println!("{}", text::render(outcome));
         println!("{place}/app.html");
-        println!("Every generated file is beside it.");
+        println!("The same directory has every generated file.");
     }
     if outcome.interrupted {
         eprintln!("howdah: continue with: howdah compare --resume {place}");
@@ -169,7 +169,8 @@ fn keep(folder: &Folder, outcome: &AppOutcome) -> Result<(), LabError> {
 
 type PreparedStudy = (SavedPlan<AppRequest>, Journal, Tree);
 
-/// A new comparison: all mistakes of the command line at once, and nothing made before they are gone.
+/// Prepares a new comparison. Reports all mistakes of the command line at once, and creates nothing
+/// if there are any.
 fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
     let mut mistakes = Vec::new();
     let app = application(&arguments.app_options, &mut mistakes);
@@ -214,7 +215,8 @@ fn begun(arguments: &Compare) -> Result<PreparedStudy, LabError> {
     Ok((plan, journal, tree))
 }
 
-/// One that was begun before, if it still belongs to this machine and these programs.
+/// Prepares a comparison that was begun before, if it still belongs to this machine and these
+/// programs.
 fn resumed(folder: &Path) -> Result<PreparedStudy, LabError> {
     if !folder.is_dir() {
         return Err(LabError::OwnApp {
@@ -296,13 +298,13 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
     })
 }
 
-/// Who takes part: all that make sense, or those named, and the default in any case.
+/// The arms: all that make sense, or those that `--stacks` names; always the default.
 fn chosen(arguments: &Compare, app: &App, mistakes: &mut Vec<String>) -> Vec<Arm> {
     let quick = !arguments.full;
     if arguments.stacks.is_empty() {
         return arm::arms(app, quick);
     }
-    // Whoever names one gets it, also in a quick comparison.
+    // A stack that is named is measured even in a quick comparison.
     let all = arm::arms(app, false);
     for name in &arguments.stacks {
         if !all.iter().any(|arm| arm.is_called(name)) {
@@ -338,7 +340,7 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
         None if inside(&here) => Path::new("/var/tmp").join(name),
         None => here.join(name),
     };
-    // What is not there yet has no canonical path; what is above it may have.
+    // A path that does not exist yet has no canonical form, but a directory above it has.
     let above = out.ancestors().find_map(|path| {
         let real = path.canonicalize().ok()?;
         Some(real.join(out.strip_prefix(path).ok()?))
@@ -346,13 +348,13 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
     let out = above.unwrap_or(out);
     if inside(&out) {
         mistakes.push(format!(
-            "--out {}: inside the application's directory, in which nothing is written",
+            "--out {}: inside the application's directory, into which the comparison writes nothing",
             out.display()
         ));
     }
     if out.as_os_str().len() > LONGEST_OUT {
         mistakes.push(format!(
-            "--out {}: {} bytes; with more than {LONGEST_OUT} unix sockets below it would be too long",
+            "--out {}: the path has {} bytes; more than {LONGEST_OUT} make the unix sockets below it too long",
             out.display(),
             out.as_os_str().len()
         ));
@@ -360,7 +362,7 @@ fn out(arguments: &Compare, app: Option<&App>, mistakes: &mut Vec<String>) -> Pa
     out
 }
 
-/// The command line that measures it again, without values that may be secret.
+/// The command line that repeats the measurement, without values that may be secret.
 fn again(arguments: &Compare, app: &App) -> String {
     let options = &arguments.app_options;
     let mut words = vec![format!("howdah compare --app {}", app.directory.display())];

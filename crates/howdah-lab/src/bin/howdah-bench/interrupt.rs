@@ -7,9 +7,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// Sets `interrupt` at the first of `signals` and calls `first`; ends the program at the second, with
-/// 128 and the signal's number, as shells do. Call it before any thread is started: what is blocked
-/// here is blocked there.
+/// Sets `interrupt` at the first of `signals` and calls `first`; ends the program at the second,
+/// with 128 and the number of the signal, as shells do. Call it before any thread is started, since
+/// threads inherit the blocked signals.
 pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io::Result<()> {
     let signals: SigSet = signals.iter().copied().collect();
     signals.thread_block()?;

@@ -1,9 +1,10 @@
-//! `howdah-bench`: the load tester (`bench`) and the comparison of servers (`compare`) on the command line.
-//! `howdah bench` and `howdah compare` execute this program. The work is in the libraries `howdah-bench`
-//! and `howdah-lab`; here are options, signals, progress, exit codes and where results go.
+//! `howdah-bench`: the load tester (`bench`) and the comparison of servers (`compare`) on the
+//! command line. `howdah bench` and `howdah compare` execute this program. The work is in the
+//! libraries `howdah-bench` and `howdah-lab`; here are options, signals, progress, exit codes and
+//! where results go.
 //!
-//! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks, [`compare_app`]: on a user's
-//!   own application.
+//! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks, [`compare_app`]: on a
+//!   user's own application.
 //! - [`interrupt`]: Ctrl-C; [`exit`]: exit codes.
 
 #![forbid(unsafe_code)]
@@ -22,7 +23,7 @@ use clap::{Parser, Subcommand};
 #[derive(Debug, Parser)]
 #[command(name = "howdah-bench", version, max_term_width = 100)]
 struct Arguments {
-    /// What to do.
+    /// The command to execute.
     #[command(subcommand)]
     command: Command,
 }

@@ -61,7 +61,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     };
     figure(
         "Throughput by number of clients",
-        "Dots: measured. Errors stand on top of the good answers and are no throughput.",
+        "Dots are measurements. Errors are stacked on the good answers; they are not throughput.",
         &keys,
         &drawing,
     )
@@ -107,7 +107,7 @@ pub fn sweep_latency(sweep: &Sweep) -> String {
     };
     figure(
         "Latency by number of clients",
-        "Beyond saturation each further client only adds waiting: a straight rise is the queue.",
+        "Beyond saturation each further client only adds waiting time: a straight rise is the queue.",
         &keys,
         &drawing,
     )

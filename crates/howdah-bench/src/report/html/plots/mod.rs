@@ -1,7 +1,8 @@
-//! The plots of the load tester's reports, each with its title, a sentence that says how to read it, and a
-//! legend.
+//! The plots of the load tester's reports, each with its title, a sentence that says how to read
+//! it, and a legend.
 //!
-//! - [`run`]: of one run; [`comparison`]: of servers measured in turns; [`levels`]: of sweeps and searches.
+//! - [`run`]: of one run; [`comparison`]: of servers measured in turns; [`levels`]: of sweeps and
+//!   searches.
 //! - [`mod@percentiles`]: of latency, on every page.
 
 mod comparison;

@@ -11,7 +11,8 @@ use crate::stats::quantile;
 pub struct Curve {
     /// The curve's colour class and name.
     pub key: Key,
-    /// Points in order: the percentile's number of nines (1 for 90 %, 2 for 99 %), and milliseconds.
+    /// Points in order: the percentile's number of nines (1 for 90 %, 2 for 99 %), and
+    /// milliseconds.
     pub points: Vec<(f64, f64)>,
     /// The number of nines beyond which single answers decide; the curve is dotted there.
     pub sure: f64,

@@ -23,7 +23,7 @@ fn columns(seconds: &[Second]) -> Vec<&[Second]> {
     seconds.chunks(step).collect()
 }
 
-/// Throughput second by second: good answers, and on top of them what was not good, by what it was.
+/// Throughput second by second: good answers, and errors stacked on them by outcome.
 pub fn throughput(run: &Run) -> String {
     if run.seconds.len() < 2 {
         return String::new();
@@ -49,7 +49,7 @@ pub fn throughput(run: &Run) -> String {
         count as f64 / length.max(1e-9)
     };
     let drawing = {
-        // A cut last second has a rate as noisy as it is short.
+        // The rate of a second that was cut short is noise.
         let end = run.seconds.last().map_or(1.0, |s| s.end);
         let x = Scale::Linear { min: 0.0, max: end };
         let y = Scale::from_zero(columns.iter().map(|c| rate(c, None)));
@@ -80,7 +80,7 @@ pub fn throughput(run: &Run) -> String {
     };
     figure(
         "Throughput",
-        "Good answers per second; errors stand on top, in their own colours, and are no throughput.",
+        "Good answers per second, with errors stacked on them in other colours; errors are not throughput.",
         &keys,
         &drawing,
     )
@@ -136,7 +136,7 @@ pub fn latency_over_time(run: &Run) -> String {
     };
     figure(
         "Latency over the run",
-        "Of good answers, second by second. A gap is a second without any.",
+        "Good answers, second by second. A gap is a second without a good answer.",
         &keys,
         &drawing,
     )
@@ -189,8 +189,8 @@ pub fn processors(run: &Run) -> String {
         plot.finish()
     };
     figure(
-        "Who used the processors",
-        "In cores. A load tester near one core per thread measures itself.",
+        "Use of the processors",
+        "In cores. A load tester that uses nearly a core per thread measures itself.",
         &keys,
         &drawing,
     )
