@@ -399,7 +399,8 @@ mod tests {
     use clap::CommandFactory;
 
     use super::*;
-    use crate::config::options::{self, Kind};
+    use crate::config::kind::Kind;
+    use crate::config::options;
 
     #[test]
     fn help_names_every_word_an_option_takes() {

@@ -8,7 +8,7 @@ use howdah_server::site::config::{SiteConfig, TryFile};
 use howdah_server::site::recognise::{Recognised, recognise};
 
 use super::reader::{Section, Validation};
-use super::site::usual;
+use super::site_options::usual;
 
 /// Closes what the application in the root of `site` closes, and advises on what else it needs.
 pub fn close_and_advise(

@@ -6,7 +6,7 @@ use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::{PoolConfig, WorkerConfig};
 use howdah_executor::embed::glob::Glob;
 
-use super::pool::{PoolSection, max_children, max_children_or, php_ini, pool_identity};
+use super::pool_section::{PoolSection, max_children, max_children_or, php_ini, pool_identity};
 use super::process_manager::process_manager;
 use super::reader::{Section, Validation};
 use super::{Program, cores};

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use howdah_executor::config::FastCgiConfig;
 use howdah_executor::fastcgi::address::{Backend, MAX_BACKENDS, parse};
 
-use super::pool::Overrides;
+use super::pool_section::Overrides;
 use super::reader::{At, Section};
 use crate::arguments::Serve;
 

@@ -4,7 +4,9 @@
 //!
 //! - [`options`]: the one table of what may be configured.
 //! - [`reader`]: walks a file along that table; [`value`]: what values mean.
-//! - [`server`], [`pool`], [`fastcgi`], [`programs`], [`site`], [`rules`], [`cache`]: sections into typed settings.
+//! - [`server`], `identity`, `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
+//!   [`cache`]: sections into typed settings.
+//! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
 //! - `application`: what a site leaves out that the application in its root needs.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
@@ -13,9 +15,14 @@ mod application;
 pub mod cache;
 mod embed;
 pub mod fastcgi;
+mod identity;
+pub mod kind;
+mod listen;
 pub mod mistake;
 pub mod options;
 pub mod pool;
+mod pool_forms;
+mod pool_section;
 mod process_manager;
 pub mod programs;
 pub mod reader;
@@ -23,6 +30,7 @@ pub mod reference;
 mod rules;
 pub mod server;
 pub mod site;
+mod site_options;
 pub mod suggest;
 pub mod tls;
 pub mod value;
@@ -235,7 +243,7 @@ pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) 
 }
 
 fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
-    let identity = server::identity(arguments, top);
+    let identity = identity::identity(arguments, top);
     let program = Program::new(top);
     let server = server::options(top);
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
@@ -244,10 +252,10 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let mut certificates = Vec::new();
     let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
     let trusted_proxies = server::trusted_proxies(top);
-    let listen = server::listen(arguments, top, &trusted_proxies);
+    let listen = listen::listen(arguments, top, &trusted_proxies);
     let tls = tls::options(top);
     tls::check(top, &listen, &certificates);
-    server::check_root(top, &identity, &listen);
+    listen::check_root(top, &identity, &listen);
     Settings {
         listen,
         threads: top.number("threads").map_or_else(cores, |n| n as u32),

@@ -8,43 +8,9 @@
 use howdah_server::cache::CacheConfig;
 
 use super::ServerOptions;
-use super::pool::PoolForms;
+use super::kind::Kind;
+use super::pool_forms::PoolForms;
 use super::value::Value;
-
-/// What a value may be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
-    /// `true`, `false`, `"on"`, `"off"`
-    OnOff,
-    /// A number in this range.
-    Integer(u64, u64),
-    /// A number in this range, or `"auto"`.
-    IntegerOrAuto(u64, u64),
-    /// A time with unit, in this range of milliseconds.
-    Time(u64, u64),
-    /// The same, or `"off"`.
-    TimeOrOff(u64, u64),
-    /// Bytes with unit, in this range.
-    Size(u64, u64),
-    /// The same, or `"auto"`.
-    SizeOrAuto(u64, u64),
-    /// The same, or `"off"`.
-    SizeOrOff(u64, u64),
-    /// One of these words.
-    Word(&'static [&'static str]),
-    /// Text.
-    Text,
-    /// A path; a relative one counts from the configuration file's directory.
-    Path,
-    /// A path, or one of these words.
-    PathOr(&'static [&'static str]),
-    /// A text, or a list of texts.
-    Texts,
-    /// `name = value` pairs.
-    Pairs,
-    /// Any number of tables, `[[…]]`, see that section.
-    Sections,
-}
 
 /// An option.
 #[derive(Clone, Copy, Debug)]

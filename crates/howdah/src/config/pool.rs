@@ -1,38 +1,22 @@
 //! `[pool.NAME]` into the executor's pool settings.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
 use howdah_executor::Mode;
-use howdah_executor::auto_children::auto_children;
-use howdah_executor::config::{
-    CgiConfig, FastCgiConfig, PoolConfig, ProcessTimeouts, ProgramPoolConfig,
-};
+use howdah_executor::config::ProcessTimeouts;
 
+use super::identity::Identity;
 use super::options::{Spec, Target};
+use super::pool_forms::PoolForms;
+use super::pool_section::{DEFAULT_POOL, Overrides, PoolSection};
 use super::programs::{cgi, program_pool};
-use super::reader::{At, Section, Validation};
-use super::server::{Identity, identity_of, typed};
+use super::reader::{At, Section};
+use super::server::typed;
 use super::{Program, Timeouts, embed, fastcgi};
 use crate::arguments::Serve;
 
-/// The pool there is without any section.
-pub const DEFAULT_POOL: &str = "www";
-
 /// The least time that a zygote or spawner has for an answer, whatever `timeouts.hang` is.
 const LEAST_ANSWER: Duration = Duration::from_secs(10);
-
-/// What the command line says about every pool.
-pub struct Overrides {
-    /// `--mode`, or the mode that `--worker` or `--fastcgi` means.
-    mode: Option<String>,
-    /// `--children`; inner none: `auto`.
-    pub children: Option<Option<u32>>,
-    /// `-d`
-    pub defines: Vec<(String, String)>,
-    /// `--env`
-    pub environment: Vec<(String, String)>,
-}
 
 /// All pools; the one default pool when the file names none.
 pub fn pools(
@@ -73,7 +57,8 @@ pub fn pools(
             overrides: &overrides,
             timeouts: process_timeouts,
         };
-        let forms = PoolForms::filled(&name.value, section);
+        let mut forms = PoolForms::new(&name.value);
+        section.fill(Target::pool, &mut forms);
         match mode.as_str() {
             "fastcgi" => Mode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides)),
             "pool" => Mode::Pool(program_pool(forms.programs, forms.client, &pool)),
@@ -83,46 +68,6 @@ pub fn pools(
         }
     };
     sections.iter().zip(modes).map(pool).collect()
-}
-
-/// The configuration of a pool in every mode. The options of its section fill in all of them, as a row of
-/// the table of options says; the pool's mode decides which one counts.
-#[derive(Debug, Default)]
-pub struct PoolForms {
-    /// Modes `embed` and `worker`.
-    pub embed: PoolConfig,
-    /// Howdah as a FastCGI client: modes `fastcgi` and `pool`.
-    pub client: FastCgiConfig,
-    /// Mode `pool`.
-    pub programs: ProgramPoolConfig,
-    /// Mode `cgi`.
-    pub cgi: CgiConfig,
-}
-
-impl PoolForms {
-    fn filled(name: &str, section: &Section<'_, '_, '_>) -> PoolForms {
-        let mut forms = PoolForms::default();
-        section.fill(Target::pool, &mut forms);
-        forms.embed.name = name.to_owned();
-        forms.client.name = name.to_owned();
-        forms.programs.name = name.to_owned();
-        forms.cgi.name = name.to_owned();
-        forms
-    }
-}
-
-/// What a pool's configuration is made of beside [`PoolForms`].
-pub struct PoolSection<'p, 'f, 'm, 't> {
-    /// The command line.
-    pub arguments: &'p Serve,
-    /// The pool's table in the file.
-    pub section: &'p Section<'f, 'm, 't>,
-    /// Who the server runs as.
-    pub identity: &'p Identity,
-    /// What the command line says about every pool.
-    pub overrides: &'p Overrides,
-    /// How long the pool's processes may take to start, to fork and to end.
-    pub timeouts: ProcessTimeouts,
 }
 
 /// The tables `[pool.NAME]`, or one that says nothing.
@@ -267,43 +212,4 @@ fn command_line_environment(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec
         }
     }
     pairs
-}
-
-pub(super) fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
-    let (what, place, ini) = match &arguments.php_ini {
-        Some(typed) => ("--php-ini", None, typed.clone()),
-        None => {
-            let place = section.place_of("php_ini");
-            ("php_ini", place, section.path("php_ini")?)
-        }
-    };
-    if section.file().validation == Validation::Full && !ini.is_file() {
-        let message = format!("{what}: there is no file {}", ini.display());
-        section.file().mistake(place, message);
-    }
-    Some(ini)
-}
-
-/// The user and group that a pool's processes run as; by default the server's.
-pub(super) fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identity {
-    match section.text("user") {
-        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
-        None => server.clone(),
-    }
-}
-
-/// `max_children`; `auto` follows from cores and memory.
-pub(super) fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
-    max_children_or(section, overrides, auto_children)
-}
-
-/// `max_children`, where `auto` is what `auto` returns.
-pub(super) fn max_children_or(
-    section: &Section<'_, '_, '_>,
-    overrides: &Overrides,
-    auto: impl FnOnce() -> u32,
-) -> u32 {
-    // Read in any case: mistakes in the file are reported although the command line overrides it.
-    let in_file = section.number("max_children").map(|n| n as u32);
-    overrides.children.unwrap_or(in_file).unwrap_or_else(auto)
 }

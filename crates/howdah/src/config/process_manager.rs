@@ -3,7 +3,7 @@
 use howdah_executor::config::ProcessManager;
 
 use super::cores;
-use super::pool::Overrides;
+use super::pool_section::Overrides;
 use super::reader::Section;
 
 /// `pm`

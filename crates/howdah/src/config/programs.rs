@@ -7,7 +7,7 @@ use howdah_executor::config::{
     CgiConfig, FastCgiConfig, Processes, ProgramIdentity, ProgramIni, ProgramPoolConfig,
 };
 
-use super::pool::{PoolSection, max_children, php_ini, pool_identity};
+use super::pool_section::{PoolSection, max_children, php_ini, pool_identity};
 use super::process_manager::process_manager;
 use super::reader::{Section, Validation};
 

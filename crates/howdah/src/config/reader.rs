@@ -8,10 +8,13 @@ use std::path::{Path, PathBuf};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::kind::Kind;
 use super::mistake::Mistakes;
-use super::options::{self, Kind, OPTIONS, Spec, Target};
+use super::options::{self, OPTIONS, Spec, Target};
 use super::suggest;
 use super::value::{self, Scalar, Value};
+
+mod tables;
 
 /// A place in the file; none for what is not there.
 pub type Place = Option<Range<usize>>;
@@ -330,93 +333,6 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
             })
         });
         pairs.collect()
-    }
-
-    /// The table `key` below this one as a section; an absent one has all its defaults.
-    pub fn section(&self, key: &str, name: &'static str) -> Section<'f, 'm, 't> {
-        let raw = self.raw(key);
-        let table = raw.and_then(|raw| match raw.get_ref() {
-            DeValue::Table(table) => Some(table),
-            other => {
-                let found = called(other);
-                let message = format!("{key}: expected a table, found {found}");
-                self.file.mistake(Some(raw.span()), message);
-                None
-            }
-        });
-        Section::new(self.file, name, table, raw.map(Spanned::span), &[])
-    }
-
-    /// The tables `[key.NAME]`, each as the section `name`.
-    pub fn named_sections(
-        &self,
-        key: &str,
-        name: &'static str,
-    ) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
-        let Some(raw) = self.raw(key) else {
-            return Vec::new();
-        };
-        let DeValue::Table(table) = raw.get_ref() else {
-            let message = format!("{key}: expected tables `[{key}.NAME]`");
-            self.file.mistake(Some(raw.span()), message);
-            return Vec::new();
-        };
-        let mut sections = Vec::new();
-        for (label, value) in table.iter() {
-            let label = At {
-                value: label.get_ref().clone().into_owned(),
-                place: Some(label.span()),
-            };
-            match value.get_ref() {
-                DeValue::Table(table) => {
-                    let place = label.place.clone();
-                    let full = format!("{key}.{}", label.value);
-                    let section = Section::labelled(self.file, name, full, Some(table), place, &[]);
-                    sections.push((label, section));
-                }
-                other => self.file.mistake(
-                    Some(value.span()),
-                    format!(
-                        "{key}.{}: expected a table `[{key}.NAME]`, found {}",
-                        label.value,
-                        called(other)
-                    ),
-                ),
-            }
-        }
-        // In the order of the file.
-        sections.sort_by_key(|(label, _)| label.place.as_ref().map(|p| p.start));
-        sections
-    }
-
-    /// The tables `[[key]]`, each as the section `name`.
-    pub fn sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
-        let Some(raw) = self.raw(key) else {
-            return Vec::new();
-        };
-        let wrong = |value: &Spanned<DeValue<'_>>| {
-            let found = called(value.get_ref());
-            let message = format!("expected tables `[[{name}]]`, found {found}");
-            self.file.mistake(Some(value.span()), message);
-        };
-        let DeValue::Array(array) = raw.get_ref() else {
-            wrong(raw);
-            return Vec::new();
-        };
-        let mut sections = Vec::new();
-        for item in array.iter() {
-            match item.get_ref() {
-                DeValue::Table(table) => sections.push(Section::new(
-                    self.file,
-                    name,
-                    Some(table),
-                    Some(item.span()),
-                    &[],
-                )),
-                _ => wrong(item),
-            }
-        }
-        sections
     }
 }
 

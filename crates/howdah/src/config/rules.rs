@@ -6,7 +6,7 @@ use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
 
 use super::reader::Section;
-use super::site::pool;
+use super::site_options::pool;
 
 /// A `cgi` rule names a pool that executes programs.
 pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {

@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::options::Kind;
+use super::kind::Kind;
 use super::suggest;
 
 /// A single value as written.

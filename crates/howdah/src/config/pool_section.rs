@@ -1,0 +1,79 @@
+//! What every mode reads of a `[pool.NAME]` in the same way, with what the command line says about it.
+
+use std::path::PathBuf;
+
+use howdah_executor::auto_children::auto_children;
+use howdah_executor::config::ProcessTimeouts;
+
+use super::identity::{Identity, identity_of};
+use super::reader::{Section, Validation};
+use crate::arguments::Serve;
+
+/// The pool there is without any section.
+pub const DEFAULT_POOL: &str = "www";
+
+/// What the command line says about every pool.
+pub struct Overrides {
+    /// `--mode`, or the mode that `--worker` or `--fastcgi` means.
+    pub mode: Option<String>,
+    /// `--children`; inner none: `auto`.
+    pub children: Option<Option<u32>>,
+    /// `-d`
+    pub defines: Vec<(String, String)>,
+    /// `--env`
+    pub environment: Vec<(String, String)>,
+}
+
+/// What a pool's configuration is made of beside [`PoolForms`].
+pub struct PoolSection<'p, 'f, 'm, 't> {
+    /// The command line.
+    pub arguments: &'p Serve,
+    /// The pool's table in the file.
+    pub section: &'p Section<'f, 'm, 't>,
+    /// Who the server runs as.
+    pub identity: &'p Identity,
+    /// What the command line says about every pool.
+    pub overrides: &'p Overrides,
+    /// How long the pool's processes may take to start, to fork and to end.
+    pub timeouts: ProcessTimeouts,
+}
+
+/// `php_ini`, or `--php-ini`.
+pub fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
+    let (what, place, ini) = match &arguments.php_ini {
+        Some(typed) => ("--php-ini", None, typed.clone()),
+        None => {
+            let place = section.place_of("php_ini");
+            ("php_ini", place, section.path("php_ini")?)
+        }
+    };
+    if section.file().validation == Validation::Full && !ini.is_file() {
+        let message = format!("{what}: there is no file {}", ini.display());
+        section.file().mistake(place, message);
+    }
+    Some(ini)
+}
+
+/// The user and group that a pool's processes run as; by default the server's.
+pub fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identity {
+    match section.text("user") {
+        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        None => server.clone(),
+    }
+}
+
+/// `max_children`; `auto` follows from cores and memory.
+pub fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
+    max_children_or(section, overrides, auto_children)
+}
+
+/// `max_children`, where `auto` is what `auto` returns.
+pub fn max_children_or(
+    section: &Section<'_, '_, '_>,
+    overrides: &Overrides,
+    auto: impl FnOnce() -> u32,
+) -> u32 {
+    // Read in any case: mistakes in the file are reported although the command line overrides it.
+    let in_file = section.number("max_children").map(|n| n as u32);
+    overrides.children.unwrap_or(in_file).unwrap_or_else(auto)
+}
