@@ -36,7 +36,7 @@ build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 
 # Rivals; then databases and extensions; then applications.
-test="curl openssl strace python3
+test="curl openssl pebble strace python3
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
   mariadb-server php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl

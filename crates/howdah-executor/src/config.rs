@@ -73,6 +73,16 @@ impl Mode {
         }
     }
 
+    /// The user that PHP runs as, where it is not the server's, or somebody else's to say.
+    pub fn user(&self) -> Option<&str> {
+        match self {
+            Mode::Embed(config) => config.user.as_deref(),
+            Mode::Cgi(config) => config.identity.user.as_deref(),
+            Mode::Pool(config) => config.identity.user.as_deref(),
+            Mode::FastCgi(_) => None,
+        }
+    }
+
     /// The `howdah-php` program, for modes that need it.
     pub fn howdah_php(&self) -> Option<&Path> {
         match self {

@@ -137,6 +137,11 @@ impl Front {
         body: &mut RequestBody,
         response: &mut Response<'_>,
     ) -> Result<Option<LocalRedirect>, Failure> {
+        let challenges = &ctx.config.settings.challenges;
+        if let Some(answer) = challenges.answer(ctx.request.path()) {
+            answer_challenge(answer, response.out);
+            return Ok(None);
+        }
         if let Some(page) = &ctx.config.settings.status
             && page.answers(ctx.request, ctx.client)
         {
@@ -256,6 +261,15 @@ fn find_route(ctx: RequestContext<'_>) -> (Action, RouteInfo) {
         ctx.note(Level::Info, refusal.name(), &message);
     }
     (action, info)
+}
+
+/// Answers a certificate authority.
+fn answer_challenge(answer: Box<[u8]>, out: &mut Responder) {
+    let mut head = ResponseHead::new(200);
+    head.header(b"Content-Type", b"application/octet-stream");
+    out.begin(&head, Length::Known(answer.len() as u64));
+    out.push(Bytes::from(answer));
+    out.end();
 }
 
 /// Sends the client to the same address by HTTPS: for good, and with the method it came with.

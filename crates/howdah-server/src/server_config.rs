@@ -20,6 +20,7 @@ use crate::script::spill::SpillRoom;
 use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
 use crate::site_service::{Pool, SiteService};
+use crate::tls::challenges::Challenges;
 
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
@@ -44,6 +45,8 @@ pub struct FrontSettings {
     pub cache_disk: Option<Arc<Disk>>,
     /// Why there is none although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
+    /// The proofs that certificate authorities look for; one for all configurations of the process.
+    pub challenges: Arc<Challenges>,
     /// What the page cache hands over from one configuration to the next: one for all of them.
     pub carried_generations: Arc<CarriedGenerations>,
 }
@@ -66,6 +69,7 @@ impl FrontSettings {
             cache_memory: 128 << 20,
             cache_disk: None,
             closed_cache_disk: None,
+            challenges: Arc::default(),
             carried_generations: Arc::default(),
         }
     }

@@ -84,6 +84,7 @@ pub enum Command {
     /// Serve a directory, or the sites of a configuration file.
     #[command(after_help = "Examples:\n  \
         howdah serve public --listen :8080\n  \
+        howdah serve /var/www/site --domain example.org\n  \
         howdah serve --config /etc/howdah/howdah.toml")]
     Serve(Box<Serve>),
     /// Run a script written for Swoole's HTTP server.
@@ -106,6 +107,8 @@ pub enum Command {
     Reload(Target),
     /// Purge pages from the page cache, or explain why one is not in it.
     Cache(Cache),
+    /// List, order, renew and remove the certificates that Howdah orders by itself.
+    Cert(Cert),
     /// Stop the server after its running requests.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(Stop),
@@ -122,6 +125,9 @@ pub enum Command {
     /// The process that speaks HTTP; started by the master.
     #[command(name = "front", hide = true)]
     Front(Front),
+    /// The process that orders certificates; started by the master.
+    #[command(name = "certificates", hide = true)]
+    Certificates(Front),
     /// The process that starts a pool's external programs; started by the master.
     #[command(name = "spawner", hide = true)]
     Spawner(Box<Spawner>),
@@ -136,6 +142,11 @@ pub struct Serve {
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
+    /// Host name to serve by HTTPS, with a certificate that is ordered and renewed; may be repeated.
+    /// Listens on the ports 443 and 80 unless --listen says where [`localhost`: a local authority]
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub domain: Vec<String>,
     /// How every pool runs PHP: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
@@ -336,6 +347,59 @@ pub struct CacheExplain {
     /// Header of the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
+}
+
+/// `howdah cert`
+#[derive(Args, Debug)]
+pub struct Cert {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CertCommand,
+}
+
+/// What `howdah cert` can do.
+#[derive(Debug, Subcommand)]
+pub enum CertCommand {
+    /// Show each certificate: who issued it, how long it is valid, what is wrong.
+    #[command(after_help = "Example:\n  howdah cert list")]
+    List(CertList),
+    /// Order a certificate now, whatever the schedule says.
+    #[command(after_help = "Example:\n  howdah cert order example.org")]
+    Order(CertTarget),
+    /// Renew a certificate now; without a name, all.
+    #[command(after_help = "Example:\n  howdah cert renew")]
+    Renew(CertTarget),
+    /// Have a certificate revoked, and remove it with its key.
+    #[command(after_help = "Example:\n  howdah cert remove example.org")]
+    Remove(CertTarget),
+    /// Print where the local authority's certificate is, to be trusted by browsers.
+    #[command(after_help = "Example:\n  howdah cert root")]
+    Root {
+        /// The configuration file that names the directory
+        #[arg(long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+}
+
+/// `howdah cert list`
+#[derive(Args, Debug)]
+pub struct CertList {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// Which certificate is meant.
+#[derive(Args, Debug)]
+pub struct CertTarget {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// The host name it is for
+    pub name: Option<String>,
 }
 
 /// `howdah stop`

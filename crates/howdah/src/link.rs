@@ -65,6 +65,12 @@ pub enum ToFront {
     Serve(Box<Configuration>),
     /// Use these keys for TLS from now on. Descriptor: [`Keys`] as JSON.
     Keys,
+    /// Answer these challenges of certificate authorities, and no others. Descriptor:
+    /// [`howdah_acme::Challenges`] as JSON. Answered by [`ToMaster::Answering`].
+    Challenges {
+        /// Repeated in the answer.
+        number: u64,
+    },
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
         /// The launch's number.
@@ -133,6 +139,11 @@ pub enum ToMaster {
         /// The number of the configuration that is not served.
         generation: u64,
     },
+    /// The answer to [`ToFront::Challenges`].
+    Answering {
+        /// The number of the challenges.
+        number: u64,
+    },
     /// The answer to [`ToFront::Status`]. Descriptor: the status as JSON.
     Status {
         /// The question's number.
@@ -149,6 +160,46 @@ pub enum ToMaster {
     Waiting {
         /// A sentence that names them, for whoever started the server.
         text: String,
+    },
+}
+
+/// What the master says to the process that orders certificates.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToCertificates {
+    /// Keep certificates for this from now on. Descriptor: [`howdah_acme::Settings`] as JSON.
+    Settings,
+    /// The front answers the challenges of this number.
+    Answering {
+        /// The number.
+        number: u64,
+    },
+    /// A person wants something; answered by [`FromCertificates::Done`].
+    Command {
+        /// Repeated in the answer.
+        id: u64,
+        /// What.
+        command: howdah_acme::Command,
+    },
+}
+
+/// What that process says to the master; texts travel as descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromCertificates {
+    /// Serve these. Descriptor: chains and keys, as JSON.
+    Certificates,
+    /// Have these challenges answered. Descriptor: [`howdah_acme::Challenges`] as JSON.
+    Challenges {
+        /// Their number.
+        number: u64,
+    },
+    /// How it stands with each name. Descriptor: [`howdah_acme::NameStatus`] of each, as JSON.
+    Status,
+    /// A command is done, or not. Descriptor: what was done, or why not.
+    Done {
+        /// The command's.
+        id: u64,
+        /// It was done.
+        ok: bool,
     },
 }
 

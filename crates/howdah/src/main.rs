@@ -4,12 +4,14 @@
 //! - [`arguments`]: the command line; [`commands`]: what talks to a running server.
 //! - [`config`]: from text to typed settings.
 //! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
+//! - [`certificates`]: the process that orders certificates, around `howdah_acme`.
 //! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
 //! - [`php`]: finding `howdah-php`; [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
 
 #![forbid(unsafe_code)]
 
 mod arguments;
+mod certificates;
 mod commands;
 mod config;
 mod exit;
@@ -41,12 +43,14 @@ fn main() -> ExitCode {
     match command {
         Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),
+        Command::Certificates(arguments) => certificates::run(arguments.link),
         Command::Spawner(arguments) => spawner::run(*arguments),
         Command::Run(run) => commands::run::run(&run),
         Command::Php(php) => commands::command_line::run(&php),
         Command::Check(check) => commands::check::run(&check),
         Command::Status(status) => commands::status::run(&status),
         Command::Cache(cache) => commands::cache::run(cache),
+        Command::Cert(cert) => commands::cert::run(cert),
         Command::Reload(target) => commands::lifecycle::reload(&target),
         Command::Stop(stop) => commands::lifecycle::stop(&stop),
         Command::Compare => commands::external::run(["compare"]),

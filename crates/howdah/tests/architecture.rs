@@ -9,6 +9,7 @@ use serde_json::Value;
 /// Every edge between crates of ours that may exist; the tests' own crate may use what it drives.
 const EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-server"),
+    ("howdah", "howdah-acme"),
     ("howdah", "howdah-executor"),
     ("howdah", "howdah-proto"),
     ("howdah-server", "howdah-executor"),

@@ -459,6 +459,7 @@ impl<H: Handler> Connection<H> {
             Ok(()) => poll_fn(|cx| self.poll_handshake(cx)).await,
         };
         match agreed {
+            Ok(agreed) if agreed.challenge => false,
             Ok(agreed) => {
                 let tls = self.info.tls.insert(Arc::new(agreed));
                 self.handler.notice(&Notice::Handshake { agreed: tls });

@@ -3,12 +3,14 @@
 //! - [`session`]: one connection's records, driven by hand.
 //! - [`certificates`]: which certificate a client gets, by the name it asks for.
 //! - [`client_certificate`]: who signs clients' certificates, and what PHP learns of them.
+//! - [`challenges`]: the proofs that certificate authorities look for.
 //! - [`settings`]: versions, ciphers, protocols; the names that PHP and the access log give them.
 //! - [`tickets`]: session tickets, whose keys outlive reloads and the front.
 //!
 //! Keys come from the master, which reads them as root; the front never opens a key file.
 
 pub mod certificates;
+pub mod challenges;
 pub mod client_certificate;
 pub(crate) mod session;
 pub mod settings;

@@ -80,6 +80,8 @@ pub struct Agreed {
     pub server_name: Option<Box<str>>,
     /// The client chose HTTP/2 (ALPN).
     pub http2: bool,
+    /// The handshake was all that the client wanted: an authority that looks for a proof (RFC 8737).
+    pub challenge: bool,
     /// The handshake resumed an earlier session.
     pub resumed: bool,
     /// Variables about the client's certificate; empty: it was not asked for one.
@@ -428,6 +430,7 @@ impl Session {
                 false => Vec::new(),
             },
             http2: connection.alpn_protocol() == Some(b"h2"),
+            challenge: connection.alpn_protocol() == Some(super::challenges::PROTOCOL),
             resumed: connection.handshake_kind() == Some(rustls::HandshakeKind::Resumed),
         })
     }

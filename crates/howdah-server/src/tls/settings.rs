@@ -9,6 +9,7 @@ use rustls::server::danger::ClientCertVerifier;
 use rustls::{CipherSuite, ServerConfig};
 
 use super::certificates::Certificates;
+use super::challenges::{self, Challenges, Resolver};
 use super::client_certificate::{self, ClientAuthority};
 use super::tickets::Tickets;
 
@@ -17,6 +18,8 @@ use super::tickets::Tickets;
 pub struct TlsSettings {
     /// The certificates to choose from.
     pub certificates: Arc<Certificates>,
+    /// The proofs that certificate authorities look for.
+    pub challenges: Arc<Challenges>,
     /// The keys of session tickets.
     pub tickets: Arc<Tickets>,
     /// Who signs the certificates of clients; none: clients are asked for none.
@@ -65,16 +68,19 @@ impl TlsSettings {
         let mut config = ServerConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_client_cert_verifier(clients)
-            .with_cert_resolver(self.certificates.clone());
+            .with_cert_resolver(Arc::new(Resolver {
+                certificates: self.certificates.clone(),
+                challenges: self.challenges.clone(),
+            }));
         config.ticketer = self.tickets.clone();
         // Tickets alone: what the server does not keep it need not bound, nor lose at a restart.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.send_tls13_tickets = 2;
         config.max_early_data_size = 0;
         let protocols: &[&[u8]] = if http2 {
-            &[b"h2", b"http/1.1"]
+            &[b"h2", b"http/1.1", challenges::PROTOCOL]
         } else {
-            &[b"http/1.1"]
+            &[b"http/1.1", challenges::PROTOCOL]
         };
         config.alpn_protocols = protocols.iter().map(|name| name.to_vec()).collect();
         Ok(ConnectionSettings {

@@ -1,6 +1,7 @@
 //! The commands that talk to a running server, or to nobody.
 
 pub mod cache;
+pub mod cert;
 pub mod check;
 mod check_directory;
 mod client;

@@ -1,12 +1,13 @@
 //! `howdah status`: the scoreboard, for people or as JSON.
 
 use std::process::ExitCode;
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use howdah_server::admin::{ServerStatus, StatusForm};
 use serde::Deserialize;
 use serde_json::Value;
 
+use super::cert;
 use super::client::{Wait, ask};
 use super::watch;
 use crate::arguments::Status;
@@ -43,6 +44,12 @@ fn json(answer: &Answer, server: &Value) -> Value {
     if let Value::Object(fields) = &mut whole {
         fields.insert("master".to_owned(), answer.master.into());
         fields.insert("configuration".to_owned(), answer.generation.into());
+        if !answer.certificates.is_null() {
+            fields.insert(
+                "ordered_certificates".to_owned(),
+                answer.certificates.clone(),
+            );
+        }
         if let Ok(server) = serde_json::to_value(&answer.server) {
             fields.insert("server".to_owned(), server);
         }
@@ -59,6 +66,9 @@ fn text(answer: &Answer, server: &Value) -> String {
     if let Some(facts) = &answer.server {
         let (listen, directories) = (facts.listen.join(" "), facts.directories());
         out += &format!("\nlistening on {listen}; serves {directories}");
+    }
+    for line in cert::lines(&cert::statuses(answer), SystemTime::now()) {
+        out += &format!("\n{line}");
     }
     out.push('\n');
     match ServerStatus::deserialize(server) {

@@ -8,9 +8,11 @@
 //!   [`cache`]: sections into typed settings.
 //! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
 //! - `application`: what a site leaves out that the application in its root needs.
+//! - [`acme`], [`tls`]: certificates, ordered and by file.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
 
+pub mod acme;
 mod application;
 pub mod cache;
 mod embed;
@@ -93,6 +95,8 @@ pub struct Settings {
     pub sites: Vec<SiteConfig>,
     /// `[[site.certificate]]` of all sites, in order.
     pub certificates: Vec<tls::CertificateFiles>,
+    /// What certificates are ordered for; none: all come from files.
+    pub acme: Option<howdah_acme::Settings>,
     /// `[tls]`
     pub tls: tls::TlsOptions,
     /// What was chosen automatically, for the one who starts the server.
@@ -189,6 +193,12 @@ pub struct Loaded {
 
 /// The control socket a configuration file names.
 pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
+    let control = arguments.control.clone();
+    control.or_else(|| path_of(source, "", "control"))
+}
+
+/// A path that a configuration file names, whatever else is wrong with the file.
+pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<PathBuf> {
     let (document, _) = DeTable::parse_recoverable(&source.text);
     let mut unheard = Mistakes::default();
     let directory = Path::new(&source.name).parent().map(Path::to_owned);
@@ -198,7 +208,10 @@ pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
         Validation::Trusted,
     );
     let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
-    arguments.control.clone().or_else(|| top.path("control"))
+    match section {
+        "" => top.path(key),
+        name => top.section(name, name).path(key),
+    }
 }
 
 const SECTIONS: &[&str] = &[
@@ -209,6 +222,7 @@ const SECTIONS: &[&str] = &[
     "cache",
     "tls",
     "trusted_proxies",
+    "acme",
     "status",
     "pool",
     "site",
@@ -249,12 +263,17 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     *php_unfit = program.is_unfit();
     let mut chosen = Vec::new();
-    let mut certificates = Vec::new();
+    let mut certificates = site::Certificates::default();
     let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
     let trusted_proxies = server::trusted_proxies(top);
     let listen = listen::listen(arguments, top, &trusted_proxies);
     let tls = tls::options(top);
-    tls::check(top, &listen, &certificates);
+    let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
+    let certificates = certificates.files;
+    tls::check(top, &listen, !certificates.is_empty(), acme.is_some());
+    if let Some(acme) = &acme {
+        acme::check_owner(top, acme, &identity, &pools);
+    }
     listen::check_root(top, &identity, &listen);
     Settings {
         listen,
@@ -276,6 +295,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         pools,
         sites,
         certificates,
+        acme,
         tls,
         chosen,
     }

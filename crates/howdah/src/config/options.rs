@@ -89,6 +89,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("cache", "The page cache of all sites that set `cache`."),
     ("tls", "HTTPS of all listeners with `tls`."),
     (
+        "acme",
+        "Certificates that are ordered and renewed by themselves: for the `hosts` of sites without a certificate file, where a listener has `tls`. Names that are not public (`localhost`, `*.test`, `*.internal`, addresses) get one of a local authority.",
+    ),
+    (
         "trusted_proxies",
         "Proxies that are believed about the client's address. None by default: `X-Forwarded-*` and `Forwarded` are then ordinary headers.",
     ),
@@ -287,6 +291,21 @@ options! {
         "ticket_keys": Kind::Path, "",
             "File of keys for session tickets, 48 random bytes each; the first encrypts. Without it Howdah makes them and changes them every six hours.",
             "For several hosts behind one address.";
+    }
+    "acme" ANY {
+        "email": Kind::Text, "", "Address for an authority's messages about the account.", "For warnings when renewal fails.";
+        "authorities": Kind::Texts, "letsencrypt",
+            "Tried in order: `letsencrypt`, `letsencrypt-staging`, `zerossl`, or the URL of another's directory.",
+            "For a second authority when the first is down, for trials, and for an authority of one's own (`SSL_CERT_FILE` names its root).";
+        "eab": Kind::Pairs, "",
+            "`[acme.eab]`: account keys of authorities that want one (external account binding): `zerossl = \"KEY_ID:HMAC_KEY\"`; another is named by its host.",
+            "Needed for zerossl.";
+        "dns_hook": Kind::Path, "",
+            "Program that proves control by DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, as lego's `exec`. It ends when all name servers have the record.",
+            "Needed for wildcards, and for servers that the Internet does not reach.";
+        "path": Kind::Path, "",
+            "Directory of keys, certificates and accounts, which several hosts may share. By default `/var/lib/howdah` (root), else `~/.local/state/howdah`. Orders are made as its owner.",
+            "For hosts behind one load balancer.";
     }
     "trusted_proxies" ANY {
         "networks": Kind::Texts, "",

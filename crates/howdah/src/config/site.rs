@@ -10,6 +10,7 @@ use howdah_server::site::config::{HostPattern, Htaccess, RuleAction, SiteConfig}
 use howdah_server::site::htaccess;
 use howdah_server::site::recognise::{has_scripts, recognise};
 
+use super::acme;
 use super::application;
 use super::reader::{Place, Section, Validation};
 use super::rules::{check_authorizers, check_programs, rules_of};
@@ -17,13 +18,22 @@ use super::site_options::{default_pool, files, pool, scripts, usual};
 use super::tls::CertificateFiles;
 use crate::arguments::Serve;
 
+/// The certificates of all sites.
+#[derive(Debug, Default)]
+pub struct Certificates {
+    /// Those in files.
+    pub files: Vec<CertificateFiles>,
+    /// Names of sites without such files.
+    pub wanted: Vec<String>,
+}
+
 /// All sites; without any in the file, the directory of the command line, recognised.
 pub fn sites(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
     pools: &[Mode],
     chosen: &mut Vec<String>,
-    certificates: &mut Vec<CertificateFiles>,
+    certificates: &mut Certificates,
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
     if sections.is_empty() {
@@ -36,6 +46,8 @@ pub fn sites(
                 site.worker = worker_of(pools, &site);
                 warn_of_writable_root(top, &site.root, None);
                 advise_of_htaccess(top, &site);
+                acme::of_command_line(arguments, top, &mut site);
+                certificates.wanted.extend(acme::names_of(&site));
                 super::cache::without_section(arguments, top, &mut site);
                 super::cache::advise_of_mode(top, None, pools, &site);
                 site
@@ -51,6 +63,10 @@ pub fn sites(
         );
         top.file().mistake(None, message);
     }
+    if !arguments.domain.is_empty() {
+        let message = "--domain: the sites of the configuration have `hosts` of their own";
+        top.file().mistake(None, message);
+    }
     let mut sites: Vec<SiteConfig> = Vec::new();
     let mut hosts: Vec<(HostPattern, String)> = Vec::new();
     for (number, section) in sections.iter().enumerate() {
@@ -58,7 +74,11 @@ pub fn sites(
             continue;
         };
         super::tls::of_site(section, &mut site);
-        certificates.extend(super::tls::certificates(section, &site));
+        let files = super::tls::certificates(section, &site);
+        if files.is_empty() {
+            certificates.wanted.extend(acme::names_of(&site));
+        }
+        certificates.files.extend(files);
         super::cache::of_section(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
         for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {

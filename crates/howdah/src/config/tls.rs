@@ -105,13 +105,13 @@ fn read(path: &Path) -> Result<Vec<u8>, BadCertificate> {
 }
 
 /// TLS needs a certificate, and a certificate is for TLS.
-pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], certificates: &[CertificateFiles]) {
+pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], files: bool, ordered: bool) {
     let tls = listen.iter().any(|listen| listen.tls);
-    if tls && certificates.is_empty() {
-        let message = "listen: tls needs a certificate: [[site.certificate]] with `file` and `key`";
+    if tls && !files && !ordered {
+        let message = "listen: tls needs a certificate: name the site's `hosts` to have it ordered, or [[site.certificate]] with `file` and `key`";
         top.file().mistake(top.place_of("listen"), message);
     }
-    if !tls && !certificates.is_empty() {
+    if !tls && files {
         let message = "listen: there are certificates, but no address ends with `tls`, as in \"0.0.0.0:443 tls\"";
         top.file().advise(top.place_of("listen"), message);
     }

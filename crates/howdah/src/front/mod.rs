@@ -18,6 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
+use howdah_acme::Challenges;
 use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
@@ -171,6 +172,11 @@ impl FrontProcess {
                 self.in_background(Task::Reopen { error, access });
             }
             ToFront::Keys => take_keys(&self.shared, fds),
+            ToFront::Challenges { number } => {
+                take_challenges(&self.shared, fds);
+                // A master that is gone is noticed by the next look at the line.
+                let _ = self.link.send(&ToMaster::Answering { number }, &[]);
+            }
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
         Ok(())
@@ -252,6 +258,14 @@ fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
     shared.tls.certificates.set(certificates);
     shared.tls.tickets.set(&tickets, &context);
     shared.tls.client_authority.store(authority.map(Arc::new));
+}
+
+/// Answers the challenges that the master has sent, and no others.
+fn take_challenges(shared: &Shared, fds: Vec<OwnedFd>) {
+    let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
+    let challenges = text.and_then(|text| serde_json::from_str::<Challenges>(&text).ok());
+    let challenges = challenges.unwrap_or_default();
+    shared.tls.challenges.set(challenges.http, challenges.tls);
 }
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.

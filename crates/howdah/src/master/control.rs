@@ -38,6 +38,11 @@ pub enum Ask {
         /// What to look up or to purge.
         ask: howdah_server::cache::admin::AdminCommand,
     },
+    /// Something about ordered certificates. Answered when it is done.
+    Certificates {
+        /// What is wanted; none: how it stands with each.
+        ask: Option<howdah_acme::Command>,
+    },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,
     /// Finish what runs and end. Answered when it has.
@@ -70,6 +75,9 @@ pub struct Answer {
     /// The front's status.
     #[serde(default)]
     pub status: Option<serde_json::Value>,
+    /// How it stands with each ordered certificate.
+    #[serde(default)]
+    pub certificates: serde_json::Value,
     /// Which server this is.
     #[serde(default)]
     pub server: Option<Facts>,
@@ -128,14 +136,30 @@ impl Asker {
         });
     }
 
+    /// How it stands with each ordered certificate.
+    pub fn certificates(self, certificates: serde_json::Value) {
+        self.answer(&Answer {
+            ok: true,
+            certificates,
+            ..Answer::default()
+        });
+    }
+
     /// The status, as the front wrote it.
-    pub fn status(self, json: &str, generation: u64, server: Facts) {
+    pub fn status(
+        self,
+        json: &str,
+        generation: u64,
+        server: Facts,
+        certificates: serde_json::Value,
+    ) {
         match serde_json::from_str(json) {
             Ok(status) => self.answer(&Answer {
                 ok: true,
                 generation,
                 master: std::process::id(),
                 status: Some(status),
+                certificates,
                 server: Some(server),
                 ..Answer::default()
             }),
@@ -265,7 +289,9 @@ impl ControlSocket {
                     };
                     match question {
                         Some(question) => questions.push((question, asker)),
-                        None => asker.refuse("not a command: who, status, cache, reload or stop"),
+                        None => asker.refuse(
+                            "not a command: who, status, cache, certificates, reload or stop",
+                        ),
                     }
                 }
             }

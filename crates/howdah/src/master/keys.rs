@@ -51,6 +51,10 @@ pub struct KeyStore {
     look: Instant,
     warn: Instant,
     certificates: Vec<InUse>,
+    /// Those that were ordered: chain and key, PEM.
+    ordered: Vec<(String, String)>,
+    /// A listener has TLS.
+    needed: bool,
     client_authority: Option<ClientAuthority>,
     /// The keys of `tls.ticket_keys`, with the file's stamp.
     shared_tickets: Option<(Stamp, Vec<[u8; KEY]>)>,
@@ -68,6 +72,8 @@ impl KeyStore {
             look: now + LOOK,
             warn: now + WARN,
             certificates: Vec::new(),
+            ordered: Vec::new(),
+            needed: false,
             client_authority: None,
             shared_tickets: None,
         })
@@ -78,8 +84,15 @@ impl KeyStore {
     ///
     /// # Errors
     /// A file that is needed for the first time cannot be used, or the front not be reached.
-    pub fn send(&mut self, link: &Link, settings: &Settings) -> io::Result<()> {
-        if !settings.listen.iter().any(|listen| listen.tls) {
+    pub fn send(
+        &mut self,
+        link: &Link,
+        settings: &Settings,
+        ordered: &[(String, String)],
+    ) -> io::Result<()> {
+        self.ordered = ordered.to_vec();
+        self.needed = settings.listen.iter().any(|listen| listen.tls);
+        if !self.needed {
             self.certificates.clear();
             return Ok(());
         }
@@ -104,14 +117,26 @@ impl KeyStore {
         self.transmit(link)
     }
 
+    /// Sends other certificates that were ordered.
+    ///
+    /// # Errors
+    /// The front cannot be reached.
+    pub fn replace_ordered(&mut self, link: &Link, ordered: &[(String, String)]) -> io::Result<()> {
+        self.ordered = ordered.to_vec();
+        match self.needed {
+            true => self.transmit(link),
+            false => Ok(()),
+        }
+    }
+
     /// When the files are to be looked at again; none without TLS.
     pub fn next(&self) -> Option<Instant> {
-        (!self.certificates.is_empty()).then_some(self.look)
+        self.needed.then_some(self.look)
     }
 
     /// Sends what has changed since.
     pub fn refresh(&mut self, link: &Link, settings: &Settings, now: Instant) {
-        if self.certificates.is_empty() || now < self.look {
+        if !self.needed || now < self.look {
             return;
         }
         self.look = now + LOOK;
@@ -227,8 +252,9 @@ impl KeyStore {
             let text = String::from_utf8_lossy(&authority.certificates).into_owned();
             (text, authority.required)
         });
+        let files = self.certificates.iter().map(pair);
         let keys = Keys {
-            certificates: self.certificates.iter().map(pair).collect(),
+            certificates: files.chain(self.ordered.iter().cloned()).collect(),
             client_authority: authority,
             tickets: tickets.iter().map(|key| key.to_vec()).collect(),
         };

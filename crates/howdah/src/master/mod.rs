@@ -11,11 +11,13 @@
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
+//! - [`certificates`]: the process that orders certificates.
 //! - [`keys`]: certificates and keys of TLS, which only it reads.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: notifications of a service manager.
 
+mod certificates;
 pub mod control;
 pub mod facts;
 mod hung;
@@ -40,6 +42,7 @@ use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::link::{Received, ToFront, ToMaster, read_text};
 use crate::{exit, php, sys};
+use certificates::OrderedCertificates;
 use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use hung::ANSWERING;
@@ -91,6 +94,7 @@ struct Master {
     control: ControlSocket,
     facts: Facts,
     keys: KeyStore,
+    ordered: OrderedCertificates,
     signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
     state: State,
@@ -104,6 +108,15 @@ struct Master {
     /// When the service manager is next notified that the server lives, and how often.
     alive: Option<(Instant, Duration)>,
     ended: Option<ExitCode>,
+}
+
+/// What can be read.
+struct Ready {
+    signals: bool,
+    front: bool,
+    ordered: bool,
+    /// By descriptor of the control socket.
+    controls: Vec<bool>,
 }
 
 /// `howdah serve`
@@ -135,7 +148,7 @@ pub fn say_mistakes(mistakes: &[String]) {
     }
 }
 
-fn start(arguments: Serve) -> Result<Master, ExitCode> {
+fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
     let failed = |why: io::Error| {
         say(format!("cannot start: {why}"));
         exit::failed()
@@ -160,6 +173,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         })?),
         None => None,
     };
+    config::acme::complete(&mut arguments, source.as_ref());
     let loaded = config::load(&arguments, source.as_ref(), config::Validation::Full);
     say_mistakes(&loaded.advice);
     let settings = loaded.settings.map_err(|mistakes| {
@@ -202,6 +216,7 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         control,
         facts: Facts::default(),
         keys: KeyStore::new(Instant::now()).map_err(failed)?,
+        ordered: OrderedCertificates::default(),
         signals,
         front: None,
         state: State::Starting,
@@ -214,6 +229,8 @@ fn start(arguments: Serve) -> Result<Master, ExitCode> {
         ended: None,
     };
     master.facts = Facts::of(&master);
+    master.ordered.assign(master.settings.acme.as_ref());
+    master.ordered.wait_for_the_first();
     master.start_front().map_err(|why| {
         master.clean_up();
         failed(why)
@@ -243,16 +260,19 @@ impl Master {
     fn turn(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let pause = self.wake().map(|at| at.saturating_duration_since(now));
-        let (signalled, front_spoke, controls) = self.wait(pause)?;
-        if signalled {
+        let ready = self.wait(pause)?;
+        if ready.signals {
             for signal in self.signals.take() {
                 self.signal(signal);
             }
         }
-        if front_spoke {
+        if ready.front {
             self.hear_front();
         }
-        for question in self.control.serve(&controls) {
+        if ready.ordered {
+            self.hear_of_certificates();
+        }
+        for question in self.control.serve(&ready.controls) {
             self.answer(question);
         }
         self.act_on_time();
@@ -274,6 +294,7 @@ impl Master {
             self.watch().map(Watch::next),
             self.reload_deadline(),
             self.keys.next(),
+            self.ordered.wake(),
         ];
         others.into_iter().flatten().chain(questions).min()
     }
@@ -282,12 +303,15 @@ impl Master {
         matches!(self.state, State::Stopping { .. })
     }
 
-    /// What is readable: the signals, the front's line, which control descriptors.
-    fn wait(&self, pause: Option<Duration>) -> io::Result<(bool, bool, Vec<bool>)> {
+    /// Waits until something is readable, or for that long.
+    fn wait(&self, pause: Option<Duration>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) {
             fds.push(PollFd::from_borrowed_fd(front.link.fd(), PollFlags::IN));
         }
+        let front = fds.len() > 1;
+        let ordered = self.ordered.fd();
+        fds.extend(ordered.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let fixed = fds.len();
         for fd in self.control.descriptors() {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -301,8 +325,12 @@ impl Master {
             Err(error) => return Err(error.into()),
         }
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        let front_spoke = fixed > 1 && ready[1];
-        Ok((ready[0], front_spoke, ready[fixed..].to_vec()))
+        Ok(Ready {
+            signals: ready[0],
+            front: front && ready[1],
+            ordered: ordered.is_some() && ready[fixed - 1],
+            controls: ready[fixed..].to_vec(),
+        })
     }
 
     fn act_on_time(&mut self) {
@@ -332,6 +360,7 @@ impl Master {
         self.watch_front(now);
         self.answer_for_the_front(now);
         self.end_late_reload(now);
+        self.ordered.act(now);
         if let Some(front) = &self.front
             && self.pending.is_none()
         {
@@ -367,6 +396,8 @@ impl Master {
             if self.front.as_ref().is_some_and(|front| front.pid == pid) {
                 let how = process::exit_text(status);
                 self.front_is_gone(&how, status.exit_status() == Some(0));
+            } else {
+                self.ordered.reaped(pid, &process::exit_text(status));
             }
             // Zygotes are watched by the front, by their pidfds.
         }
@@ -416,7 +447,9 @@ impl Master {
 
     fn start_front(&mut self) -> io::Result<()> {
         let front = FrontProcess::start()?;
-        self.keys.send(&front.link, &self.settings)?;
+        let ordered = self.ordered.certificates();
+        self.keys.send(&front.link, &self.settings, ordered)?;
+        self.ordered.send_challenges(&front.link)?;
         reload::send_configuration(
             &front.link,
             self.generation,
@@ -489,10 +522,16 @@ impl Master {
                 };
                 self.refused(generation, &text);
             }
+            ToMaster::Answering { number } => self.ordered.answering(number),
             ToMaster::Status { id } => {
                 if let Some((asker, _)) = self.questions.remove(&id) {
                     match fds.pop().map(read_text) {
-                        Some(Ok(text)) => asker.status(&text, self.generation, self.facts.clone()),
+                        Some(Ok(text)) => asker.status(
+                            &text,
+                            self.generation,
+                            self.facts.clone(),
+                            self.ordered.status().clone(),
+                        ),
                         _ => asker.refuse("the front's answer could not be read"),
                     }
                 }
@@ -509,6 +548,24 @@ impl Master {
                 }
             }
         }
+    }
+
+    /// Passes on what the process that orders certificates has.
+    fn hear_of_certificates(&mut self) {
+        let news = self.ordered.hear();
+        let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
+            // The next front gets it at its start.
+            return;
+        };
+        let mut sent = Ok(());
+        if news.challenges {
+            sent = self.ordered.send_challenges(&front.link);
+        }
+        if news.certificates {
+            let ordered = self.ordered.certificates();
+            sent = sent.and(self.keys.replace_ordered(&front.link, ordered));
+        }
+        self.front_must_hear(sent);
     }
 
     /// A front that does not take messages any more is of no use.
@@ -540,6 +597,10 @@ impl Master {
                 self.questions.insert(id, (asker, until));
                 self.front_must_hear(sent);
             }
+            Ask::Certificates { ask: None } => {
+                asker.certificates(self.ordered.status().clone());
+            }
+            Ask::Certificates { ask: Some(ask) } => self.ordered.command(ask, asker),
             Ask::Who => asker.who(self.facts.clone()),
             Ask::Reload => self.reload(vec![Some(asker)]),
             Ask::Stop { limit_ms } => {
@@ -591,6 +652,7 @@ impl Master {
         if let Some(asker) = self.control.stop_asker.take() {
             asker.done("stopped", &[]);
         }
+        self.ordered.end();
         self.listeners.remove_files();
         self.control.remove_file();
         if let Some(path) = &self.settings.pid {

@@ -181,16 +181,21 @@ impl Master {
                 refuse(askers, &mistakes);
             }
             Ok(mut pending) => {
-                let sent = self.keys.send(&link, &pending.settings).and_then(|()| {
-                    send_configuration(
-                        &link,
-                        pending.generation,
-                        &self.arguments,
-                        pending.source.as_ref(),
-                        &pending.settings,
-                        &pending.listeners,
-                    )
-                });
+                self.ordered.assign(pending.settings.acme.as_ref());
+                let ordered = self.ordered.certificates();
+                let sent = self
+                    .keys
+                    .send(&link, &pending.settings, ordered)
+                    .and_then(|()| {
+                        send_configuration(
+                            &link,
+                            pending.generation,
+                            &self.arguments,
+                            pending.source.as_ref(),
+                            &pending.settings,
+                            &pending.listeners,
+                        )
+                    });
                 if let Err(error) = sent {
                     pending.undo(&self.listeners);
                     notify::ready();
@@ -320,7 +325,11 @@ impl Master {
             pending.undo(&self.listeners);
             self.generations.remove(&generation);
             if let Some(front) = &self.front
-                && let Err(error) = self.keys.send(&front.link, &self.settings)
+                && let Err(error) = {
+                    self.ordered.assign(self.settings.acme.as_ref());
+                    let ordered = self.ordered.certificates();
+                    self.keys.send(&front.link, &self.settings, ordered)
+                }
             {
                 say(format!("CertificateUnreadable: {error}"));
             }

@@ -1,0 +1,235 @@
+//! How control over a name is proved to an authority: by an answer over HTTP (RFC 8555 §8.3), by a
+//! certificate in a TLS handshake (RFC 8737), or by a DNS record that a program sets (RFC 8555 §8.4).
+
+use std::path::Path;
+use std::process::Stdio;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use instant_acme::ChallengeType;
+use rcgen::{CertificateParams, CustomExtension, DistinguishedName, KeyPair};
+use serde::{Deserialize, Serialize};
+use tokio::process::Command;
+use tokio::sync::{mpsc, watch};
+
+use crate::failure::Failure;
+use crate::manager::Event;
+
+/// How long whoever serves may take to say that it answers; an authority that asks too early says no.
+const ANSWERING: Duration = Duration::from_secs(5);
+/// How long the program may take: DNS servers must have the record when it ends.
+const HOOK: Duration = Duration::from_secs(300);
+
+/// How a proof is given.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Method {
+    /// `/.well-known/acme-challenge/TOKEN` on port 80.
+    Http,
+    /// A certificate for the protocol `acme-tls/1` on port 443.
+    Tls,
+    /// A TXT record.
+    Dns,
+}
+
+impl Method {
+    /// Its name in RFC 8555 and RFC 8737.
+    pub fn name(self) -> &'static str {
+        match self {
+            Method::Http => "http-01",
+            Method::Tls => "tls-alpn-01",
+            Method::Dns => "dns-01",
+        }
+    }
+
+    /// Its name in the protocol's crate.
+    pub fn kind(self) -> ChallengeType {
+        match self {
+            Method::Http => ChallengeType::Http01,
+            Method::Tls => ChallengeType::TlsAlpn01,
+            Method::Dns => ChallengeType::Dns01,
+        }
+    }
+
+    /// Those to be tried for a name, best first. A hook is there to be used; between the other two the
+    /// attempts alternate, since a firewall may let only one through.
+    pub fn choices(name: &str, http: bool, hook: bool, attempt: u32) -> Vec<Method> {
+        match (hook, name.starts_with("*."), http) {
+            (true, _, _) => vec![Method::Dns],
+            (false, true, _) => Vec::new(),
+            (false, false, false) => vec![Method::Tls],
+            (false, false, true) if attempt.is_multiple_of(2) => vec![Method::Http, Method::Tls],
+            (false, false, true) => vec![Method::Tls, Method::Http],
+        }
+    }
+}
+
+/// What is to be answered to authorities at this moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Challenges {
+    /// HTTP-01: token, answer.
+    pub http: Vec<(String, String)>,
+    /// TLS-ALPN-01: name, certificate and key (PEM).
+    pub tls: Vec<(String, String, String)>,
+}
+
+/// Where challenges are put up for whoever serves.
+pub struct Board {
+    state: Mutex<(u64, Challenges)>,
+    events: mpsc::UnboundedSender<Event>,
+    answering: watch::Receiver<u64>,
+}
+
+/// A proof that is up until this is dropped.
+pub struct Shown<'a> {
+    board: &'a Board,
+    token: String,
+    name: String,
+}
+
+impl Board {
+    /// Hands challenges out as events; `answering` counts those that are answered.
+    pub fn new(events: mpsc::UnboundedSender<Event>, answering: watch::Receiver<u64>) -> Board {
+        Board {
+            state: Mutex::default(),
+            events,
+            answering,
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, (u64, Challenges)> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Challenges)) -> u64 {
+        let (number, challenges) = {
+            let mut state = self.state();
+            state.0 += 1;
+            change(&mut state.1);
+            state.clone()
+        };
+        // Whoever serves is gone at the end alone.
+        let _ = self.events.send(Event::Challenges { number, challenges });
+        number
+    }
+
+    async fn answered(&self, number: u64) {
+        let mut answering = self.answering.clone();
+        let wait = answering.wait_for(|answered| *answered >= number);
+        // Late or not: the authority decides.
+        let _ = tokio::time::timeout(ANSWERING, wait).await;
+    }
+
+    /// Answers HTTP-01.
+    pub async fn show_http(&self, token: &str, answer: &str) -> Shown<'_> {
+        let pair = (token.to_owned(), answer.to_owned());
+        let shown = self.shown(token, "");
+        let number = self.change(|challenges| challenges.http.push(pair));
+        self.answered(number).await;
+        shown
+    }
+
+    /// Answers TLS-ALPN-01.
+    ///
+    /// # Errors
+    /// [`Failure::CertificateUnfit`]
+    pub async fn show_tls(&self, name: &str, digest: &[u8]) -> Result<Shown<'_>, Failure> {
+        let (chain, key) = proof(name, digest).map_err(|error| Failure::CertificateUnfit {
+            why: error.to_string(),
+        })?;
+        let shown = self.shown("", name);
+        let entry = (name.to_owned(), chain, key);
+        let number = self.change(|challenges| challenges.tls.push(entry));
+        self.answered(number).await;
+        Ok(shown)
+    }
+
+    fn shown(&self, token: &str, name: &str) -> Shown<'_> {
+        Shown {
+            board: self,
+            token: token.to_owned(),
+            name: name.to_owned(),
+        }
+    }
+}
+
+impl Drop for Shown<'_> {
+    fn drop(&mut self) {
+        self.board.change(|challenges| {
+            challenges.http.retain(|(token, _)| *token != self.token);
+            challenges.tls.retain(|(name, ..)| *name != self.name);
+        });
+    }
+}
+
+/// A self-signed certificate with the digest of the key authorization (RFC 8737 §3).
+fn proof(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
+    let mut params = CertificateParams::new([name.to_owned()])?;
+    params.distinguished_name = DistinguishedName::new();
+    params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest)];
+    let key = KeyPair::generate()?;
+    Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
+}
+
+/// The record's name for a name: a wildcard's is that of its parent.
+pub fn record_name(name: &str) -> String {
+    format!(
+        "_acme-challenge.{}.",
+        name.strip_prefix("*.").unwrap_or(name)
+    )
+}
+
+/// Runs the program: `PROGRAM present NAME VALUE`, `PROGRAM cleanup NAME VALUE`, as lego's `exec`.
+///
+/// # Errors
+/// [`Failure::DnsHookFailed`]
+pub async fn run_hook(program: &Path, verb: &str, name: &str, value: &str) -> Result<(), Failure> {
+    let failed = |why: String| Failure::DnsHookFailed {
+        program: format!("{} {verb} {}", program.display(), record_name(name)),
+        why,
+    };
+    let mut command = Command::new(program);
+    command
+        .arg(verb)
+        .arg(record_name(name))
+        .arg(value)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .kill_on_drop(true);
+    let run = async {
+        let child = command.spawn()?;
+        child.wait_with_output().await
+    };
+    let output = match tokio::time::timeout(HOOK, run).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(failed(format!("cannot be run: {error}"))),
+        Err(_) => return Err(failed(format!("has not ended within {} s", HOOK.as_secs()))),
+    };
+    if output.status.success() {
+        return Ok(());
+    }
+    let printed = String::from_utf8_lossy(&output.stderr);
+    let last = printed
+        .trim()
+        .lines()
+        .next_back()
+        .unwrap_or("it printed nothing");
+    let last: String = last.chars().filter(|c| !c.is_control()).take(300).collect();
+    Err(failed(format!("{}: {last}", output.status)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_ways_alternate_where_both_are_there() {
+        let of = |name, http, hook, attempt| Method::choices(name, http, hook, attempt);
+        assert_eq!(of("a.org", true, false, 0), [Method::Http, Method::Tls]);
+        assert_eq!(of("a.org", true, false, 1), [Method::Tls, Method::Http]);
+        assert_eq!(of("a.org", false, false, 0), [Method::Tls]);
+        assert_eq!(of("*.a.org", true, true, 0), [Method::Dns]);
+        assert!(of("*.a.org", true, false, 0).is_empty());
+        assert_eq!(record_name("*.a.org"), record_name("a.org"));
+    }
+}

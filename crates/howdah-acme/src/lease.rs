@@ -1,0 +1,232 @@
+//! A lock on a name in the directory: one order at a time, whichever process or host makes it.
+//!
+//! The lock is a file that its holder renews. One whose holder is a dead process of this machine is
+//! taken over at once; any other when it has not been renewed for [`LEASE`], by the watcher's own
+//! clock, so that hosts need not agree on the time.
+
+use std::collections::HashMap;
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+/// A lock that is not renewed for this long is nobody's.
+pub const LEASE: Duration = Duration::from_secs(60);
+/// How often the holder renews it.
+pub const RENEW: Duration = Duration::from_secs(15);
+
+/// Who holds a lock.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Holder {
+    /// The boot of the machine and the namespace of its process ids.
+    machine: String,
+    pid: u32,
+    /// When the process started, in ticks since boot: ids are used again.
+    started: u64,
+    /// Counts renewals.
+    count: u64,
+}
+
+impl Holder {
+    fn me() -> Holder {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+        let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
+        let pid = std::process::id();
+        Holder {
+            machine: format!("{} {}", boot.trim(), namespace.display()),
+            pid,
+            started: started(pid).unwrap_or(0),
+            count: 0,
+        }
+    }
+
+    fn is_dead(&self, me: &Holder) -> bool {
+        self.machine == me.machine && started(self.pid) != Some(self.started)
+    }
+}
+
+/// Field 22 of `/proc/PID/stat`; a zombie has ended.
+fn started(pid: u32) -> Option<u64> {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    let mut fields = stat.rsplit_once(") ")?.1.split(' ');
+    if fields.next()? == "Z" {
+        return None;
+    }
+    fields.nth(18)?.parse().ok()
+}
+
+/// A lock that is held; dropped, it is given back.
+#[derive(Debug)]
+pub struct Lease {
+    path: PathBuf,
+    holder: Holder,
+}
+
+/// What came of trying to take a lock.
+#[derive(Debug)]
+pub enum Taken {
+    /// It is ours.
+    Ours(Lease),
+    /// Somebody else orders.
+    Others,
+}
+
+/// Who watches locks of others: what was seen of each, and since when.
+#[derive(Debug, Default)]
+pub struct Watcher {
+    seen: HashMap<PathBuf, (Vec<u8>, Instant)>,
+}
+
+impl Watcher {
+    /// Takes the lock if it is free, or abandoned.
+    ///
+    /// # Errors
+    /// What the system says of the file.
+    pub fn take(&mut self, path: &Path, now: Instant) -> io::Result<Taken> {
+        let me = Holder::me();
+        let text = serde_json::to_vec(&me)?;
+        let mut options = OpenOptions::new();
+        let made = options.write(true).create_new(true).mode(0o600).open(path);
+        match made {
+            Ok(mut file) => {
+                if let Err(error) = file.write_all(&text) {
+                    // On a full disk; nobody could tell whose it is.
+                    fs::remove_file(path)?;
+                    return Err(error);
+                }
+            }
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+                if !self.is_abandoned(path, &me, now)? {
+                    return Ok(Taken::Others);
+                }
+                // Of several that do this, the last one has it.
+                let own = path.with_extension(format!("lock-{}", me.pid));
+                fs::write(&own, &text)?;
+                fs::rename(&own, path)?;
+                if fs::read(path)? != text {
+                    return Ok(Taken::Others);
+                }
+            }
+            Err(error) => return Err(error),
+        }
+        self.seen.remove(path);
+        let path = path.to_owned();
+        Ok(Taken::Ours(Lease { path, holder: me }))
+    }
+
+    fn is_abandoned(&mut self, path: &Path, me: &Holder, now: Instant) -> io::Result<bool> {
+        let text = match fs::read(path) {
+            Ok(text) => text,
+            // Given back just now: the next attempt gets it.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let holder: Option<Holder> = serde_json::from_slice(&text).ok();
+        if holder.is_some_and(|holder| holder.is_dead(me)) {
+            return Ok(true);
+        }
+        match self.seen.get(path) {
+            Some((before, since)) if *before == text => Ok(now.duration_since(*since) >= LEASE),
+            _ => {
+                self.seen.insert(path.to_owned(), (text, now));
+                Ok(false)
+            }
+        }
+    }
+}
+
+impl Lease {
+    /// Says that its holder lives. False: it was taken over.
+    pub fn renew(&mut self) -> bool {
+        if !self.is_ours() {
+            return false;
+        }
+        self.holder.count += 1;
+        let text = serde_json::to_vec(&self.holder).unwrap_or_default();
+        // A disk that is full now may have room the next time; until then it grows old.
+        let own = self
+            .path
+            .with_extension(format!("lock-{}", self.holder.pid));
+        let _ = fs::write(&own, text).and_then(|()| fs::rename(&own, &self.path));
+        true
+    }
+
+    /// Whether nobody has taken it over.
+    pub fn is_ours(&self) -> bool {
+        let read = fs::read(&self.path).ok();
+        let holder: Option<Holder> = read.and_then(|text| serde_json::from_slice(&text).ok());
+        holder.as_ref() == Some(&self.holder)
+    }
+}
+
+impl Drop for Lease {
+    fn drop(&mut self) {
+        if self.is_ours() {
+            let _ = fs::remove_file(&self.path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ours(taken: Taken) -> Lease {
+        match taken {
+            Taken::Ours(lease) => lease,
+            Taken::Others => panic!("somebody else has it"),
+        }
+    }
+
+    #[test]
+    fn one_of_two_gets_the_lock_and_the_other_when_it_is_given_back() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let (mut one, mut other) = (Watcher::default(), Watcher::default());
+        let now = Instant::now();
+        let lease = ours(one.take(&path, now).unwrap());
+        assert!(matches!(other.take(&path, now).unwrap(), Taken::Others));
+        drop(lease);
+        ours(other.take(&path, now).unwrap());
+    }
+
+    #[test]
+    fn the_lock_of_a_dead_process_is_taken_over_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let dead = Holder {
+            started: 1,
+            ..Holder::me()
+        };
+        fs::write(&path, serde_json::to_vec(&dead).unwrap()).unwrap();
+        let lease = ours(Watcher::default().take(&path, Instant::now()).unwrap());
+        assert!(lease.is_ours());
+    }
+
+    #[test]
+    fn the_lock_of_another_host_is_taken_over_when_it_is_not_renewed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let mut far = Lease {
+            path: path.clone(),
+            holder: Holder {
+                machine: "another".to_owned(),
+                ..Holder::me()
+            },
+        };
+        fs::write(&path, serde_json::to_vec(&far.holder).unwrap()).unwrap();
+        let mut watcher = Watcher::default();
+        let start = Instant::now();
+        assert!(matches!(watcher.take(&path, start).unwrap(), Taken::Others));
+        assert!(far.renew());
+        let later = start + LEASE;
+        assert!(matches!(watcher.take(&path, later).unwrap(), Taken::Others));
+        let lease = ours(watcher.take(&path, later + LEASE).unwrap());
+        assert!(lease.is_ours() && !far.renew());
+        drop(far);
+        assert!(lease.is_ours(), "who lost the lock does not remove it");
+    }
+}

@@ -1,0 +1,426 @@
+//! Keeps a certificate for each name: a task per name orders it, renews it, and tries again after a
+//! failure. What others are to know leaves as [`Event`]s; what they want comes as [`Input`]s.
+//!
+//! Whatever fails, a certificate that is there stays in use. The clock is looked at once a minute at
+//! least, so that one that is set changes plans; so is the directory, where another host may have
+//! renewed.
+
+mod name;
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Semaphore, mpsc, watch};
+use tokio::task::AbortHandle;
+
+use crate::challenge::{Board, Challenges};
+use crate::client::Client;
+use crate::failure::Failure;
+use crate::order::Orders;
+use crate::store::{Look, Store, Stored, Trouble};
+use crate::{Authority, Seconds, Settings, local, names, seconds};
+use name::{Keeper, Nudge};
+
+/// Orders at once.
+const ORDERS: usize = 4;
+
+/// What the manager is to know.
+#[derive(Debug)]
+pub enum Input {
+    /// Keep certificates for this from now on.
+    Settings(Settings),
+    /// Challenges of this number, and all before, are answered.
+    Answering(u64),
+    /// A person wants something; answered by [`Event::Done`].
+    Command {
+        /// Repeated in the answer.
+        id: u64,
+        /// What.
+        command: Command,
+    },
+}
+
+/// What a person may want.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Command {
+    /// Order or renew now, whatever the schedule says; none: all names.
+    Order {
+        /// The name.
+        name: Option<String>,
+    },
+    /// Have the authority revoke the certificate, and remove it.
+    Remove {
+        /// The name.
+        name: String,
+    },
+}
+
+/// What others are to know.
+#[derive(Debug)]
+pub enum Event {
+    /// Use these certificates: chain and key, PEM, in the order of the names.
+    Certificates(Vec<(String, String)>),
+    /// Answer these challenges; [`Input::Answering`] says that it is done.
+    Challenges {
+        /// Counts up.
+        number: u64,
+        /// All that are to be answered.
+        challenges: Challenges,
+    },
+    /// How it stands with each name.
+    Status(Vec<NameStatus>),
+    /// A line for the log.
+    Log(String),
+    /// A command is done, or not.
+    Done {
+        /// The command's.
+        id: u64,
+        /// What was done, or why not.
+        outcome: Result<String, String>,
+    },
+}
+
+/// How it stands with a name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct NameStatus {
+    /// The name.
+    pub name: String,
+    /// Who issued its certificate.
+    pub authority: Option<String>,
+    /// Until when that is valid; none: there is none.
+    pub not_after: Option<Seconds>,
+    /// When it is to be renewed.
+    pub renew_at: Option<Seconds>,
+    /// An order is under way.
+    pub ordering: bool,
+    /// Why the last attempts failed.
+    pub trouble: Option<Trouble>,
+}
+
+impl NameStatus {
+    /// In a word: `valid`, `expired` or `missing`.
+    pub fn state(&self, now: SystemTime) -> &'static str {
+        match self.not_after {
+            None => "missing",
+            Some(end) if end <= seconds(now) => "expired",
+            Some(_) => "valid",
+        }
+    }
+}
+
+/// What the tasks share.
+struct Shared {
+    settings: RefCell<Rc<Settings>>,
+    store: RefCell<Store>,
+    client: Client,
+    board: Board,
+    orders: Semaphore,
+    events: mpsc::UnboundedSender<Event>,
+    names: RefCell<BTreeMap<String, NameState>>,
+}
+
+/// What is known of a name outside its task.
+#[derive(Default)]
+struct NameState {
+    certificate: Option<Rc<Stored>>,
+    status: NameStatus,
+}
+
+impl Shared {
+    fn log(&self, text: String) {
+        let _ = self.events.send(Event::Log(text));
+    }
+
+    fn settings(&self) -> Rc<Settings> {
+        self.settings.borrow().clone()
+    }
+
+    fn store(&self) -> Store {
+        self.store.borrow().clone()
+    }
+
+    fn authority(&self, name: Option<&str>) -> Option<Authority> {
+        let settings = self.settings();
+        let mut authorities = settings.authorities.iter();
+        authorities.find(|a| Some(&*a.name) == name).cloned()
+    }
+
+    /// Makes a name's state known, and hands certificates out if that changes them.
+    fn set(&self, name: &str, certificate: Option<Rc<Stored>>, status: NameStatus) {
+        let changed = {
+            let mut names = self.names.borrow_mut();
+            // The name may have left the configuration meanwhile.
+            let Some(state) = names.get_mut(name) else {
+                return;
+            };
+            let changed = state.certificate != certificate;
+            *state = NameState {
+                certificate,
+                status,
+            };
+            changed
+        };
+        if changed {
+            self.publish();
+        }
+        self.publish_status();
+    }
+
+    fn publish(&self) {
+        let names = self.names.borrow();
+        let settings = self.settings();
+        let certificates = settings
+            .names
+            .iter()
+            .filter_map(|name| names.get(name)?.certificate.as_ref())
+            .map(|stored| (stored.chain.clone(), stored.key.clone()));
+        let _ = self
+            .events
+            .send(Event::Certificates(certificates.collect()));
+    }
+
+    fn publish_status(&self) {
+        let names = self.names.borrow();
+        let settings = self.settings();
+        let all = settings.names.iter().filter_map(|name| names.get(name));
+        let all = all.map(|state| state.status.clone()).collect();
+        let _ = self.events.send(Event::Status(all));
+    }
+
+    /// A certificate from the local authority, or from the first public one that issues it.
+    async fn obtain(
+        &self,
+        name: &str,
+        former: Option<(&Stored, Option<&str>)>,
+        attempt: u32,
+    ) -> Result<(String, Stored), Failure> {
+        let (settings, store, client) = (self.settings(), self.store(), self.client.fresh());
+        if names::is_local(name) {
+            let stored = local::issue(store.directory(), name)?;
+            return Ok((local::NAME.to_owned(), stored));
+        }
+        let orders = Orders {
+            settings: &settings,
+            store: &store,
+            board: &self.board,
+            client: &client,
+        };
+        let mut last = None;
+        for authority in &settings.authorities {
+            let replaced = former.filter(|(_, issuer)| *issuer == Some(&*authority.name));
+            let replaced = replaced.map(|(stored, _)| stored);
+            match orders.order(authority, name, replaced, attempt).await {
+                Ok(stored) => return Ok((authority.name.clone(), stored)),
+                Err(failure) => {
+                    let over = !failure.is_the_authoritys();
+                    if let Some(before) = last.replace(failure) {
+                        self.log(format!("{}: {name}: {before}", before.name()));
+                    }
+                    if over {
+                        break;
+                    }
+                }
+            }
+        }
+        Err(last.unwrap_or(Failure::NoChallenge {
+            offered: "nothing: there is no authority".to_owned(),
+        }))
+    }
+}
+
+/// Serves inputs until there are none. To be run in a [`tokio::task::LocalSet`].
+///
+/// # Errors
+/// No authority can be reached from this machine: it trusts none.
+pub async fn run(
+    mut inputs: mpsc::UnboundedReceiver<Input>,
+    events: mpsc::UnboundedSender<Event>,
+) -> Result<(), String> {
+    let (answered, answering) = watch::channel(0);
+    let shared = Rc::new(Shared {
+        settings: RefCell::default(),
+        store: RefCell::new(Store::at(std::path::Path::new("/nonexistent"))),
+        client: Client::new()?,
+        board: Board::new(events.clone(), answering),
+        orders: Semaphore::new(ORDERS),
+        events,
+        names: RefCell::default(),
+    });
+    let mut tasks = Tasks::new();
+    while let Some(input) = inputs.recv().await {
+        match input {
+            Input::Settings(settings) => {
+                apply(&shared, settings, &mut tasks);
+            }
+            Input::Answering(number) => {
+                answered.send_replace(number);
+            }
+            Input::Command { id, command } => match command {
+                Command::Order { name } => {
+                    let chosen: Vec<_> = match &name {
+                        Some(name) => tasks.get(name).into_iter().collect(),
+                        None => tasks.values().collect(),
+                    };
+                    if chosen.is_empty() {
+                        let why = match name {
+                            Some(name) => format!(
+                                "NoSuchName: no site without a certificate file has the host {name}"
+                            ),
+                            None => "NoSuchName: every certificate comes from a file".to_owned(),
+                        };
+                        let outcome = Err(why);
+                        let _ = shared.events.send(Event::Done { id, outcome });
+                        continue;
+                    }
+                    let (reply, outcomes) = mpsc::unbounded_channel();
+                    for (_, nudges) in chosen {
+                        let _ = nudges.send(Nudge::Order(reply.clone()));
+                    }
+                    tokio::task::spawn_local(answer(shared.clone(), id, outcomes));
+                }
+                Command::Remove { name } => {
+                    let nudges = tasks.get(&name).map(|(_, nudges)| nudges.clone());
+                    tokio::task::spawn_local(remove(shared.clone(), id, name, nudges));
+                }
+            },
+        }
+    }
+    for (task, _) in tasks.values() {
+        task.abort();
+    }
+    Ok(())
+}
+
+impl Default for Settings {
+    fn default() -> Settings {
+        Settings {
+            directory: std::path::PathBuf::new(),
+            names: Vec::new(),
+            email: None,
+            authorities: Vec::new(),
+            dns_hook: None,
+            http: false,
+        }
+    }
+}
+
+type Tasks = BTreeMap<String, (AbortHandle, mpsc::UnboundedSender<Nudge>)>;
+
+/// Goes over to other settings: names that stay keep their tasks.
+fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
+    let moved = shared.settings().directory != settings.directory;
+    *shared.store.borrow_mut() = Store::at(&settings.directory);
+    let names = settings.names.clone();
+    *shared.settings.borrow_mut() = Rc::new(settings);
+    tasks.retain(|name, (task, _)| {
+        let stays = names.contains(name) && !moved;
+        if !stays {
+            task.abort();
+            shared.names.borrow_mut().remove(name);
+        }
+        stays
+    });
+    let mut fresh = Vec::new();
+    for name in &names {
+        match tasks.get(name) {
+            // What kept it from getting a certificate may be what has changed.
+            Some((_, nudges)) => drop(nudges.send(Nudge::Retry)),
+            None => {
+                let keeper = Keeper::new(shared.clone(), name.clone());
+                let state = keeper.state();
+                shared.names.borrow_mut().insert(name.clone(), state);
+                fresh.push((name.clone(), keeper));
+            }
+        }
+    }
+    // What is in the directory is served before anything is ordered.
+    shared.publish();
+    shared.publish_status();
+    for (name, keeper) in fresh {
+        let (nudges, inbox) = mpsc::unbounded_channel();
+        let task = tokio::task::spawn_local(keeper.run(inbox));
+        tasks.insert(name, (task.abort_handle(), nudges));
+    }
+}
+
+/// Collects what came of several orders.
+async fn answer(
+    shared: Rc<Shared>,
+    id: u64,
+    mut outcomes: mpsc::UnboundedReceiver<Result<String, String>>,
+) {
+    let (mut good, mut bad) = (Vec::new(), Vec::new());
+    while let Some(outcome) = outcomes.recv().await {
+        match outcome {
+            Ok(line) => good.push(line),
+            Err(line) => bad.push(line),
+        }
+    }
+    let outcome = match bad.is_empty() {
+        true => Ok(good.join("\n")),
+        false => Err([bad, good].concat().join("\n")),
+    };
+    let _ = shared.events.send(Event::Done { id, outcome });
+}
+
+async fn remove(
+    shared: Rc<Shared>,
+    id: u64,
+    name: String,
+    nudges: Option<mpsc::UnboundedSender<Nudge>>,
+) {
+    let outcome = revoke_and_remove(&shared, &name).await;
+    if let (Some(nudges), true) = (&nudges, outcome.is_ok()) {
+        let _ = nudges.send(Nudge::Removed);
+    }
+    let outcome = outcome.map(|what| match nudges {
+        Some(_) => format!("{what}; a site has the name, so a new certificate is ordered"),
+        None => what,
+    });
+    let _ = shared.events.send(Event::Done { id, outcome });
+}
+
+async fn revoke_and_remove(shared: &Shared, name: &str) -> Result<String, String> {
+    names::check(name)?;
+    let (settings, store) = (shared.settings(), shared.store());
+    let named = |failure: Failure| format!("{}: {name}: {failure}", failure.name());
+    let stored = match store.look(name) {
+        Look::Good(stored) => Some(stored),
+        Look::Broken(_) => None,
+        Look::None => return Err(format!("NoSuchName: there is no certificate for {name}")),
+    };
+    let record = store.record(name);
+    let mut what = format!("removed the certificate of {name}");
+    if let (Some(stored), Some(authority)) = (stored, shared.authority(record.authority.as_deref()))
+    {
+        let orders = Orders {
+            settings: &settings,
+            store: &store,
+            board: &shared.board,
+            client: &shared.client,
+        };
+        let until = stored.validity.not_after;
+        if until > SystemTime::now() {
+            orders.revoke(&authority, &stored).await.map_err(named)?;
+            what = format!(
+                "{} revoked the certificate of {name}, which is removed",
+                authority.name
+            );
+        }
+    }
+    store.remove(name).map_err(named)?;
+    Ok(what)
+}
+
+/// A duration for people.
+pub fn in_words(duration: Duration) -> String {
+    match duration.as_secs() {
+        0..=119 => format!("{} s", duration.as_secs()),
+        120..=7199 => format!("{} min", duration.as_secs() / 60),
+        7200..=172_799 => format!("{} h", duration.as_secs() / 3600),
+        _ => format!("{} days", duration.as_secs() / 86400),
+    }
+}

@@ -1,0 +1,401 @@
+//! The task of one name.
+
+use std::rc::Rc;
+use std::time::{Duration, Instant, SystemTime};
+
+use tokio::sync::mpsc;
+
+use super::{NameState, NameStatus, Shared, in_words};
+use crate::failure::Failure;
+use crate::lease::{Lease, RENEW, Taken, Watcher};
+use crate::order::Orders;
+use crate::store::{Look, Record, Stamp, Stored, Trouble, failed};
+use crate::{local, names, schedule, seconds, time_of};
+
+/// Longest sleep: the clock may be set, and another host renew.
+const LOOK: Duration = Duration::from_secs(60);
+/// How often a lock that somebody else holds is tried.
+const TRY: Duration = Duration::from_millis(300);
+/// How long what an authority says of the time of renewal holds, at least and at most.
+const WINDOW_HOLDS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(86400));
+
+/// Something for the task to do before its time.
+pub(super) enum Nudge {
+    /// Order now; the outcome is sent.
+    Order(mpsc::UnboundedSender<Result<String, String>>),
+    /// The configuration has changed: try again what failed.
+    Retry,
+    /// The certificate has been removed.
+    Removed,
+}
+
+/// See the module.
+pub(super) struct Keeper {
+    shared: Rc<Shared>,
+    name: String,
+    certificate: Option<Rc<Stored>>,
+    /// It could not be written down.
+    unsaved: bool,
+    stamp: Option<Stamp>,
+    record: Record,
+    ordering: bool,
+    watcher: Watcher,
+}
+
+impl Keeper {
+    /// Takes what is in the directory.
+    pub(super) fn new(shared: Rc<Shared>, name: String) -> Keeper {
+        let mut keeper = Keeper {
+            record: shared.store().record(&name),
+            shared,
+            name,
+            certificate: None,
+            unsaved: false,
+            stamp: None,
+            ordering: false,
+            watcher: Watcher::default(),
+        };
+        keeper.read();
+        keeper
+    }
+
+    /// What others are to know of it.
+    pub(super) fn state(&self) -> NameState {
+        let certificate = self.certificate.clone();
+        let status = NameStatus {
+            name: self.name.clone(),
+            authority: certificate.as_ref().and(self.record.authority.clone()),
+            not_after: certificate.as_ref().map(|c| seconds(c.validity.not_after)),
+            renew_at: certificate.as_ref().and(self.record.renew_at),
+            ordering: self.ordering,
+            trouble: self.record.trouble.clone(),
+        };
+        NameState {
+            certificate,
+            status,
+        }
+    }
+
+    fn tell(&self) {
+        let NameState {
+            certificate,
+            status,
+        } = self.state();
+        self.shared.set(&self.name, certificate, status);
+    }
+
+    pub(super) async fn run(mut self, mut nudges: mpsc::UnboundedReceiver<Nudge>) {
+        if self.certificate.is_none()
+            && self.record.trouble.is_none()
+            && !names::is_local(&self.name)
+        {
+            self.shared.log(format!(
+                "CertificatePending: {} has no certificate yet; it is ordered, and clients that ask for the name are refused until it is there",
+                self.name
+            ));
+        }
+        loop {
+            self.look_again();
+            let now = SystemTime::now();
+            if self.due() <= now {
+                // It is in the log and the status.
+                let _ = self.attempt(false).await;
+                continue;
+            }
+            self.ask_for_window(now).await;
+            let pause = self.due().duration_since(now).unwrap_or_default();
+            let pause = pause.clamp(Duration::from_millis(10), LOOK);
+            match tokio::time::timeout(pause, nudges.recv()).await {
+                Err(_) => {}
+                Ok(None) => return,
+                Ok(Some(Nudge::Removed)) => {
+                    self.certificate = None;
+                    self.record = Record::default();
+                    self.tell();
+                }
+                Ok(Some(Nudge::Retry)) => {
+                    if let Some(trouble) = &mut self.record.trouble {
+                        trouble.next = 0;
+                    }
+                }
+                Ok(Some(Nudge::Order(reply))) => {
+                    let outcome = self.attempt(true).await;
+                    let _ = reply.send(outcome);
+                }
+            }
+        }
+    }
+
+    /// When something is to be done.
+    fn due(&self) -> SystemTime {
+        let wanted = match (&self.certificate, self.record.renew_at) {
+            (None, _) => SystemTime::UNIX_EPOCH,
+            (Some(_), Some(at)) => time_of(at),
+            (Some(stored), None) => schedule::renewal(stored.validity, None, 0.5),
+        };
+        match &self.record.trouble {
+            // Nothing is to be ordered: it only could not be written down.
+            Some(_) if self.unsaved => wanted,
+            // A clock that was set back must not keep it from being tried.
+            Some(trouble) => time_of(trouble.next).min(SystemTime::now() + 7 * 24 * 60 * LOOK),
+            None => wanted,
+        }
+    }
+
+    /// Reads the directory if the file is another than before.
+    fn look_again(&mut self) {
+        if self.unsaved {
+            self.save();
+        }
+        if self.shared.store().stamp(&self.name) != self.stamp {
+            let before = self.certificate.clone();
+            self.record = self.shared.store().record(&self.name);
+            self.read();
+            if self.certificate != before {
+                self.shared.log(format!(
+                    "{}: uses the certificate that another process has put into the directory",
+                    self.name
+                ));
+            }
+            self.tell();
+        }
+    }
+
+    fn read(&mut self) {
+        let store = self.shared.store();
+        self.stamp = store.stamp(&self.name);
+        match store.look(&self.name) {
+            Look::Good(stored) => {
+                if self.certificate.as_deref() != Some(&*stored) {
+                    self.certificate = Some(Rc::from(stored));
+                }
+                self.unsaved = false;
+            }
+            Look::None => {}
+            Look::Broken(why) => {
+                self.shared.log(format!(
+                    "CertificateBroken: {}: the stored certificate cannot be used ({why}); it is set aside as .broken, and another one ordered",
+                    self.name
+                ));
+                store.set_aside(&self.name);
+                self.stamp = store.stamp(&self.name);
+                if self.certificate.is_some() {
+                    self.unsaved = true;
+                } else {
+                    self.record = Record::default();
+                }
+            }
+        }
+    }
+
+    /// Orders, alone among all who share the directory. What was done, or why not.
+    async fn attempt(&mut self, forced: bool) -> Result<String, String> {
+        let shared = self.shared.clone();
+        // Closed never.
+        let _permit = shared.orders.acquire().await;
+        let outcome = self.locked(forced).await;
+        self.ordering = false;
+        let line = match outcome {
+            Ok(line) => Ok(line),
+            Err(failure) => Err(self.note(&failure)),
+        };
+        self.tell();
+        line
+    }
+
+    async fn locked(&mut self, forced: bool) -> Result<String, Failure> {
+        let before = self.stamp;
+        let lease = self.lock().await?;
+        // Somebody else may have done it meanwhile.
+        self.look_again();
+        let done = match forced {
+            true => self.stamp != before,
+            false => self.due() > SystemTime::now(),
+        };
+        if done {
+            return Ok(format!(
+                "{}: another process has just ordered it",
+                self.name
+            ));
+        }
+        self.ordering = true;
+        self.tell();
+        let attempts = self.record.trouble.as_ref().map_or(0, |t| t.attempts);
+        let former = self.certificate.clone();
+        let former = former
+            .as_deref()
+            .map(|c| (c, self.record.authority.as_deref()));
+        let ordering = self.shared.obtain(&self.name, former, attempts);
+        let (authority, stored) = tokio::select! {
+            obtained = ordering => obtained?,
+            never = keep(&lease) => match never {},
+        };
+        Ok(self.accept(authority, stored))
+    }
+
+    async fn lock(&mut self) -> Result<std::cell::RefCell<Lease>, Failure> {
+        let store = self.shared.store();
+        store.prepare()?;
+        let path = store.path("locks", &self.name, ".lock");
+        loop {
+            let taken = self.watcher.take(&path, Instant::now());
+            match taken.map_err(|error| failed("lock", &path, &error))? {
+                Taken::Ours(lease) => return Ok(std::cell::RefCell::new(lease)),
+                Taken::Others => tokio::time::sleep(TRY).await,
+            }
+        }
+    }
+
+    /// Uses a new certificate, and writes it down.
+    fn accept(&mut self, authority: String, stored: Stored) -> String {
+        let now = SystemTime::now();
+        let left = stored.validity.not_after.duration_since(now);
+        let line = format!(
+            "{}: {} {authority}, valid for {}",
+            self.name,
+            if self.certificate.is_some() {
+                "renewed by"
+            } else {
+                "certificate of"
+            },
+            in_words(left.unwrap_or_default())
+        );
+        let renew = schedule::renewal(stored.validity, None, random());
+        self.record = Record {
+            ask_window_at: (authority != local::NAME).then(|| seconds(now)),
+            authority: Some(authority),
+            renew_at: Some(seconds(renew)),
+            trouble: None,
+        };
+        self.certificate = Some(Rc::new(stored));
+        self.unsaved = true;
+        self.save();
+        self.shared.log(line.clone());
+        line
+    }
+
+    /// Writes the certificate down; it is used in any case.
+    fn save(&mut self) {
+        let (store, Some(stored)) = (self.shared.store(), self.certificate.clone()) else {
+            return;
+        };
+        let saved = store.prepare().and_then(|()| {
+            store.save_record(&self.name, &self.record)?;
+            store.save(&self.name, &stored)
+        });
+        match saved {
+            Ok(()) => {
+                self.unsaved = false;
+                if self
+                    .record
+                    .trouble
+                    .as_ref()
+                    .is_some_and(|t| t.name == "StoreFailed")
+                {
+                    self.record.trouble = None;
+                }
+            }
+            Err(failure) => {
+                let now = seconds(SystemTime::now());
+                let since = self.record.trouble.as_ref().map_or(now, |t| t.since);
+                if self.record.trouble.is_none() {
+                    self.shared.log(format!("{}: {}: {failure}; the certificate is used, and would be lost with the process", failure.name(), self.name));
+                }
+                self.record.trouble = Some(Trouble {
+                    name: failure.name().to_owned(),
+                    message: failure.to_string(),
+                    since,
+                    attempts: 1,
+                    next: now + LOOK.as_secs(),
+                });
+            }
+        }
+        self.stamp = store.stamp(&self.name);
+        self.tell();
+    }
+
+    /// Notes a failure, and says it.
+    fn note(&mut self, failure: &Failure) -> String {
+        let now = SystemTime::now();
+        let before = self.record.trouble.take();
+        let attempts = before.as_ref().map_or(0, |t| t.attempts) + 1;
+        let pause = schedule::pause(failure.kind(), attempts, failure.retry_after(), random());
+        self.record.trouble = Some(Trouble {
+            name: failure.name().to_owned(),
+            message: failure.to_string(),
+            since: before.map_or(seconds(now), |t| t.since),
+            attempts,
+            next: seconds(now + pause),
+        });
+        // In memory it counts in any case.
+        let _ = self.shared.store().save_record(&self.name, &self.record);
+        let state = match &self.certificate {
+            None => "there is no certificate".to_owned(),
+            Some(stored) => match stored.validity.not_after.duration_since(now) {
+                Ok(left) => format!("the certificate stays in use, valid for {}", in_words(left)),
+                Err(_) => "the certificate has expired".to_owned(),
+            },
+        };
+        let line = format!(
+            "{}: {}: {failure}; {state}; attempt {attempts}, the next in {}",
+            failure.name(),
+            self.name,
+            in_words(pause)
+        );
+        self.shared.log(line.clone());
+        line
+    }
+
+    /// Asks the authority when to renew (RFC 9773), where its last word is too old.
+    async fn ask_for_window(&mut self, now: SystemTime) {
+        let (Some(stored), Some(at)) = (self.certificate.clone(), self.record.ask_window_at) else {
+            return;
+        };
+        let Some(authority) = self.shared.authority(self.record.authority.as_deref()) else {
+            return;
+        };
+        if time_of(at) > now {
+            return;
+        }
+        let (settings, store) = (self.shared.settings(), self.shared.store());
+        let orders = Orders {
+            settings: &settings,
+            store: &store,
+            board: &self.shared.board,
+            client: &self.shared.client,
+        };
+        let (least, most) = WINDOW_HOLDS;
+        let again = match orders.window(&authority, &stored).await {
+            None => most / 4,
+            Some((window, again)) => {
+                let chosen = self.record.renew_at.map(time_of);
+                if chosen.is_none_or(|at| at < window.start || at > window.end) {
+                    let at = schedule::renewal(stored.validity, Some(window), random());
+                    self.record.renew_at = Some(seconds(at));
+                }
+                again.clamp(least, most)
+            }
+        };
+        self.record.ask_window_at = Some(seconds(now + again));
+        let _ = store.save_record(&self.name, &self.record);
+        self.tell();
+    }
+}
+
+/// Renews a lock as long as it is needed.
+async fn keep(lease: &std::cell::RefCell<Lease>) -> std::convert::Infallible {
+    loop {
+        tokio::time::sleep(RENEW).await;
+        // Who lost it to another goes on: two certificates do no harm.
+        lease.borrow_mut().renew();
+    }
+}
+
+/// From 0 to 1.
+fn random() -> f64 {
+    let mut bytes = [0; 4];
+    match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {
+        Ok(4) => f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX),
+        _ => 0.5,
+    }
+}

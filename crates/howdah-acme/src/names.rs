@@ -1,0 +1,100 @@
+//! Which names a public authority can issue a certificate for.
+
+use std::net::IpAddr;
+
+/// Endings that are nobody's on the Internet: RFC 6761, RFC 6762, RFC 8375, and ICANN's `internal`.
+pub const PRIVATE: &[&str] = &[
+    "localhost",
+    "test",
+    "internal",
+    "local",
+    "home.arpa",
+    "invalid",
+    "example",
+];
+
+/// Whether only a local authority can issue for this name (lower case).
+pub fn is_local(name: &str) -> bool {
+    if name.parse::<IpAddr>().is_ok() {
+        return true;
+    }
+    let below = |ending: &str| {
+        let rest = name.strip_suffix(ending);
+        rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    };
+    !name.contains('.') || PRIVATE.iter().any(|ending| below(ending))
+}
+
+/// Whether it can be a file's name and a host's: labels of letters, digits and hyphens, or an address;
+/// a wildcard's first label is `*`.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(name: &str) -> Result<(), String> {
+    if name.parse::<IpAddr>().is_ok() {
+        return Ok(());
+    }
+    let label = |label: &str| {
+        !label.is_empty()
+            && label.len() <= 63
+            && !label.starts_with('-')
+            && !label.ends_with('-')
+            && label
+                .bytes()
+                .all(|b| b.is_ascii_alphanumeric() || b == b'-')
+    };
+    let own = name.strip_prefix("*.").unwrap_or(name);
+    match name.len() <= 253 && own.split('.').all(label) {
+        true => Ok(()),
+        false => Err(format!(
+            "`{}` is no host name: write it as `example.org`, other alphabets as `xn--…`",
+            name.escape_debug()
+        )),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_public_authority_is_asked_for_public_names_alone() {
+        for name in [
+            "localhost",
+            "shop.localhost",
+            "a.test",
+            "db",
+            "10.0.0.1",
+            "::1",
+            "a.b.internal",
+        ] {
+            assert!(is_local(name), "{name}");
+        }
+        for name in [
+            "example.org",
+            "*.example.org",
+            "mylocalhost.org",
+            "internal.example.org",
+        ] {
+            assert!(!is_local(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_name_that_could_leave_the_directory_is_none() {
+        for name in [
+            "../x", "a/b", "", "a..b", "-a.org", "a_b.org", "a.*.org", "ä.org",
+        ] {
+            assert!(check(name).is_err(), "{name}");
+        }
+        for name in [
+            "example.org",
+            "*.example.org",
+            "xn--bcher-kva.ch",
+            "127.0.0.1",
+            "::1",
+        ] {
+            assert!(check(name).is_ok(), "{name}");
+        }
+    }
+}

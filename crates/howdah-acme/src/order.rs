@@ -1,0 +1,452 @@
+//! One order, from the account to the certificate (RFC 8555 §7).
+
+use std::time::{Duration, SystemTime};
+
+use instant_acme::{
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, ExternalAccountKey,
+    Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RevocationRequest,
+};
+use rcgen::{CertificateParams, DistinguishedName, KeyPair};
+use tokio::time::{Instant, sleep};
+
+use crate::challenge::{Board, Method, Shown, run_hook};
+use crate::client::Client;
+use crate::failure::{Failure, problem_type, sentence};
+use crate::schedule::Window;
+use crate::store::{Store, Stored, replace};
+use crate::{Authority, Settings};
+
+/// How long an authority may take to look at a proof, and to issue.
+const VALIDATION: Duration = Duration::from_secs(180);
+/// The pauses between two looks.
+const FIRST_LOOK: Duration = Duration::from_millis(200);
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+/// Longest pause that an authority can ask for between two looks.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+/// How often a request is made again because of its nonce (RFC 8555 §6.5), each time thrice by the
+/// protocol's crate.
+const NONCES: u32 = 12;
+
+/// Makes a call until its nonce is taken.
+macro_rules! nonce {
+    ($call:expr) => {{
+        let mut left = NONCES;
+        loop {
+            match $call.await {
+                Err(Error::Api(problem)) if problem_type(&problem) == "badNonce" && left > 0 => {
+                    left -= 1;
+                }
+                other => break other,
+            }
+        }
+    }};
+}
+
+/// What an order needs beside its name.
+pub struct Orders<'a> {
+    /// The configuration.
+    pub settings: &'a Settings,
+    /// The directory.
+    pub store: &'a Store,
+    /// Where proofs are put up.
+    pub board: &'a Board,
+    /// The way to the authorities.
+    pub client: &'a Client,
+}
+
+impl Orders<'_> {
+    fn failed<'f>(&self, authority: &'f Authority) -> impl Fn(Error) -> Failure + use<'f> {
+        let client = self.client.clone();
+        move |error| Failure::of(&authority.name, error, client.take_retry_after())
+    }
+
+    /// Orders a certificate for a name. `former` is the one that it replaces, `attempt` counts failures.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn order(
+        &self,
+        authority: &Authority,
+        name: &str,
+        former: Option<&Stored>,
+        attempt: u32,
+    ) -> Result<Stored, Failure> {
+        self.client.take_retry_after();
+        let account = self.account(authority).await?;
+        match self
+            .order_with(&account, authority, name, former, attempt)
+            .await
+        {
+            Err(Failure::OrderRefused { why, .. }) if is_unknown_account(&why) => {
+                // The authority has forgotten it: a test authority that was restarted.
+                let _ = std::fs::remove_file(self.account_path(authority));
+                let account = self.account(authority).await?;
+                self.order_with(&account, authority, name, former, attempt)
+                    .await
+            }
+            other => other,
+        }
+    }
+
+    async fn order_with(
+        &self,
+        account: &Account,
+        authority: &Authority,
+        name: &str,
+        former: Option<&Stored>,
+        attempt: u32,
+    ) -> Result<Stored, Failure> {
+        let failed = self.failed(authority);
+        let mut order = new_order(account, name, former).await.map_err(&failed)?;
+        // The proof stays up until the authority has looked.
+        let proof = self.prove(&mut order, authority, name, attempt).await?;
+        let ready = self
+            .wait_for_validation(&mut order, authority, &proof)
+            .await;
+        if let Some(Proof::Dns(program, value)) = &proof {
+            // A record too many does no harm; the next attempt sets another.
+            let _ = run_hook(program, "cleanup", name, value).await;
+        }
+        drop(proof);
+        ready?;
+        let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
+            why: error.to_string(),
+        };
+        let key = KeyPair::generate().map_err(unfit)?;
+        let mut params = CertificateParams::new([name.to_owned()]).map_err(unfit)?;
+        params.distinguished_name = DistinguishedName::new();
+        let request = params.serialize_request(&key).map_err(unfit)?;
+        if order.state().status != OrderStatus::Valid {
+            nonce!(order.finalize_csr(request.der())).map_err(&failed)?;
+        }
+        let until = Instant::now() + VALIDATION;
+        let mut pause = FIRST_LOOK;
+        while order.state().status == OrderStatus::Processing {
+            self.pause(&mut pause, until, authority).await?;
+            nonce!(order.refresh()).map_err(&failed)?;
+        }
+        let chain = nonce!(order.certificate()).map_err(&failed)?;
+        let chain = chain.unwrap_or_default();
+        Stored::new(name, chain, key.serialize_pem())
+            .map_err(|why| Failure::CertificateUnfit { why })
+    }
+
+    /// Waits a little longer each time, or as long as the authority says.
+    async fn pause(
+        &self,
+        pause: &mut Duration,
+        until: Instant,
+        authority: &Authority,
+    ) -> Result<(), Failure> {
+        if Instant::now() >= until {
+            return Err(Failure::AuthorityUnreachable {
+                authority: authority.name.clone(),
+                why: format!("the order is not done after {} s", VALIDATION.as_secs()),
+                retry_after: None,
+            });
+        }
+        let wanted = self.client.take_retry_after();
+        let wanted = wanted.and_then(|at| at.duration_since(SystemTime::now()).ok());
+        sleep(wanted.unwrap_or(*pause).min(LONGEST_WAIT)).await;
+        *pause = (*pause * 2).min(LONGEST_PAUSE);
+        Ok(())
+    }
+
+    /// Puts up a proof, and asks the authority to look; none: it needs no proof this time.
+    async fn prove(
+        &self,
+        order: &mut Order,
+        authority: &Authority,
+        name: &str,
+        attempt: u32,
+    ) -> Result<Option<Proof<'_>>, Failure> {
+        let failed = self.failed(authority);
+        let handle = nonce!(async {
+            match order.authorizations().next().await {
+                Some(Ok(handle)) => Ok(Some(handle.status)),
+                Some(Err(error)) => Err(error),
+                None => Ok(None),
+            }
+        });
+        match handle.map_err(&failed)? {
+            Some(AuthorizationStatus::Pending) => {}
+            _ => return Ok(None),
+        }
+        let mut authorizations = order.authorizations();
+        let handle = authorizations.next().await.transpose().map_err(&failed)?;
+        let Some(mut handle) = handle else {
+            return Ok(None);
+        };
+        let offered: Vec<ChallengeType> =
+            handle.challenges.iter().map(|c| c.r#type.clone()).collect();
+        let hook = self.settings.dns_hook.as_deref();
+        let choices = Method::choices(name, self.settings.http, hook.is_some(), attempt);
+        let method = choices
+            .iter()
+            .find(|m| offered.contains(&m.kind()))
+            .copied();
+        let Some((method, mut challenge)) =
+            method.and_then(|method| Some((method, handle.challenge(method.kind())?)))
+        else {
+            let offered = offered.iter().map(|kind| format!("{kind:?}"));
+            return Err(Failure::NoChallenge {
+                offered: offered.collect::<Vec<_>>().join(", "),
+            });
+        };
+        let answer = challenge.key_authorization();
+        let proof = match (method, hook) {
+            (Method::Http, _) => {
+                let shown = self
+                    .board
+                    .show_http(&challenge.token, answer.as_str())
+                    .await;
+                Proof::Here {
+                    method,
+                    _shown: shown,
+                }
+            }
+            (Method::Dns, Some(program)) => {
+                run_hook(program, "present", name, &answer.dns_value()).await?;
+                Proof::Dns(program, answer.dns_value())
+            }
+            (Method::Tls | Method::Dns, _) => {
+                let shown = self.board.show_tls(name, answer.digest().as_ref()).await?;
+                Proof::Here {
+                    method,
+                    _shown: shown,
+                }
+            }
+        };
+        nonce!(challenge.set_ready()).map_err(&failed)?;
+        Ok(Some(proof))
+    }
+
+    /// Waits until the authority has looked at the proof.
+    async fn wait_for_validation(
+        &self,
+        order: &mut Order,
+        authority: &Authority,
+        proof: &Option<Proof<'_>>,
+    ) -> Result<(), Failure> {
+        let failed = self.failed(authority);
+        let until = Instant::now() + VALIDATION;
+        let mut pause = FIRST_LOOK;
+        loop {
+            let status = nonce!(order.refresh()).map_err(&failed)?.status;
+            match status {
+                OrderStatus::Pending => {}
+                OrderStatus::Invalid => {
+                    return Err(self.why_invalid(order, authority, proof).await);
+                }
+                OrderStatus::Ready | OrderStatus::Processing | OrderStatus::Valid => return Ok(()),
+            }
+            self.pause(&mut pause, until, authority).await?;
+        }
+    }
+
+    /// What the authority found in place of the proof.
+    async fn why_invalid(
+        &self,
+        order: &mut Order,
+        authority: &Authority,
+        proof: &Option<Proof<'_>>,
+    ) -> Failure {
+        let problem = nonce!(async {
+            let mut authorizations = order.authorizations();
+            let Some(handle) = authorizations.next().await else {
+                return Ok(None);
+            };
+            let mut handle = handle?;
+            let state = handle.refresh().await?;
+            Ok(state.challenges.iter().find_map(|c| c.error.clone()))
+        });
+        match problem {
+            Ok(Some(problem)) => challenge_failed(&problem, authority, proof),
+            Ok(None) => Failure::OrderRefused {
+                authority: authority.name.clone(),
+                why: "the order is invalid; it does not say why".to_owned(),
+                retry_after: None,
+            },
+            Err(error) => self.failed(authority)(error),
+        }
+    }
+
+    fn account_path(&self, authority: &Authority) -> std::path::PathBuf {
+        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
+        let name: String = authority.url.chars().map(plain).collect();
+        self.store.path("accounts", &name, ".json")
+    }
+
+    async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
+        let failed = self.failed(authority);
+        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
+        let path = self.account_path(authority);
+        if let Some(known) = std::fs::read(&path)
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+        {
+            return builder().from_credentials(known).await.map_err(failed);
+        }
+        let mail = self
+            .settings
+            .email
+            .as_ref()
+            .map(|mail| format!("mailto:{mail}"));
+        let contact: Vec<&str> = mail.as_deref().into_iter().collect();
+        let new = NewAccount {
+            contact: &contact,
+            terms_of_service_agreed: true,
+            only_return_existing: false,
+        };
+        let eab = match &authority.eab {
+            Some((id, key)) => Some(external_key(authority, id, key)?),
+            None => None,
+        };
+        let created = nonce!(builder().create(&new, authority.url.clone(), eab.as_ref()));
+        let (account, credentials) = created.map_err(failed)?;
+        let text = serde_json::to_vec(&credentials).unwrap_or_default();
+        replace(&path, &text)?;
+        Ok(account)
+    }
+
+    /// When the authority wants this certificate to be renewed, and how long that holds; none: it does
+    /// not say.
+    pub async fn window(
+        &self,
+        authority: &Authority,
+        stored: &Stored,
+    ) -> Option<(Window, Duration)> {
+        let account = self.account(authority).await.ok()?;
+        let id = CertificateIdentifier::try_from(&stored.leaf).ok()?;
+        let (info, again) = account.renewal_info(&id).await.ok()?;
+        let window = Window {
+            start: info.suggested_window.start.into(),
+            end: info.suggested_window.end.into(),
+        };
+        Some((window, again))
+    }
+
+    /// Has the authority declare a certificate invalid.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub async fn revoke(&self, authority: &Authority, stored: &Stored) -> Result<(), Failure> {
+        let account = self.account(authority).await?;
+        let request = RevocationRequest {
+            certificate: &stored.leaf,
+            reason: None,
+        };
+        nonce!(account.revoke(&request)).map_err(self.failed(authority))
+    }
+}
+
+/// A proof that is up.
+enum Proof<'a> {
+    Here { method: Method, _shown: Shown<'a> },
+    Dns(&'a std::path::Path, String),
+}
+
+impl Proof<'_> {
+    fn method(&self) -> Method {
+        match self {
+            Proof::Here { method, .. } => *method,
+            Proof::Dns(..) => Method::Dns,
+        }
+    }
+}
+
+async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Result<Order, Error> {
+    let identifiers = [match name.parse() {
+        Ok(address) => Identifier::Ip(address),
+        Err(_) => Identifier::Dns(name.to_owned()),
+    }];
+    let replaced = former.and_then(|stored| CertificateIdentifier::try_from(&stored.leaf).ok());
+    if let Some(replaced) = replaced {
+        let order = NewOrder::new(&identifiers).replaces(replaced);
+        match nonce!(account.new_order(&order)) {
+            // It may be of another authority, replaced already, or the authority without RFC 9773:
+            // that makes the order no worse.
+            Err(Error::Unsupported(_) | Error::Other(_)) => {}
+            Err(Error::Api(problem))
+                if matches!(
+                    problem_type(&problem),
+                    "alreadyReplaced" | "malformed" | "conflict"
+                ) || matches!(problem.status, Some(404 | 409)) => {}
+            other => return other,
+        }
+    }
+    let order = NewOrder::new(&identifiers);
+    nonce!(account.new_order(&order))
+}
+
+fn external_key(authority: &Authority, id: &str, key: &str) -> Result<ExternalAccountKey, Failure> {
+    let decoded = decode_base64(key).ok_or_else(|| Failure::OrderRefused {
+        authority: authority.name.clone(),
+        why: "the key in acme.eab is no base64".to_owned(),
+        retry_after: None,
+    })?;
+    Ok(ExternalAccountKey::new(id.to_owned(), &decoded))
+}
+
+/// Base64 in either alphabet, padded or not: authorities show the key in both.
+fn decode_base64(text: &str) -> Option<Vec<u8>> {
+    let mut out = Vec::new();
+    let (mut bits, mut held) = (0u32, 0);
+    for byte in text.trim().trim_end_matches('=').bytes() {
+        let value = match byte {
+            b'A'..=b'Z' => byte - b'A',
+            b'a'..=b'z' => byte - b'a' + 26,
+            b'0'..=b'9' => byte - b'0' + 52,
+            b'+' | b'-' => 62,
+            b'/' | b'_' => 63,
+            _ => return None,
+        };
+        bits = bits << 6 | u32::from(value);
+        held += 6;
+        if held >= 8 {
+            held -= 8;
+            out.push((bits >> held) as u8);
+        }
+    }
+    Some(out)
+}
+
+fn is_unknown_account(why: &str) -> bool {
+    why.starts_with("accountDoesNotExist")
+}
+
+fn challenge_failed(
+    problem: &Problem,
+    authority: &Authority,
+    proof: &Option<Proof<'_>>,
+) -> Failure {
+    match (problem_type(problem), proof) {
+        ("serverInternal", _) => Failure::AuthorityUnreachable {
+            authority: authority.name.clone(),
+            why: sentence(problem),
+            retry_after: None,
+        },
+        (_, Some(proof)) => Failure::ChallengeFailed {
+            challenge: proof.method().name(),
+            why: sentence(problem),
+        },
+        (_, None) => Failure::OrderRefused {
+            authority: authority.name.clone(),
+            why: sentence(problem),
+            retry_after: None,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_key_in_either_base64_is_read() {
+        assert_eq!(decode_base64("aGk_aGk-").unwrap(), b"hi?hi>");
+        assert_eq!(decode_base64("aGk/aGk+").unwrap(), b"hi?hi>");
+        assert_eq!(decode_base64("aA==").unwrap(), b"h");
+        assert!(decode_base64("a b").is_none());
+    }
+}

@@ -1,0 +1,117 @@
+//! When a certificate is renewed, and when a failed order is tried again. Reads no clock and draws no
+//! number: callers pass both.
+
+use std::time::{Duration, SystemTime};
+
+use crate::failure::Kind;
+
+/// From when until when a certificate is valid.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Validity {
+    /// The first moment.
+    pub not_before: SystemTime,
+    /// The last one.
+    pub not_after: SystemTime,
+}
+
+/// A time in which the authority wants the certificate to be renewed (RFC 9773 §4.2).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Window {
+    /// Its beginning.
+    pub start: SystemTime,
+    /// Its end.
+    pub end: SystemTime,
+}
+
+/// When to renew: at a random moment of the authority's window; without one when a third of the life
+/// is left, or a little earlier, so that certificates of one hour are not renewed in one second.
+/// `spread` is from 0 to 1.
+pub fn renewal(validity: Validity, window: Option<Window>, spread: f64) -> SystemTime {
+    if let Some(window) = window
+        && let Ok(length) = window.end.duration_since(window.start)
+    {
+        return window.start + length.mul_f64(spread);
+    }
+    let life = validity
+        .not_after
+        .duration_since(validity.not_before)
+        .unwrap_or_default();
+    validity.not_after - life / 3 - (life / 50).mul_f64(spread)
+}
+
+/// How soon an authority that could not be reached is tried again, in seconds.
+const UNREACHABLE: &[u64] = &[2, 5, 10, 30, 60, 120, 300, 600, 1800];
+/// How soon an order that was refused is tried again: Let's Encrypt allows five failed validations of a
+/// name an hour.
+const REFUSED: &[u64] = &[60, 300, 900, 1800, 3600, 7200, 14400, 21600];
+
+/// How long after the failure number `attempts` (from 1) the next attempt is made. `retry_after` is the
+/// authority's own word, which is obeyed for up to a week.
+pub fn pause(kind: Kind, attempts: u32, retry_after: Option<Duration>, spread: f64) -> Duration {
+    let steps = match kind {
+        Kind::Unreachable => UNREACHABLE,
+        Kind::Refused => REFUSED,
+    };
+    let step = steps[(attempts.max(1) as usize - 1).min(steps.len() - 1)];
+    let pause = Duration::from_secs(step).mul_f64(0.9 + spread / 5.0);
+    pause.max(
+        retry_after
+            .unwrap_or_default()
+            .min(Duration::from_secs(7 * 86400)),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::UNIX_EPOCH;
+
+    use super::*;
+
+    const DAY: Duration = Duration::from_secs(86400);
+
+    fn validity() -> Validity {
+        Validity {
+            not_before: UNIX_EPOCH,
+            not_after: UNIX_EPOCH + 90 * DAY,
+        }
+    }
+
+    #[test]
+    fn a_certificate_is_renewed_when_a_third_of_its_life_is_left() {
+        assert_eq!(renewal(validity(), None, 0.0), UNIX_EPOCH + 60 * DAY);
+        let early = renewal(validity(), None, 1.0);
+        assert!(early < UNIX_EPOCH + 60 * DAY && early > UNIX_EPOCH + 58 * DAY);
+    }
+
+    #[test]
+    fn the_window_of_the_authority_counts_before_that() {
+        let window = Window {
+            start: UNIX_EPOCH + 10 * DAY,
+            end: UNIX_EPOCH + 12 * DAY,
+        };
+        let at = renewal(validity(), Some(window), 0.5);
+        assert_eq!(at, UNIX_EPOCH + 11 * DAY);
+        // A window that ends before it begins says nothing.
+        let nonsense = Window {
+            start: window.end,
+            end: window.start,
+        };
+        assert_eq!(
+            renewal(validity(), Some(nonsense), 0.0),
+            UNIX_EPOCH + 60 * DAY
+        );
+    }
+
+    #[test]
+    fn pauses_grow_and_an_authority_that_says_later_is_obeyed() {
+        let seconds = |kind, attempts| pause(kind, attempts, None, 0.5).as_secs();
+        assert_eq!(seconds(Kind::Unreachable, 1), 2);
+        assert_eq!(seconds(Kind::Unreachable, 99), 1800);
+        assert_eq!(seconds(Kind::Refused, 1), 60);
+        assert_eq!(seconds(Kind::Refused, 99), 21600);
+        let later = pause(Kind::Refused, 1, Some(DAY), 0.0);
+        assert_eq!(later, DAY);
+        let never = pause(Kind::Refused, 1, Some(1000 * DAY), 0.0);
+        assert_eq!(never, 7 * DAY);
+    }
+}

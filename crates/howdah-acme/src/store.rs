@@ -1,0 +1,389 @@
+//! The directory of certificates: accounts, one file per name with key and chain, one with what is known
+//! of its renewal. Mode 0700, files 0600. Every file is replaced as a whole, so a crash leaves the
+//! former one; key and chain are one file, so they always fit.
+//!
+//! Several processes and hosts may share it; [`crate::lease`] keeps them apart.
+
+use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use serde::{Deserialize, Serialize};
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::Seconds;
+use crate::failure::Failure;
+use crate::schedule::Validity;
+
+/// A certificate with its chain and key, which fit each other and are for the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The certificate, then those above it, PEM.
+    pub chain: String,
+    /// Its private key, PEM.
+    pub key: String,
+    /// From when until when it is valid.
+    pub validity: Validity,
+    /// The certificate alone, DER.
+    pub leaf: CertificateDer<'static>,
+}
+
+impl Stored {
+    /// Checks what an authority has issued, or a file holds.
+    ///
+    /// # Errors
+    /// Why it cannot be used for this name.
+    pub fn new(name: &str, chain: String, key: String) -> Result<Stored, String> {
+        let certificates: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(chain.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())?;
+        let leaf = certificates
+            .first()
+            .cloned()
+            .ok_or("there is no certificate in it")?;
+        let private =
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| error.to_string())?;
+        CertifiedKey::from_der(certificates, private, &aws_lc_rs::default_provider())
+            .map_err(|error| error.to_string())?;
+        let (_, parsed) = X509Certificate::from_der(&leaf).map_err(|error| error.to_string())?;
+        if !covers(&parsed, name) {
+            return Err(format!("it is not for {name}"));
+        }
+        let at = |time: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(time).unwrap_or(0));
+        let validity = Validity {
+            not_before: at(parsed.validity().not_before.timestamp()),
+            not_after: at(parsed.validity().not_after.timestamp()),
+        };
+        Ok(Stored {
+            chain,
+            key,
+            validity,
+            leaf,
+        })
+    }
+}
+
+fn covers(certificate: &X509Certificate<'_>, name: &str) -> bool {
+    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else {
+        return false;
+    };
+    let address: Option<std::net::IpAddr> = name.parse().ok();
+    alternatives
+        .value
+        .general_names
+        .iter()
+        .any(|own| match (own, address) {
+            (GeneralName::DNSName(own), None) => own.eq_ignore_ascii_case(name),
+            (GeneralName::IPAddress(bytes), Some(std::net::IpAddr::V4(v4))) => {
+                *bytes == v4.octets()
+            }
+            (GeneralName::IPAddress(bytes), Some(std::net::IpAddr::V6(v6))) => {
+                *bytes == v6.octets()
+            }
+            _ => false,
+        })
+}
+
+/// What is known of a name beside its certificate.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// The authority that issued the certificate.
+    pub authority: Option<String>,
+    /// When it is to be renewed.
+    pub renew_at: Option<Seconds>,
+    /// When the authority is next asked for its window of renewal (RFC 9773).
+    pub ask_window_at: Option<Seconds>,
+    /// Why the last attempts failed.
+    pub trouble: Option<Trouble>,
+}
+
+/// A row of failed attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Trouble {
+    /// The name of the last failure.
+    pub name: String,
+    /// What it says.
+    pub message: String,
+    /// When the first attempt failed.
+    pub since: Seconds,
+    /// How many have failed.
+    pub attempts: u32,
+    /// When the next is made.
+    pub next: Seconds,
+}
+
+/// What tells a file that has changed from one that has not.
+pub type Stamp = (u64, u64, i64, i64, u64);
+
+/// What a look at a name's file gave.
+#[derive(Debug)]
+pub enum Look {
+    /// A certificate that can be used, unless it has expired.
+    Good(Box<Stored>),
+    /// There is none.
+    None,
+    /// There is a file, and it is no certificate with its key: why.
+    Broken(String),
+}
+
+/// See the module.
+#[derive(Clone, Debug)]
+pub struct Store {
+    directory: PathBuf,
+}
+
+impl Store {
+    /// In this directory, which need not be there yet.
+    pub fn at(directory: &Path) -> Store {
+        Store {
+            directory: directory.to_owned(),
+        }
+    }
+
+    /// The directory.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Makes what is missing of the directory, and closes it to others.
+    ///
+    /// # Errors
+    /// [`Failure::StoreFailed`]
+    pub fn prepare(&self) -> Result<(), Failure> {
+        for part in ["", "accounts", "certificates", "locks", "local"] {
+            let path = self.directory.join(part);
+            let made = DirBuilder::new().recursive(true).mode(0o700).create(&path);
+            made.and_then(|()| close(&path))
+                .map_err(|error| failed("make", &path, &error))?;
+        }
+        Ok(())
+    }
+
+    /// The path of a file in one of the directories.
+    pub fn path(&self, part: &str, name: &str, ending: &str) -> PathBuf {
+        // `*` is a letter for the file system, and a trap for people.
+        let name = name.replace('*', "_wildcard");
+        self.directory.join(part).join(format!("{name}{ending}"))
+    }
+
+    fn certificate_path(&self, name: &str) -> PathBuf {
+        self.path("certificates", name, ".pem")
+    }
+
+    /// Looks at the certificate of a name.
+    pub fn look(&self, name: &str) -> Look {
+        let path = self.certificate_path(name);
+        let text = match fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::None,
+            Err(error) => return Look::Broken(error.to_string()),
+        };
+        // The key comes first.
+        let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
+            return Look::Broken("there is no certificate in it".to_owned());
+        };
+        // The end of the last one may be missing: PEM does not say how many there are.
+        if !text.trim_end().ends_with("-----END CERTIFICATE-----") {
+            return Look::Broken("its end is missing".to_owned());
+        }
+        let (key, chain) = text.split_at(at);
+        match Stored::new(name, chain.to_owned(), key.to_owned()) {
+            Ok(stored) => Look::Good(Box::new(stored)),
+            Err(why) => Look::Broken(why),
+        }
+    }
+
+    /// What tells whether the file of a name has changed; none: there is none.
+    pub fn stamp(&self, name: &str) -> Option<Stamp> {
+        let meta = fs::metadata(self.certificate_path(name)).ok()?;
+        Some((
+            meta.dev(),
+            meta.ino(),
+            meta.mtime(),
+            meta.mtime_nsec(),
+            meta.size(),
+        ))
+    }
+
+    /// Keeps a certificate with its key.
+    ///
+    /// # Errors
+    /// [`Failure::StoreFailed`]
+    pub fn save(&self, name: &str, stored: &Stored) -> Result<(), Failure> {
+        let path = self.certificate_path(name);
+        replace(&path, format!("{}{}", stored.key, stored.chain).as_bytes())
+    }
+
+    /// Moves a file that is no certificate out of the way, for whoever wants to see what happened.
+    pub fn set_aside(&self, name: &str) {
+        let path = self.certificate_path(name);
+        // A file that cannot be moved is replaced by the next certificate.
+        let _ = fs::rename(&path, path.with_extension("broken"));
+    }
+
+    /// Removes the certificate of a name, and what is known of it.
+    ///
+    /// # Errors
+    /// [`Failure::StoreFailed`]
+    pub fn remove(&self, name: &str) -> Result<(), Failure> {
+        for path in [
+            self.certificate_path(name),
+            self.path("certificates", name, ".json"),
+        ] {
+            match fs::remove_file(&path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                    return Err(failed("remove", &path, &error));
+                }
+                _ => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// What is known of a name; nothing, where that cannot be read.
+    pub fn record(&self, name: &str) -> Record {
+        let text = fs::read(self.path("certificates", name, ".json"));
+        text.ok()
+            .and_then(|text| serde_json::from_slice(&text).ok())
+            .unwrap_or_default()
+    }
+
+    /// Keeps what is known of a name.
+    ///
+    /// # Errors
+    /// [`Failure::StoreFailed`]
+    pub fn save_record(&self, name: &str, record: &Record) -> Result<(), Failure> {
+        let text = serde_json::to_vec_pretty(record).unwrap_or_default();
+        replace(&self.path("certificates", name, ".json"), &text)
+    }
+
+    /// Names that have a certificate here.
+    pub fn names(&self) -> Vec<String> {
+        let entries = fs::read_dir(self.directory.join("certificates"));
+        let mut names: Vec<String> = entries
+            .into_iter()
+            .flatten()
+            .flatten()
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let name = name
+                    .strip_suffix(".pem")
+                    .filter(|name| !name.starts_with('.'))?;
+                Some(name.replace("_wildcard", "*"))
+            })
+            .collect();
+        names.sort();
+        names
+    }
+}
+
+/// Replaces a file as a whole, or makes it, with mode 0600.
+///
+/// # Errors
+/// [`Failure::StoreFailed`]; the former file is as it was.
+pub fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let pid = std::process::id();
+    let temporary = path.with_file_name(format!(".{name}.{pid}"));
+    let written = || -> io::Result<()> {
+        // One that a killed process of the same number left.
+        let _ = fs::remove_file(&temporary);
+        let mut options = OpenOptions::new();
+        let mut file = options
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&temporary)?;
+        file.write_all(content)?;
+        file.sync_all()?;
+        fs::rename(&temporary, path)?;
+        match path.parent() {
+            Some(parent) => File::open(parent)?.sync_all(),
+            None => Ok(()),
+        }
+    };
+    written().map_err(|error| {
+        let _ = fs::remove_file(&temporary);
+        failed("write", path, &error)
+    })
+}
+
+fn close(path: &Path) -> io::Result<()> {
+    let mode = fs::metadata(path)?.permissions().mode();
+    match mode & 0o077 {
+        0 => Ok(()),
+        _ => fs::set_permissions(path, fs::Permissions::from_mode(0o700)),
+    }
+}
+
+/// What could not be done with a file.
+pub fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
+    Failure::StoreFailed {
+        why: format!("cannot {what} {}: {error}", path.display()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::local;
+
+    #[test]
+    fn a_certificate_is_kept_with_its_key_and_closed_to_others() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), fs::Permissions::from_mode(0o755)).unwrap();
+        let store = Store::at(directory.path());
+        store.prepare().unwrap();
+        let stored = local::tests::issued(directory.path(), "shop.test");
+        store.save("shop.test", &stored).unwrap();
+        let Look::Good(read) = store.look("shop.test") else {
+            panic!("{:?}", store.look("shop.test"));
+        };
+        assert_eq!(*read, stored);
+        assert_eq!(store.names(), ["shop.test"]);
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        assert_eq!(mode(directory.path()), 0o700);
+        assert_eq!(mode(&store.certificate_path("shop.test")), 0o600);
+        store.remove("shop.test").unwrap();
+        assert!(matches!(store.look("shop.test"), Look::None));
+    }
+
+    #[test]
+    fn a_truncated_or_foreign_file_is_seen_to_be_broken() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path());
+        store.prepare().unwrap();
+        let stored = local::tests::issued(directory.path(), "shop.test");
+        let whole = format!("{}{}", stored.key, stored.chain);
+        let path = store.certificate_path("shop.test");
+        for length in [0, 1, 100, whole.len() / 2, whole.len() - 40] {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert!(
+                matches!(store.look("shop.test"), Look::Broken(_)),
+                "{length}"
+            );
+        }
+        let other = local::tests::issued(directory.path(), "other.test");
+        fs::write(&path, format!("{}{}", other.key, stored.chain)).unwrap();
+        assert!(
+            matches!(store.look("shop.test"), Look::Broken(_)),
+            "mismatched key"
+        );
+        fs::write(&path, format!("{}{}", other.key, other.chain)).unwrap();
+        assert!(
+            matches!(store.look("shop.test"), Look::Broken(_)),
+            "another name"
+        );
+        store.set_aside("shop.test");
+        assert!(matches!(store.look("shop.test"), Look::None));
+    }
+}

@@ -1,0 +1,344 @@
+//! Certificates by ACME, from an authority of the test's own (`authority.rs`).
+
+mod authority;
+mod site;
+
+use std::path::Path;
+use std::process::Command;
+
+use authority::Authority;
+use howdah_tests::rig::{free_address, howdah_program, is_root};
+use site::{NAMES, Options, Site, serial};
+
+const DAY: u64 = 86400;
+
+#[test]
+fn two_names_are_served_with_certificates_that_outlive_a_restart_and_are_closed_to_php() {
+    let authority = Authority::start(90 * DAY);
+    let site = Site::start(&authority, &Options::default());
+    for name in NAMES {
+        site.wait_for(&format!("{name}: certificate of"));
+        site.wait_until_served(name);
+    }
+    assert_eq!(authority.issued(), 2);
+    // The redirect to HTTPS, and every other rule, comes after the challenges.
+    let plain = howdah_tests::http::get(([127, 0, 0, 1], authority.http).into(), "/hello.txt");
+    assert_eq!(plain.status(), 301);
+    let file = authority
+        .scratch
+        .join("state/certificates/one.example.org.pem");
+    let closed = site
+        .get(NAMES[0], &format!("/peek.php?file={}", file.display()))
+        .unwrap();
+    if is_root() {
+        assert!(
+            !closed.starts_with("0 ") && closed.ends_with("closed"),
+            "{closed}"
+        );
+    }
+    drop(site);
+    let site = Site::start(&authority, &Options::default());
+    for name in NAMES {
+        site.wait_until_served(name);
+    }
+    assert_eq!(authority.issued(), 2, "a restart orders nothing");
+}
+
+#[test]
+fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
+    let authority = Authority::start(90 * DAY);
+    let options = Options {
+        http: false,
+        ..Options::default()
+    };
+    let site = Site::start(&authority, &options);
+    for name in NAMES {
+        site.wait_until_served(name);
+    }
+    assert_eq!(authority.issued(), 2);
+}
+
+/// A program that sets records at the test's DNS server; it waits while there is a file `hold`.
+fn dns_hook(authority: &Authority) -> String {
+    let directory = authority.scratch.path().display();
+    let port = authority.dns_management;
+    let text = format!(
+        "#!/bin/sh\n\
+         echo \"$1 $2\" >> {directory}/hooked\n\
+         while [ -e {directory}/hold ]; do sleep 0.02; done\n\
+         case $1 in\n\
+         present) path=set-txt ;;\n\
+         *) path=clear-txt ;;\n\
+         esac\n\
+         curl -sS -d \"{{\\\"host\\\":\\\"$2\\\",\\\"value\\\":\\\"$3\\\"}}\" http://127.0.0.1:{port}/$path\n"
+    );
+    let path = authority.scratch.write("hook", text);
+    howdah_tests::executable::make_executable(&path);
+    format!("dns_hook = {path:?}\n")
+}
+
+#[test]
+fn names_and_wildcards_are_proved_by_dns() {
+    let authority = Authority::start(90 * DAY);
+    let options = Options {
+        names: &["one.example.org", "*.example.net"],
+        lines: dns_hook(&authority),
+        ..Options::default()
+    };
+    let site = Site::start(&authority, &options);
+    site.wait_until_served("one.example.org");
+    site.wait_until_served("any.example.net");
+    assert_eq!(authority.issued(), 2);
+    let hooked = std::fs::read_to_string(authority.scratch.join("hooked")).unwrap();
+    for line in [
+        "present _acme-challenge.example.net.",
+        "cleanup _acme-challenge.example.net.",
+    ] {
+        assert!(hooked.contains(line), "{hooked}");
+    }
+}
+
+#[test]
+fn certificates_are_renewed_in_time_and_no_visit_fails() {
+    let authority = Authority::start(15);
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    let mut visits = 0;
+    while site.logged("renewed by") < 2 {
+        site.get(NAMES[0], "/hello.txt")
+            .unwrap_or_else(|why| panic!("visit {visits}: {why}"));
+        visits += 1;
+        assert!(visits < 10_000, "{}", site.process.log());
+    }
+}
+
+fn one() -> Options<'static> {
+    Options {
+        names: &NAMES[..1],
+        ..Options::default()
+    }
+}
+
+#[test]
+fn an_authority_that_is_down_is_named_and_tried_again() {
+    let mut authority = Authority::down(90 * DAY);
+    let site = Site::start(&authority, &one());
+    site.wait_for("AuthorityUnreachable: one.example.org: ");
+    let text = |output: std::process::Output| String::from_utf8(output.stdout).unwrap();
+    let status = text(site.command(&["status"]));
+    assert!(status.contains("one.example.org: missing"), "{status}");
+    assert!(
+        status.contains("AuthorityUnreachable: ") && status.contains("the next "),
+        "{status}"
+    );
+    let refused = site.get(NAMES[0], "/hello.txt").unwrap_err();
+    assert!(
+        refused.contains("curl: (35)"),
+        "the handshake is refused: {refused}"
+    );
+    authority.come_up();
+    let order = site.command(&["cert", "order", NAMES[0]]);
+    assert!(order.status.success(), "{order:?}");
+    site.wait_until_served(NAMES[0]);
+    // It goes down again, and has forgotten the account when it is back.
+    authority.go_down();
+    let renew = site.command(&["cert", "renew"]);
+    assert!(!renew.status.success(), "{renew:?}");
+    let why = String::from_utf8_lossy(&renew.stderr);
+    assert!(why.contains("the certificate stays in use"), "{why}");
+    site.wait_until_served(NAMES[0]);
+    authority.come_up();
+    let renew = site.command(&["cert", "renew"]);
+    assert!(renew.status.success(), "{renew:?}\n{}", site.process.log());
+    site.wait_until_served(NAMES[0]);
+    let listed = text(site.command(&["cert", "list", "--json"]));
+    let listed: serde_json::Value = serde_json::from_str(&listed).unwrap();
+    assert_eq!(listed[0]["name"], NAMES[0]);
+    assert!(
+        listed[0]["trouble"].is_null() && listed[0]["not_after"].is_u64(),
+        "{listed}"
+    );
+}
+
+#[test]
+fn a_process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_again() {
+    let authority = Authority::start(90 * DAY);
+    let hold = authority.scratch.write("hold", "");
+    let options = Options {
+        lines: dns_hook(&authority),
+        ..one()
+    };
+    let site = Site::start(&authority, &options);
+    authority.wait_for_an_order();
+    let orderer = site.orderer().expect("a process orders");
+    kill(orderer);
+    site.wait_for("CertificatesDied");
+    std::fs::remove_file(hold).unwrap();
+    site.wait_until_served(NAMES[0]);
+    assert_eq!(authority.issued(), 1);
+    // With the front in the middle of another order.
+    kill(site.child_with("front").expect("a front serves"));
+    let renew = site.command(&["cert", "renew"]);
+    assert!(renew.status.success(), "{renew:?}");
+    site.wait_until_served(NAMES[0]);
+}
+
+fn kill(pid: i32) {
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+}
+
+#[test]
+fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
+    let mut authority = Authority::start(90 * DAY);
+    let options = Options {
+        lines: dns_hook(&authority),
+        ..one()
+    };
+    let site = Site::start(&authority, &options);
+    site.wait_until_served(NAMES[0]);
+    let hold = authority.scratch.write("hold", "");
+    std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| site.command(&["cert", "renew"]));
+        howdah_tests::process::wait_until("a second order", authority::PATIENCE, || {
+            let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
+            hooked.unwrap().matches("present").count() == 2
+        });
+        authority.go_down();
+        std::fs::remove_file(&hold).unwrap();
+        let renew = renewing.join().unwrap();
+        assert!(!renew.status.success(), "{renew:?}");
+    });
+    site.wait_until_served(NAMES[0]);
+    authority.come_up();
+    site.wait_for("renewed by");
+    site.wait_until_served(NAMES[0]);
+}
+
+#[test]
+fn a_truncated_certificate_is_ordered_again_and_a_removed_one_revoked() {
+    let authority = Authority::start(90 * DAY);
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    drop(site);
+    let file = authority
+        .scratch
+        .join("state/certificates/one.example.org.pem");
+    let whole = std::fs::read(&file).unwrap();
+    std::fs::write(&file, &whole[..whole.len() / 2]).unwrap();
+    let site = Site::start(&authority, &one());
+    site.wait_for("CertificateBroken: one.example.org");
+    site.wait_until_served(NAMES[0]);
+    assert_eq!(authority.issued(), 2);
+    let old = serial(&authority, NAMES[0]);
+    assert_eq!(authority.status_of(&old), "Valid");
+    let remove = site.command(&["cert", "remove", NAMES[0]]);
+    assert!(remove.status.success(), "{remove:?}");
+    assert_eq!(authority.status_of(&old), "Revoked");
+    // The site still has the name.
+    howdah_tests::process::wait_until("a third one", authority::PATIENCE, || {
+        authority.issued() == 3
+    });
+}
+
+#[test]
+fn two_servers_that_share_the_directory_order_once() {
+    let authority = Authority::start(90 * DAY);
+    let port = || free_address().port();
+    let first = Options {
+        lines: dns_hook(&authority),
+        ..Options::default()
+    };
+    let second = Options {
+        lines: dns_hook(&authority),
+        ports: Some((port(), port())),
+        ..Options::default()
+    };
+    let sites = std::thread::scope(|scope| {
+        [&first, &second]
+            .map(|options| scope.spawn(|| Site::start(&authority, options)))
+            .map(|starting| starting.join().unwrap())
+    });
+    for site in &sites {
+        for name in NAMES {
+            site.wait_until_served(name);
+        }
+    }
+    assert_eq!(authority.issued(), 2);
+}
+
+#[test]
+fn on_a_full_disk_the_certificate_stays_in_use_and_is_renewed_when_there_is_room() {
+    if !is_root() {
+        return;
+    }
+    let authority = Authority::start(90 * DAY);
+    let state = authority.scratch.join("state");
+    std::fs::create_dir(&state).unwrap();
+    let disk = Disk::mount(&state);
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    let ballast = state.join("ballast");
+    std::fs::write(&ballast, vec![0; 1 << 20]).unwrap_err();
+    let renew = site.command(&["cert", "renew"]);
+    assert!(!renew.status.success(), "{renew:?}");
+    site.wait_for("StoreFailed: one.example.org");
+    site.wait_until_served(NAMES[0]);
+    let status = site.command(&["status"]);
+    let status = String::from_utf8_lossy(&status.stdout).into_owned();
+    assert!(status.contains("StoreFailed"), "{status}");
+    std::fs::remove_file(ballast).unwrap();
+    site.wait_for("renewed by");
+    site.wait_until_served(NAMES[0]);
+    drop((site, disk));
+}
+
+/// A file system with little room.
+struct Disk(std::path::PathBuf);
+
+impl Disk {
+    fn mount(at: &std::path::Path) -> Disk {
+        let mut mount = std::process::Command::new("mount");
+        mount
+            .args(["-t", "tmpfs", "-o", "size=256k,mode=0700", "none"])
+            .arg(at);
+        howdah_tests::scratch::run(&mut mount);
+        Disk(at.to_owned())
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount")
+            .arg("-l")
+            .arg(&self.0)
+            .status();
+    }
+}
+
+#[test]
+fn a_local_name_gets_a_certificate_of_the_local_authority() {
+    let authority = Authority::down(90 * DAY);
+    let options = Options {
+        names: &["localhost", "shop.localhost"],
+        ..Options::default()
+    };
+    let mut site = Site::start(&authority, &options);
+    site.wait_for(
+        "a certificate of a local authority for localhost, shop.localhost; to trust it: ",
+    );
+    let config = site.scratch.join("howdah.toml");
+    let root = Command::new(howdah_program())
+        .args(["cert", "root", "--config"])
+        .arg(config)
+        .output()
+        .unwrap();
+    let root = String::from_utf8(root.stdout).unwrap();
+    assert_eq!(
+        Path::new(root.trim()),
+        authority.scratch.join("state/local/root.pem")
+    );
+    site.trust(root.trim().into());
+    site.wait_until_served("localhost");
+    site.wait_until_served("shop.localhost");
+}

@@ -1,0 +1,150 @@
+//! `howdah certificates`: the process that orders and renews certificates (`howdah_acme`). Started by
+//! the master, which speaks no HTTP; started again when it dies, while its certificates stay in use.
+//!
+//! It runs as the owner of its directory. Where that is root, it keeps none of root's capabilities:
+//! what root itself owns is all that it can read or write.
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::MetadataExt;
+use std::process::ExitCode;
+
+use howdah_acme::{Event, Input, Settings, manager};
+use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
+use tokio::sync::mpsc;
+
+use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
+use crate::master::say;
+use crate::{exit, sys};
+
+/// `howdah certificates`
+pub fn run(link: i32) -> ExitCode {
+    match serve(link) {
+        Ok(()) => exit::done(),
+        Err(why) => {
+            say(format!("certificates: {why}"));
+            exit::failed()
+        }
+    }
+}
+
+fn serve(link: i32) -> Result<(), String> {
+    let link = sys::inherited(link)
+        .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
+    let link = Link::new(link);
+    // Keys are in our memory.
+    sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
+    // The master decides when we end.
+    let blocked = sys::SignalDescriptor::new(&[
+        libc::SIGTERM,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGHUP,
+        libc::SIGUSR1,
+        libc::SIGUSR2,
+    ]);
+    let _blocked = blocked.map_err(|error| format!("cannot block signals: {error}"))?;
+    let first = match link.receive::<ToCertificates>() {
+        Received::Message(ToCertificates::Settings, fds) => settings(fds)?,
+        _ => return Ok(()),
+    };
+    give_up_privileges(&first)?;
+    let (inputs, inbox) = mpsc::unbounded_channel();
+    let (outbox, mut events) = mpsc::unbounded_channel();
+    let _ = inputs.send(Input::Settings(first));
+    let (reading, answering) = (link.clone(), inputs);
+    std::thread::spawn(move || read(&reading, &answering));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .map_err(|error| format!("cannot start: {error}"))?;
+    let local = tokio::task::LocalSet::new();
+    local.block_on(&runtime, async {
+        let telling = async {
+            while let Some(event) = events.recv().await {
+                if let Err(error) = tell(&link, event) {
+                    return Err(format!("cannot reach the master: {error}"));
+                }
+            }
+            Ok(())
+        };
+        tokio::select! {
+            ended = manager::run(inbox, outbox) => ended,
+            ended = telling => ended,
+        }
+    })
+}
+
+fn settings(fds: Vec<OwnedFd>) -> Result<Settings, String> {
+    let fd = fds.into_iter().next().ok_or("descriptors are missing")?;
+    let text = read_text(fd).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
+}
+
+/// Passes on what the master says, until it is gone.
+fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
+    loop {
+        let input = match link.receive::<ToCertificates>() {
+            Received::Message(ToCertificates::Settings, fds) => match settings(fds) {
+                Ok(settings) => Input::Settings(settings),
+                Err(_) => continue,
+            },
+            Received::Message(ToCertificates::Answering { number }, _) => Input::Answering(number),
+            Received::Message(ToCertificates::Command { id, command }, _) => {
+                Input::Command { id, command }
+            }
+            Received::Nothing => continue,
+            Received::Closed => return,
+        };
+        if inputs.send(input).is_err() {
+            return;
+        }
+    }
+}
+
+fn tell(link: &Link, event: Event) -> std::io::Result<()> {
+    let send = |message: &FromCertificates, text: &str| {
+        let file = text_file(text)?;
+        link.send(message, &[file.as_fd()])
+    };
+    match event {
+        Event::Log(line) => say(line),
+        Event::Certificates(all) => {
+            send(
+                &FromCertificates::Certificates,
+                &serde_json::to_string(&all)?,
+            )?;
+        }
+        Event::Challenges { number, challenges } => {
+            let text = serde_json::to_string(&challenges)?;
+            send(&FromCertificates::Challenges { number }, &text)?;
+        }
+        Event::Status(all) => {
+            send(&FromCertificates::Status, &serde_json::to_string(&all)?)?;
+        }
+        Event::Done { id, outcome } => {
+            let ok = outcome.is_ok();
+            let text = outcome.unwrap_or_else(|why| why);
+            send(&FromCertificates::Done { id, ok }, &text)?;
+        }
+    }
+    Ok(())
+}
+
+fn give_up_privileges(settings: &Settings) -> Result<(), String> {
+    let failed = |error: std::io::Error| format!("cannot give up privileges: {error}");
+    if sys::is_root() {
+        let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
+        match sys::user(&owner.to_string()).filter(|_| owner != 0) {
+            Some(account) => sys::become_user(&account, account.gid).map_err(failed)?,
+            None => {
+                let none = CapabilitySets {
+                    effective: CapabilitySet::empty(),
+                    permitted: CapabilitySet::empty(),
+                    inheritable: CapabilitySet::empty(),
+                };
+                set_capabilities(None, none).map_err(|error| failed(error.into()))?;
+            }
+        }
+    }
+    sys::no_new_privileges().map_err(failed)
+}

@@ -1,0 +1,181 @@
+//! `howdah cert`: certificates that Howdah orders by itself.
+
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use howdah_acme::manager::in_words;
+use howdah_acme::store::{Look, Store};
+use howdah_acme::{NameStatus, local, seconds, time_of};
+
+use super::client::{Wait, ask};
+use crate::arguments::{Cert, CertCommand, CertTarget};
+use crate::config::{self, Source};
+use crate::exit;
+use crate::master::control::{Answer, Ask};
+
+/// For an answer that the master has.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// `howdah cert …`
+pub fn run(cert: Cert) -> ExitCode {
+    match cert.command {
+        CertCommand::List(list) => {
+            let question = Ask::Certificates { ask: None };
+            let all = match ask(&list.target, &question, Wait::AtMost(PATIENCE)) {
+                Ok(answer) => statuses(&answer),
+                // What is in the directory is there without a server.
+                Err(_) => stored(&Store::at(&directory(list.target.config.as_deref()))),
+            };
+            match list.json {
+                true => super::answer(&serde_json::json!(all).to_string()),
+                false if all.is_empty() => super::answer("there are no ordered certificates"),
+                false => super::answer(&lines(&all, SystemTime::now()).join("\n")),
+            }
+        }
+        CertCommand::Order(target) | CertCommand::Renew(target) => {
+            let CertTarget { target, name } = target;
+            let command = howdah_acme::Command::Order { name };
+            let question = Ask::Certificates { ask: Some(command) };
+            tell(ask(&target, &question, Wait::WhileItLives))
+        }
+        CertCommand::Remove(target) => {
+            let Some(name) = target.name else {
+                eprintln!("howdah: name the host whose certificate is to be removed");
+                return exit::failed();
+            };
+            let command = howdah_acme::Command::Remove { name };
+            let question = Ask::Certificates { ask: Some(command) };
+            tell(ask(&target.target, &question, Wait::WhileItLives))
+        }
+        CertCommand::Root { config } => {
+            let path = local::root_path(&directory(config.as_deref()));
+            match path.exists() {
+                true => super::answer(&path.display().to_string()),
+                false => {
+                    eprintln!(
+                        "howdah: there is no local authority yet ({}): `howdah serve --domain localhost` makes it",
+                        path.display()
+                    );
+                    exit::failed()
+                }
+            }
+        }
+    }
+}
+
+fn tell(answer: Result<Answer, String>) -> ExitCode {
+    match answer {
+        Ok(answer) if answer.ok => super::answer(&answer.message),
+        Ok(answer) => {
+            eprintln!("howdah: {}", answer.message);
+            exit::failed()
+        }
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            exit::no_server()
+        }
+    }
+}
+
+/// The directory that a configuration names, or the usual one.
+fn directory(file: Option<&std::path::Path>) -> std::path::PathBuf {
+    let source = file.and_then(|file| Source::read(file).ok());
+    let named = source.and_then(|source| config::path_of(&source, "acme", "path"));
+    named.unwrap_or_else(config::acme::default_directory)
+}
+
+fn stored(store: &Store) -> Vec<NameStatus> {
+    let names = store.names().into_iter();
+    names
+        .map(|name| {
+            let record = store.record(&name);
+            let certificate = match store.look(&name) {
+                Look::Good(stored) => Some(stored),
+                Look::None | Look::Broken(_) => None,
+            };
+            NameStatus {
+                not_after: certificate.map(|stored| seconds(stored.validity.not_after)),
+                authority: record.authority,
+                renew_at: record.renew_at,
+                ordering: false,
+                trouble: record.trouble,
+                name,
+            }
+        })
+        .collect()
+}
+
+/// How it stands with each name, as the master says.
+pub fn statuses(answer: &Answer) -> Vec<NameStatus> {
+    serde_json::from_value(answer.certificates.clone()).unwrap_or_default()
+}
+
+/// A line for each name, and one for what is wrong with it.
+pub fn lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
+    let mut lines = Vec::new();
+    for one in all {
+        let away = |at: u64| time_of(at).duration_since(now).ok().map(in_words);
+        let mut line = format!("{}: {}", one.name, one.state(now));
+        if let Some(authority) = &one.authority {
+            line += &format!(", by {authority}");
+        }
+        if let Some(left) = one.not_after.and_then(away) {
+            line += &format!(", ends in {left}");
+        }
+        if let Some(at) = one.renew_at {
+            let when = away(at).map_or("now".to_owned(), |left| format!("in {left}"));
+            line += &format!(", is renewed {when}");
+        }
+        if one.ordering {
+            line += ", an order is under way";
+        }
+        lines.push(line);
+        if let Some(trouble) = &one.trouble {
+            let since = now
+                .duration_since(time_of(trouble.since))
+                .unwrap_or_default();
+            let next = away(trouble.next).map_or("now".to_owned(), |left| format!("in {left}"));
+            lines.push(format!(
+                "  {}: {}; for {}, {} attempts, the next {next}",
+                trouble.name,
+                trouble.message,
+                in_words(since),
+                trouble.attempts
+            ));
+        }
+    }
+    lines
+}
+
+#[cfg(test)]
+mod tests {
+    use howdah_acme::store::Trouble;
+
+    use super::*;
+
+    #[test]
+    fn a_name_in_trouble_says_what_is_wrong_since_when_and_when_it_is_tried_again() {
+        let now = time_of(1_000_000);
+        let one = NameStatus {
+            name: "a.org".to_owned(),
+            authority: Some("letsencrypt".to_owned()),
+            not_after: Some(1_000_000 + 30 * 86400),
+            renew_at: Some(1_000_000 - 60),
+            ordering: false,
+            trouble: Some(Trouble {
+                name: "ChallengeFailed".to_owned(),
+                message: "no".to_owned(),
+                since: 1_000_000 - 7200,
+                attempts: 3,
+                next: 1_000_000 + 900,
+            }),
+        };
+        assert_eq!(
+            lines(&[one], now),
+            [
+                "a.org: valid, by letsencrypt, ends in 30 days, is renewed now",
+                "  ChallengeFailed: no; for 2 h, 3 attempts, the next in 15 min",
+            ]
+        );
+    }
+}

@@ -1,0 +1,271 @@
+//! `[acme]` and `--domain`: the names whose certificates Howdah orders by itself: those of sites
+//! without a certificate file, where a listener has TLS.
+
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::fs::MetadataExt;
+use std::path::PathBuf;
+
+use howdah_acme::{Authority, names};
+use howdah_executor::Mode;
+use howdah_server::listener::ListenAddress;
+use howdah_server::site::SiteConfig;
+use howdah_server::site::config::HostPattern;
+use toml::de::DeTable;
+
+use super::identity::Identity;
+use super::reader::{Section, Validation};
+use super::{Listen, Source};
+use crate::arguments::Serve;
+use crate::sys;
+
+/// Authorities that have a name here.
+const KNOWN: &[(&str, &str)] = &[
+    (
+        "letsencrypt",
+        "https://acme-v02.api.letsencrypt.org/directory",
+    ),
+    (
+        "letsencrypt-staging",
+        "https://acme-staging-v02.api.letsencrypt.org/directory",
+    ),
+    ("zerossl", "https://acme.zerossl.com/v2/DV90"),
+];
+/// Users that other web servers are served as: Debian's, Red Hat's, Arch's.
+const USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
+
+/// What `--domain` means for what else is left out: addresses, and a user. Done once, by the master, so
+/// that the front reads the same.
+pub fn complete(arguments: &mut Serve, source: Option<&Source>) {
+    if arguments.domain.is_empty() {
+        return;
+    }
+    let text = source.map_or("", |source| &source.text);
+    let (document, _) = DeTable::parse_recoverable(text);
+    let has = |key: &str| document.get_ref().get(key).is_some();
+    if arguments.listen.is_empty() && !has("listen") {
+        arguments.listen = addresses(&arguments.domain);
+    }
+    if arguments.user.is_none() && !has("user") && sys::is_root() {
+        let user = USERS.iter().find(|name| sys::user(name).is_some());
+        arguments.user = user.map(|name| (*name).to_owned());
+    }
+}
+
+fn addresses(domains: &[String]) -> Vec<String> {
+    let local = domains.iter().all(|name| names::is_local(&host_of(name)));
+    let has_ipv6 = || fs::read_to_string("/proc/net/if_inet6").is_ok_and(|text| !text.is_empty());
+    let texts: &[&str] = match (local, local && !may_bind(80)) {
+        (true, true) => &["127.0.0.1:8443 tls"],
+        (true, false) => &["127.0.0.1:443 tls", "127.0.0.1:80"],
+        (false, _) if has_ipv6() => &["0.0.0.0:443 tls", "[::]:443 tls", "0.0.0.0:80", "[::]:80"],
+        (false, _) => &["0.0.0.0:443 tls", "0.0.0.0:80"],
+    };
+    texts.iter().map(|text| (*text).to_owned()).collect()
+}
+
+fn may_bind(port: u16) -> bool {
+    let first = fs::read_to_string("/proc/sys/net/ipv4/ip_unprivileged_port_start");
+    let first = first.ok().and_then(|text| text.trim().parse::<u16>().ok());
+    sys::is_root() || first.is_some_and(|first| first <= port)
+}
+
+/// The site of the command line answers for the names of `--domain`, by HTTPS alone.
+pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+    for name in &arguments.domain {
+        let bracketed = match name.parse::<Ipv6Addr>() {
+            Ok(address) => format!("[{address}]"),
+            Err(_) => name.clone(),
+        };
+        match HostPattern::parse(&bracketed) {
+            Ok(host) => site.hosts.push(host),
+            Err(why) => top.file().mistake(None, format!("--domain: {why}")),
+        }
+    }
+    if let Some(first) = arguments.domain.first() {
+        site.name.clone_from(first);
+        site.https_redirect = true;
+    }
+}
+
+/// A name as a certificate has it: an address without brackets.
+fn host_of(text: &str) -> String {
+    let text = text.to_ascii_lowercase();
+    let inner = text.trim_start_matches('[').trim_end_matches(']');
+    match inner.parse::<IpAddr>() {
+        Ok(address) => address.to_string(),
+        Err(_) => text,
+    }
+}
+
+/// The names that a site's certificates are for.
+pub fn names_of(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
+    site.hosts.iter().map(|host| match host {
+        HostPattern::Exact(name) => host_of(name),
+        HostPattern::Below(parent) => format!("*{parent}"),
+    })
+}
+
+/// Where certificates are when nobody says otherwise.
+pub fn default_directory() -> PathBuf {
+    let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
+    if let Some(directory) = set("STATE_DIRECTORY") {
+        return directory.into();
+    }
+    if sys::is_root() {
+        return "/var/lib/howdah".into();
+    }
+    let state = set("XDG_STATE_HOME").map(PathBuf::from);
+    let home = || PathBuf::from(set("HOME").unwrap_or_else(|| "/tmp".into()));
+    state
+        .unwrap_or_else(|| home().join(".local/state"))
+        .join("howdah")
+}
+
+/// What is to be ordered for these names, and how; none: nothing.
+pub fn settings(
+    top: &Section<'_, '_, '_>,
+    listen: &[Listen],
+    wanted: Vec<String>,
+    chosen: &mut Vec<String>,
+) -> Option<howdah_acme::Settings> {
+    let section = top.section("acme", "acme");
+    let file = section.file();
+    let hook = section.path("dns_hook");
+    let authorities = authorities(&section);
+    if !listen.iter().any(|listen| listen.tls) {
+        return None;
+    }
+    let mut names: Vec<String> = Vec::new();
+    for name in wanted {
+        if let Err(why) = names::check(&name) {
+            file.mistake(top.place_of("site"), format!("hosts: {why}"));
+        } else if name.starts_with("*.") && !names::is_local(&name) && hook.is_none() {
+            let message = format!(
+                "{name}: authorities issue certificates for wildcards only by DNS: set `dns_hook` in [acme], or name a certificate in [[site.certificate]]"
+            );
+            file.advise(top.place_of("site"), message);
+        } else if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let http = listen
+        .iter()
+        .any(|listen| !listen.tls && matches!(listen.address, ListenAddress::Tcp(_)));
+    let settings = howdah_acme::Settings {
+        directory: section.path("path").unwrap_or_else(default_directory),
+        email: section.text("email"),
+        authorities,
+        dns_hook: hook,
+        http,
+        names,
+    };
+    explain(&settings, chosen);
+    Some(settings)
+}
+
+fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
+    let file = section.file();
+    let keys = section.pairs("eab");
+    let mut found: Vec<Authority> = Vec::new();
+    for text in section.texts("authorities") {
+        let known = KNOWN.iter().find(|(name, _)| *name == text.value);
+        let (name, url) = match known {
+            Some((name, url)) => ((*name).to_owned(), (*url).to_owned()),
+            None => {
+                let host = text.value.strip_prefix("https://").map(|rest| {
+                    let host = rest.split('/').next().unwrap_or(rest);
+                    host.to_owned()
+                });
+                let Some(host) = host.filter(|host| !host.is_empty()) else {
+                    let words: Vec<&str> = KNOWN.iter().map(|(name, _)| *name).collect();
+                    let words = words.join(", ");
+                    let message = format!(
+                        "authorities: `{}` is unknown; known: {words}, or the URL of a directory, `https://…`",
+                        text.value.escape_debug()
+                    );
+                    file.mistake(text.place, message);
+                    continue;
+                };
+                (host, text.value)
+            }
+        };
+        let eab = keys.iter().find(|pair| pair.value.0 == name);
+        let eab = eab.and_then(|pair| match pair.value.1.split_once(':') {
+            Some((id, key)) => Some((id.to_owned(), key.to_owned())),
+            None => {
+                let message = "eab: write KEY_ID:HMAC_KEY, as the authority shows them";
+                file.mistake(pair.place.clone(), message);
+                None
+            }
+        });
+        if name == "zerossl" && eab.is_none() {
+            let message = "authorities: zerossl needs an account key: `zerossl = \"KEY_ID:HMAC_KEY\"` in [acme.eab]";
+            file.mistake(text.place.clone(), message);
+        }
+        found.push(Authority { name, url, eab });
+    }
+    for pair in &keys {
+        if !found.iter().any(|authority| authority.name == pair.value.0) {
+            let message = format!(
+                "eab: `{}` is not in `authorities`",
+                pair.value.0.escape_debug()
+            );
+            file.mistake(pair.place.clone(), message);
+        }
+    }
+    found
+}
+
+/// Says what a person has to know or do.
+fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
+    let (local, public): (Vec<&str>, Vec<&str>) = settings
+        .names
+        .iter()
+        .map(String::as_str)
+        .partition(|name| names::is_local(name));
+    if let Some(first) = settings.authorities.first().filter(|_| !public.is_empty()) {
+        chosen.push(format!(
+            "certificates of {} for {}, whose terms of service you accept; kept in {}",
+            first.name,
+            public.join(", "),
+            settings.directory.display()
+        ));
+    }
+    if !local.is_empty() {
+        let root = howdah_acme::local::root_path(&settings.directory);
+        chosen.push(format!(
+            "a certificate of a local authority for {}; to trust it: sudo cp {} /usr/local/share/ca-certificates/howdah.crt && sudo update-ca-certificates (browsers: import it as an authority)",
+            local.join(", "),
+            root.display()
+        ));
+    }
+}
+
+/// Keys are for nobody who runs PHP.
+pub fn check_owner(
+    top: &Section<'_, '_, '_>,
+    settings: &howdah_acme::Settings,
+    identity: &Identity,
+    pools: &[Mode],
+) {
+    if top.file().validation != Validation::Full || !sys::is_root() {
+        return;
+    }
+    let Ok(meta) = fs::metadata(&settings.directory) else {
+        return;
+    };
+    let pools = pools.iter().filter_map(Mode::user);
+    let users = pools.chain(identity.user.as_deref());
+    let others = users.filter_map(sys::user).map(|account| account.uid);
+    if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
+        let message = format!(
+            "acme: the directory of keys {} belongs to a user that PHP runs as: chown it to root",
+            settings.directory.display()
+        );
+        top.file().mistake(top.place_of("acme"), message);
+    }
+}

@@ -1,0 +1,329 @@
+//! The process that orders certificates (`crate::certificates`), and what it has said last: its
+//! certificates stay in use when it dies, and outlive fronts.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use howdah_acme::Settings;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::control::Asker;
+use super::{safe_path, say};
+use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
+use crate::sys;
+
+/// At the start, how long certificates that are there may take to be read.
+const READING: Duration = Duration::from_secs(10);
+/// The longest pause before it is started again.
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A process that lives this long is not in a crash loop.
+const SETTLED: Duration = Duration::from_secs(60);
+/// Messages taken at once.
+const MESSAGES: usize = 64;
+/// The account that orders, where there is one of this name.
+const ACCOUNT: &str = "howdah-acme";
+
+struct Process {
+    pid: i32,
+    link: Link,
+    since: Instant,
+    /// It has closed the line: SIGCHLD shows the rest.
+    hung_up: bool,
+}
+
+/// What has changed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct News {
+    /// There are other certificates.
+    pub certificates: bool,
+    /// Other challenges are to be answered.
+    pub challenges: bool,
+}
+
+/// See the module.
+#[derive(Default)]
+pub struct OrderedCertificates {
+    settings: Option<Settings>,
+    process: Option<Process>,
+    restart: Option<Instant>,
+    crashes: u32,
+    /// Chains and keys, PEM.
+    certificates: Vec<(String, String)>,
+    challenges: Option<(u64, String)>,
+    status: serde_json::Value,
+    askers: BTreeMap<u64, Asker>,
+    next_id: u64,
+}
+
+impl OrderedCertificates {
+    /// Has certificates kept for this from now on; none: for nothing.
+    pub fn assign(&mut self, settings: Option<&Settings>) {
+        if self.settings.as_ref() == settings {
+            return;
+        }
+        self.settings = settings.cloned();
+        if settings.is_none() {
+            self.end();
+            self.certificates.clear();
+            self.challenges = None;
+            self.status = serde_json::Value::Null;
+        } else if self.process.is_some() {
+            self.send_settings();
+        } else {
+            self.start();
+        }
+    }
+
+    /// Waits until certificates that are in the directory are known, at the start.
+    pub fn wait_for_the_first(&mut self) {
+        let until = Instant::now() + READING;
+        while let Some(process) = self.process.as_ref().filter(|process| !process.hung_up) {
+            let left = until.saturating_duration_since(Instant::now());
+            let timeout = Timespec {
+                tv_sec: left.as_secs() as i64,
+                tv_nsec: i64::from(left.subsec_nanos()),
+            };
+            let mut fds = [PollFd::from_borrowed_fd(process.link.fd(), PollFlags::IN)];
+            if !matches!(rustix::event::poll(&mut fds, Some(&timeout)), Ok(1..)) {
+                return;
+            }
+            if self.hear().certificates {
+                return;
+            }
+        }
+    }
+
+    fn start(&mut self) {
+        self.restart = None;
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        make_directory(settings);
+        match execute() {
+            Ok(process) => {
+                self.process = Some(process);
+                self.send_settings();
+            }
+            Err(error) => {
+                say(format!(
+                    "CertificatesNotStarted: cannot start the process that orders certificates: {error}"
+                ));
+                self.plan_restart();
+            }
+        }
+    }
+
+    fn send_settings(&mut self) {
+        let (Some(process), Some(settings)) = (&self.process, &self.settings) else {
+            return;
+        };
+        let sent = serde_json::to_string(settings)
+            .map_err(io::Error::from)
+            .and_then(|text| text_file(&text))
+            .and_then(|text| {
+                process
+                    .link
+                    .send_now(&ToCertificates::Settings, &[text.as_fd()])
+            });
+        self.must_hear(sent);
+    }
+
+    /// One that takes no messages any more is of no use.
+    fn must_hear(&mut self, sent: io::Result<()>) {
+        if let (Err(error), Some(process)) = (sent, &self.process) {
+            say(format!(
+                "CertificatesDied: the process that orders certificates takes no messages ({error}); it is killed"
+            ));
+            kill(process.pid);
+        }
+    }
+
+    /// Closes the line: the process gives its locks back, and ends.
+    pub fn end(&mut self) {
+        self.process = None;
+        self.restart = None;
+        for asker in std::mem::take(&mut self.askers).into_values() {
+            asker.refuse("nothing is ordered any more");
+        }
+    }
+
+    fn plan_restart(&mut self) {
+        self.crashes += 1;
+        let pause = Duration::from_millis(100) * (1 << self.crashes.min(10));
+        self.restart = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+    }
+
+    /// To wait on.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        let process = self.process.as_ref().filter(|process| !process.hung_up)?;
+        Some(process.link.fd())
+    }
+
+    /// When it is started again.
+    pub fn wake(&self) -> Option<Instant> {
+        self.restart
+    }
+
+    /// Starts it again, when it is time.
+    pub fn act(&mut self, now: Instant) {
+        if self.restart.is_some_and(|at| now >= at) {
+            self.start();
+        }
+    }
+
+    /// Whether the process that ended was this one.
+    pub fn reaped(&mut self, pid: i32, how: &str) -> bool {
+        let Some(process) = self.process.take_if(|process| process.pid == pid) else {
+            return false;
+        };
+        for asker in std::mem::take(&mut self.askers).into_values() {
+            asker.refuse("CertificatesDied: the process that orders certificates has ended");
+        }
+        if self.settings.is_some() {
+            if process.since.elapsed() >= SETTLED {
+                self.crashes = 0;
+            }
+            self.plan_restart();
+            say(format!(
+                "CertificatesDied: the process that orders certificates ended ({how}) and is started again; its certificates stay in use"
+            ));
+        }
+        true
+    }
+
+    /// Takes what it says.
+    pub fn hear(&mut self) -> News {
+        let mut news = News::default();
+        for _ in 0..MESSAGES {
+            let Some(process) = self.process.as_mut().filter(|process| !process.hung_up) else {
+                break;
+            };
+            match process.link.receive_now::<FromCertificates>() {
+                Received::Nothing => break,
+                Received::Closed => {
+                    process.hung_up = true;
+                    kill(process.pid);
+                }
+                Received::Message(message, fds) => self.take(message, fds, &mut news),
+            }
+        }
+        news
+    }
+
+    fn take(&mut self, message: FromCertificates, fds: Vec<OwnedFd>, news: &mut News) {
+        let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
+        let text = text.unwrap_or_default();
+        match message {
+            FromCertificates::Certificates => {
+                if let Ok(all) = serde_json::from_str(&text) {
+                    self.certificates = all;
+                    news.certificates = true;
+                }
+            }
+            FromCertificates::Challenges { number } => {
+                self.challenges = Some((number, text));
+                news.challenges = true;
+            }
+            FromCertificates::Status => {
+                self.status = serde_json::from_str(&text).unwrap_or_default();
+            }
+            FromCertificates::Done { id, ok } => {
+                if let Some(asker) = self.askers.remove(&id) {
+                    match ok {
+                        true => asker.done(&text, &[]),
+                        false => asker.refuse(&text),
+                    }
+                }
+            }
+        }
+    }
+
+    /// Chains and keys, PEM.
+    pub fn certificates(&self) -> &[(String, String)] {
+        &self.certificates
+    }
+
+    /// How it stands with each name.
+    pub fn status(&self) -> &serde_json::Value {
+        &self.status
+    }
+
+    /// Has the front answer challenges, if there are any.
+    pub fn send_challenges(&self, front: &Link) -> io::Result<()> {
+        let Some((number, text)) = &self.challenges else {
+            return Ok(());
+        };
+        let text = text_file(text)?;
+        let message = crate::link::ToFront::Challenges { number: *number };
+        front.send_now(&message, &[text.as_fd()])
+    }
+
+    /// The front answers them.
+    pub fn answering(&mut self, number: u64) {
+        if let Some(process) = &self.process {
+            let message = ToCertificates::Answering { number };
+            let sent = process.link.send_now(&message, &[]);
+            self.must_hear(sent);
+        }
+    }
+
+    /// Passes on what a person wants.
+    pub fn command(&mut self, command: howdah_acme::Command, asker: Asker) {
+        let Some(process) = &self.process else {
+            return asker.refuse(match self.settings {
+                None => "NoSuchName: every certificate comes from a file",
+                Some(_) => "CertificatesDied: the process that orders certificates is being started; ask again",
+            });
+        };
+        self.next_id += 1;
+        let id = self.next_id;
+        let sent = process
+            .link
+            .send_now(&ToCertificates::Command { id, command }, &[]);
+        self.askers.insert(id, asker);
+        self.must_hear(sent);
+    }
+}
+
+/// The directory, before the process that cannot make it there: its account's, or root's own.
+fn make_directory(settings: &Settings) {
+    let account = sys::user(ACCOUNT).filter(|_| sys::is_root());
+    let (user, group) = account.map_or((0, 0), |account| (account.uid, account.gid));
+    if sys::is_root() {
+        // What is wrong with it, the process says: it cannot use it.
+        let _ = safe_path::give_directory(&settings.directory, user, group);
+    }
+}
+
+fn execute() -> io::Result<Process> {
+    let (link, theirs) = Link::pair()?;
+    let mut command = Command::new("/proc/self/exe");
+    command
+        .arg0("howdah")
+        .arg("certificates")
+        .arg("--link")
+        .arg(theirs.as_raw_fd().to_string())
+        .stdin(Stdio::null())
+        // The terminal's Ctrl-C is for the master.
+        .process_group(0);
+    sys::inherit(&mut command, vec![theirs]);
+    let child = command.spawn()?;
+    Ok(Process {
+        pid: child.id() as i32,
+        link,
+        since: Instant::now(),
+        hung_up: false,
+    })
+}
+
+fn kill(pid: i32) {
+    // Not reaped yet: the id is still its own.
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
