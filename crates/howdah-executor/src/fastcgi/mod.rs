@@ -26,6 +26,7 @@ pub(crate) mod health_checker;
 pub(crate) mod member;
 mod request;
 mod run;
+mod run_context;
 pub(crate) mod shared;
 mod talk;
 mod ticket;

@@ -1,5 +1,5 @@
 //! A request on its connection: sends and reads at once, returns what has arrived, and what is due
-//! by the clock. Half of [`FastCgiRun`], which decides what to do about a [`Fault`].
+//! by the clock. The run decides what to do about a [`Fault`].
 
 use std::cell::RefCell;
 use std::task::{Context, Poll};
@@ -12,7 +12,7 @@ use super::answer::Answer;
 use super::connection::Connection;
 use super::member::SILENCE;
 use super::request;
-use super::run::{FastCgiRun, LOOK};
+use super::run_context::{LOOK, RunContext};
 use crate::{Event, ExecError};
 
 /// Most bytes read from a connection at once.
@@ -65,92 +65,92 @@ pub enum Fault {
     RefusedRun(End),
 }
 
-impl FastCgiRun {
+impl Talk {
     /// One turn of a request on its connection.
-    pub fn poll_talk(
+    pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
         backend: usize,
-        talk: &mut Talk,
+        run: &mut RunContext,
     ) -> Poll<Result<Event, Fault>> {
-        if let Err(fault) = self.poll_send(cx, talk) {
+        if let Err(fault) = self.poll_send(cx, run) {
             return Poll::Ready(Err(fault));
         }
         loop {
-            if let Some(head) = talk.answer.take_head() {
-                talk.unflushed = true;
+            if let Some(head) = self.answer.take_head() {
+                self.unflushed = true;
                 return Poll::Ready(Ok(Event::Head(head)));
             }
-            if let Some(body) = talk.answer.take_body() {
-                talk.unflushed = true;
+            if let Some(body) = self.answer.take_body() {
+                self.unflushed = true;
                 return Poll::Ready(Ok(Event::Body(body)));
             }
-            match talk.answer.end() {
+            match self.answer.end() {
                 None => {}
                 Some(End::Complete { app_status }) => {
-                    if !talk.answer.saw_head() {
-                        return Poll::Ready(Err(Fault::Error(talk.answer.headless())));
+                    if !self.answer.saw_head() {
+                        return Poll::Ready(Err(Fault::Error(self.answer.headless())));
                     }
                     if app_status != 0 {
                         let message = format!("AppStatus: the application ended with {app_status}");
-                        self.log_line(Level::Warning, message.as_bytes());
+                        run.log_line(Level::Warning, message.as_bytes());
                     }
                     return Poll::Ready(Ok(Event::End));
                 }
                 Some(refused) => return Poll::Ready(Err(Fault::RefusedRun(refused))),
             }
-            match self.poll_read(cx, backend, talk) {
+            match self.poll_read(cx, backend, run) {
                 Poll::Ready(Ok(true)) => {}
-                Poll::Ready(Ok(false)) if talk.answer.is_complete_at_close() => {
-                    talk.keep = false;
+                Poll::Ready(Ok(false)) if self.answer.is_complete_at_close() => {
+                    self.keep = false;
                     return Poll::Ready(Ok(Event::End));
                 }
                 Poll::Ready(Ok(false)) => return Poll::Ready(Err(Fault::Closed)),
                 Poll::Ready(Err(fault)) => return Poll::Ready(Err(fault)),
-                Poll::Pending => return self.idle(cx, backend, talk),
+                Poll::Pending => return self.idle(cx, backend, run),
             }
         }
     }
 
-    fn poll_send(&mut self, cx: &mut Context<'_>, talk: &mut Talk) -> Result<(), Fault> {
-        if talk.untouched && talk.out.is_empty() {
+    fn poll_send(&mut self, cx: &mut Context<'_>, run: &mut RunContext) -> Result<(), Fault> {
+        if self.untouched && self.out.is_empty() {
             let about = request::RequestFacts {
-                role: self.role,
-                roots: &self.shared.config.script_root,
-                keep: talk.keep,
+                role: run.role,
+                roots: &run.shared.config.script_root,
+                keep: self.keep,
             };
-            if let Err(long) = request::head(&mut talk.out, &self.frame, &about) {
+            if let Err(long) = request::head(&mut self.out, &run.frame, &about) {
                 let length = long.length;
                 return Err(Fault::Error(ExecError::VariableTooLong { length }));
             }
             // With what there is of the body, so that a request is one write.
-            if let Poll::Ready(Err(error)) = self.body.poll_fill(cx, &mut talk.out) {
+            if let Poll::Ready(Err(error)) = run.body.poll_fill(cx, &mut self.out) {
                 return Err(Fault::Error(error));
             }
         }
         for _ in 0..PIECES {
-            if talk.deaf {
+            if self.deaf {
                 return Ok(());
             }
-            if talk.sent == talk.out.len() {
-                talk.out.clear();
-                talk.sent = 0;
-                match self.body.poll_fill(cx, &mut talk.out) {
-                    Poll::Ready(Ok(())) if talk.out.is_empty() => return Ok(()),
+            if self.sent == self.out.len() {
+                self.out.clear();
+                self.sent = 0;
+                match run.body.poll_fill(cx, &mut self.out) {
+                    Poll::Ready(Ok(())) if self.out.is_empty() => return Ok(()),
                     Poll::Ready(Ok(())) => {}
                     Poll::Ready(Err(error)) => return Err(Fault::Error(error)),
                     Poll::Pending => return Ok(()),
                 }
             }
-            match talk.connection.poll_send(cx, &talk.out[talk.sent..]) {
+            match self.connection.poll_send(cx, &self.out[self.sent..]) {
                 Poll::Ready(Ok(n)) => {
-                    talk.sent += n;
-                    (talk.untouched, talk.send_stalled) = (false, None);
+                    self.sent += n;
+                    (self.untouched, self.send_stalled) = (false, None);
                 }
                 // PHP that answers without reading its input closes; the answer is read first.
-                Poll::Ready(Err(_)) => talk.deaf = true,
+                Poll::Ready(Err(_)) => self.deaf = true,
                 Poll::Pending => {
-                    talk.send_stalled.get_or_insert_with(Instant::now);
+                    self.send_stalled.get_or_insert_with(Instant::now);
                     return Ok(());
                 }
             }
@@ -161,34 +161,27 @@ impl FastCgiRun {
 
     /// Reads once; `false` when the backend has closed the connection.
     fn poll_read(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
         backend: usize,
-        talk: &mut Talk,
+        run: &RunContext,
     ) -> Poll<Result<bool, Fault>> {
         READ_BUFFER.with_borrow_mut(|buffer| {
             buffer.resize(READ, 0);
-            let n = match talk.connection.poll_recv(cx, buffer) {
+            let n = match self.connection.poll_recv(cx, buffer) {
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(Ok(0)) => return Poll::Ready(Ok(false)),
                 Poll::Ready(Ok(n)) => n,
                 Poll::Ready(Err(_)) => return Poll::Ready(Err(Fault::Closed)),
             };
-            if std::mem::take(&mut talk.silent) {
-                self.shared.balance().heard(backend, self.id);
+            if std::mem::take(&mut self.silent) {
+                run.shared.balance().heard(backend, run.id);
             }
-            talk.last_read = Instant::now();
-            let mut log = |level, text: &[u8]| self.log_line(level, text);
-            let fed = talk.answer.feed(&buffer[..n], &mut log);
+            self.last_read = Instant::now();
+            let mut log = |level, text: &[u8]| run.log_line(level, text);
+            let fed = self.answer.feed(&buffer[..n], &mut log);
             Poll::Ready(fed.map(|()| true).map_err(Fault::Error))
         })
-    }
-
-    pub fn log_line(&self, level: Level, text: &[u8]) {
-        let shared = &self.shared;
-        shared
-            .log
-            .script(&shared.config.name, self.id, &self.frame, level, text);
     }
 
     /// Nothing can be done now: what is due by the clock?
@@ -196,23 +189,23 @@ impl FastCgiRun {
         &mut self,
         cx: &mut Context<'_>,
         backend: usize,
-        talk: &mut Talk,
+        run: &mut RunContext,
     ) -> Poll<Result<Event, Fault>> {
         loop {
             let now = Instant::now();
-            if self.shared.is_over(now) {
+            if run.shared.is_over(now) {
                 return Poll::Ready(Err(Fault::Error(ExecError::Stopping)));
             }
-            let config = &self.shared.config;
-            let terminate = config.request_terminate_timeout.map(|t| talk.began + t);
-            let read = config.read_timeout.map(|t| talk.last_read + t);
-            let send = talk.send_stalled.map(|since| since + config.send_timeout);
-            let lull = talk.unflushed.then(|| talk.last_read + LULL);
+            let config = &run.shared.config;
+            let terminate = config.request_terminate_timeout.map(|t| self.began + t);
+            let read = config.read_timeout.map(|t| self.last_read + t);
+            let send = self.send_stalled.map(|since| since + config.send_timeout);
+            let lull = self.unflushed.then(|| self.last_read + LULL);
             let past = |at: Option<Instant>| at.is_some_and(|at| at <= now);
             if past(terminate) {
-                if let Some((_, backend)) = self.granted {
-                    self.shared.balance().members[backend].overdue += 1;
-                    self.shared.demand.notify_one();
+                if let Some((_, backend)) = run.granted {
+                    run.shared.balance().members[backend].overdue += 1;
+                    run.shared.demand.notify_one();
                 }
                 return Poll::Ready(Err(Fault::Error(ExecError::TerminateTimeout)));
             }
@@ -220,21 +213,21 @@ impl FastCgiRun {
                 return Poll::Ready(Err(Fault::Error(ExecError::BackendTimeout)));
             }
             if past(lull) {
-                talk.unflushed = false;
+                self.unflushed = false;
                 return Poll::Ready(Ok(Event::Flush));
             }
-            let waits = talk.silent && !talk.made_room;
-            let silent = waits.then(|| talk.began + SILENCE);
+            let waits = self.silent && !self.made_room;
+            let silent = waits.then(|| self.began + SILENCE);
             if past(silent) {
                 // From now on nothing is kept until it is heard of, see `Balance::release`.
-                talk.made_room = true;
-                let kept = self.shared.balance().make_room(backend);
+                self.made_room = true;
+                let kept = run.shared.balance().make_room(backend);
                 drop(kept);
                 continue;
             }
             let due = [terminate, read, send, lull, silent];
             let due = due.into_iter().flatten().min().unwrap_or(now + LOOK);
-            if !self.sleep(cx, now, due) {
+            if !run.sleep(cx, now, due) {
                 return Poll::Pending;
             }
         }

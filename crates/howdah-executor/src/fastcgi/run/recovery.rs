@@ -1,0 +1,175 @@
+//! What a request does when a connection cannot be made, or fails: wait, try another backend, be repeated
+//! where that is safe, or fail.
+
+use std::io;
+use std::time::{Duration, Instant};
+
+use howdah_proto::fastcgi::End;
+
+use super::{FastCgiRun, RunStage};
+use crate::ExecError;
+use crate::fastcgi::talk::{Fault, Talk, give_back};
+
+/// Longest wait before a full backlog is tried again.
+const BACKOFF_LAST: Duration = Duration::from_millis(50);
+/// Times a request that nobody answered is repeated on a new connection.
+const REPEATS: u32 = 1;
+
+impl FastCgiRun {
+    pub(super) fn cannot_connect(&mut self, backend: usize, error: &io::Error) {
+        use rustix::io::Errno;
+        let now = Instant::now();
+        let ours = [
+            Errno::MFILE,
+            Errno::NFILE,
+            Errno::NOBUFS,
+            Errno::NOMEM,
+            Errno::ADDRNOTAVAIL,
+        ];
+        let code = error.raw_os_error();
+        let short = ours.iter().any(|e| Some(e.raw_os_error()) == code);
+        let full = match error.kind() {
+            io::ErrorKind::WouldBlock => true,
+            // A TCP backlog that is full says nothing at all.
+            io::ErrorKind::TimedOut => {
+                let balance = self.context.shared.balance();
+                let member = &balance.members[backend];
+                member.busy > 1 && member.answered > 0
+            }
+            _ => false,
+        };
+        if full || short {
+            if full {
+                self.context.shared.balance().overflowed(backend, now);
+            }
+            if !self.elsewhere(backend) {
+                self.back_off(backend, now);
+            }
+            return;
+        }
+        let why = match error.kind() {
+            io::ErrorKind::TimedOut => "connecting timed out".to_owned(),
+            _ => error.to_string(),
+        };
+        let news = self.context.shared.with_balance(|balance, wake| {
+            let news = balance.down(backend, &why, now);
+            if news && balance.all_down().is_some() {
+                balance.wake_all(wake);
+            }
+            news
+        });
+        if news {
+            self.context.shared.note_down(backend, &why);
+        }
+        self.again(false, None);
+    }
+
+    /// A connection failed, and is closed: the request goes on if that is safe, or fails.
+    pub(super) fn recover(
+        &mut self,
+        backend: usize,
+        mut talk: Box<Talk>,
+        fault: Fault,
+    ) -> Result<(), ExecError> {
+        talk.answer
+            .flush_log(&mut |level, text| self.context.log_line(level, text));
+        let (heard, saw_head) = (talk.answer.heard(), talk.answer.saw_head());
+        let (reused, untouched) = (talk.reused, talk.untouched);
+        give_back(std::mem::take(&mut talk.out));
+        drop(talk);
+        if !matches!(fault, Fault::RefusedRun(_)) {
+            self.context.shared.balance().broke_off(backend);
+            self.context.shared.demand.notify_one();
+        }
+        // What is granted is still ours.
+        self.stage = RunStage::Connect(backend);
+        let now = Instant::now();
+        let replayable = self.context.body.can_rewind() && !saw_head;
+        let safe = replayable && (untouched || self.context.idempotent);
+        let error = match fault {
+            Fault::RefusedRun(End::Overloaded | End::CantMultiplex) if replayable => {
+                self.context.shared.balance().overflowed(backend, now);
+                if !self.elsewhere(backend) {
+                    self.context.body.rewind();
+                    self.back_off(backend, now);
+                }
+                return Ok(());
+            }
+            Fault::RefusedRun(_) => ExecError::BackendRefused,
+            // PHP has closed it after its last request (max_requests), or was restarted.
+            Fault::Closed if reused && !heard && safe => {
+                self.again(true, None);
+                return Ok(());
+            }
+            Fault::Closed => ExecError::BackendClosed {
+                answering: saw_head,
+            },
+            Fault::Error(error) => error,
+        };
+        self.note_failure(backend, &error, now);
+        if safe && self.repeats < REPEATS {
+            let closed = matches!(error, ExecError::BackendClosed { .. }) && !heard;
+            let nonsense = matches!(error, ExecError::ResponseInvalid(_))
+                && self.context.shared.balance().another_is_up(backend);
+            if closed || nonsense {
+                self.repeats += 1;
+                self.again(true, Some(backend));
+                return Ok(());
+            }
+        }
+        Err(error)
+    }
+
+    /// Counts an error against the backend, if it is the backend's.
+    fn note_failure(&self, backend: usize, error: &ExecError, now: Instant) {
+        let theirs = matches!(
+            error,
+            ExecError::BackendClosed { .. }
+                | ExecError::BackendTimeout
+                | ExecError::BackendRefused
+                | ExecError::ResponseInvalid(_)
+        );
+        let shared = &self.context.shared;
+        let why = error.to_string();
+        if theirs && shared.balance().failed(backend, &why, now) {
+            shared.note_down(backend, &why);
+        }
+    }
+
+    /// Waits a little, with what is granted in hand.
+    pub(super) fn back_off(&mut self, backend: usize, now: Instant) {
+        self.stage = RunStage::Backoff(backend, now + self.backoff);
+        self.backoff = (self.backoff * 2).min(BACKOFF_LAST);
+    }
+
+    /// Puts the request back into the line, ahead of later ones.
+    pub(super) fn again(&mut self, fresh: bool, avoid: Option<usize>) {
+        self.leave();
+        self.context.body.rewind();
+        let (front, since) = (self.context.front, self.context.began);
+        let fresh = fresh || !self.context.idempotent;
+        let ticket = self.context.shared.with_balance(|balance, wake| {
+            let ticket = balance.enter_again(front, fresh, avoid, since);
+            balance.serve(front, Instant::now(), wake);
+            ticket
+        });
+        self.stage = RunStage::Waiting(ticket);
+    }
+
+    /// The same on another backend that has room now.
+    pub(super) fn elsewhere(&mut self, backend: usize) -> bool {
+        let fresh = !self.context.idempotent;
+        let other = self
+            .context
+            .shared
+            .balance()
+            .instead_of(self.context.front, fresh, backend);
+        let Some(grant) = other else {
+            return false;
+        };
+        self.leave();
+        self.context.body.rewind();
+        self.take(grant, Instant::now());
+        true
+    }
+}

@@ -1,0 +1,78 @@
+//! What a request has whatever its stage: who it is, its body, its clock.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Context;
+use std::time::{Duration, Instant};
+
+use howdah_proto::fastcgi::Role;
+use howdah_proto::level::Level;
+use howdah_proto::request::RequestFrame;
+use tokio::time::Sleep;
+
+use super::request::Outgoing;
+use super::shared::FastCgiShared;
+use crate::ExecError;
+
+/// Deadlines are looked at this often, whatever else: a drain may have begun.
+pub const LOOK: Duration = Duration::from_secs(1);
+
+/// A request to a pool of backends, but for where it is.
+pub struct RunContext {
+    pub shared: Arc<FastCgiShared>,
+    pub front: usize,
+    pub id: u64,
+    pub role: Role,
+    pub frame: RequestFrame,
+    pub body: Outgoing,
+    /// Whether it may be run twice (RFC 9110 §9.2.2).
+    pub idempotent: bool,
+    pub began: Instant,
+    /// When a backend was granted, and which.
+    pub granted: Option<(Instant, usize)>,
+    pub timer: Option<Pin<Box<Sleep>>>,
+}
+
+impl RunContext {
+    /// When it has waited for a backend for too long.
+    pub fn queue_deadline(&self) -> Instant {
+        self.began + self.shared.config.queue_timeout
+    }
+
+    /// Sleeps until `at`; `true`: it is past, look again.
+    pub fn sleep(&mut self, cx: &mut Context<'_>, now: Instant, at: Instant) -> bool {
+        let at = tokio::time::Instant::from_std(at.min(now + LOOK));
+        let timer = match &mut self.timer {
+            Some(timer) => {
+                // An earlier end is kept: it only means to look once more.
+                if timer.is_elapsed() || timer.deadline() > at {
+                    timer.as_mut().reset(at);
+                }
+                timer
+            }
+            None => self.timer.insert(Box::pin(tokio::time::sleep_until(at))),
+        };
+        timer.as_mut().poll(cx).is_ready()
+    }
+
+    /// What ends a request that has no backend yet.
+    pub fn waited_too_long(&self, now: Instant) -> Option<ExecError> {
+        if self.shared.is_over(now) {
+            return Some(ExecError::Stopping);
+        }
+        if now >= self.queue_deadline() {
+            let down = self.shared.unreachable(now, false);
+            return Some(down.unwrap_or(ExecError::QueueTimeout));
+        }
+        self.shared.unreachable(now, true)
+    }
+
+    /// Writes a line of the script into the error log.
+    pub fn log_line(&self, level: Level, text: &[u8]) {
+        let shared = &self.shared;
+        shared
+            .log
+            .script(&shared.config.name, self.id, &self.frame, level, text);
+    }
+}
