@@ -85,7 +85,7 @@ pub fn before_park() {
             let lane = &pool.shared.lanes[index];
             let mut round = 0;
             loop {
-                lane.take_notified(&pool.shared);
+                lane.take_notified(&pool.shared.pool);
                 if lane.go_to_sleep() {
                     break;
                 }
@@ -95,7 +95,7 @@ pub fn before_park() {
                     break;
                 }
             }
-            lane.arm_timer(&pool.shared);
+            lane.arm_timer(&pool.shared.pool);
         }
     });
 }
@@ -107,14 +107,14 @@ pub fn after_unpark() {
         for pool in &thread.pools {
             let lane = &pool.shared.lanes[thread.index as usize];
             lane.port.woke_up();
-            lane.take_notified(&pool.shared);
+            lane.take_notified(&pool.shared.pool);
         }
     });
 }
 
 /// Whether a pool is closed and this thread has nothing of it left.
 fn forget(shared: &EmbedShared, front: u32) -> bool {
-    if !shared.closing.load(Ordering::Relaxed) {
+    if !shared.pool.closing.load(Ordering::Relaxed) {
         return false;
     }
     *shared.condition.borrow() == Condition::Closed && {

@@ -77,24 +77,21 @@ pub(super) async fn run(
     let deadline = Instant::now() + limit.unwrap_or(Duration::from_secs(365 * 86400));
     let spawners_limit = limit.map_or(0, |limit| (limit + MARGIN).as_millis() as u64);
     let start = variables::start(&frame, kind, spawners_limit)?;
-    if let Some(name) = variables::left_out(&frame) {
-        let text = format!(
-            "AuthorizerVariable: {} was dropped from the program's environment; only AUTH*, REMOTE_* and X_* are passed",
-            name.escape_ascii()
-        );
+    let warn = |text: String| {
         let (log, pool) = (&shared.log, &shared.config.name);
         log.script(pool, request.id, &frame, Level::Warning, text.as_bytes());
+    };
+    if let Some(name) = variables::left_out(&frame) {
+        warn(format!(
+            "AuthorizerVariable: {} was dropped from the program's environment; only AUTH*, REMOTE_* and X_* are passed",
+            name.escape_ascii()
+        ));
     }
     let (stdin, feed) = input::open(request.body)?;
     let (mut stdout, its_stdout) = pipe()?;
     let (stderr, its_stderr) = pipe()?;
-    let process = spawn(
-        shared,
-        start,
-        [stdin, its_stdout, its_stderr],
-        queue_timeout,
-    )
-    .await?;
+    let fds = [stdin, its_stdout, its_stderr];
+    let process = spawn(shared, start, fds, queue_timeout).await?;
     let (over, is_over) = oneshot::channel();
     let mut guard = Guard {
         link: shared.link.clone(),
@@ -103,15 +100,17 @@ pub(super) async fn run(
         _over: over,
     };
     let (teller, mut fate) = watch::channel(None);
-    tokio::spawn(cleanup::run(
+    let about = (request.id, frame.clone());
+    let cleanup = cleanup::run(
         shared.clone(),
-        (request.id, frame.clone()),
+        about,
         process,
         place,
         stderr,
         is_over,
         teller,
-    ));
+    );
+    tokio::spawn(cleanup);
     let outcome = tokio::select! {
         outcome = answer(&mut stdout, feed, &mut fate, &events) => outcome,
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
@@ -124,9 +123,7 @@ pub(super) async fn run(
         Ok(exit) => {
             guard.complete = true;
             if let Some(Exit::Code(code @ 1..)) = exit {
-                let text = format!("ExitStatus: the program exited with code {code}");
-                let (log, name) = (&shared.log, &shared.config.name);
-                log.script(name, request.id, &frame, Level::Warning, text.as_bytes());
+                warn(format!("ExitStatus: the program exited with code {code}"));
             }
             Ok(())
         }
@@ -223,23 +220,28 @@ async fn answer(
     }
     // It may end without having read its input, and answered all the same.
     drop(feeding);
+    let exit = exit_of(fate).await?;
+    match parser {
+        Some(parser) if parser.is_empty() => Err(ExecError::ResponseMissing),
+        Some(_) => Err(invalid(CgiError::HeadUnfinished)),
+        None => Ok(exit),
+    }
+}
+
+/// How the program ended, if it did in time; an error if it was not started or was killed.
+async fn exit_of(fate: &mut watch::Receiver<Option<Fate>>) -> Result<Option<Exit>, ExecError> {
     let told = tokio::time::timeout(LEAVE, fate.wait_for(Option::is_some)).await;
     let told = match told {
         Ok(Ok(fate)) => *fate,
         _ => None,
     };
-    let exit = match told {
-        Some(Fate::NotStarted(errno)) => return Err(not_started(errno)),
+    match told {
+        Some(Fate::NotStarted(errno)) => Err(not_started(errno)),
         Some(Fate::Exited(exit @ (Exit::Signal(_) | Exit::Unseen))) => {
-            return Err(ExecError::ChildDied(exit));
+            Err(ExecError::ChildDied(exit))
         }
-        Some(Fate::Exited(exit)) => Some(exit),
-        Some(Fate::Started(_)) | None => None,
-    };
-    match parser {
-        Some(parser) if parser.is_empty() => Err(ExecError::ResponseMissing),
-        Some(_) => Err(invalid(CgiError::HeadUnfinished)),
-        None => Ok(exit),
+        Some(Fate::Exited(exit)) => Ok(Some(exit)),
+        Some(Fate::Started(_)) | None => Ok(None),
     }
 }
 

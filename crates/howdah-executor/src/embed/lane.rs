@@ -14,7 +14,7 @@ use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 use tokio::sync::Notify;
 
 use super::in_flight::{Discarded, InFlight, Position, RequestState};
-use super::shared::EmbedShared;
+use super::pool_state::PoolState;
 use crate::ExecError;
 use crate::common::sys;
 
@@ -116,7 +116,7 @@ impl Lane {
     }
 
     /// Offers a request to the children, or queues it.
-    pub fn submit(&self, shared: &EmbedShared, in_flight: Arc<InFlight>) {
+    pub fn submit(&self, pool: &PoolState, in_flight: Arc<InFlight>) {
         let now = in_flight.started_ns;
         {
             let mut table = self.lock();
@@ -128,7 +128,7 @@ impl Lane {
                 table.waiting.push_back(in_flight);
             }
         }
-        self.wake_a_child(shared, now);
+        self.wake_a_child(pool, now);
     }
 
     fn publish(&self, table: &mut LaneTable, slot: u32, in_flight: Arc<InFlight>) {
@@ -140,19 +140,19 @@ impl Lane {
     }
 
     /// Wakes a child if one is to be woken; otherwise, when all are busy, asks for more.
-    pub fn wake_a_child(&self, shared: &EmbedShared, now_ns: u64) -> bool {
-        if sys::wake(shared.port.choose_wake(now_ns, shared.budget)) {
+    pub fn wake_a_child(&self, pool: &PoolState, now_ns: u64) -> bool {
+        if sys::wake(pool.port.choose_wake(now_ns, pool.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
             return true;
         }
-        if shared.may_grow.load(Ordering::Relaxed) && shared.port.sleepers() == 0 {
-            shared.want_children();
+        if pool.may_grow.load(Ordering::Relaxed) && pool.port.sleepers() == 0 {
+            pool.want_children();
         }
         false
     }
 
     /// Fills free slots from the private queue.
-    fn feed(&self, shared: &EmbedShared, table: &mut LaneTable) {
+    fn feed(&self, pool: &PoolState, table: &mut LaneTable) {
         let mut fed = false;
         while !table.waiting.is_empty()
             && let Some(slot) = table.free.pop()
@@ -167,7 +167,7 @@ impl Lane {
             fed = true;
         }
         if fed {
-            self.wake_a_child(shared, sys::now_ns());
+            self.wake_a_child(pool, sys::now_ns());
         }
     }
 
@@ -176,7 +176,7 @@ impl Lane {
     /// answer already read; one given before is kept.
     fn finish(
         &self,
-        shared: &EmbedShared,
+        pool: &PoolState,
         table: &mut LaneTable,
         in_flight: &Arc<InFlight>,
         mut state: MutexGuard<'_, RequestState>,
@@ -196,15 +196,15 @@ impl Lane {
             Position::Waiting => table.waiting.retain(|e| !Arc::ptr_eq(e, in_flight)),
             Position::Left => return,
         }
-        shared.leave();
-        self.feed(shared, table);
+        pool.leave();
+        self.feed(pool, table);
     }
 
     /// [`Lane::finish`] for what a child had and has no more say in: it has handed the slot back,
     /// or is dead. What it had published by then counts, and is taken over first.
     fn finish_taken(
         &self,
-        shared: &EmbedShared,
+        pool: &PoolState,
         table: &mut LaneTable,
         slot: u32,
         in_flight: &Arc<InFlight>,
@@ -217,28 +217,29 @@ impl Lane {
             }
         } else {
             // One call is enough: nobody writes any more.
-            self.discard(shared, in_flight, &mut state, slot);
+            self.discard(pool, in_flight, &mut state, slot);
         }
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-        self.finish(shared, table, in_flight, state, verdict);
+        self.finish(pool, table, in_flight, state, verdict);
     }
 
     /// Takes what a child sends for a request that nobody waits for any more, for the error log.
     fn discard(
         &self,
-        shared: &EmbedShared,
+        pool: &PoolState,
         in_flight: &InFlight,
         state: &mut RequestState,
         slot: u32,
     ) -> Discarded {
         state.discard(&self.port, slot, |level, text| {
-            let (pool, frame) = (&shared.config.name, &in_flight.frame);
-            shared.log.script(pool, in_flight.id, frame, level, text);
+            let frame = &in_flight.frame;
+            pool.log
+                .script(&pool.config.name, in_flight.id, frame, level, text);
         })
     }
 
     /// Gives back the slot of a request whose response has been read to its end by its run.
-    pub fn give_back(&self, shared: &EmbedShared, in_flight: &Arc<InFlight>, slot: u32) {
+    pub fn give_back(&self, pool: &PoolState, in_flight: &Arc<InFlight>, slot: u32) {
         let mut table = self.lock();
         let mine = table.in_slot[slot as usize]
             .as_ref()
@@ -248,18 +249,18 @@ impl Lane {
             // The caller is the run itself.
             state.waker = None;
             self.counters.accepted.fetch_add(1, Ordering::Relaxed);
-            self.finish(shared, &mut table, in_flight, state, None);
+            self.finish(pool, &mut table, in_flight, state, None);
         }
         self.release(table);
     }
 
     /// Handles what the children have signalled: responses are read out of slots that are done,
     /// runs are woken, answers nobody wants are thrown away. Returns whether there was anything.
-    pub fn take_notified(&self, shared: &EmbedShared) -> bool {
+    pub fn take_notified(&self, pool: &PoolState) -> bool {
         let mut guard: Option<MutexGuard<'_, LaneTable>> = None;
         let any = self.port.take_notified(|slot| {
             let table = guard.get_or_insert_with(|| self.lock());
-            self.on_notify(shared, table, slot);
+            self.on_notify(pool, table, slot);
         });
         if let Some(table) = guard {
             self.release(table);
@@ -267,7 +268,7 @@ impl Lane {
         any
     }
 
-    fn on_notify(&self, shared: &EmbedShared, table: &mut LaneTable, slot: u32) {
+    fn on_notify(&self, pool: &PoolState, table: &mut LaneTable, slot: u32) {
         let Some(in_flight) = table.in_slot[slot as usize].clone() else {
             return;
         };
@@ -279,7 +280,7 @@ impl Lane {
                     0 => sys::now_ns(),
                     begun => begun,
                 });
-                return self.finish_taken(shared, table, slot, &in_flight, state, None);
+                return self.finish_taken(pool, table, slot, &in_flight, state, None);
             }
             // A streaming answer is read when the server polls for it, so that a slow client's
             // backlog stays in the ring and holds the script back.
@@ -289,7 +290,7 @@ impl Lane {
             SlotState::Free | SlotState::Ready | SlotState::Corrupt => {}
         }
         if !state.wanted {
-            match self.discard(shared, &in_flight, &mut state, slot) {
+            match self.discard(pool, &in_flight, &mut state, slot) {
                 Discarded::SoFar => {}
                 // It goes on writing, or has just been handed back.
                 Discarded::Some | Discarded::All => self.port.notify_again(slot),
@@ -309,7 +310,7 @@ impl Lane {
 
     /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless it
     /// had handed its slot back, and so given its whole answer.
-    pub fn child_gone(&self, shared: &EmbedShared, child: ChildId, verdict: &ExecError) -> Lost {
+    pub fn child_gone(&self, pool: &PoolState, child: ChildId, verdict: &ExecError) -> Lost {
         let mut table = self.lock();
         // What we saw counts as much as what the memory says: a process that dies may have
         // written nonsense there.
@@ -336,7 +337,7 @@ impl Lane {
             lost.requests += u32::from(!done);
             lost.awaited |= !done && state.wanted;
             let verdict = (!done).then(|| verdict.clone());
-            self.finish_taken(shared, &mut table, *slot, in_flight, state, verdict);
+            self.finish_taken(pool, &mut table, *slot, in_flight, state, verdict);
         }
         self.release(table);
         lost
@@ -361,7 +362,7 @@ impl Lane {
     /// has claimed it.
     pub fn take_back(
         &self,
-        shared: &EmbedShared,
+        pool: &PoolState,
         in_flight: &Arc<InFlight>,
         verdict: Option<ExecError>,
     ) -> bool {
@@ -370,7 +371,7 @@ impl Lane {
         match state.place {
             Position::Slot(slot) if !self.port.cancel(slot) => return false,
             Position::Slot(_) | Position::Waiting => {
-                self.finish(shared, &mut table, in_flight, state, verdict);
+                self.finish(pool, &mut table, in_flight, state, verdict);
             }
             Position::Left => {}
         }
@@ -381,7 +382,7 @@ impl Lane {
     /// Ends every request that no child has claimed and that `doomed` names.
     pub fn refuse_unclaimed(
         &self,
-        shared: &EmbedShared,
+        pool: &PoolState,
         verdict: &ExecError,
         doomed: impl Fn(&InFlight) -> bool,
     ) {
@@ -400,7 +401,7 @@ impl Lane {
                 .collect()
         };
         for in_flight in unclaimed {
-            self.take_back(shared, &in_flight, Some(verdict.clone()));
+            self.take_back(pool, &in_flight, Some(verdict.clone()));
         }
     }
 
@@ -423,19 +424,19 @@ impl Lane {
     }
 
     /// Makes sure that the timer task looks at what waits, and soon enough.
-    pub fn arm_timer(&self, shared: &EmbedShared) {
+    pub fn arm_timer(&self, pool: &PoolState) {
         let mut table = self.lock();
-        let due = self.alarm_due(shared, &table);
+        let due = self.alarm_due(pool, &table);
         if due > table.alarm {
             table.alarm = due;
             self.timer.notify_one();
         }
     }
 
-    fn alarm_due(&self, shared: &EmbedShared, table: &LaneTable) -> Alarm {
+    fn alarm_due(&self, pool: &PoolState, table: &LaneTable) -> Alarm {
         if table.waiting.is_empty() && !self.port.has_unclaimed() {
             Alarm::Off
-        } else if shared.port.sleepers() > 0 {
+        } else if pool.port.sleepers() > 0 {
             Alarm::Soon
         } else {
             Alarm::Deadline
@@ -443,9 +444,9 @@ impl Lane {
     }
 
     /// The timer task's: sets the alarm to what is due now.
-    pub fn reset_alarm(&self, shared: &EmbedShared) -> Alarm {
+    pub fn reset_alarm(&self, pool: &PoolState) -> Alarm {
         let mut table = self.lock();
-        table.alarm = self.alarm_due(shared, &table);
+        table.alarm = self.alarm_due(pool, &table);
         table.alarm
     }
 

@@ -77,7 +77,7 @@ impl Bench {
         };
         let log = Arc::new(Lines::default());
         let shared = Arc::new(EmbedShared::new(config, log.clone(), 1).unwrap());
-        shared.port.enlist(CHILD);
+        shared.pool.port.enlist(CHILD);
         let child = ChildPort::enter(Box::leak(Box::new(shared.memory.region().clone())), CHILD);
         let home = Arc::new(Home { shared, front: 0 });
         Bench { home, log, child }
@@ -97,7 +97,7 @@ impl Bench {
         let in_flight = Arc::new(InFlight::new(1, frame, sys::now_ns(), true, None));
         self.home
             .lane()
-            .submit(&self.home.shared, in_flight.clone());
+            .submit(&self.home.shared.pool, in_flight.clone());
         EmbedRun::new(
             self.home.clone(),
             in_flight,
@@ -106,19 +106,21 @@ impl Bench {
     }
 
     fn take_notified(&self) -> bool {
-        self.home.lane().take_notified(&self.home.shared)
+        self.home.lane().take_notified(&self.home.shared.pool)
     }
 
     /// What the supervisor does when it has reaped the child; what was lost with it.
     fn reap(&self) -> Lost {
-        self.home.lane().child_gone(&self.home.shared, CHILD, &DIED)
+        self.home
+            .lane()
+            .child_gone(&self.home.shared.pool, CHILD, &DIED)
     }
 
     #[track_caller]
     fn assert_empty(&self) {
         assert!(self.home.lane().is_empty());
         let shared = &self.home.shared;
-        assert_eq!(shared.outstanding.load(Ordering::SeqCst), 0);
+        assert_eq!(shared.pool.outstanding.load(Ordering::SeqCst), 0);
         assert_eq!(shared.sum(|c| &c.accepted), 1);
     }
 }
@@ -261,7 +263,7 @@ fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its
         runs.push(bench.start());
     }
     assert_eq!(lane.unclaimed(), shared.capacity);
-    lane.refuse_unclaimed(shared, &ExecError::QueueTimeout, |_| true);
+    lane.refuse_unclaimed(&shared.pool, &ExecError::QueueTimeout, |_| true);
     for run in &mut runs {
         assert_eq!(
             poll(run),

@@ -22,6 +22,7 @@ mod lane;
 mod lane_tests;
 mod memory;
 mod pidfd;
+mod pool_state;
 mod run;
 pub(crate) mod shared;
 pub(crate) mod supervisor;
@@ -48,8 +49,9 @@ use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, fron
 
 use body::BodyFeed;
 use in_flight::InFlight;
+use pool_state::Ask;
 use run::{EmbedRun, Home};
-use shared::{Ask, EmbedShared};
+use shared::EmbedShared;
 use supervisor::Supervisor;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
@@ -98,7 +100,7 @@ impl EmbedPool {
 
     fn begin(shared: EmbedShared, launcher: Arc<dyn Launcher>) -> io::Result<Arc<EmbedPool>> {
         let fronts = shared.lanes.len() as u32;
-        let thread = format!("pool-{}", shared.config.name);
+        let thread = format!("pool-{}", shared.pool.config.name);
         let shared = Arc::new(shared);
         let supervisor = Supervisor::new(shared.clone(), launcher);
         std::thread::Builder::new()
@@ -144,14 +146,14 @@ impl EmbedPool {
             // A second drain keeps the first's successor.
             let _ = self.shared.successor.set(successor);
         }
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.ask(Ask::Drain(Instant::now() + limit));
+        self.shared.pool.closing.store(true, Ordering::SeqCst);
+        self.shared.pool.ask(Ask::Drain(Instant::now() + limit));
     }
 
     /// A pool of workers replaces them, one after the other, by newly booted ones; a pool without
     /// has nothing to do.
     pub fn restart(&self) {
-        self.shared.ask(Ask::Restart);
+        self.shared.pool.ask(Ask::Restart);
     }
 
     /// Waits until all processes of a draining pool are gone.
@@ -187,14 +189,14 @@ impl EmbedPool {
 impl Drop for EmbedPool {
     /// A pool that is dropped without a drain ends at once.
     fn drop(&mut self) {
-        self.shared.closing.store(true, Ordering::SeqCst);
-        self.shared.ask(Ask::Drain(Instant::now()));
+        self.shared.pool.closing.store(true, Ordering::SeqCst);
+        self.shared.pool.ask(Ask::Drain(Instant::now()));
     }
 }
 
 impl Executor for EmbedPool {
     fn processes(&self) -> Option<u32> {
-        Some(self.shared.config.max_children)
+        Some(self.shared.pool.config.max_children)
     }
 
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
@@ -214,13 +216,13 @@ impl Executor for EmbedPool {
             Err(error) => return self.refuse(error),
         }
         if request.role != Role::Responder {
-            shared.leave();
+            shared.pool.leave();
             return self.refuse(request.role.unsupported());
         }
         let lane = &shared.lanes[front as usize];
         if !lane.is_registered() {
             if let Err(error) = front_thread::register(shared) {
-                shared.leave();
+                shared.pool.leave();
                 return self.refuse(ExecError::PoolDown {
                     name: "NoBell".to_owned(),
                     message: format!("cannot watch the pool's eventfd: {error}"),
@@ -236,7 +238,7 @@ impl Executor for EmbedPool {
             body.is_complete(),
             request.effects,
         ));
-        lane.submit(shared, in_flight.clone());
+        lane.submit(&shared.pool, in_flight.clone());
         let home = self.homes[front as usize].clone();
         Box::new(EmbedRun::new(home, in_flight, body))
     }
@@ -246,8 +248,8 @@ impl Executor for EmbedPool {
         let counters = &shared.counters;
         let (php, opcache) = shared.php.lock().unwrap_or_else(|e| e.into_inner()).clone();
         let mut status = PoolStatus {
-            pool: shared.config.name.clone(),
-            process_manager: shared.config.pm.word().to_owned(),
+            pool: shared.pool.config.name.clone(),
+            process_manager: shared.pool.config.pm.word().to_owned(),
             state: match self.is_asleep() {
                 true => "Asleep".to_owned(),
                 false => shared.condition.borrow().to_string(),
@@ -258,7 +260,7 @@ impl Executor for EmbedPool {
             accepted_requests: shared.sum(|c| &c.accepted),
             queue: shared.queue_len(),
             max_queue: counters.max_queue.load(Ordering::Relaxed),
-            queue_size: shared.config.queue_size,
+            queue_size: shared.pool.config.queue_size,
             max_active_processes: counters.max_active.load(Ordering::Relaxed),
             max_children_reached: shared.sum(|c| &c.max_children_reached),
             slow_requests: counters.slow.load(Ordering::Relaxed),
@@ -308,7 +310,7 @@ impl EmbedPool {
             .clone();
         let now_ns = sys::now_ns();
         for row in board {
-            let child = shared.port.child(row.id.index);
+            let child = shared.pool.port.child(row.id.index);
             let in_flight = running.get(&row.id);
             let busy = in_flight.is_some() || child.busy_since.is_some();
             // A child may serve a moment before its supervisor hears that it was forked.

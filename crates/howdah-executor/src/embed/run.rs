@@ -11,7 +11,8 @@ use howdah_proto::shm::SlotState;
 use super::body::BodyFeed;
 use super::in_flight::{Discarded, InFlight, Position, Step};
 use super::lane::Lane;
-use super::shared::{Ask, EmbedShared};
+use super::pool_state::Ask;
+use super::shared::EmbedShared;
 use crate::common::sys;
 use crate::{Event, ExecError, Run, RunTiming};
 
@@ -65,7 +66,7 @@ impl EmbedRun {
                 return;
             }
         }
-        if lane.take_back(&self.home.shared, &self.in_flight, None) {
+        if lane.take_back(&self.home.shared.pool, &self.in_flight, None) {
             return;
         }
         let mut state = self.in_flight.lock();
@@ -86,7 +87,7 @@ impl EmbedRun {
         );
         if broken && let Some(child) = state.child {
             let name = error.map_or("ResponseInvalid", ExecError::name);
-            self.home.shared.ask(Ask::Kill(child, name));
+            self.home.shared.pool.ask(Ask::Kill(child, name));
         }
         let known = state.child.is_some();
         let discarded = state.discard(&lane.port, slot, tell);
@@ -97,14 +98,14 @@ impl EmbedRun {
         // A slot whose memory is nonsense and whose child nobody knows would never come back.
         let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
         if discarded == Discarded::All || stray {
-            lane.give_back(&self.home.shared, in_flight, slot);
+            lane.give_back(&self.home.shared.pool, in_flight, slot);
         }
     }
 }
 
 fn log(shared: &EmbedShared, in_flight: &InFlight, level: Level, text: &[u8]) {
-    shared.log.script(
-        &shared.config.name,
+    shared.pool.log.script(
+        &shared.pool.config.name,
         in_flight.id,
         &in_flight.frame,
         level,
@@ -142,7 +143,7 @@ impl Run for EmbedRun {
             }
             if give_back && let Position::Slot(slot) = slot {
                 drop(state);
-                lane.give_back(&self.home.shared, &self.in_flight, slot);
+                lane.give_back(&self.home.shared.pool, &self.in_flight, slot);
                 if matches!(step, Step::Pending) {
                     step = Step::Event(Event::End);
                 }

@@ -1,5 +1,5 @@
 //! What the front threads, the supervisor and the status page of a pool share: the memory, the
-//! lanes, the counters, and the supervisor's message queue.
+//! lanes, the counters.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -12,25 +12,15 @@ use howdah_proto::shm::{ChildId, Geometry, PoolPort};
 
 use super::lane::{Lane, LaneCounters};
 use super::memory::Memory;
+use super::pool_state::PoolState;
 use crate::common::condition::Condition;
 use crate::common::sys;
-use crate::config::{MAX_CHILDREN, PoolConfig, ProcessManager};
+use crate::config::{MAX_CHILDREN, PoolConfig};
 use crate::{ExecError, Executor, Log};
 
 /// Slots of a front thread beyond one for each child: requests published before a child is free
 /// to claim them, so that it never waits for the front. The rest of the queue is private memory.
 const READY_AHEAD: u32 = 64;
-
-/// What a front thread wants of the supervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Ask {
-    /// Kill a child whose memory or answers make no sense.
-    Kill(ChildId, &'static str),
-    /// Replace all workers by newly booted ones.
-    Restart,
-    /// Finish what is in flight, by then at the latest, and end all processes.
-    Drain(Instant),
-}
 
 /// A child, as the supervisor describes it for the status page.
 #[derive(Clone, Debug)]
@@ -53,39 +43,24 @@ pub(crate) struct Counters {
 
 /// What the front threads and the supervisor of an embed pool share.
 pub(crate) struct EmbedShared {
-    pub config: PoolConfig,
-    pub log: Log,
-    /// Cores there are to run children: how many the front keeps awake (see
-    /// [`PoolPort::choose_wake`]).
-    pub budget: u32,
-    pub port: PoolPort,
+    pub pool: PoolState,
     /// Padded, so that two threads share no cache line.
     pub lanes: Vec<CachePadded<Lane>>,
     /// One a front thread; the children hold duplicates.
     pub bells: Vec<OwnedFd>,
     pub counters: Counters,
-    /// Requests started and not yet through (waiting, published or claimed).
-    /// Every thread writes it with every request, so it has a cache line of its own.
-    pub outstanding: CachePadded<AtomicU32>,
     /// The limit of `outstanding`: one request for each child, and the queue.
     pub capacity: u32,
-    /// No new requests; see [`Condition::Draining`].
-    pub closing: AtomicBool,
     /// [`Condition::Down`], for a check without the lock.
     pub down: AtomicBool,
     /// No zygote has been started; the first request has one started.
     pub asleep: AtomicBool,
-    /// Whether the supervisor could fork more children if it were asked to.
-    pub may_grow: AtomicBool,
     pub condition: tokio::sync::watch::Sender<Condition>,
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub started: Instant,
     /// PHP's version and whether opcache is on, once known.
     pub php: Mutex<(String, bool)>,
     pub board: Mutex<Vec<BoardRow>>,
-    letters: Mutex<Vec<Ask>>,
-    wanted: AtomicBool,
-    supervisor_bell: OwnedFd,
     /// The pool's memory.
     pub memory: Memory,
 }
@@ -108,55 +83,45 @@ impl EmbedShared {
             children,
         };
         let (memory, ports) = Memory::create(geometry)?;
-        let budget = std::thread::available_parallelism().map_or(1, |n| n.get() as u32);
         Ok(EmbedShared {
-            budget,
-            port: PoolPort::new(memory.region().clone()),
             lanes: ports
                 .into_iter()
                 .map(|port| CachePadded::new(Lane::new(port)))
                 .collect(),
             bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
             counters: Counters::default(),
-            outstanding: CachePadded::default(),
             capacity: config.max_children.saturating_add(config.queue_size),
-            closing: AtomicBool::new(false),
             down: AtomicBool::new(false),
             asleep: AtomicBool::new(false),
-            may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
             condition: tokio::sync::watch::Sender::new(Condition::Starting),
             successor: OnceLock::new(),
             started: Instant::now(),
             php: Mutex::default(),
             board: Mutex::default(),
-            letters: Mutex::new(Vec::new()),
-            wanted: AtomicBool::new(false),
-            supervisor_bell: sys::bell()?,
+            pool: PoolState::new(config, log, PoolPort::new(memory.region().clone()))?,
             memory,
-            config,
-            log,
         })
     }
 
     /// Lets a request of front thread `front` in, if there is room in the queue.
     pub fn enter(&self, front: u32) -> Result<(), ExecError> {
-        if self.closing.load(Ordering::Acquire) {
+        if self.pool.closing.load(Ordering::Acquire) {
             return Err(ExecError::Stopping);
         }
         if self.down.load(Ordering::Acquire) {
             return Err(self.down_error());
         }
-        let outstanding = self.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
+        let outstanding = self.pool.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
         if outstanding > self.capacity {
-            self.leave();
+            self.pool.leave();
             return Err(ExecError::QueueFull);
         }
         // Again, now that a drain would wait for us.
-        if self.closing.load(Ordering::Acquire) {
-            self.leave();
+        if self.pool.closing.load(Ordering::Acquire) {
+            self.pool.leave();
             return Err(ExecError::Stopping);
         }
-        let max_children = self.config.max_children;
+        let max_children = self.pool.config.max_children;
         raise(&self.counters.max_active, outstanding.min(max_children));
         if outstanding > max_children {
             raise(&self.counters.max_queue, outstanding - max_children);
@@ -166,14 +131,6 @@ impl EmbedShared {
                 .fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
-    }
-
-    /// Counts a request as finished; the last one of a closing pool wakes the supervisor.
-    pub fn leave(&self) {
-        let before = self.outstanding.fetch_sub(1, Ordering::AcqRel);
-        if before == 1 && self.closing.load(Ordering::Acquire) {
-            self.nudge();
-        }
     }
 
     /// The sum of a counter over all lanes.
@@ -187,45 +144,11 @@ impl EmbedShared {
         self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Leaves an order for the supervisor and wakes it.
-    pub fn ask(&self, ask: Ask) {
-        self.letters
-            .lock()
-            .unwrap_or_else(|e| e.into_inner())
-            .push(ask);
-        sys::ring(self.supervisor_bell.as_fd());
-    }
-
-    /// Tells the supervisor that requests wait and nobody sleeps who could be woken. One ring
-    /// until it has looked.
-    pub fn want_children(&self) {
-        if self.may_grow.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::AcqRel) {
-            sys::ring(self.supervisor_bell.as_fd());
-        }
-    }
-
     /// What the children ring: one bell a front thread, then the supervisor's, for a child that has
     /// begun its last request.
     pub fn children_s_bells(&self) -> std::io::Result<Vec<OwnedFd>> {
-        let bells = self.bells.iter().chain([&self.supervisor_bell]);
+        let bells = self.bells.iter().chain([self.pool.supervisor_bell()]);
         bells.map(OwnedFd::try_clone).collect()
-    }
-
-    /// Wakes the supervisor so that it looks at the pool's state.
-    pub fn nudge(&self) {
-        sys::ring(self.supervisor_bell.as_fd());
-    }
-
-    /// The supervisor's: what has been asked since the last call.
-    pub fn take_letters(&self) -> Vec<Ask> {
-        sys::silence(self.supervisor_bell.as_fd());
-        self.wanted.store(false, Ordering::Release);
-        std::mem::take(&mut *self.letters.lock().unwrap_or_else(|e| e.into_inner()))
-    }
-
-    /// The supervisor's: readable when there is something to take.
-    pub fn letter_bell(&self) -> std::os::fd::BorrowedFd<'_> {
-        self.supervisor_bell.as_fd()
     }
 
     /// Requests that no child has taken yet.
@@ -246,8 +169,9 @@ impl EmbedShared {
             "SupervisorPanicked",
             "this is a bug of the server: the pool has lost its supervisor; restart the server",
         );
-        self.log
-            .pool(&self.config.name, Level::Emergency, name, message);
+        self.pool
+            .log
+            .pool(&self.pool.config.name, Level::Emergency, name, message);
         self.condition.send_replace(Condition::Down {
             name: name.to_owned(),
             message: message.to_owned(),
@@ -255,7 +179,7 @@ impl EmbedShared {
         self.down.store(true, Ordering::Release);
         let error = self.down_error();
         for lane in &self.lanes {
-            lane.refuse_unclaimed(self, &error, |_| true);
+            lane.refuse_unclaimed(&self.pool, &error, |_| true);
         }
     }
 

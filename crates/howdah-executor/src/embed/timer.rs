@@ -20,10 +20,11 @@ const WAKE_AGAIN: Duration = Duration::from_millis(1);
 pub(crate) async fn run(shared: Arc<EmbedShared>, front: u32) {
     let lane = &shared.lanes[front as usize];
     let closed = || {
-        shared.closing.load(Ordering::Relaxed) && *shared.condition.borrow() == Condition::Closed
+        shared.pool.closing.load(Ordering::Relaxed)
+            && *shared.condition.borrow() == Condition::Closed
     };
     while !closed() {
-        let wait = match lane.reset_alarm(&shared) {
+        let wait = match lane.reset_alarm(&shared.pool) {
             Alarm::Off => {
                 lane.timer.notified().await;
                 continue;
@@ -51,7 +52,7 @@ fn patience_left(shared: &EmbedShared, front: u32) -> Duration {
 }
 
 fn patience_ns(shared: &EmbedShared) -> u64 {
-    u64::try_from(shared.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX)
+    u64::try_from(shared.pool.config.queue_timeout.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// Refuses requests that have waited too long, and wakes children for those that still wait.
@@ -60,10 +61,12 @@ fn look(shared: &EmbedShared, front: u32) {
     let (now, patience) = (sys::now_ns(), patience_ns(shared));
     let late = |started_ns: u64| started_ns.saturating_add(patience) <= now;
     if lane.oldest_unclaimed().is_some_and(late) {
-        lane.refuse_unclaimed(shared, &ExecError::QueueTimeout, |e| late(e.started_ns));
+        lane.refuse_unclaimed(&shared.pool, &ExecError::QueueTimeout, |e| {
+            late(e.started_ns)
+        });
     }
-    for _ in 0..shared.budget {
-        if !lane.has_unclaimed() || !lane.wake_a_child(shared, now) {
+    for _ in 0..shared.pool.budget {
+        if !lane.has_unclaimed() || !lane.wake_a_child(&shared.pool, now) {
             break;
         }
     }

@@ -72,7 +72,7 @@ impl ZygoteClient {
             bells: shared.children_s_bells()?,
             stderr: write,
         };
-        let process = launcher.launch(&shared.config, fds)?;
+        let process = launcher.launch(&shared.pool.config, fds)?;
         let link = ZygoteClient {
             control: ours,
             process,

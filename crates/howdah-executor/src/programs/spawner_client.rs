@@ -347,27 +347,16 @@ impl ClientThread {
                     let text = format!("the spawner (pid {pid}) ended, and its programs with it");
                     break Some(("SpawnerDied".to_owned(), text));
                 }
-                SpawnerMessage::Report(report) => match report {
-                    Report::Ready => {
-                        ready = true;
-                        *link.control() = Some(control.clone());
-                        link.condition.send_replace(Condition::Ready);
+                SpawnerMessage::Report(Report::Ready) => {
+                    ready = true;
+                    *link.control() = Some(control.clone());
+                    link.condition.send_replace(Condition::Ready);
+                }
+                SpawnerMessage::Report(report) => {
+                    if let Err(why) = self.on_report(report) {
+                        break Some(why);
                     }
-                    Report::Failed { name, message } => break Some((name, message)),
-                    Report::Started { id, pid } => {
-                        self.worked = true;
-                        if !link.report_fate(id, Fate::Started(pid)) {
-                            break Some(protocol_error("a second start of one process"));
-                        }
-                    }
-                    Report::NotStarted { id, errno } => {
-                        link.report_fate(id, Fate::NotStarted(errno));
-                    }
-                    Report::Exited { id, exit } => {
-                        link.report_fate(id, Fate::Exited(exit));
-                    }
-                    Report::Here => {}
-                },
+                }
                 SpawnerMessage::Malformed => break Some(protocol_error("what is no report")),
             }
         };
@@ -377,6 +366,27 @@ impl ClientThread {
         link.processes().clear();
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Both);
         why
+    }
+
+    /// Passes a report on; an error if the spawner is to be replaced.
+    fn on_report(&mut self, report: Report) -> Result<(), (String, String)> {
+        match report {
+            Report::Failed { name, message } => return Err((name, message)),
+            Report::Started { id, pid } => {
+                self.worked = true;
+                if !self.link.report_fate(id, Fate::Started(pid)) {
+                    return Err(protocol_error("a second start of one process"));
+                }
+            }
+            Report::NotStarted { id, errno } => {
+                self.link.report_fate(id, Fate::NotStarted(errno));
+            }
+            Report::Exited { id, exit } => {
+                self.link.report_fate(id, Fate::Exited(exit));
+            }
+            Report::Ready | Report::Here => {}
+        }
+        Ok(())
     }
 
     /// Commands that found the line full; whether it still is.
@@ -476,7 +486,7 @@ fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
             "the spawner (pid {pid}) did not answer for {silence} s and is killed, its programs with it"
         ),
         Err(error) => format!(
-            "the spawner (pid {pid}) did not answer for {silence} sand cannot be killed ({error}): end it, and its programs end, too"
+            "the spawner (pid {pid}) did not answer for {silence} s and cannot be killed ({error}): end it, and its programs end, too"
         ),
     };
     ("SpawnerStuck".to_owned(), text)

@@ -14,8 +14,8 @@ use crate::common::process;
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
-        let terminate = self.shared.config.request_terminate_timeout;
-        let slow = self.shared.config.request_slowlog_timeout;
+        let terminate = self.shared.pool.config.request_terminate_timeout;
+        let slow = self.shared.pool.config.request_slowlog_timeout;
         if terminate.is_none() && slow.is_none() {
             return Duration::from_secs(3600);
         }
@@ -73,7 +73,7 @@ impl Supervisor {
             .iter()
             .filter(|c| matches!(c.life, Life::Serving { .. } | Life::Retiring))
             .filter(|c| {
-                let since = self.shared.port.child(c.id.index).busy_since;
+                let since = self.shared.pool.port.child(c.id.index).busy_since;
                 since.is_some_and(|s| Duration::from_nanos(now_ns.saturating_sub(s)) >= limit)
             })
             .map(|c| c.id)

@@ -30,14 +30,14 @@ impl Supervisor {
     /// One step of the end: requests in flight, then children, then the zygote.
     pub(super) fn drain(&mut self, until: Instant, now: Instant) -> Duration {
         let late = until <= now;
-        if self.shared.outstanding.load(Ordering::Acquire) > 0 {
+        if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
             // A front thread whose last client is gone has left; a script that ran on behind its
             // answer then hands its slot back to nobody but us.
             for lane in &self.shared.lanes {
-                lane.take_notified(&self.shared);
+                lane.take_notified(&self.shared.pool);
             }
         }
-        if self.shared.outstanding.load(Ordering::Acquire) > 0 {
+        if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
             if !late {
                 return (until - now).min(HANDED_BACK);
             }
@@ -47,7 +47,8 @@ impl Supervisor {
         // Idle children leave by themselves, and at once; whoever does not is made to.
         let (mut leave, mut end) = (Vec::new(), Vec::new());
         for child in self.children.iter() {
-            let busy = self.shared.port.child(child.id.index).busy_since.is_some();
+            let port = &self.shared.pool.port;
+            let busy = port.child(child.id.index).busy_since.is_some();
             match child.life {
                 Life::Serving { .. } if late && busy => end.push(child.id),
                 Life::Serving { .. } => leave.push(child.id),

@@ -23,7 +23,8 @@ mod zygote_lifecycle;
 
 use super::children::{Children, Life};
 use super::in_flight::InFlight;
-use super::shared::{Ask, BoardRow, EmbedShared};
+use super::pool_state::Ask;
+use super::shared::{BoardRow, EmbedShared};
 use super::zygote::{ZygoteClient, ZygoteMessage};
 use crate::ExecError;
 use crate::common::condition::Condition;
@@ -140,7 +141,7 @@ impl Supervisor {
             self.read_reports();
             self.read_other_reports();
             self.look_for_orphans();
-            for letter in self.shared.take_letters() {
+            for letter in self.shared.pool.take_letters() {
                 self.open_letter(letter);
             }
         }
@@ -153,13 +154,14 @@ impl Supervisor {
 
     fn say(&self, level: Level, name: &str, message: &str) {
         self.shared
+            .pool
             .log
-            .pool(&self.shared.config.name, level, name, message);
+            .pool(&self.shared.pool.config.name, level, name, message);
     }
 
     fn sleep(&mut self, wait: Duration) {
         let orphans = self.orphan_pidfds();
-        let mut fds = vec![self.shared.letter_bell()];
+        let mut fds = vec![self.shared.pool.letter_bell()];
         match &self.zygote {
             ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
                 fds.push(link.control());
@@ -220,7 +222,7 @@ impl Supervisor {
 
     /// How long to wait at most before limits are checked again.
     fn tick(&self) -> Duration {
-        let config = &self.shared.config;
+        let config = &self.shared.pool.config;
         let mut tick = Duration::from_secs(1);
         for limit in [
             config.request_terminate_timeout,

@@ -15,6 +15,19 @@ use super::{
 };
 use crate::common::process;
 
+/// Children and their replacements.
+#[derive(Default)]
+struct Replacements {
+    /// To be replaced.
+    worn: Vec<ChildId>,
+    /// Their replacement serves: they may leave.
+    relieved: Vec<ChildId>,
+    /// Their replacement did not come up.
+    forsaken: Vec<ChildId>,
+    /// How many replacements are starting.
+    under_way: u32,
+}
+
 impl Supervisor {
     /// Notes that a zygote has forked a child. Signals go by the descriptor that came with the report.
     /// The report is a claim, as all that a zygote says: the child must have been asked for, be
@@ -45,7 +58,7 @@ impl Supervisor {
         // id is only its word, and might name any process.
         child.pidfd = fd.filter(|_| origin == Some(Origin::Zygote));
         child.born = now;
-        let life = if self.shared.config.worker.is_some() {
+        let life = if self.shared.pool.config.worker.is_some() {
             Life::Booting
         } else {
             Life::serving(now)
@@ -60,10 +73,10 @@ impl Supervisor {
         let Some(child) = self.children.remove(id) else {
             return;
         };
-        let row = self.shared.port.child(id.index);
+        let row = self.shared.pool.port.child(id.index);
         let served = row.requests;
         self.served |= served > 0 && child.generation == self.generation;
-        self.shared.port.strike(id.index);
+        self.shared.pool.port.strike(id.index);
         self.traces.remove(&id);
         let verdict = match &child.life {
             Life::Terminating {
@@ -81,7 +94,7 @@ impl Supervisor {
         };
         let (mut lost, mut awaited) = (0, false);
         for lane in &self.shared.lanes {
-            let gone = lane.child_gone(&self.shared, id, &verdict);
+            let gone = lane.child_gone(&self.shared.pool, id, &verdict);
             lost += gone.requests;
             awaited |= gone.awaited;
         }
@@ -89,7 +102,7 @@ impl Supervisor {
             return self.boot_ended(&child, exit, now);
         }
         // A worker script may end as it likes between two requests, any child after its last one.
-        let may_end = row.spent || self.shared.config.worker.is_some();
+        let may_end = row.spent || self.shared.pool.config.worker.is_some();
         let by_itself = may_end && exit == Exit::Code(0) && served > 0 && lost == 0;
         let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
@@ -132,7 +145,7 @@ impl Supervisor {
     /// A zygote that does not answer a fork command, or does not tell of a child's end, in time
     /// is stuck: it is killed, and what follows is as for any dead zygote.
     pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
-        let limit = self.shared.config.timeouts.fork;
+        let limit = self.shared.pool.config.timeouts.fork;
         if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
             self.deaths_looked_at = now;
             for child in self.children.iter_mut() {
@@ -174,7 +187,7 @@ impl Supervisor {
                 ..
             } = &mut child.life
             {
-                let row = self.shared.port.child(child.id.index);
+                let row = self.shared.pool.port.child(child.id.index);
                 if row.busy_since.is_some() || row.requests != *seen_requests {
                     *seen_requests = row.requests;
                     *idle_since = now;
@@ -183,19 +196,20 @@ impl Supervisor {
         }
     }
 
-    pub(super) fn grow_and_shrink(&mut self, now: Instant) -> Duration {
-        let config = &self.shared.config;
+    /// Counts the children by what they do; also those that have been idle for too long, since when.
+    fn census(&self, now: Instant) -> (Census, Vec<(Instant, ChildId)>) {
+        let pool = &self.shared.pool;
         let mut census = Census::default();
         let mut idle: Vec<(Instant, ChildId)> = Vec::new();
         for child in self.children.iter() {
             match &child.life {
                 Life::Starting | Life::Booting => census.starting += 1,
                 Life::Serving { idle_since, .. } => {
-                    if self.shared.port.child(child.id.index).busy_since.is_some() {
+                    if pool.port.child(child.id.index).busy_since.is_some() {
                         census.busy += 1;
                     } else {
                         census.idle += 1;
-                        if now.duration_since(*idle_since) >= config.process_idle_timeout {
+                        if now.duration_since(*idle_since) >= pool.config.process_idle_timeout {
                             census.idle_expired += 1;
                             idle.push((*idle_since, child.id));
                         }
@@ -218,6 +232,13 @@ impl Supervisor {
             census.waited =
                 Duration::from_nanos(sys::now_ns().saturating_sub(oldest.unwrap_or(u64::MAX)));
         }
+        (census, idle)
+    }
+
+    /// Forks and retires children as `pm` plans; returns when to look again.
+    pub(super) fn grow_and_shrink(&mut self, now: Instant) -> Duration {
+        let (census, mut idle) = self.census(now);
+        let config = &self.shared.pool.config;
         let mut plan = pm::plan(config.pm, config.max_children, self.first_plan, census);
         if config.worker.is_some() {
             let none = census.starting + census.idle + census.busy == 0;
@@ -228,7 +249,7 @@ impl Supervisor {
         self.first_plan = false;
         let total = census.starting + census.idle + census.busy;
         let growing = total + plan.fork < config.max_children;
-        self.shared.may_grow.store(growing, Ordering::Relaxed);
+        self.shared.pool.may_grow.store(growing, Ordering::Relaxed);
         if plan.retire > 0 {
             idle.sort_by_key(|(since, _)| *since);
             for (_, id) in idle.into_iter().take(plan.retire as usize) {
@@ -254,15 +275,15 @@ impl Supervisor {
             return None;
         };
         let id = self.children.begin(self.generation, now)?;
-        self.shared.port.enlist(id);
+        self.shared.pool.port.enlist(id);
         let command = Command::Spawn {
             child: id,
-            max_requests: self.shared.config.max_requests,
+            max_requests: self.shared.pool.config.max_requests,
         };
         if link.send(&command).is_err() {
             // Its socket is full or closed; the latter is noticed by reading it.
             self.children.remove(id);
-            self.shared.port.strike(id.index);
+            self.shared.pool.port.strike(id.index);
             return None;
         }
         Some(id)
@@ -271,7 +292,7 @@ impl Supervisor {
     pub(super) fn retire(&mut self, id: ChildId, now: Instant) {
         if let Some(child) = self.children.get(id) {
             child.become_(Life::Retiring, now);
-            sys::wake(self.shared.port.retire(id.index));
+            sys::wake(self.shared.pool.port.retire(id.index));
         }
     }
 
@@ -279,43 +300,12 @@ impl Supervisor {
     /// there. One that has begun the last of its `max_requests` leaves by itself; its replacement is
     /// forked meanwhile.
     pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
-        let mut worn = Vec::new();
-        let mut relieved = Vec::new();
-        let mut forsaken = Vec::new();
-        let worker = self.shared.config.worker.is_some();
-        let mut under_way = 0;
-        let look_at_memory = self.shared.config.max_memory.is_some()
-            && now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
-        if look_at_memory {
-            self.memory_looked_at = now;
-        }
-        for child in self.children.iter() {
-            let Life::Serving { replaced_by, .. } = &child.life else {
-                continue;
-            };
-            if let Some(successor) = replaced_by {
-                let its_life = self.children.iter().find(|c| c.id == *successor);
-                match its_life.map(|c| &c.life) {
-                    Some(Life::Starting | Life::Booting) => under_way += 1,
-                    // Its script did not boot: the old one serves on until one does.
-                    None | Some(Life::Retiring | Life::Terminating { .. }) if worker => {
-                        forsaken.push(child.id);
-                    }
-                    _ => relieved.push(child.id),
-                }
-                continue;
-            }
-            let too_large = look_at_memory
-                && self
-                    .shared
-                    .config
-                    .max_memory
-                    .is_some_and(|limit| process::resident_bytes(child.pid) > limit);
-            let outdated = self.restarts() && child.generation < self.generation;
-            if too_large || outdated || self.shared.port.child(child.id.index).spent {
-                worn.push(child.id);
-            }
-        }
+        let Replacements {
+            worn,
+            relieved,
+            forsaken,
+            mut under_way,
+        } = self.replacements(now);
         for id in relieved {
             self.retire(id, now);
         }
@@ -326,7 +316,8 @@ impl Supervisor {
                 *replaced_by = None;
             }
         }
-        let at_once = (self.shared.config.max_children / 4).max(1);
+        let worker = self.shared.pool.config.worker.is_some();
+        let at_once = (self.shared.pool.config.max_children / 4).max(1);
         for id in worn {
             if under_way >= at_once || self.fork_at > now {
                 return;
@@ -344,5 +335,45 @@ impl Supervisor {
                 *replaced_by = Some(successor);
             }
         }
+    }
+
+    /// Which children are to be replaced, and how far the replacement of others has come.
+    fn replacements(&mut self, now: Instant) -> Replacements {
+        let mut found = Replacements::default();
+        let worker = self.shared.pool.config.worker.is_some();
+        let look_at_memory = self.shared.pool.config.max_memory.is_some()
+            && now.duration_since(self.memory_looked_at) >= Duration::from_secs(1);
+        if look_at_memory {
+            self.memory_looked_at = now;
+        }
+        for child in self.children.iter() {
+            let Life::Serving { replaced_by, .. } = &child.life else {
+                continue;
+            };
+            if let Some(successor) = replaced_by {
+                let its_life = self.children.iter().find(|c| c.id == *successor);
+                match its_life.map(|c| &c.life) {
+                    Some(Life::Starting | Life::Booting) => found.under_way += 1,
+                    // Its script did not boot: the old one serves on until one does.
+                    None | Some(Life::Retiring | Life::Terminating { .. }) if worker => {
+                        found.forsaken.push(child.id);
+                    }
+                    _ => found.relieved.push(child.id),
+                }
+                continue;
+            }
+            let too_large = look_at_memory
+                && self
+                    .shared
+                    .pool
+                    .config
+                    .max_memory
+                    .is_some_and(|limit| process::resident_bytes(child.pid) > limit);
+            let outdated = self.restarts() && child.generation < self.generation;
+            if too_large || outdated || self.shared.pool.port.child(child.id.index).spent {
+                found.worn.push(child.id);
+            }
+        }
+        found
     }
 }

@@ -136,8 +136,9 @@ impl Supervisor {
     /// A worker that takes requests has booted, although its word of that may still be under way:
     /// the zygote passes it on.
     pub(super) fn look_for_the_booted(&mut self, now: Instant) {
-        let serves =
-            |c: &&Child| matches!(c.life, Life::Booting) && self.shared.port.child(c.id.index).live;
+        let serves = |c: &&Child| {
+            matches!(c.life, Life::Booting) && self.shared.pool.port.child(c.id.index).live
+        };
         let ids: Vec<_> = self.children.iter().filter(serves).map(|c| c.id).collect();
         for id in ids {
             self.has_booted(id, now);
@@ -181,7 +182,7 @@ impl Supervisor {
     }
 
     fn worker_script(&self) -> PathBuf {
-        let worker = self.shared.config.worker.as_ref();
+        let worker = self.shared.pool.config.worker.as_ref();
         worker.map(|w| w.script.clone()).unwrap_or_default()
     }
 
@@ -208,7 +209,7 @@ impl Supervisor {
 
     /// Whether the pool's children are ever replaced by those of a second zygote.
     pub(super) fn restarts(&self) -> bool {
-        let config = &self.shared.config;
+        let config = &self.shared.pool.config;
         config.worker.is_some() || !config.watch.is_empty()
     }
 
@@ -295,7 +296,7 @@ impl Supervisor {
     }
 
     fn begin_to_watch(&self) -> Watching {
-        let patterns = &self.shared.config.watch;
+        let patterns = &self.shared.pool.config.watch;
         if patterns.is_empty() {
             return Watching::Nothing;
         }
@@ -315,7 +316,7 @@ impl Supervisor {
         self.workers.restarted_at = Some(now);
         // What was not there to be watched may be by now.
         self.workers.watch = self.begin_to_watch();
-        let (name, what) = match self.shared.config.worker {
+        let (name, what) = match self.shared.pool.config.worker {
             Some(_) => ("WorkerRestart", "all workers are being replaced"),
             None => (
                 "PoolRestart",
@@ -327,7 +328,7 @@ impl Supervisor {
             Ok((link, output)) => {
                 self.outputs.push(output);
                 self.last_words.clear();
-                let deadline = now + self.shared.config.timeouts.start;
+                let deadline = now + self.shared.pool.config.timeouts.start;
                 self.workers.next = Some((link, deadline));
             }
             Err(error) => self.restart_failed("CannotStart", &error.to_string()),
@@ -344,7 +345,7 @@ impl Supervisor {
     }
 
     fn end_boots_that_take_too_long(&mut self, now: Instant) {
-        let limit = self.shared.config.timeouts.start;
+        let limit = self.shared.pool.config.timeouts.start;
         let late =
             |c: &&Child| matches!(c.life, Life::Booting) && now.duration_since(c.since) >= limit;
         let ids: Vec<_> = self.children.iter().filter(late).map(|c| c.id).collect();
@@ -379,6 +380,15 @@ impl Supervisor {
 
     /// Hears the zygotes that are not the present one.
     pub(super) fn read_other_reports(&mut self) {
+        self.read_reports_of_the_next();
+        for at in (0..self.workers.former.len()).rev() {
+            if self.workers.former[at].leaving.is_none() {
+                self.read_reports_of_a_former(at);
+            }
+        }
+    }
+
+    fn read_reports_of_the_next(&mut self) {
         while let Some((link, _)) = &self.workers.next {
             match link.receive() {
                 ZygoteMessage::Nothing => break,
@@ -407,36 +417,34 @@ impl Supervisor {
                 }
             }
         }
-        for at in (0..self.workers.former.len()).rev() {
-            if self.workers.former[at].leaving.is_some() {
-                continue;
-            }
-            for _ in 0..REPORTS_A_TURN {
-                let former = &self.workers.former[at];
-                let generation = former.generation;
-                let heard = match former.link.receive() {
-                    ZygoteMessage::Nothing => break,
-                    ZygoteMessage::Report(report, fd) => {
-                        self.on_report(report, fd, generation, Instant::now())
-                    }
-                    ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
-                    ZygoteMessage::Closed => {
-                        // Its children leave after what they run; their pidfds tell of it.
-                        let former = &mut self.workers.former[at];
-                        former.leaving = Some(Instant::now());
-                        let message = "a former zygote ended before its workers";
-                        self.say(Level::Warning, "ZygoteDied", message);
-                        break;
-                    }
-                };
-                if let Err(error) = heard {
+    }
+
+    fn read_reports_of_a_former(&mut self, at: usize) {
+        for _ in 0..REPORTS_A_TURN {
+            let former = &self.workers.former[at];
+            let generation = former.generation;
+            let heard = match former.link.receive() {
+                ZygoteMessage::Nothing => break,
+                ZygoteMessage::Report(report, fd) => {
+                    self.on_report(report, fd, generation, Instant::now())
+                }
+                ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
+                ZygoteMessage::Closed => {
+                    // Its children leave after what they run; their pidfds tell of it.
                     let former = &mut self.workers.former[at];
-                    former.link.kill();
                     former.leaving = Some(Instant::now());
-                    let message = format!("{error}; the former zygote is killed");
-                    self.say(Level::Error, "ZygoteProtocolError", &message);
+                    let message = "a former zygote ended before its workers";
+                    self.say(Level::Warning, "ZygoteDied", message);
                     break;
                 }
+            };
+            if let Err(error) = heard {
+                let former = &mut self.workers.former[at];
+                former.link.kill();
+                former.leaving = Some(Instant::now());
+                let message = format!("{error}; the former zygote is killed");
+                self.say(Level::Error, "ZygoteProtocolError", &message);
+                break;
             }
         }
     }

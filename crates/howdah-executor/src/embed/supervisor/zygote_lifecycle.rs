@@ -24,7 +24,7 @@ impl Supervisor {
             ZygoteState::Asleep | ZygoteState::None { .. } if self.is_over(now) => {
                 self.zygote = ZygoteState::Gone
             }
-            ZygoteState::Asleep if self.shared.outstanding.load(Ordering::Acquire) > 0 => {
+            ZygoteState::Asleep if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 => {
                 self.shared.asleep.store(false, Ordering::Release);
                 self.set_condition(Condition::Starting);
                 self.start_zygote(now);
@@ -39,7 +39,7 @@ impl Supervisor {
                     "StartTimeout",
                     &format!(
                         "the zygote did not become ready within {:?}; is a preload script stuck?",
-                        self.shared.config.timeouts.start
+                        self.shared.pool.config.timeouts.start
                     ),
                 );
             }
@@ -62,7 +62,7 @@ impl Supervisor {
     /// Whether the pool is being drained and needs no process any more.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.drain_until.is_some_and(|until| {
-            until <= now || self.shared.outstanding.load(Ordering::Acquire) == 0
+            until <= now || self.shared.pool.outstanding.load(Ordering::Acquire) == 0
         })
     }
 
@@ -74,7 +74,7 @@ impl Supervisor {
                 self.last_words.clear();
                 self.zygote = ZygoteState::Starting {
                     link,
-                    deadline: now + self.shared.config.timeouts.start,
+                    deadline: now + self.shared.pool.config.timeouts.start,
                 };
             }
             Err(error) => self.start_failed(now, "CannotStart", &error.to_string()),
@@ -125,7 +125,7 @@ impl Supervisor {
 
     pub(super) fn refuse_all(&self, error: &ExecError) {
         for lane in &self.shared.lanes {
-            lane.refuse_unclaimed(&self.shared, error, |_| true);
+            lane.refuse_unclaimed(&self.shared.pool, error, |_| true);
         }
     }
 
@@ -168,6 +168,11 @@ impl Supervisor {
             start_at: now + pause,
         };
         self.set_condition(Condition::Starting);
+        self.let_children_go(now);
+    }
+
+    /// The present zygote is dead: its children finish what they run.
+    fn let_children_go(&mut self, now: Instant) {
         let generation = self.generation;
         let mut unborn = Vec::new();
         let mut unbooted = Vec::new();
@@ -180,7 +185,7 @@ impl Supervisor {
                 Life::Starting => unborn.push(child.id),
                 Life::Serving { .. } => {
                     child.become_(Life::Retiring, now);
-                    sys::wake(self.shared.port.retire(child.id.index));
+                    sys::wake(self.shared.pool.port.retire(child.id.index));
                 }
                 // Without their zygote nobody would pass on how their boot goes.
                 Life::Booting => unbooted.push(child.id),
@@ -189,7 +194,7 @@ impl Supervisor {
         }
         for id in unborn {
             self.children.remove(id);
-            self.shared.port.strike(id.index);
+            self.shared.pool.port.strike(id.index);
         }
         for id in unbooted {
             self.terminate(id, "ZygoteDied", now);
@@ -205,7 +210,7 @@ impl Supervisor {
             .filter(|c| c.generation == self.generation);
         self.served
             || own.any(|c| {
-                let row = self.shared.port.child(c.id.index);
+                let row = self.shared.pool.port.child(c.id.index);
                 row.live || row.busy_since.is_some() || row.requests > 0
             })
     }
@@ -238,7 +243,10 @@ impl Supervisor {
                     Some(text) if is_newest && starts => (Level::Warning, "SettingUnknown", text),
                     _ => (Level::Notice, "ProcessOutput", line),
                 };
-                shared.log.pool(&shared.config.name, level, name, text);
+                shared
+                    .pool
+                    .log
+                    .pool(&shared.pool.config.name, level, name, text);
             })
         });
     }
@@ -311,7 +319,7 @@ impl Supervisor {
                     ));
                 }
                 self.children.remove(child);
-                self.shared.port.strike(child.index);
+                self.shared.pool.port.strike(child.index);
                 self.fork_at = now + self.fork_backoff.failed();
                 self.say(
                     Level::Error,
@@ -366,7 +374,7 @@ impl Supervisor {
         if version != VERSION {
             link.kill();
             link.ended();
-            let program = self.shared.config.program.display();
+            let program = self.shared.pool.config.program.display();
             let message = format!(
                 "{program} speaks version {version} of the shared memory, this server {VERSION}; \
                  install both from the same build"
@@ -374,7 +382,7 @@ impl Supervisor {
             self.start_failed(now, "OtherVersion", &message);
             return;
         }
-        if self.shared.config.opcache && !opcache {
+        if self.shared.pool.config.opcache && !opcache {
             self.say(
                 Level::Warning,
                 "OpcacheOff",
@@ -386,7 +394,7 @@ impl Supervisor {
         self.ready_at = now;
         self.first_plan = true;
         *self.shared.php.lock().unwrap_or_else(|e| e.into_inner()) = (php, opcache);
-        if self.shared.config.worker.is_none() {
+        if self.shared.pool.config.worker.is_none() {
             self.is_up();
         }
     }
