@@ -41,8 +41,8 @@ fn of_error_pages_the_report_says_what_ab_says_of_the_same_server() {
             "Non-2xx responses:      860\n",
             "unexpected 5xx                  860     86 %",
             "ab's \"Complete requests\" would say 1000: 140 were good; 860 unexpected 5xx.",
-            "140 of these were good answers of another length than the first (30 bytes): the first was no \
-             good one.",
+            "140 of these were good answers of another length than the first (30 bytes): the first was \
+             not a good one.",
             "860 of 1000 ended otherwise.",
         ],
     );

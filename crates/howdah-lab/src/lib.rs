@@ -3,7 +3,8 @@
 //! them and reports the results. The command line is the program `howdah-bench` (`src/bin`).
 //!
 //! - [`folder`]: the run's folder; every generated file stays in it.
-//! - [`process`]: a started program: its group, its log, its end, what it uses.
+//! - [`process`]: a started program: its session, its log, its end; [`usage`]: what it uses; [`ports`]: free
+//!   ports.
 //! - [`need`]: programs that may not be installed, and the command that installs them.
 //! - [`php`]: which PHP, the same for all; [`ini`]: its one `php.ini`.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
@@ -35,6 +36,7 @@ pub mod ini;
 pub mod journal;
 pub mod need;
 pub mod php;
+pub mod ports;
 pub mod process;
 pub mod report;
 pub mod saved;
@@ -44,6 +46,7 @@ pub mod suite;
 pub mod suite_runner;
 pub mod table;
 pub mod url_compare;
+pub mod usage;
 pub mod versions;
 
 pub use error::LabError;

@@ -1,4 +1,4 @@
-//! A started program: its session, its log file, its end, and what it uses. Does not know which
+//! A started program: its session, its log file and its end. Does not know which
 //! server it is.
 //!
 //! Each program begins a session (setsid(2)), which all its descendants share, even those in
@@ -6,11 +6,9 @@
 //! blocked on a pipe from the lab) ends the program when the lab is killed, so that nothing is left
 //! running.
 
-use std::collections::hash_map::RandomState;
 use std::fs::{self, File};
-use std::hash::BuildHasher;
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -19,6 +17,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::LabError;
+use crate::usage::{Memory, Usage, session_lives, stats, usage_of};
 
 /// Time that a program has to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(5);
@@ -90,17 +89,6 @@ pub struct Process {
     watcher: Child,
     log: PathBuf,
     ended: Option<ExitStatus>,
-}
-
-/// What the processes of a session have used.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct Usage {
-    /// CPU time, user and system, of all processes alive and those they have reaped.
-    pub cpu: Duration,
-    /// Proportional set size in bytes: shared pages are counted once over all processes.
-    pub memory: u64,
-    /// Number of processes that are alive.
-    pub processes: usize,
 }
 
 impl Process {
@@ -303,199 +291,9 @@ fn tail_of(path: &Path) -> std::io::Result<String> {
     Ok(String::from_utf8_lossy(&bytes).into_owned())
 }
 
-/// A port of 127.0.0.1 that no program listens on now.
-pub fn free_address() -> Result<SocketAddr, LabError> {
-    free_addresses_in_a_row(1)
-}
-
-/// `count` ports in a row that nobody listens on now, for programs that get the first one.
-///
-/// They lie below the range that the kernel uses for outgoing connections. Thousands of those come
-/// and go during a measurement, and one of them could take the port before the program binds it,
-/// which would cost the stack its row. If that range begins too low, any port is used.
-pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
-    let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
-        .ok()
-        .and_then(|range| range.split_whitespace().next()?.parse().ok());
-    let end = lowest_outgoing.filter(|port| *port >= 2 * LOWEST_PORT);
-    let end = end.unwrap_or(u16::MAX) - count;
-    let mut last = None;
-    for _ in 0..200 {
-        let random = RandomState::new().hash_one(count);
-        let first = LOWEST_PORT + (random % u64::from(end - LOWEST_PORT)) as u16;
-        let is_free = |port| {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-                .map_err(|error| last = Some(error))
-                .is_ok()
-        };
-        if (first..first + count).all(is_free) {
-            return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, first)));
-        }
-    }
-    let error = last.unwrap_or_else(|| std::io::Error::other("no such row of ports"));
-    Err(LabError::file(format!(
-        "{count} ports in a row on 127.0.0.1"
-    ))(error))
-}
-
-/// The ports of well-known services are below this one.
-const LOWEST_PORT: u16 = 10_000;
-
-/// Whether to measure memory as well: that reads a second file of each process, which costs the
-/// kernel a walk through its page tables.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Memory {
-    /// Measures CPU time and counts the processes.
-    Leave,
-    /// Measures the proportional set size as well.
-    Read,
-}
-
-/// What the processes of each group of sessions use, from one pass over `/proc`: the groups are
-/// measured at the same moment, and a machine with many processes is disturbed once.
-pub fn usage_of<const N: usize>(groups: [&[u32]; N], memory: Memory) -> [Usage; N] {
-    let mut usages = [Usage::default(); N];
-    for stat in stats() {
-        for (usage, sessions) in usages.iter_mut().zip(groups) {
-            if sessions.contains(&stat.session) {
-                usage.add(&stat, memory);
-            }
-        }
-    }
-    usages
-}
-
-impl Usage {
-    fn add(&mut self, stat: &Stat, memory: Memory) {
-        self.cpu += Duration::from_secs_f64(stat.ticks as f64 / TICKS_PER_SECOND);
-        self.processes += 1;
-        if memory == Memory::Leave {
-            return;
-        }
-        // Only root may read those of another user; without them the memory is reported as unknown
-        // (0) rather than as a wrong sum.
-        if let Ok(rollup) = fs::read_to_string(format!("/proc/{}/smaps_rollup", stat.pid)) {
-            self.memory += proportional_bytes(&rollup).unwrap_or(0);
-        }
-    }
-}
-
-/// Time that all cores have been busy with programs, from `/proc/stat`; it excludes interrupts and
-/// what the hypervisor kept back. Zero where the kernel does not report it.
-pub fn busy_time() -> Duration {
-    let text = fs::read_to_string("/proc/stat").unwrap_or_default();
-    Duration::from_secs_f64(busy_ticks(&text).unwrap_or(0) as f64 / TICKS_PER_SECOND)
-}
-
-/// Reads the line `cpu` (proc(5)): user, nice, system.
-fn busy_ticks(text: &str) -> Option<u64> {
-    let line = text.lines().next()?.strip_prefix("cpu ")?;
-    let numbers = line.split_whitespace().take(3).map(str::parse::<u64>);
-    numbers.sum::<Result<u64, _>>().ok()
-}
-
-/// CPU time that this process has used.
-pub fn own_time() -> Duration {
-    let text = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    let ticks = stat(&text).map_or(0, |stat| stat.own_ticks);
-    Duration::from_secs_f64(ticks as f64 / TICKS_PER_SECOND)
-}
-
-/// Whether any process of the session is left.
-fn session_lives(session: u32) -> bool {
-    stats().any(|stat| stat.session == session)
-}
-
-/// `USER_HZ`, which is 100 on every architecture Debian has a PHP for.
-const TICKS_PER_SECOND: f64 = 100.0;
-
-/// A process, as `/proc/PID/stat` has it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Stat {
-    pid: i32,
-    session: u32,
-    /// CPU time in ticks, that of its reaped children included.
-    ticks: u64,
-    own_ticks: u64,
-}
-
-/// All processes of the machine.
-fn stats() -> impl Iterator<Item = Stat> {
-    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
-    entries.filter_map(|entry| {
-        entry.file_name().to_str()?.parse::<u32>().ok()?;
-        stat(&fs::read_to_string(entry.path().join("stat")).ok()?)
-    })
-}
-
-/// From proc(5): the id (field 1); the session (6); utime, stime, cutime and cstime (14 to 17)
-/// together. The name (field 2) may hold anything, so fields are counted from its closing
-/// parenthesis. None for a zombie: its time is its parent's as soon as that waits for it.
-fn stat(text: &str) -> Option<Stat> {
-    let (before, after) = text.rsplit_once(')')?;
-    let fields: Vec<&str> = after.split_whitespace().collect();
-    if *fields.first()? == "Z" {
-        return None;
-    }
-    let ticks = |from: usize, to: usize| -> Option<u64> {
-        let numbers = fields
-            .get(from..to)?
-            .iter()
-            .map(|field| field.parse::<u64>());
-        numbers.sum::<Result<u64, _>>().ok()
-    };
-    Some(Stat {
-        pid: before.split_whitespace().next()?.parse().ok()?,
-        session: fields.get(3)?.parse().ok()?,
-        ticks: ticks(11, 15)?,
-        own_ticks: ticks(11, 13)?,
-    })
-}
-
-/// Reads the `Pss:` line of `/proc/PID/smaps_rollup`, in bytes.
-fn proportional_bytes(rollup: &str) -> Option<u64> {
-    let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"))?;
-    let kib: u64 = line.split_whitespace().next()?.parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn ports_are_free_and_none_that_an_outgoing_connection_may_get() {
-        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
-        let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        for count in [1, 8, 1000] {
-            let first = free_addresses_in_a_row(count).unwrap().port();
-            let all = first..first + count;
-            assert!(all.start >= LOWEST_PORT);
-            assert!(all.end <= lowest || lowest < 2 * LOWEST_PORT, "{all:?}");
-        }
-    }
-
-    #[test]
-    fn a_process_with_an_awkward_name_is_counted() {
-        let text = "77 (a) b (c) S 1 60 50 0 -1 4194560 1 2 3 4 11 22 33 44 20 0 1 0 5";
-        let expected = Stat {
-            pid: 77,
-            session: 50,
-            ticks: 110,
-            own_ticks: 33,
-        };
-        assert_eq!(stat(text), Some(expected));
-        assert_eq!(stat("77 (x) Z 1 50 50 0"), None);
-        assert_eq!(stat("nonsense"), None);
-        assert_eq!(
-            busy_ticks("cpu  10 20 30 4000 5 6 7 8 0 0\ncpu0 1 2 3"),
-            Some(60)
-        );
-        assert_eq!(
-            proportional_bytes("56 ---p\nRss:  9 kB\nPss:    7 kB\n"),
-            Some(7168)
-        );
-    }
 
     #[test]
     fn a_program_that_ends_at_once_is_reported_with_its_log() {

@@ -33,8 +33,9 @@ mod worker;
 
 use std::net::ToSocketAddrs;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::sync::{Arc, Mutex, OnceLock};
+use std::thread::{Scope, ScopedJoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use crate::error::BenchError;
@@ -47,10 +48,11 @@ use context::Shared;
 use fleet::{Fleet, Http1Fleet};
 use h2::Http2Fleet;
 use observe::Observer;
+use recorder::Interval;
 use request::Requests;
 use socket::Peer;
 use tls::TlsClient;
-use worker::Worker;
+use worker::{Finished, Worker};
 
 pub use request::USER_AGENT;
 pub use worker::MOST_WAITING;
@@ -113,19 +115,7 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     let requests = Arc::new(Requests::new(plan));
     let plan = Arc::new(plan.clone());
     let (sender, intervals) = channel();
-    let clock = Clock::start();
-    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-    let shared = Arc::new(Shared {
-        clock,
-        given: AtomicU64::new(0),
-        stop: AtomicBool::new(false),
-        error: Mutex::new(None),
-        reached: AtomicBool::new(false),
-        handshook: AtomicBool::new(false),
-        first: Arc::new(OnceLock::new()),
-        from: nanoseconds(plan.warmup),
-        until: plan.stop.time.map(nanoseconds),
-    });
+    let shared = Arc::new(shared(&plan));
     let mut workers = Vec::new();
     for thread in 0..plan.threads {
         workers.push(Worker::<F>::new(
@@ -147,41 +137,19 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     let mut progress = control.progress;
     let mut interrupted = false;
     let finished = std::thread::scope(|scope| {
-        let mut threads = Vec::new();
-        for (index, worker) in workers.into_iter().enumerate() {
-            let thread = std::thread::Builder::new()
-                .name(format!("bench-{index}"))
-                .spawn_scoped(scope, move || worker.run());
-            match thread {
-                Ok(thread) => threads.push(thread),
-                Err(error) => shared.fail(BenchError::System {
-                    what: "starting a thread".to_owned(),
-                    why: error.to_string(),
-                }),
-            }
-        }
+        let threads = start(scope, workers, &shared);
         let over = Arc::new(AtomicBool::new(false));
         let watching = observer.map(|observer| {
-            let (over, from) = (over.clone(), shared.from);
+            let (over, clock, from) = (over.clone(), shared.clock, shared.from);
             scope.spawn(move || watch(observer, clock, from, &over))
         });
-        loop {
-            match intervals.recv_timeout(LOOK) {
-                Ok(interval) => {
-                    for ended in collector.take(interval) {
-                        if let Some(progress) = &mut progress {
-                            progress(&collector.progress(ended));
-                        }
-                    }
-                }
-                Err(RecvTimeoutError::Timeout) => {}
-                Err(RecvTimeoutError::Disconnected) => break,
-            }
-            if control.interrupt.load(Ordering::Relaxed) && !interrupted {
-                interrupted = true;
-                shared.stop.store(true, Ordering::Relaxed);
-            }
-        }
+        interrupted = collect(
+            &intervals,
+            &mut collector,
+            &mut progress,
+            &control.interrupt,
+            &shared,
+        );
         over.store(true, Ordering::Relaxed);
         if let Some(Ok(samples)) = watching.map(|thread| thread.join()) {
             collector.server = samples;
@@ -190,12 +158,8 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
         joined.collect::<Result<Vec<_>, _>>()
     });
     let finished = finished.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-    let error = shared
-        .error
-        .lock()
-        .unwrap_or_else(|e| e.into_inner())
-        .take();
-    if let Some(error) = error {
+    let mut error = shared.error.lock().unwrap_or_else(|e| e.into_inner());
+    if let Some(error) = error.take() {
         return Err(error);
     }
     let ended = match (interrupted, shared.until) {
@@ -204,6 +168,73 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
         _ => Ended::Requests,
     };
     Ok(collector.finish(finished, ended, shared.first.get(), shared.from))
+}
+
+/// What the threads of a run share; its clock starts now.
+fn shared(plan: &Plan) -> Shared {
+    let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+    Shared {
+        clock: Clock::start(),
+        given: AtomicU64::new(0),
+        stop: AtomicBool::new(false),
+        error: Mutex::new(None),
+        reached: AtomicBool::new(false),
+        handshook: AtomicBool::new(false),
+        first: Arc::new(OnceLock::new()),
+        from: nanoseconds(plan.warmup),
+        until: plan.stop.time.map(nanoseconds),
+    }
+}
+
+/// Starts a thread for each worker. If one does not start, the run ends with that error.
+fn start<'scope, F: Fleet + 'scope>(
+    scope: &'scope Scope<'scope, '_>,
+    workers: Vec<Worker<F>>,
+    shared: &Shared,
+) -> Vec<ScopedJoinHandle<'scope, Finished>> {
+    let mut threads = Vec::new();
+    for (index, worker) in workers.into_iter().enumerate() {
+        let thread = std::thread::Builder::new()
+            .name(format!("bench-{index}"))
+            .spawn_scoped(scope, move || worker.run());
+        match thread {
+            Ok(thread) => threads.push(thread),
+            Err(error) => shared.fail(BenchError::System {
+                what: "starting a thread".to_owned(),
+                why: error.to_string(),
+            }),
+        }
+    }
+    threads
+}
+
+/// Collects the counts of all threads until they have ended; returns whether somebody interrupted
+/// the run.
+fn collect(
+    intervals: &Receiver<Interval>,
+    collector: &mut Collector,
+    progress: &mut Option<&mut dyn FnMut(&Progress<'_>)>,
+    interrupt: &AtomicBool,
+    shared: &Shared,
+) -> bool {
+    let mut interrupted = false;
+    loop {
+        match intervals.recv_timeout(LOOK) {
+            Ok(interval) => {
+                for ended in collector.take(interval) {
+                    if let Some(progress) = progress {
+                        progress(&collector.progress(ended));
+                    }
+                }
+            }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => return interrupted,
+        }
+        if interrupt.load(Ordering::Relaxed) && !interrupted {
+            interrupted = true;
+            shared.stop.store(true, Ordering::Relaxed);
+        }
+    }
 }
 
 /// Samples the server at every full second of the measured part, and once more at its end unless

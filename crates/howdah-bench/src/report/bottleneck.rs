@@ -44,113 +44,109 @@ const OTHERS: f64 = 0.10;
 
 /// All findings, the worst first.
 pub fn findings(run: &Run) -> Vec<Finding> {
-    let mut found = Vec::new();
-    let mut say = |weight, sentence: String| found.push(Finding { weight, sentence });
-    let client = &run.client;
-
-    if let Some(ceiling) = client.ceiling.filter(|ceiling| *ceiling > 0.0) {
-        let share = run.achieved_rate() / ceiling;
-        let sentence = format!(
-            "it reaches {} requests per second against a server that does nothing, and reached {} here, \
-             {} of that",
-            words::rate(ceiling),
-            words::rate(run.achieved_rate()),
-            words::percent(share)
-        );
-        if share > CEILING_BOUND {
-            say(Weight::Bound, sentence);
-        } else if share > CEILING_NOTICE {
-            say(Weight::Notice, sentence);
-        }
-    }
-    if run.plan.transcript != Transcript::Silent {
-        let sentence = "it showed every answer on standard error (-v 3, -v 4), which takes longer than \
-                        asking";
-        say(Weight::Bound, sentence.to_owned());
-    }
-    let busiest = client.busiest();
-    if busiest > BUSY {
-        say(
-            Weight::Bound,
-            format!(
-                "{} used {} of a core",
-                if client.threads.len() > 1 {
-                    "its busiest thread"
-                } else {
-                    "it"
-                },
-                words::percent(busiest)
-            ),
-        );
-    }
-    let waiting = client.most_waiting();
-    if waiting > WAITING {
-        say(
-            Weight::Notice,
-            format!(
-                "it waited for a core {} of the time{}: that wait is in the latencies",
-                words::percent(waiting),
-                if run.machine.shared_with_server {
-                    ", which it shares with the server"
-                } else {
-                    ""
-                }
-            ),
-        );
-    }
-    if run.plan.arrivals.is_open() && !run.send_lag.is_empty() {
-        let lag = run.send_lag.quantile(0.99) as f64 / 1e9;
-        if lag > LAG {
-            say(
-                Weight::Bound,
-                format!(
-                    "one request in a hundred was sent {} late or later",
-                    words::duration(lag)
-                ),
-            );
-        }
-    }
-    if let Some(gap) = little_gap(run).filter(|gap| *gap > little::TOLERATED) {
-        say(
-            Weight::Notice,
-            format!(
-                "by Little's law {} of the clients' time was spent outside of requests, in the generator",
-                words::percent(gap)
-            ),
-        );
-    }
-    let ports = run.count(Outcome::PortsExhausted);
-    if ports > 0 {
-        say(
-            Weight::Bound,
-            format!(
-                "{} found no local port left (TIME_WAIT holds each for a minute); use keep-alive, or \
-                 several addresses",
-                words::plural(ports, "request", "requests")
-            ),
-        );
-    }
-    if client.steal > STEAL {
-        say(
-            Weight::Notice,
-            format!(
-                "the hypervisor kept back {} of the processors",
-                words::percent(client.steal)
-            ),
-        );
-    }
-    // If the server runs on this machine, it is one of the other programs.
-    if client.machine_busy_others > OTHERS && !run.machine.shared_with_server {
-        say(
-            Weight::Notice,
-            format!(
-                "other programs used {} of this machine's processors",
-                words::percent(client.machine_busy_others)
-            ),
-        );
-    }
+    let finders = [
+        ceiling, transcript, busy, waiting, lag, idle, ports, steal, others,
+    ];
+    let mut found: Vec<Finding> = finders.iter().filter_map(|find| find(run)).collect();
     found.sort_by_key(|finding| std::cmp::Reverse(finding.weight));
     found
+}
+
+fn finding(holds: bool, weight: Weight, sentence: String) -> Option<Finding> {
+    holds.then_some(Finding { weight, sentence })
+}
+
+fn ceiling(run: &Run) -> Option<Finding> {
+    let ceiling = run.client.ceiling.filter(|ceiling| *ceiling > 0.0)?;
+    let share = run.achieved_rate() / ceiling;
+    let weight = match share {
+        share if share > CEILING_BOUND => Weight::Bound,
+        share if share > CEILING_NOTICE => Weight::Notice,
+        _ => return None,
+    };
+    let sentence = format!(
+        "it reaches {} requests per second against a server that does nothing, and reached {} here, {} of \
+         that",
+        words::rate(ceiling),
+        words::rate(run.achieved_rate()),
+        words::percent(share)
+    );
+    finding(true, weight, sentence)
+}
+
+fn transcript(run: &Run) -> Option<Finding> {
+    let sentence = "it printed every answer on standard error (-v 3, -v 4), which takes longer than sending \
+                    the request";
+    let printed = run.plan.transcript != Transcript::Silent;
+    finding(printed, Weight::Bound, sentence.to_owned())
+}
+
+fn busy(run: &Run) -> Option<Finding> {
+    let busiest = run.client.busiest();
+    let which = match run.client.threads.len() {
+        0 | 1 => "it",
+        _ => "its busiest thread",
+    };
+    let sentence = format!("{which} used {} of a core", words::percent(busiest));
+    finding(busiest > BUSY, Weight::Bound, sentence)
+}
+
+fn waiting(run: &Run) -> Option<Finding> {
+    let waiting = run.client.most_waiting();
+    let shared = match run.machine.shared_with_server {
+        true => ", which it shares with the server",
+        false => "",
+    };
+    let sentence = format!(
+        "it waited for a core {} of the time{shared}: that wait is in the latencies",
+        words::percent(waiting)
+    );
+    finding(waiting > WAITING, Weight::Notice, sentence)
+}
+
+fn lag(run: &Run) -> Option<Finding> {
+    if !run.plan.arrivals.is_open() || run.send_lag.is_empty() {
+        return None;
+    }
+    let lag = run.send_lag.quantile(0.99) as f64 / 1e9;
+    let late = words::duration(lag);
+    let sentence = format!("one request in a hundred was sent {late} late or later");
+    finding(lag > LAG, Weight::Bound, sentence)
+}
+
+fn idle(run: &Run) -> Option<Finding> {
+    let gap = little_gap(run)?;
+    let sentence = format!(
+        "by Little's law {} of the clients' time was spent outside of requests, in the generator",
+        words::percent(gap)
+    );
+    finding(gap > little::TOLERATED, Weight::Notice, sentence)
+}
+
+fn ports(run: &Run) -> Option<Finding> {
+    let ports = run.count(Outcome::PortsExhausted);
+    let sentence = format!(
+        "{} found no local port left (TIME_WAIT holds each for a minute); use keep-alive, or several \
+         addresses",
+        words::plural(ports, "request", "requests")
+    );
+    finding(ports > 0, Weight::Bound, sentence)
+}
+
+fn steal(run: &Run) -> Option<Finding> {
+    let steal = run.client.steal;
+    let share = words::percent(steal);
+    let sentence = format!("the hypervisor kept back {share} of the processors");
+    finding(steal > STEAL, Weight::Notice, sentence)
+}
+
+fn others(run: &Run) -> Option<Finding> {
+    let others = run.client.machine_busy_others;
+    // If the server runs on this machine, it is one of the other programs.
+    let foreign = others > OTHERS && !run.machine.shared_with_server;
+    let share = words::percent(others);
+    let sentence = format!("other programs used {share} of this machine's processors");
+    finding(foreign, Weight::Notice, sentence)
 }
 
 /// The findings that make the figures the generator's own, in one sentence; `None` if there are

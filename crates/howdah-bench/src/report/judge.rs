@@ -115,91 +115,82 @@ fn seconds(run: &Run, percentile: f64) -> f64 {
 
 /// Every condition that makes a comparison of these runs invalid.
 pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
-    let mut found = Vec::new();
-    if let Some(what) = base
-        .iter()
-        .chain(candidate)
-        .find_map(|run| plans_differ(&base[0].plan, &run.plan))
-    {
-        found.push(Invalid::PlansDiffer { what });
+    let all: Vec<&Run> = base.iter().chain(candidate).copied().collect();
+    let conditions = [
+        different_plans(&all),
+        error_rates(base, candidate),
+        wrong_bodies(base, candidate),
+        keep_alive(base, candidate),
+        protocols(base, candidate),
+        generator(&all),
+        foreign_load(&all),
+        not_steady(Side::Base, base),
+        not_steady(Side::Candidate, candidate),
+    ];
+    conditions.into_iter().flatten().collect()
+}
+
+/// A part of all runs together, as a share.
+fn share(runs: &[&Run], of: fn(&Run) -> (u64, u64)) -> f64 {
+    let counts = runs.iter().map(|run| of(run));
+    match counts.fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1)) {
+        (_, 0) => 0.0,
+        (part, all) => part as f64 / all as f64,
     }
-    let share = |runs: &[&Run], of: fn(&Run) -> (u64, u64)| {
-        let (part, all) = runs
-            .iter()
-            .map(|run| of(run))
-            .fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1));
-        if all == 0 {
-            0.0
-        } else {
-            part as f64 / all as f64
-        }
-    };
+}
+
+fn different_plans(all: &[&Run]) -> Option<Invalid> {
+    let first = all.first()?;
+    let mut runs = all.iter();
+    let what = runs.find_map(|run| plans_differ(&first.plan, &run.plan))?;
+    Some(Invalid::PlansDiffer { what })
+}
+
+fn error_rates(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
     let errors = |run: &Run| (run.errors(), run.ended_requests());
-    let (a, b) = (share(base, errors), share(candidate, errors));
-    if a > ERRORS || b > ERRORS {
-        found.push(Invalid::ErrorRates {
-            base: a,
-            candidate: b,
-        });
-    }
+    let (base, candidate) = (share(base, errors), share(candidate, errors));
+    let too_many = base > ERRORS || candidate > ERRORS;
+    too_many.then_some(Invalid::ErrorRates { base, candidate })
+}
+
+fn wrong_bodies(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
     let wrong = |runs: &[&Run]| runs.iter().map(|run| run.count(Outcome::WrongBody)).sum();
-    let (a, b): (u64, u64) = (wrong(base), wrong(candidate));
-    if a + b > 0 {
-        found.push(Invalid::WrongBodies {
-            base: a,
-            candidate: b,
-        });
-    }
+    let (base, candidate): (u64, u64) = (wrong(base), wrong(candidate));
+    (base + candidate > 0).then_some(Invalid::WrongBodies { base, candidate })
+}
+
+fn keep_alive(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
     let kept = |run: &Run| (run.connections.kept, run.answers());
-    let (a, b) = (share(base, kept), share(candidate, kept));
-    if (a - b).abs() > KEPT {
-        found.push(Invalid::KeepAliveDiffers {
-            base: a,
-            candidate: b,
-        });
-    }
+    let (base, candidate) = (share(base, kept), share(candidate, kept));
+    let differs = (base - candidate).abs() > KEPT;
+    differs.then_some(Invalid::KeepAliveDiffers { base, candidate })
+}
+
+fn protocols(base: &[&Run], candidate: &[&Run]) -> Option<Invalid> {
     let protocol = |runs: &[&Run]| {
-        let mut seen = runs
-            .iter()
-            .filter_map(|run| run.connections.protocol.clone());
-        seen.next()
+        let mut seen = runs.iter();
+        seen.find_map(|run| run.connections.protocol.clone())
     };
-    if let (Some(a), Some(b)) = (protocol(base), protocol(candidate))
-        && a != b
-    {
-        found.push(Invalid::ProtocolDiffers {
-            base: a,
-            candidate: b,
-        });
-    }
-    if let Some(evidence) = base
-        .iter()
-        .chain(candidate)
-        .find_map(|run| bottleneck::bound(run))
-    {
-        found.push(Invalid::GeneratorBound { evidence });
-    }
-    let all: Vec<&&Run> = base.iter().chain(candidate).collect();
-    let foreign = all
-        .iter()
-        .map(|run| {
-            // If the server runs on this machine, it uses most of what other programs use.
-            let others = if run.machine.shared_with_server {
-                0.0
-            } else {
-                run.client.machine_busy_others
-            };
-            run.client.steal + others
-        })
-        .sum::<f64>()
-        / all.len().max(1) as f64;
-    if foreign > FOREIGN {
-        found.push(Invalid::ForeignLoad { share: foreign });
-    }
-    for (arm, runs) in [(Side::Base, base), (Side::Candidate, candidate)] {
-        found.extend(not_steady(arm, runs));
-    }
-    found
+    let (base, candidate) = (protocol(base)?, protocol(candidate)?);
+    (base != candidate).then_some(Invalid::ProtocolDiffers { base, candidate })
+}
+
+fn generator(all: &[&Run]) -> Option<Invalid> {
+    let evidence = all.iter().find_map(|run| bottleneck::bound(run))?;
+    Some(Invalid::GeneratorBound { evidence })
+}
+
+fn foreign_load(all: &[&Run]) -> Option<Invalid> {
+    let foreign = all.iter().map(|run| {
+        // If the server runs on this machine, it uses most of what other programs use.
+        let others = match run.machine.shared_with_server {
+            true => 0.0,
+            false => run.client.machine_busy_others,
+        };
+        run.client.steal + others
+    });
+    let share = foreign.sum::<f64>() / all.len().max(1) as f64;
+    (share > FOREIGN).then_some(Invalid::ForeignLoad { share })
 }
 
 /// Whether an arm was warming up within most of its windows. A drift from window to window cancels
@@ -209,7 +200,7 @@ fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
         .iter()
         .filter(|run| {
             matches!(
-                super::text::steady_class(run),
+                super::steadiness::class(run),
                 steady::Steadiness::Warming { .. }
             )
         })

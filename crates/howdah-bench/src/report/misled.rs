@@ -32,9 +32,18 @@ pub fn lines(run: &Run) -> Vec<Misled> {
             truth,
         });
     };
-    let wrong = ab.complete.saturating_sub(run.good());
-    let document = &run.document;
+    document_length(run, &mut add);
+    complete_requests(run, &ab, &mut add);
+    failed_requests(run, &ab, &mut add);
+    requests_per_second(run, &ab, &mut add);
+    time_per_request(run, &ab, &mut add);
+    keep_alive(run, &mut add);
+    latencies(run, &mut add);
+    found
+}
 
+fn document_length(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
+    let document = &run.document;
     if let (Some(length), Some(status)) = (document.first_length, document.first_status)
         && !run.plan.checks.status.contains(status)
         && run.good() > 0
@@ -45,6 +54,14 @@ pub fn lines(run: &Run) -> Vec<Misled> {
             format!("that is the length of an answer with status {status}, which came first"),
         );
     }
+}
+
+fn complete_requests(
+    run: &Run,
+    ab: &AbFigures,
+    add: &mut impl FnMut(&'static str, String, String),
+) {
+    let wrong = ab.complete.saturating_sub(run.good());
     if ab.aborted {
         add(
             "Complete requests",
@@ -66,6 +83,10 @@ pub fn lines(run: &Run) -> Vec<Misled> {
             ),
         );
     }
+}
+
+fn failed_requests(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str, String, String)) {
+    let document = &run.document;
     if document.other_length_good > 0 {
         add(
             "Failed requests (Length)",
@@ -78,14 +99,14 @@ pub fn lines(run: &Run) -> Vec<Misled> {
                     (low, _) => format!("{} bytes", low.unwrap_or(0)),
                 },
                 if document.shortest == document.longest {
-                    "the first was no good one"
+                    "the first was not a good one"
                 } else {
                     "a dynamic page's length varies"
                 }
             ),
         );
     }
-    let unseen = errors_ab_does_not_fail(run, &ab);
+    let unseen = errors_ab_does_not_fail(run, ab);
     if unseen > 0 {
         add(
             "Failed requests",
@@ -96,6 +117,14 @@ pub fn lines(run: &Run) -> Vec<Misled> {
             ),
         );
     }
+}
+
+fn requests_per_second(
+    run: &Run,
+    ab: &AbFigures,
+    add: &mut impl FnMut(&'static str, String, String),
+) {
+    let wrong = ab.complete.saturating_sub(run.good());
     if wrong > 0 && run.elapsed > 0.0 {
         add(
             "Requests per second",
@@ -108,10 +137,6 @@ pub fn lines(run: &Run) -> Vec<Misled> {
             ),
         );
     }
-    time_per_request(run, &ab, &mut add);
-    keep_alive(run, &mut add);
-    latencies(run, &mut add);
-    found
 }
 
 /// What the complete requests that were not good were: `8603 unexpected 5xx, 12 truncated`.

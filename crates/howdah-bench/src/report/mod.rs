@@ -4,6 +4,7 @@
 //! - [`text`]: the report on standard output: ab's fields, then what ab does not say, then
 //!   [`misled`]: which figure of ab's would have been wrong in this run, and by how much.
 //! - [`ab`]: ab's own arithmetic, for that comparison; [`bottleneck`]: was it the client?
+//! - [`steadiness`]: how steady the run was.
 //! - [`judge`]: a comparison's conditions and figures; [`experiments`]: their text.
 //! - [`figures`]: the rows of comparisons; [`columns`]: their columns.
 //! - [`gnuplot`], [`percentile_csv`]: ab's `-g` and `-e`; [`csv`], [`hdr_log`]: files for other
@@ -24,5 +25,6 @@ pub mod judge;
 pub mod k6;
 pub mod misled;
 pub mod percentile_csv;
+pub mod steadiness;
 pub mod text;
 pub mod words;

@@ -8,6 +8,7 @@
 //! - [`runner`]: the order, the time limits, the failures and the journal.
 //! - [`turn`]: one arm started afresh and measured. - [`plan`]: what `--resume` needs to know.
 
+mod order;
 pub mod plan;
 pub mod runner;
 mod turn;

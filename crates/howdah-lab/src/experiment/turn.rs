@@ -13,8 +13,8 @@ use howdah_bench::run::Run;
 use super::runner::Runner;
 use super::{Cell, Subject, Turn, Window};
 use crate::LabError;
-use crate::process::{Memory, Usage, busy_time, own_time, usage_of};
 use crate::stack::Running;
+use crate::usage::{Memory, Usage, busy_time, own_time, usage_of};
 
 /// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
 pub(super) fn measure(

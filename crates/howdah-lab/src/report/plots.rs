@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 
 use howdah_bench::outcome::{Kind, Outcome};
 use howdah_bench::report::html::plots::{self, Curve, nines};
+use howdah_bench::report::html::scale::Scale;
 use howdah_bench::report::html::shell::{Key, escape, figure};
-use howdah_bench::report::html::svg::{Plot, Scale};
+use howdah_bench::report::html::svg::Plot;
 use howdah_bench::report::words;
 use howdah_bench::stats::Verdict;
 

@@ -9,7 +9,8 @@ use super::{Job, Running};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 const MODULES: &str = "/usr/lib/apache2/modules";
 

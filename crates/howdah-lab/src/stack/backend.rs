@@ -7,7 +7,8 @@ use super::{Job, environment};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_addresses_in_a_row};
+use crate::ports::free_addresses_in_a_row;
+use crate::process::Process;
 
 /// Starts `job.children` independent php-cgi, each with an opcode cache of its own.
 pub fn php_cgi_ports(

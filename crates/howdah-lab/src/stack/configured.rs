@@ -8,7 +8,8 @@ use super::fpm::{self, Via};
 use super::{Job, Running};
 use crate::LabError;
 use crate::folder::Folder;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts `howdah serve --config`. `text` makes the file; with `with_fpm`, a php-fpm is started
 /// first and `text` gets its address.

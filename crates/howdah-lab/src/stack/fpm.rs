@@ -9,7 +9,8 @@ use super::Job;
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// The kind of socket that php-fpm listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

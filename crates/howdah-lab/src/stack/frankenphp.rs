@@ -12,7 +12,8 @@ use super::{Job, Running, environment, howdah};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts the classic mode with as many threads as the others have processes.
 pub fn classic(job: &Job, folder: &Folder) -> Result<Running, LabError> {

@@ -6,7 +6,8 @@ use super::{Job, Running};
 use crate::LabError;
 use crate::folder::{Folder, run};
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 const PROGRAM: &str = r#"package main
 

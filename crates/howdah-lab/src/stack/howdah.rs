@@ -8,7 +8,8 @@ use super::fpm::{self, Via};
 use super::{Job, Running, swoole};
 use crate::LabError;
 use crate::folder::Folder;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts `howdah serve` with these arguments.
 pub fn serve(job: &Job, folder: &Folder, arguments: &[&str]) -> Result<Running, LabError> {

@@ -23,7 +23,8 @@ use crate::LabError;
 use crate::folder::Folder;
 use crate::ini::Ini;
 use crate::need::Need;
-use crate::process::{Memory, Process, Usage, usage_of};
+use crate::process::Process;
+use crate::usage::{Memory, Usage, usage_of};
 
 /// What a stack has to serve, in terms that apply to all stacks.
 #[derive(Clone, Debug)]

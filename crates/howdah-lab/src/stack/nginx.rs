@@ -11,7 +11,8 @@ use super::{Job, Running};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Whether nginx keeps its connections to PHP.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

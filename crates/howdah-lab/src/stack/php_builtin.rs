@@ -6,7 +6,8 @@ use super::{Job, Running, environment};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts `php -S` with as many processes as the others have.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {

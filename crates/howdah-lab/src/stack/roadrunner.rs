@@ -10,7 +10,8 @@ use super::{Job, Running, environment, php_cli};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts RoadRunner with as many workers as the others have processes.
 pub fn start(job: &Job, folder: &Folder) -> Result<Running, LabError> {

@@ -4,7 +4,8 @@ use super::{Job, Running, environment, php_cli};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// The post's script. Ours are the address and the number of processes, which come from the
 /// environment, and the spelling of the class names: `swoole_http_server` is gone since Swoole 5,

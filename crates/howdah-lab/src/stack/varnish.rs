@@ -8,7 +8,8 @@ use super::{Job, Running};
 use crate::LabError;
 use crate::folder::Folder;
 use crate::need;
-use crate::process::{Process, free_address};
+use crate::ports::free_address;
+use crate::process::Process;
 
 /// Starts Varnish, which keeps every page for a minute, whatever its cookies: the measurement is
 /// about that.

@@ -1,13 +1,14 @@
 //! The report as one page. Order: the verdict, whether to believe it, the figures, the plots, what
 //! ab would have printed, the text report, how to repeat the measurement.
 //!
-//! - [`shell`]: what all pages share, those of comparisons too; [`svg`]: drawing.
+//! - [`shell`]: what all pages share, those of comparisons too; [`svg`], [`scale`]: drawing.
 //! - [`run`], [`comparison`], [`levels`]: the load tester's pages; [`plots`]: their plots.
 
 mod comparison;
 mod levels;
 pub mod plots;
 mod run;
+pub mod scale;
 pub mod shell;
 pub mod svg;
 

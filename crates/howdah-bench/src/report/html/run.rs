@@ -8,8 +8,8 @@ use crate::stats::steady::Steadiness;
 
 use super::super::bottleneck::{self, Weight};
 use super::super::misled;
-use super::super::text;
 use super::super::words::{self, grouped, percent};
+use super::super::{steadiness, text};
 use super::plots::{self, Curve};
 use super::shell::{self, Badge, badge, badges, escape};
 use super::{heading, number, rate};
@@ -92,7 +92,7 @@ fn run_badges(run: &Run) -> Vec<Badge> {
         Some(Weight::Notice) => badge("warn", "a note about the load tester"),
         Some(Weight::Bound) => badge("bad", "the load tester was the bottleneck"),
     });
-    all.push(match text::steady_class(run) {
+    all.push(match steadiness::class(run) {
         Steadiness::Flat => badge("", "steady"),
         Steadiness::TooShort => badge("warn", "too short to see whether it was steady"),
         Steadiness::Warming { .. } => badge("warn", "still warming up"),

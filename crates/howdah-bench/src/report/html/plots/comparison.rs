@@ -4,8 +4,9 @@ use crate::experiment::Comparison;
 use crate::stats::Judgement;
 
 use super::{arm_class, number_tick};
+use crate::report::html::scale::Scale;
 use crate::report::html::shell::{Key, figure};
-use crate::report::html::svg::{Plot, Scale};
+use crate::report::html::svg::Plot;
 use crate::report::words;
 
 /// Every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.

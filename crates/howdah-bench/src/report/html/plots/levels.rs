@@ -5,8 +5,9 @@ use crate::outcome::Outcome;
 use crate::run::Run;
 
 use super::{ms_tick, number_tick, outcome_class};
+use crate::report::html::scale::Scale;
 use crate::report::html::shell::{Key, figure};
-use crate::report::html::svg::{Plot, Scale};
+use crate::report::html::svg::Plot;
 use crate::report::words;
 
 /// Throughput over concurrency, errors on top.

@@ -2,8 +2,9 @@
 
 use super::ms_tick;
 use crate::histogram::Histogram;
+use crate::report::html::scale::Scale;
 use crate::report::html::shell::{Key, figure};
-use crate::report::html::svg::{Plot, Scale};
+use crate::report::html::svg::Plot;
 use crate::report::words;
 use crate::stats::quantile;
 

@@ -5,8 +5,9 @@ use crate::outcome::Outcome;
 use crate::run::{Run, Second};
 
 use super::{ms_tick, number_tick, outcome_class, trim};
+use crate::report::html::scale::Scale;
 use crate::report::html::shell::{Key, figure};
-use crate::report::html::svg::{Plot, Scale};
+use crate::report::html::svg::Plot;
 use crate::report::words;
 
 /// Columns of a plot over time at most: longer runs are drawn in steps of several seconds.

@@ -1,0 +1,81 @@
+//! The report of one run as text: ab's fields in ab's order, so that scripts that read ab's report
+//! read this one; then what ab does not say; then which figures of ab's would have misled.
+//!
+//! Names and order are those of ab, the values are true: "Requests per second" and all times are of
+//! good answers, "Failed requests" is everything that was not one. Where that differs from what ab
+//! would have printed, the last part says so. Times have decimals, since a millisecond is a long
+//! time today.
+//!
+//! - [`ab_fields`]: the fields of ab; [`beyond_ab`]: what ab does not say.
+
+mod ab_fields;
+mod beyond_ab;
+
+use std::fmt::Write;
+
+use super::bottleneck;
+use super::misled;
+use super::words::duration;
+use crate::run::{Ended, Run};
+
+pub use beyond_ab::{machine, mode, percentiles};
+
+/// Which parts the report has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Style {
+    /// The table of percentiles (not with ab's `-d`).
+    pub percentiles: bool,
+    /// Medians and deviations (not with ab's `-S`).
+    pub deviations: bool,
+    /// `-l`: say "Variable" for the document's length.
+    pub variable_length: bool,
+}
+
+impl Default for Style {
+    fn default() -> Self {
+        Style {
+            percentiles: true,
+            deviations: true,
+            variable_length: false,
+        }
+    }
+}
+
+/// The report of one run.
+pub fn report(run: &Run, style: Style) -> String {
+    let mut out = String::new();
+    if let Some(evidence) = bottleneck::bound(run) {
+        let _ = writeln!(
+            out,
+            "THE LOAD TESTER WAS THE BOTTLENECK: {evidence}.\nThe figures below are its own, not the \
+             server's.\n"
+        );
+    }
+    if run.ended == Ended::Interrupted {
+        let _ = writeln!(
+            out,
+            "Interrupted after {}: the report covers what was measured until then.\n",
+            duration(run.elapsed)
+        );
+    }
+    ab_fields::write(&mut out, run, style);
+    beyond_ab::write(&mut out, run);
+    misleading(&mut out, run);
+    out
+}
+
+fn misleading(out: &mut String, run: &Run) {
+    let lines = misled::lines(run);
+    if lines.is_empty() {
+        out.push_str("\nNone of ab's figures would have misled in this run.\n");
+        return;
+    }
+    out.push_str("\nWhat ab would have reported, and the truth\n");
+    for line in lines {
+        let _ = writeln!(
+            out,
+            "  ab's \"{}\" would say {}: {}.",
+            line.figure, line.ab_says, line.truth
+        );
+    }
+}

@@ -1,0 +1,245 @@
+use super::*;
+use crate::plan::template::Random;
+use crate::stats::normal;
+
+/// `n` pairs of a server and one that is `ratio` times as fast; each window is off by `noise`,
+/// and both windows of a pair by a disturbance they share.
+fn pairs(random: &mut Random, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64)> {
+    (0..n)
+        .map(|_| {
+            let shared = (0.1 * normal(random)).exp();
+            (
+                1000.0 * shared * (noise * normal(random)).exp(),
+                1000.0 * shared * ratio * (noise * normal(random)).exp(),
+            )
+        })
+        .collect()
+}
+
+fn ask(pairs: &[(f64, f64)], control: &[(f64, f64)], invalid: &[Invalid], seed: u64) -> Judgement {
+    let question = Question {
+        metric: "good responses per second",
+        primary: true,
+        better: Better::Higher,
+        pairs,
+        control,
+    };
+    let settings = Settings {
+        seed,
+        ..Settings::default()
+    };
+    judge(&[question], invalid, settings).remove(0)
+}
+
+#[test]
+fn a_server_against_itself_is_the_same_for_95_of_100_seeds() {
+    let same = (0..200)
+        .filter(|seed| {
+            let mut random = Random::new(*seed, 1);
+            let (arms, control) = (
+                pairs(&mut random, 10, 1.0, 0.01),
+                pairs(&mut random, 10, 1.0, 0.01),
+            );
+            matches!(
+                ask(&arms, &control, &[], *seed).verdict,
+                Verdict::Same { .. }
+            )
+        })
+        .count();
+    assert!(same >= 190, "{same} of 200");
+}
+
+#[test]
+fn on_a_noisy_machine_a_server_against_itself_is_hardly_ever_called_faster() {
+    let called = (0..400)
+        .filter(|seed| {
+            let mut random = Random::new(*seed, 2);
+            let arms = pairs(&mut random, 10, 1.0, 0.10);
+            let control = pairs(&mut random, 10, 1.0, 0.10);
+            matches!(
+                ask(&arms, &control, &[], *seed).verdict,
+                Verdict::Faster { .. } | Verdict::Slower { .. }
+            )
+        })
+        .count();
+    assert!(called <= 20, "{called} of 400");
+}
+
+#[test]
+fn ten_percent_are_found_and_the_interval_holds_them() {
+    let mut found = 0;
+    let mut held = 0;
+    for seed in 0..100 {
+        let mut random = Random::new(seed, 3);
+        let (arms, control) = (
+            pairs(&mut random, 10, 1.10, 0.02),
+            pairs(&mut random, 10, 1.0, 0.02),
+        );
+        let judgement = ask(&arms, &control, &[], seed);
+        found += usize::from(
+            matches!(judgement.verdict, Verdict::Faster { by, .. } if (5.0..15.0).contains(&by)),
+        );
+        held += usize::from(judgement.interval.unwrap().contains(1.10));
+    }
+    assert!(found >= 95, "{found} of 100");
+    assert!(held >= 88, "{held} of 100");
+}
+
+#[test]
+fn a_shared_disturbance_cancels_and_a_drift_does_too() {
+    // The machine gets 5 % slower with every window; A and B are alike; the order alternates.
+    let arms: Vec<(f64, f64)> = (0..10)
+        .map(|block| {
+            let (first, second) = (0.95f64.powi(2 * block), 0.95f64.powi(2 * block + 1));
+            let speed = 1000.0;
+            if block % 2 == 0 {
+                (speed * first, speed * second)
+            } else {
+                (speed * second, speed * first)
+            }
+        })
+        .collect();
+    let judgement = ask(&arms, &[], &[], 1);
+    assert!((judgement.ratio - 1.0).abs() < 1e-9);
+    assert!(!matches!(
+        judgement.verdict,
+        Verdict::Faster { .. } | Verdict::Slower { .. }
+    ));
+}
+
+#[test]
+fn five_pairs_ask_for_more_whatever_they_show() {
+    let judgement = ask(&[(100.0, 200.0); 5], &[], &[], 1);
+    assert_eq!(
+        judgement.verdict,
+        Verdict::CannotTell {
+            more_pairs: Some(1)
+        }
+    );
+}
+
+#[test]
+fn as_many_pairs_as_were_asked_for_do_decide() {
+    let mut decided = 0;
+    let mut asked = 0;
+    for seed in 0..60 {
+        let mut random = Random::new(seed, 4);
+        let few = pairs(&mut random, 8, 1.05, 0.05);
+        let judgement = ask(&few, &[], &[], seed);
+        let Verdict::CannotTell {
+            more_pairs: Some(more),
+        } = judgement.verdict
+        else {
+            continue;
+        };
+        asked += 1;
+        // A new experiment of the advised size, with the difference the first one guessed.
+        let guess = judgement.ratio;
+        let spread = standard_deviation(&log_ratios(&few, Better::Higher)) / 2f64.sqrt();
+        let many = pairs(&mut random, 8 + more, guess, spread);
+        decided += usize::from(!matches!(
+            ask(&many, &[], &[], seed).verdict,
+            Verdict::CannotTell { .. }
+        ));
+    }
+    assert!(asked >= 20, "{asked}");
+    assert!(decided * 10 >= asked * 6, "{decided} of {asked}");
+}
+
+#[test]
+fn no_ratio_outweighs_an_invalid_condition() {
+    let reasons = [Invalid::ErrorRates {
+        base: 0.86,
+        candidate: 0.02,
+    }];
+    let judgement = ask(&[(100.0, 900.0); 10], &[], &reasons, 1);
+    assert_eq!(
+        judgement.verdict,
+        Verdict::Invalid {
+            because: reasons.to_vec()
+        }
+    );
+}
+
+#[test]
+fn a_control_that_comes_out_different_stops_the_comparison() {
+    let control: Vec<_> = (0..10)
+        .map(|i| (100.0, 120.0 + f64::from(i) / 10.0))
+        .collect();
+    let judgement = ask(&[(100.0, 130.0); 10], &control, &[], 1);
+    assert!(matches!(
+        &judgement.verdict,
+        Verdict::Invalid { because } if because[0].name() == "control-differs"
+    ));
+}
+
+#[test]
+fn nothing_below_the_noise_floor_is_claimed() {
+    // B is 5 % faster in every pair, but the same server against itself is off by as much.
+    let arms: Vec<_> = (0..10)
+        .map(|i| (100.0, 105.0 + f64::from(i % 3) / 10.0))
+        .collect();
+    let control: Vec<_> = (0..10)
+        .map(|i| (100.0, if i % 2 == 0 { 112.0 } else { 89.0 }))
+        .collect();
+    let judgement = ask(&arms, &control, &[], 1);
+    assert!(judgement.noise_floor.unwrap() > 1.06, "{judgement:?}");
+    assert!(matches!(judgement.verdict, Verdict::CannotTell { .. }));
+}
+
+#[test]
+fn a_window_without_a_good_response_is_named() {
+    let mut arms = vec![(100.0, 100.0); 10];
+    arms[3].1 = 0.0;
+    assert_eq!(
+        ask(&arms, &[], &[], 1).verdict,
+        Verdict::Invalid {
+            because: vec![Invalid::NothingGood {
+                arm: Side::Candidate
+            }]
+        }
+    );
+}
+
+#[test]
+fn for_latencies_less_is_faster() {
+    let question = Question {
+        metric: "p99",
+        primary: true,
+        better: Better::Lower,
+        pairs: &[(0.030, 0.020); 8],
+        control: &[],
+    };
+    let judgement = judge(&[question], &[], Settings::default()).remove(0);
+    assert!((judgement.ratio - 1.5).abs() < 1e-9);
+    assert!(matches!(judgement.verdict, Verdict::Faster { by, .. } if (by - 50.0).abs() < 1e-6));
+}
+
+#[test]
+fn a_disturbed_pair_is_kept_and_shown() {
+    let mut arms: Vec<_> = (0..10)
+        .map(|i| (100.0, 110.0 + f64::from(i) / 10.0))
+        .collect();
+    arms[4] = (100.0, 20.0);
+    let judgement = ask(&arms, &[], &[], 1);
+    assert_eq!(judgement.disturbed, [4]);
+    assert!((judgement.ratio_without_disturbed.unwrap() - 1.10).abs() < 0.01);
+    assert!(judgement.ratio < 1.0);
+}
+
+/// Two pairs say nearly nothing of the noise, six much more: what lacks is the four, not
+/// hundreds.
+#[test]
+fn a_noise_floor_of_few_pairs_is_expected_to_shrink() {
+    let found = ask(
+        &[(100.0, 110.0), (100.0, 111.0)],
+        &[(100.0, 101.0), (100.0, 99.0)],
+        &[],
+        1,
+    );
+    assert!(found.noise_floor.unwrap() > found.ratio, "{found:?}");
+    let four = Verdict::CannotTell {
+        more_pairs: Some(4),
+    };
+    assert_eq!(found.verdict, four);
+}

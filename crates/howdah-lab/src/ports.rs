@@ -1,0 +1,63 @@
+//! Free ports on loopback, for the programs that the lab starts.
+
+use std::collections::hash_map::RandomState;
+use std::fs;
+use std::hash::BuildHasher;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+
+use crate::LabError;
+
+/// A port of 127.0.0.1 that no program listens on now.
+pub fn free_address() -> Result<SocketAddr, LabError> {
+    free_addresses_in_a_row(1)
+}
+
+/// `count` ports in a row that nobody listens on now, for programs that get the first one.
+///
+/// They lie below the range that the kernel uses for outgoing connections. Thousands of those come
+/// and go during a measurement, and one of them could take the port before the program binds it,
+/// which would cost the stack its row. If that range begins too low, any port is used.
+pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
+    let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
+        .ok()
+        .and_then(|range| range.split_whitespace().next()?.parse().ok());
+    let end = lowest_outgoing.filter(|port| *port >= 2 * LOWEST_PORT);
+    let end = end.unwrap_or(u16::MAX) - count;
+    let mut last = None;
+    for _ in 0..200 {
+        let random = RandomState::new().hash_one(count);
+        let first = LOWEST_PORT + (random % u64::from(end - LOWEST_PORT)) as u16;
+        let is_free = |port| {
+            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
+                .map_err(|error| last = Some(error))
+                .is_ok()
+        };
+        if (first..first + count).all(is_free) {
+            return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, first)));
+        }
+    }
+    let error = last.unwrap_or_else(|| std::io::Error::other("no such row of ports"));
+    Err(LabError::file(format!(
+        "{count} ports in a row on 127.0.0.1"
+    ))(error))
+}
+
+/// The ports of well-known services are below this one.
+const LOWEST_PORT: u16 = 10_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ports_are_free_and_none_that_an_outgoing_connection_may_get() {
+        let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
+        let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
+        for count in [1, 8, 1000] {
+            let first = free_addresses_in_a_row(count).unwrap().port();
+            let all = first..first + count;
+            assert!(all.start >= LOWEST_PORT);
+            assert!(all.end <= lowest || lowest < 2 * LOWEST_PORT, "{all:?}");
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! The rules that a suite has to obey.
+
+use super::{Extent, Suite};
+use crate::stack::Stack;
+
+/// The rules of a suite that do not hold.
+#[derive(Default)]
+struct Rules {
+    mistakes: Vec<String>,
+}
+
+impl Rules {
+    fn check(&mut self, holds: bool, mistake: String) {
+        if !holds {
+            self.mistakes.push(mistake);
+        }
+    }
+}
+
+impl Suite {
+    /// All mistakes of the suite, a sentence each.
+    pub(super) fn mistakes(&self) -> Vec<String> {
+        let mut rules = Rules::default();
+        self.check_load(&mut rules);
+        self.check_pages(&mut rules);
+        self.check_rows(&mut rules);
+        for (name, extent) in [("quick", &self.quick), ("full", &self.full)] {
+            self.check_extent(name, extent, &mut rules);
+        }
+        rules.mistakes
+    }
+
+    fn check_load(&self, rules: &mut Rules) {
+        let plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
+        rules.check(
+            !self.name.is_empty() && self.name.chars().all(plain),
+            format!("name: `{}`: letters, digits, `-` and `_`", self.name),
+        );
+        rules.check(
+            (1..=1000).contains(&self.children),
+            format!("children: {}: expected 1 to 1000", self.children),
+        );
+        rules.check(
+            !self.load.concurrency.is_empty() && self.load.concurrency.iter().all(|c| *c > 0),
+            "load.concurrency: expected at least one number above 0".to_owned(),
+        );
+        let most = self.load.concurrency.iter().max().copied().unwrap_or(0);
+        rules.check(
+            self.load.requests >= u64::from(most),
+            format!(
+                "load.requests: {} are not enough for {most} clients",
+                self.load.requests
+            ),
+        );
+        rules.check(!self.pages.is_empty(), "there is no [[page]]".to_owned());
+        rules.check(!self.rows.is_empty(), "there is no [[row]]".to_owned());
+    }
+
+    fn check_pages(&self, rules: &mut Rules) {
+        for page in &self.pages {
+            rules.check(
+                page.path.starts_with('/'),
+                format!(
+                    "page {}: path `{}` does not begin with `/`",
+                    page.name, page.path
+                ),
+            );
+            rules.check(
+                (0.0..=10.0).contains(&page.seconds_per_client),
+                format!(
+                    "page {}: seconds_per_client: {}: expected 0 to 10",
+                    page.name, page.seconds_per_client
+                ),
+            );
+            for field in &page.headers {
+                rules.check(
+                    field
+                        .split_once(':')
+                        .is_some_and(|(name, _)| !name.is_empty()),
+                    format!(
+                        "page {}: headers: `{field}` is not `NAME: VALUE`",
+                        page.name
+                    ),
+                );
+            }
+            rules.check(
+                page.beside
+                    .as_ref()
+                    .is_none_or(|path| path.starts_with('/')),
+                format!("page {}: beside does not begin with `/`", page.name),
+            );
+            rules.check(
+                !page.contains.is_empty(),
+                format!(
+                    "page {}: contains: expected a text; without one an error page counts as an answer",
+                    page.name
+                ),
+            );
+        }
+        for figure in &self.reported {
+            rules.check(
+                self.pages.iter().any(|page| page.name == figure.page),
+                format!("reported: there is no page `{}`", figure.page),
+            );
+        }
+    }
+
+    fn check_rows(&self, rules: &mut Rules) {
+        for (at, row) in self.rows.iter().enumerate() {
+            rules.check(
+                Stack::find(&row.stack).is_some(),
+                format!("row {}: there is no stack of that name", row.stack),
+            );
+            rules.check(
+                self.rows[..at].iter().all(|other| other.stack != row.stack),
+                format!("row {}: it occurs twice", row.stack),
+            );
+        }
+        for asked in &self.asked {
+            for stack in [&asked.stack, &asked.against] {
+                rules.check(
+                    self.rows
+                        .iter()
+                        .any(|row| row.stack == *stack && row.trap.is_none()),
+                    format!("asked `{}`: {stack} is not a ranked row", asked.what),
+                );
+            }
+        }
+    }
+
+    fn check_extent(&self, name: &str, extent: &Extent, rules: &mut Rules) {
+        let seconds = |value: Option<f64>, least: f64| {
+            value.is_none_or(|value| (least..=3600.0).contains(&value))
+        };
+        rules.check(
+            extent.blocks.is_none_or(|n| (1..=1000).contains(&n)),
+            format!("{name}.blocks: expected 1 to 1000"),
+        );
+        rules.check(
+            seconds(extent.window, 0.1),
+            format!("{name}.window: expected 0.1 to 3600 seconds"),
+        );
+        rules.check(
+            seconds(extent.warmup, 0.0),
+            format!("{name}.warmup: expected 0 to 3600 seconds"),
+        );
+        rules.check(
+            extent.levels.is_none_or(|n| n > 0),
+            format!("{name}.levels: expected at least 1"),
+        );
+        rules.check(
+            extent
+                .minutes
+                .is_none_or(|minutes| (0.01..=1440.0).contains(&minutes)),
+            format!("{name}.minutes: expected 0.01 to 1440"),
+        );
+        for page in extent.pages.iter().flatten() {
+            rules.check(
+                self.pages.iter().any(|known| known.name == *page),
+                format!("{name}.pages: there is no page `{page}`"),
+            );
+        }
+        rules.check(
+            extent.pages.as_ref().is_none_or(|pages| !pages.is_empty()),
+            format!("{name}.pages: expected at least one"),
+        );
+    }
+}
