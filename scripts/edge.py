@@ -101,11 +101,10 @@ http {{
   upstream php {{ server unix:{self.directory}/fpm.sock; keepalive 8; }}
   server {{
     listen 127.0.0.1:{self.port} ssl http2 reuseport backlog=4096; server_name localhost; root {self.site};
-    location ~ \\.php$ {{
-      include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
-      fastcgi_pass php; fastcgi_keep_conn on;
-      fastcgi_cache pages; fastcgi_cache_key $scheme$host$request_uri; fastcgi_cache_lock on;
-    }}
+    include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
+    fastcgi_keep_conn on; fastcgi_cache_key $scheme$host$request_uri; fastcgi_cache_lock on;
+    location ~ \\.php$ {{ fastcgi_pass php; }}
+    location = /page.php {{ fastcgi_pass php; fastcgi_cache pages; }}
   }}
 }}
 """)

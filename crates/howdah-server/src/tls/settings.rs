@@ -1,5 +1,6 @@
 //! Versions, cipher suites and protocols of a TLS listener, and the names they have elsewhere. The
-//! defaults are rustls': TLS 1.3 and 1.2, forward secrecy and AEAD only, X25519MLKEM768 first.
+//! defaults are rustls': TLS 1.3 and 1.2, forward secrecy and AEAD only, X25519MLKEM768 first. The server
+//! chooses the cipher suite, AES-128 before AES-256: the cheaper one, and as secure.
 
 use std::sync::Arc;
 
@@ -75,6 +76,7 @@ impl TlsSettings {
         config.ticketer = self.tickets.clone();
         // Tickets alone: what the server does not keep it need not bound, nor lose at a restart.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
+        config.ignore_client_order = true;
         config.send_tls13_tickets = 2;
         config.max_early_data_size = 0;
         let protocols: &[&[u8]] = if http2 {
@@ -92,7 +94,21 @@ impl TlsSettings {
 
 /// The cryptography of all listeners.
 pub fn provider() -> Arc<CryptoProvider> {
-    Arc::new(aws_lc_rs::default_provider())
+    use aws_lc_rs::cipher_suite::*;
+    Arc::new(CryptoProvider {
+        cipher_suites: vec![
+            TLS13_AES_128_GCM_SHA256,
+            TLS13_AES_256_GCM_SHA384,
+            TLS13_CHACHA20_POLY1305_SHA256,
+            TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
+            TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
+            TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
+            TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
+            TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
+            TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
+        ],
+        ..aws_lc_rs::default_provider()
+    })
 }
 
 /// OpenSSL's name of a cipher suite, as `SSL_CIPHER` has it under Apache and nginx.

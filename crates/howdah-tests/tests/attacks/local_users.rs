@@ -2,8 +2,9 @@
 
 use std::os::unix::fs::PermissionsExt;
 
-use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http;
+use howdah_tests::pki::Pki;
 use howdah_tests::rig::is_root;
 
 /// What would be found, put together so that the script's own text is not what it finds.
@@ -56,6 +57,41 @@ fn without_root_scripts_read_neither_the_memory_nor_the_environment_of_the_serve
             "master {master}, front {front}, zygote {zygote}, children {children:?}: {found}"
         );
     }
+}
+
+#[test]
+fn a_script_reads_no_private_key_of_the_server() {
+    if !is_root() {
+        return eprintln!("skipped: without root keys belong to the user that scripts run as");
+    }
+    let read = "<?php foreach (['site.key', 'site.pem'] as $name) {
+        echo $name, @file_get_contents(\"SCRATCH/$name\") === false ? ' closed; ' : ' OPEN; ';
+    }
+    foreach (explode(',', $_GET['pid']) as $pid) {
+        foreach (glob(\"/proc/$pid/fd/*\") as $fd) {
+            if (str_contains((string) @file_get_contents($fd, false, null, 0, 4096), 'PRIVATE KEY')) { echo \"$fd; \"; }
+        }
+        if (@fopen(\"/proc/$pid/mem\", 'r')) { echo \"$pid mem; \"; }
+    }
+    echo 'looked';";
+    let builder = open_site("keys").script("read.php", read).tls();
+    let pki = Pki::new(builder.scratch().path());
+    pki.sign("site", &["example.org"]);
+    // One user for HTTP and PHP: the usual configuration.
+    let fixture = builder
+        .config("user = \"www-data\"")
+        .site(&Pki::site("site"))
+        .start();
+    let answer = pki.get(fixture.tls_address(), "example.org", "/hello.php", &[]);
+    assert_eq!(answer, HELLO);
+    let pids = format!(
+        "{},{},{}",
+        fixture.front(),
+        fixture.master(),
+        fixture.zygotes()[0]
+    );
+    let found = fixture.get(&format!("/read.php?pid={pids}")).text();
+    assert_eq!(found, "site.key closed; site.pem closed; looked");
 }
 
 #[test]

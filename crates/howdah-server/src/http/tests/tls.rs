@@ -131,12 +131,12 @@ async fn what_was_agreed_on_is_known_to_the_handler() {
         (
             &[&rustls::version::TLS13],
             "TLSv1.3",
-            "TLS_AES_256_GCM_SHA384",
+            "TLS_AES_128_GCM_SHA256",
         ),
         (
             &[&rustls::version::TLS12],
             "TLSv1.2",
-            "ECDHE-ECDSA-AES256-GCM-SHA384",
+            "ECDHE-ECDSA-AES128-GCM-SHA256",
         ),
     ] {
         let client = pki.client(versions);
