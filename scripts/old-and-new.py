@@ -4,11 +4,13 @@
     scripts/old-and-new.py OLD NEW [TURNS]
 
 OLD and NEW are directories with `howdah` and `howdah-php`, NEW also with `howdah-bench`; TURNS is 5 by
-default (four minutes). Needs root for www-data, taskset, php-fpm and two cores: the front and the load
-(`howdah bench` of NEW) share core 0, so that neither ever has to wake the other on another core, which
-costs more the longer the other sleeps; PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of one turn.
+default (six minutes). Needs root for www-data, taskset, php-fpm, two cores, and for the row of WordPress
+Debian's packages of it and of MariaDB (scripts/setup-debian.sh test). The front and the load (`howdah bench`
+of NEW) share core 0, so that neither ever has to wake the other on another core, which costs more the longer
+the other sleeps; PHP has core 1. A row gives the medians of the turns and the smallest and largest ratio of
+one turn. On WordPress the CPU is that of the front and PHP together, without the database's.
 """
-import json, os, pathlib, resource, socket, statistics, subprocess, sys, tempfile, time
+import json, os, pathlib, resource, shutil, socket, statistics, subprocess, sys, tempfile, time
 
 IDLE = 10_000
 KINDS = {  # lines of the pool, lines of the site
@@ -16,7 +18,9 @@ KINDS = {  # lines of the pool, lines of the site
     "cache": ('pm = "static"\nmax_children = 4\n', 'cache = "on"\n'),
     "worker": ('mode = "worker"\nworker = "SITE/worker.php"\nmax_children = 4\n', 'front_controller = "/worker.php"\n'),
     "fastcgi": ('mode = "fastcgi"\nfastcgi = ["unix:FPM"]\nmax_connections = 4\n', ""),
+    "wordpress": ('pm = "static"\nmax_children = 4\n', 'front_controller = "/index.php"\n'),
 }
+WORDPRESS = ["-H", "Host: wordpress.test", "--expect-body", "Welcome to WordPress"]
 LOADS = [  # name, kind, path, flags of the load tester
     ("hello", "embed", "/hello.php", []),
     ("static, 24 bytes", "embed", "/tiny.txt", []),
@@ -26,6 +30,7 @@ LOADS = [  # name, kind, path, flags of the load tester
     ("worker", "worker", "/any", []),
     ("fastcgi, hello", "fastcgi", "/hello.php", []),
     ("upload of 1 MB", "embed", "/upload.php", ["-p", "UPLOAD"]),
+    ("WordPress' home", "wordpress", "/", WORDPRESS),
 ]
 SITE = {
     "hello.php": '<?php echo "Hello, world!";',
@@ -59,11 +64,64 @@ class Fpm:
         sys.exit(f"{program} does not start: {directory}/fpm.log")
 
 
+class Wordpress:
+    """Debian's WordPress, installed in `directory`/wordpress on a private MariaDB without durability."""
+
+    def __init__(self, directory):
+        package = pathlib.Path("/usr/share/wordpress")
+        server, php = shutil.which("mariadbd", path="/usr/sbin:/usr/bin"), shutil.which("php")
+        if not (package / "wp-load.php").exists() or server is None or php is None:
+            sys.exit("WordPress, MariaDB or PHP is missing: scripts/setup-debian.sh test")
+        data, self.socket = directory / "mariadb", directory / "mariadb.sock"
+        data.mkdir()
+        options = ["--no-defaults", f"--datadir={data}", "--user=root"]
+        subprocess.run(["mariadb-install-db", *options, "--skip-test-db", "--auth-root-authentication-method=normal"],
+                       check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        self.master = subprocess.Popen(
+            [server, *options, f"--socket={self.socket}", "--skip-networking", "--skip-log-bin",
+             "--innodb-flush-log-at-trx-commit=0", "--innodb-doublewrite=0"],
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        try:
+            self.install(directory, package, php)
+        except BaseException:
+            self.master.terminate()
+            self.master.wait()
+            raise
+
+    def install(self, directory, package, php):
+        client = ["mariadb", "--no-defaults", "--user=root", f"--socket={self.socket}", "-e"]
+        for _ in range(300):
+            if subprocess.run([*client, "SELECT 1"], capture_output=True).returncode == 0:
+                break
+            time.sleep(0.1)
+        subprocess.run([*client, """CREATE DATABASE wordpress CHARACTER SET utf8mb4;
+            CREATE USER wordpress@localhost IDENTIFIED BY 'database password';
+            GRANT ALL ON wordpress.* TO wordpress@localhost"""], check=True)
+        self.socket.chmod(0o777)
+        site = directory / "wordpress"
+        shutil.copytree(package, site)
+        config = pathlib.Path(__file__).parent.parent / "crates/howdah-lab/src/fixture/wp-config.php"
+        (site / "wp-config.php").unlink()
+        (site / "wp-config.php").write_text(config.read_text().replace("{SOCKET}", str(self.socket))
+                                            .replace("{URL}", "http://wordpress.test"))
+        script = directory / "install.php"
+        script.write_text(f"""<?php
+            define('WP_INSTALLING', true);
+            $_SERVER['HTTP_HOST'] = 'wordpress.test';
+            $_SERVER['REQUEST_URI'] = '/';
+            require '{site}/wp-load.php';
+            require ABSPATH . 'wp-admin/includes/upgrade.php';
+            wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');""")
+        # It sends the owner a mail, which few machines can.
+        subprocess.run([php, "-d", "sendmail_path=/bin/true", script], check=True, stdout=subprocess.DEVNULL)
+
+
 class Server:
     """A running build, set up as one of `KINDS`."""
 
     def __init__(self, directory, build, kind, fpm):
         self.bench = build / "howdah"
+        self.counts_php = kind == "wordpress"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.log = directory / f"{self.port}.log"
@@ -71,7 +129,7 @@ class Server:
         pool, site = KINDS[kind]
         pool = pool.replace("SITE", f"{directory}/site").replace("FPM", str(fpm.socket))
         config.write_text(f'listen = "127.0.0.1:{self.port}"\nuser = "www-data"\n[pool.www]\n{pool}'
-                          f'[[site]]\nroot = "{directory}/site"\n{site}')
+                          f'[[site]]\nroot = "{directory}/{"wordpress" if self.counts_php else "site"}"\n{site}')
         with open(self.log, "w") as log:
             self.master = subprocess.Popen([build / "howdah", "serve", "--config", config], stdout=log, stderr=log)
         self.front = None
@@ -83,6 +141,10 @@ class Server:
                 time.sleep(0.1)
         else:
             sys.exit(f"{build}/howdah does not start:\n{self.log.read_text()}")
+        self.pin()
+
+    def pin(self):
+        """Gives each process its core; children may have been forked since the last time."""
         for pid in self.processes():
             is_front = b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             self.front = pid if is_front else self.front
@@ -104,18 +166,24 @@ class Server:
         return found
 
     def cpu(self):
-        fields = pathlib.Path(f"/proc/{self.front}/stat").read_text().rsplit(")", 1)[1].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Seconds of the front, or of all processes."""
+        ticks = 0
+        for pid in self.processes() if self.counts_php else [self.front]:
+            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
+            ticks += int(fields[11]) + int(fields[12])
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def resident(self):
         lines = pathlib.Path(f"/proc/{self.front}/status").read_text().splitlines()
         return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS"))
 
     def load(self, tester, path, flags, seconds):
-        """Microseconds of the front's CPU a good answer, and good answers a second."""
+        """Microseconds of CPU a good answer, and good answers a second."""
+        clients = "8" if self.counts_php else "50"
+        self.pin()
         before = self.cpu()
         run = subprocess.run(
-            ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", "50", "--no-ceiling",
+            ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", clients, "--no-ceiling",
              "--json", "-", *flags, f"http://127.0.0.1:{self.port}{path}"], capture_output=True, text=True)
         used = self.cpu() - before
         try:
@@ -165,16 +233,18 @@ def main():
             (directory / "site" / file).parent.mkdir(parents=True, exist_ok=True)
             (directory / "site" / file).write_text(text)
         (directory / "megabyte").write_bytes(b"x" * 1_000_000)
-        servers, fpm = {}, Fpm(directory)
+        servers, others = {}, []
         try:
+            others.append(Fpm(directory))
+            others.append(Wordpress(directory))
             for kind in KINDS:
                 for name, build in builds.items():
-                    servers[name, kind] = Server(directory, build, kind, fpm)
+                    servers[name, kind] = Server(directory, build, kind, others[0])
             measure(servers, directory, turns)
         finally:
-            for server in [*servers.values(), fpm]:
+            for server in [*servers.values(), *others]:
                 server.master.terminate()
-            for server in [*servers.values(), fpm]:
+            for server in [*servers.values(), *others]:
                 server.master.wait()
 
 
@@ -187,8 +257,10 @@ def measure(servers, directory, turns):
         for turn in range(turns):
             for build in ("old", "new") if turn % 2 == 0 else ("new", "old"):
                 server = servers[build, kind]
-                server.load(tester, path, flags, 1)
-                results[build].append(server.load(tester, path, flags, 2))
+                # A page of WordPress takes so long that there are few in two seconds.
+                seconds = 8 if kind == "wordpress" else 2
+                server.load(tester, path, flags, seconds // 2)
+                results[build].append(server.load(tester, path, flags, seconds))
         columns = []
         for part in (0, 1):
             old, new = ([result[part] for result in results[build]] for build in ("old", "new"))
