@@ -44,6 +44,7 @@ pub mod script;
 pub mod server_config;
 pub mod site;
 pub mod site_service;
+mod socket;
 pub mod static_file;
 mod sys;
 mod tally;

@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use super::connection::{Beginning, serve};
 use super::lifecycle::Lifecycle;
-use super::socket::Socket;
 use super::stream::Stream;
 use super::{ConnInfo, Handler, HttpConfig};
+use crate::socket::Socket;
 
 /// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the
 /// current tokio runtime. Fails if the socket cannot be registered with it.

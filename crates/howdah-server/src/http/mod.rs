@@ -2,7 +2,7 @@
 //! sites, files or scripts: it asks a [`Handler`].
 //!
 //! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
-//! [`proxy_protocol`] are pure parsers; `socket`, `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
+//! [`proxy_protocol`] are pure parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
 //! a handler holds; `connection` is one connection's life. `crate::listener` accepts them.
 
 mod body;
@@ -22,7 +22,6 @@ mod pace;
 pub mod proxy_protocol;
 mod responder;
 pub(crate) mod slots;
-mod socket;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -39,5 +38,4 @@ pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};
 pub(crate) use lifecycle::{Lifecycle, make_room, make_room_in_advance};
-pub(crate) use socket::Socket;
 pub(crate) use stream::Stream;

@@ -7,7 +7,7 @@ use std::os::unix::fs::FileExt;
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
-use super::socket::Socket;
+use crate::socket::Socket;
 use crate::tls::session::Session;
 use crate::tls::{Agreed, ConnectionSettings};
 

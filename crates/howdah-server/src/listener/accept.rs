@@ -14,9 +14,10 @@ use tokio::io::unix::AsyncFd;
 
 use crate::http::slots::{Slot, Slots};
 use crate::http::{
-    self, Beginning, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Socket, Stream, make_room,
+    self, Beginning, ConnInfo, Handler, HttpConfig, Lifecycle, Notice, Stream, make_room,
     make_room_in_advance,
 };
+use crate::socket::Socket;
 
 /// Connections accepted before other tasks of the thread get their turn.
 const AT_ONCE: u64 = 32;

@@ -17,7 +17,7 @@ use rustls::unbuffered::{ConnectionState, EncodeError, EncodeTlsData, EncryptErr
 use super::certificates::Asked;
 use super::client_certificate;
 use super::settings::ConnectionSettings;
-use crate::http::Socket;
+use crate::socket::Socket;
 
 /// Plain text of one record, RFC 8446 §5.1.
 const RECORD: usize = 16 << 10;

@@ -26,8 +26,9 @@ use super::message::{RequestHead, ResponseHead};
 use super::proxy_protocol::TrustedPeers;
 use super::{
     Beginning, BodyKind, ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder,
-    SendFileError, Socket, Stream, serve,
+    SendFileError, Stream, serve,
 };
+use crate::socket::Socket;
 
 /// After so long without a byte the connection counts as open and silent. No real time passes.
 const SILENCE: Duration = Duration::from_millis(500);
