@@ -54,6 +54,12 @@ impl Parsed {
         buf.extend_from_slice(&input[..self.len]);
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
+
+    /// As [`Parsed::into_head`], of a head that was written as text for an HTTP/2 request; `input` itself
+    /// becomes the head's.
+    pub fn into_http2_head(self, input: Vec<u8>, fields: Vec<(Span, Span)>) -> RequestHead {
+        RequestHead::new(input, self.method, self.target, Version::Http2, fields)
+    }
 }
 
 /// Empty lines ignored before a request line: clients that count a body wrongly send one or two more.

@@ -1,7 +1,7 @@
 //! A request's head, independent of the HTTP version that carries it. No parsing here.
 //! Every [`RequestHead`] keeps these promises: the method is a token, the target has no control
 //! character, space or NUL, field names are tokens, field values carry no CR, LF or NUL and no
-//! white space around them, and there is exactly one `Host` if the version is 1.1 (RFC 9112 §3.2).
+//! white space around them, and there is exactly one `Host` unless the version is 1.0 (RFC 9112 §3.2).
 
 /// The protocol a request came by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -10,6 +10,8 @@ pub enum Version {
     Http10,
     /// The request line says `HTTP/1.1`.
     Http11,
+    /// The request came on a stream of an HTTP/2 connection.
+    Http2,
 }
 
 impl Version {
@@ -18,6 +20,8 @@ impl Version {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
+            // As nginx and Apache have it; RFC 9113 itself writes "HTTP/2".
+            Version::Http2 => "HTTP/2.0",
         }
     }
 }

@@ -41,6 +41,10 @@ pub enum BadRequest {
     TwoHosts,
     /// `Host`, or the authority of an absolute target, is empty or not `host[:port]`.
     BadHost,
+    /// HTTP/2: `:authority` and `Host` name different hosts (RFC 9113 §8.3.1).
+    AuthorityMismatch,
+    /// HTTP/2: a field's value begins or ends with white space (RFC 9113 §8.2.1).
+    BadHeaderValue,
     /// `Content-Length` together with `Transfer-Encoding` (RFC 9112 §6.3: "ought to be handled as
     /// an error").
     ContentLengthAndTransferEncoding,

@@ -185,6 +185,8 @@ pub struct ListenerConfig {
     pub proxies: Option<Arc<TrustedPeers>>,
     /// The settings of TLS; none: connections are not encrypted.
     pub tls: Option<CurrentSettings>,
+    /// Whether clients may speak HTTP/2 without TLS.
+    pub h2c: bool,
 }
 
 impl ListenerConfig {
@@ -202,6 +204,7 @@ impl ListenerConfig {
             sockets,
             proxies: None,
             tls: None,
+            h2c: false,
         }
     }
 

@@ -67,6 +67,12 @@ impl Builder {
         self.argument("--listen", "127.0.0.1:0 tls")
     }
 
+    /// Speaks HTTP/2 without TLS, too, as [`crate::http2`] asks for it.
+    pub fn h2c(mut self) -> Self {
+        self.site.h2c = true;
+        self
+    }
+
     /// PHP processes.
     pub fn children(mut self, children: usize) -> Self {
         self.site = self.site.children(children);

@@ -21,6 +21,7 @@ pub mod fixture;
 pub mod forms;
 pub mod gate;
 pub mod http;
+pub mod http2;
 pub mod image;
 pub mod load;
 pub mod mariadb;

@@ -8,6 +8,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
 
 use crate::http::{Broken, Connection, Response};
+use crate::http2;
 
 /// A request to be sent, byte for byte, to every server.
 #[derive(Clone, Debug)]
@@ -19,6 +20,8 @@ pub struct Probe {
     host: String,
     headers: Vec<(String, String)>,
     body: Vec<u8>,
+    /// The body without chunks, if it has them.
+    whole: Option<Vec<u8>>,
     session: bool,
 }
 
@@ -32,6 +35,7 @@ impl Probe {
             host: "probe.example".into(),
             headers: Vec::new(),
             body: Vec::new(),
+            whole: None,
             session: false,
         }
     }
@@ -78,6 +82,7 @@ impl Probe {
             self.body.extend_from_slice(b"\r\n");
         }
         self.body.extend_from_slice(b"0\r\n\r\n");
+        self.whole = Some(bytes.to_vec());
         self.method = "POST".into();
         self.header("Content-Type", kind)
             .header("Transfer-Encoding", "chunked")
@@ -108,6 +113,32 @@ impl Probe {
     }
 }
 
+impl Probe {
+    /// Sends it as HTTP/2 has it: no chunks, and blanks around values taken off, as parsers do.
+    fn ask_over_http2(
+        &self,
+        address: SocketAddr,
+        cookie: Option<&str>,
+    ) -> Result<Response, Broken> {
+        let mut request = http2::Request::new(&self.method, &self.host, &self.target);
+        for (name, value) in &self.headers {
+            if !name.eq_ignore_ascii_case("transfer-encoding") {
+                request = request.header(name, value.trim().as_bytes());
+            }
+        }
+        if let Some(cookie) = cookie {
+            request = request.header("cookie", cookie.as_bytes());
+        }
+        if self.headers.iter().any(|(name, _)| {
+            name.eq_ignore_ascii_case("content-length")
+                || name.eq_ignore_ascii_case("transfer-encoding")
+        }) {
+            request = request.body(self.whole.as_ref().unwrap_or(&self.body));
+        }
+        http2::Client::open(address)?.ask(&request)
+    }
+}
+
 /// What one server answered to one probe: fact by name.
 pub type Facts = BTreeMap<String, String>;
 
@@ -118,6 +149,7 @@ pub struct Witness {
     /// Replaced by `ROOT` in answers: the same for all witnesses.
     root: String,
     cookie: Option<String>,
+    http2: bool,
 }
 
 impl Witness {
@@ -127,7 +159,14 @@ impl Witness {
             address,
             root: root.into(),
             cookie: None,
+            http2: false,
         }
+    }
+
+    /// Asks over HTTP/2 from now on.
+    pub fn over_http2(mut self) -> Self {
+        self.http2 = true;
+        self
     }
 
     /// Sends a probe on its own connection and returns the answer as facts.
@@ -143,20 +182,28 @@ impl Witness {
     }
 
     fn exchange(&mut self, probe: &Probe) -> Result<Response, Broken> {
-        let mut connection = Connection::open(self.address)?;
         let cookie = self.cookie.as_deref().filter(|_| probe.session);
+        if self.http2 {
+            let response = probe.ask_over_http2(self.address, cookie)?;
+            return Ok(self.keep_cookie(probe, response));
+        }
+        let mut connection = Connection::open(self.address)?;
         // A refusal may come, and the connection close, before all is sent.
         let sent = connection.send(probe.bytes(cookie));
         let response = match connection.read_response(&probe.method) {
             Ok(response) => response,
             Err(broken) => return Err(sent.err().map_or(broken, Broken::Io)),
         };
+        Ok(self.keep_cookie(probe, response))
+    }
+
+    fn keep_cookie(&mut self, probe: &Probe, response: Response) -> Response {
         if probe.session
             && let Some(line) = response.header("Set-Cookie")
         {
             self.cookie = line.split(';').next().map(str::to_owned);
         }
-        Ok(response)
+        response
     }
 
     fn tell(&self, response: &Response, facts: &mut Facts) {

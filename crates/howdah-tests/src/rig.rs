@@ -101,6 +101,8 @@ pub struct Site {
     pub howdah_config: Option<String>,
     /// Further arguments for `howdah serve`.
     pub howdah_arguments: Vec<String>,
+    /// Howdah's listener speaks HTTP/2 without TLS, too.
+    pub h2c: bool,
     /// Apache obeys `.htaccess` files, with the modules that they need. Howdah does by default.
     pub htaccess: bool,
     /// A program, with arguments, that runs `howdah`: `unshare --mount`, say. Rivals ignore it.
@@ -120,6 +122,7 @@ impl Site {
             ini: Vec::new(),
             howdah_config: None,
             howdah_arguments: Vec::new(),
+            h2c: false,
             htaccess: false,
             howdah_wrapper: Vec::new(),
         }

@@ -139,12 +139,12 @@ fn a_host_that_the_certificate_is_not_for_is_misdirected() {
         let field = format!("Host: {host}");
         pki.get(address, "example.org", "/hello.php", &["-i", "-H", &field])
     };
-    assert!(ask("www.example.org:444").starts_with("HTTP/1.1 200"));
-    assert!(ask("EXAMPLE.ORG.").starts_with("HTTP/1.1 200"));
+    assert!(ask("www.example.org:444").starts_with("HTTP/2 200"));
+    assert!(ask("EXAMPLE.ORG.").starts_with("HTTP/2 200"));
     let refused = ask("other.example");
-    assert!(refused.starts_with("HTTP/1.1 421"), "{refused}");
+    assert!(refused.starts_with("HTTP/2 421"), "{refused}");
     assert!(
-        refused.contains("Howdah-Error: MisdirectedRequest"),
+        refused.contains("howdah-error: MisdirectedRequest"),
         "{refused}"
     );
     // Without a name (an address) there is nothing to compare with.

@@ -362,6 +362,10 @@ fn what_cannot_go_together_is_a_mistake() {
         ("listen = \"example.org:80\"", "is no address to listen on"),
         ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),
         (
+            "listen = \"127.0.0.1:80 tls h2c\"",
+            "h2c is HTTP/2 without TLS",
+        ),
+        (
             "listen = \"127.0.0.1:80 owner=root\"",
             "listen: owner= is for unix sockets",
         ),

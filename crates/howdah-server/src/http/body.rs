@@ -9,6 +9,8 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::buffers::{self, Input};
+use super::channel::Channel;
+use super::http2;
 use super::io::{BodyLeft, Io};
 use super::pace::Pace;
 use howdah_http1::chunk::ChunkDecoder;
@@ -59,8 +61,12 @@ impl std::error::Error for BodyError {}
 
 #[derive(Debug)]
 enum BodyState {
-    Length { left: u64 },
+    Length {
+        left: u64,
+    },
     Chunked(ChunkDecoder),
+    /// HTTP/2 without a length: the stream's end ends it.
+    UntilEnd,
     Done,
     Failed(BodyError),
 }
@@ -106,7 +112,10 @@ impl RequestBody {
         self.state = match framing.body {
             BodyKind::None => BodyState::Done,
             BodyKind::Length(left) => BodyState::Length { left },
-            BodyKind::Chunked => BodyState::Chunked(ChunkDecoder::default()),
+            BodyKind::Chunked => match self.io.channel {
+                Channel::Http1(_) => BodyState::Chunked(ChunkDecoder::default()),
+                Channel::Http2(_) => BodyState::UntilEnd,
+            },
         };
         self.limit = u64::MAX;
         self.received = 0;
@@ -122,7 +131,7 @@ impl RequestBody {
             _ if self.expect_continue => BodyLeft::NeverComes,
             BodyState::Length { left } => BodyLeft::Bytes(left),
             BodyState::Done => BodyLeft::Bytes(0),
-            BodyState::Chunked(_) => BodyLeft::Unknown,
+            BodyState::Chunked(_) | BodyState::UntilEnd => BodyLeft::Unknown,
         });
     }
 
@@ -204,7 +213,7 @@ impl RequestBody {
             let received = match self.state {
                 BodyState::Length { left } => {
                     let read = buffers::with_piece(|buf| {
-                        let read = ready!(self.io.stream.poll_recv_spare(cx, buf));
+                        let read = ready!(self.io.channel.poll_recv_spare(cx, buf));
                         Poll::Ready(read.map(|n| (n > 0).then(|| self.take_received(buf, left))))
                     });
                     match read {
@@ -213,9 +222,13 @@ impl RequestBody {
                         Poll::Pending => return self.poll_patience(cx),
                     }
                 }
+                BodyState::UntilEnd => match self.poll_until_end(cx) {
+                    Poll::Ready(received) => received.map(Some),
+                    Poll::Pending => return self.poll_patience(cx),
+                },
                 _ => {
                     let read = buffers::with_scratch(|buf| {
-                        let read = self.io.stream.poll_recv(cx, buf);
+                        let read = self.io.channel.poll_recv(cx, buf);
                         if let Poll::Ready(Ok(n)) = read {
                             self.input.extend(&buf[..n]);
                         }
@@ -241,6 +254,26 @@ impl RequestBody {
                 return Poll::Ready(Ok(piece));
             }
         }
+    }
+
+    /// Receives of a body that the stream's end ends; nothing is that end.
+    fn poll_until_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
+        let room = self.limit.saturating_sub(self.received);
+        let read = buffers::with_piece(|buf| {
+            let read = ready!(self.io.channel.poll_recv_spare(cx, buf));
+            Poll::Ready(read.map(|_| buffers::keep(buf)))
+        });
+        Poll::Ready(match ready!(read) {
+            Ok(piece) if piece.len() as u64 > room => Err(BodyError::TooLarge),
+            Ok(piece) => {
+                if piece.is_empty() {
+                    self.state = BodyState::Done;
+                    self.pace = None;
+                }
+                Ok(piece)
+            }
+            Err(_) => Err(BodyError::ClientGone),
+        })
     }
 
     /// Decodes what has been received already; `None` if that gives no data yet.
@@ -284,7 +317,7 @@ impl RequestBody {
                 }
                 Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
             }
-            BodyState::Done | BodyState::Failed(_) => Ok(None),
+            BodyState::UntilEnd | BodyState::Done | BodyState::Failed(_) => Ok(None),
         }
     }
 
@@ -310,12 +343,16 @@ impl RequestBody {
             return;
         }
         let mut outbox = self.io.outbox();
-        if !outbox.began {
+        if !outbox.began
+            && let Channel::Http2(stream) = &self.io.channel
+        {
+            stream.send_informational(http2::response(100, b""));
+        } else if !outbox.began {
             outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
             outbox.mark_ahead();
             // What the socket does not take now goes out when the task waits. A failure shows as
             // the end of the stream, or at the next flush.
-            let _ = outbox.poll_flush(&self.io.stream, &self.io.config, false, cx);
+            let _ = outbox.poll_flush(&self.io.channel, &self.io.config, false, cx);
         }
         drop(outbox);
         self.tell_left();

@@ -10,26 +10,26 @@ use std::sync::atomic::Ordering;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
-use bytes::Bytes;
 use tokio::time::Instant;
 
 use super::body::RequestBody;
 use super::buffers;
+use super::channel::Channel;
 use super::config::{HttpConfig, LINGERING_TIME, MAX_DISCARDED_BODY};
 use super::deadline::Deadline;
 use super::handler::{ConnInfo, Handler, HandshakeFailed, Notice};
+use super::http2;
 use super::io::Io;
 use super::lifecycle::Enrolled;
-use super::message::{RequestHead, ResponseHead, Version};
+use super::message::{RequestHead, Version};
 use super::proxy_protocol::{self, TrustedPeers};
-use super::responder::{Length, Responder, ResponseEnd};
+use super::responder::{Responder, ResponseEnd};
 use super::stream::Stream;
 use crate::memory::{self, Pressure};
 use crate::tls::{Agreed, ConnectionSettings, CurrentSettings};
 use crate::turn;
 use howdah_http1::framing::Framing;
 use howdah_http1::head::{self, HeadLimits};
-use howdah_http1::reason::reason_phrase;
 use howdah_http1::refusal::BadRequest;
 
 /// Answers of pipelined requests are collected up to this many bytes before they are sent.
@@ -67,11 +67,13 @@ enum Next {
 }
 
 /// How the connection ends.
-enum ConnectionEnd {
+pub(super) enum ConnectionEnd {
     /// Everything has been sent and read: close.
     Close,
     /// The client may still be sending: let it receive the answer first.
     Linger,
+    /// Nobody is to be waited for.
+    Gone,
     /// The client must not take what it has for complete.
     Reset,
 }
@@ -83,11 +85,14 @@ pub(crate) struct Beginning {
     pub(crate) proxies: Option<Arc<TrustedPeers>>,
     /// The settings of TLS; none: the connection is not encrypted.
     pub(crate) tls: Option<CurrentSettings>,
+    /// HTTP/2 is spoken without TLS to clients that begin with it (RFC 9113 §3.3).
+    pub(crate) h2c: bool,
 }
 
 /// One client connection, owned by one task from the accept to the close.
 pub(crate) struct Connection<H> {
     handler: Arc<H>,
+    stream: Arc<Stream>,
     io: Arc<Io>,
     info: ConnInfo,
     body: RequestBody,
@@ -111,12 +116,15 @@ pub(crate) async fn serve<H: Handler>(
 ) {
     let life = place.life.clone();
     let deadline = Deadline::after(config.header_timeout);
-    let io = Arc::new(Io::new(stream, config, life.clone()));
+    let stream = Arc::new(stream);
+    let channel = Channel::Http1(stream.clone());
+    let io = Arc::new(Io::new(channel, config, life.clone()));
     let mut connection = pin!(
         Connection {
             handler,
             body: RequestBody::new(io.clone()),
             out: Responder::new(io.clone()),
+            stream,
             io,
             info,
             place,
@@ -152,15 +160,73 @@ impl<H: Handler> Connection<H> {
         {
             return;
         }
-        let end = self.requests().await;
-        if !matches!(end, ConnectionEnd::Close)
-            || !self.body.input.is_empty()
-            || self.io.stream.has_unread()
-        {
-            Box::pin(self.end(end)).await;
-        } else {
-            self.io.stream.close_notify();
+        let http2 = match &self.info.tls {
+            Some(agreed) => agreed.http2,
+            None => beginning.h2c && Box::pin(self.begins_with_http2()).await,
+        };
+        let end = match http2 {
+            true => Box::pin(self.http2()).await,
+            false => self.requests().await,
+        };
+        match end {
+            ConnectionEnd::Gone => {}
+            ConnectionEnd::Close if self.body.input.is_empty() && !self.stream.has_unread() => {
+                self.stream.close_notify();
+            }
+            end => Box::pin(self.end(end)).await,
         }
+    }
+
+    async fn http2(&mut self) -> ConnectionEnd {
+        let before = self.body.input.bytes().to_vec();
+        self.body.input.consume(before.len());
+        let (stream, config) = (self.stream.clone(), self.io.config.clone());
+        http2::Connection::new(
+            &self.handler,
+            stream,
+            config,
+            &mut self.info,
+            &self.place,
+            before,
+        )
+        .run()
+        .await
+    }
+
+    /// Reads until it is clear which protocol the client speaks; whether it is HTTP/2.
+    async fn begins_with_http2(&mut self) -> bool {
+        poll_fn(|cx| {
+            loop {
+                let begun = self.body.input.bytes();
+                let compared = begun.len().min(http2::PREFACE.len());
+                if begun[..compared] != http2::PREFACE[..compared] {
+                    self.unparsed = true;
+                    return Poll::Ready(false);
+                }
+                if compared == http2::PREFACE.len() {
+                    return Poll::Ready(true);
+                }
+                let (stream, input) = (&self.stream, &mut self.body.input);
+                let read = buffers::with_scratch(|buf| {
+                    let read = stream.poll_recv(cx, buf);
+                    if let Poll::Ready(Ok(n)) = read {
+                        input.extend(&buf[..n]);
+                    }
+                    read
+                });
+                match read {
+                    Poll::Ready(Ok(1..)) => {}
+                    // The end, a pause: as on any other connection.
+                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
+                    Poll::Pending if self.place.is_to_close() => return Poll::Ready(false),
+                    Poll::Pending => {
+                        ready!(self.deadline.poll(cx));
+                        return Poll::Ready(false);
+                    }
+                }
+            }
+        })
+        .await
     }
 
     async fn requests(&mut self) -> ConnectionEnd {
@@ -321,9 +387,9 @@ impl<H: Handler> Connection<H> {
             if partial && no_room_for_more(self.body.input.bytes().len()) {
                 return Poll::Ready(Next::NoMemory);
             }
-            let (io, input) = (&self.io, &mut self.body.input);
+            let (stream, input) = (&self.stream, &mut self.body.input);
             let next = buffers::with_scratch(|buf| {
-                let received = match io.stream.poll_recv(cx, buf) {
+                let received = match stream.poll_recv(cx, buf) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(Some(Next::Closed)),
                     Poll::Ready(Ok(n)) => &buf[..n],
                     Poll::Pending => return Poll::Pending,
@@ -407,13 +473,7 @@ impl<H: Handler> Connection<H> {
     /// The answer of the connection itself, when no handler gives one.
     async fn answer_error(&mut self, status: u16, name: &str) -> ConnectionEnd {
         self.out.prepare(Version::Http11, false, false);
-        let body = format!("{status} {}: {name}\n", reason_phrase(status));
-        let mut head = ResponseHead::new(status);
-        head.header(b"Content-Type", b"text/plain; charset=utf-8")
-            .header(b"Howdah-Error", name.as_bytes());
-        self.out.begin(&head, Length::Known(body.len() as u64));
-        self.out.push(Bytes::from(body));
-        self.out.end();
+        self.out.answer_error(status, name);
         match self.out.flush().await {
             Ok(()) => ConnectionEnd::Linger,
             Err(_) => ConnectionEnd::Close,
@@ -424,20 +484,20 @@ impl<H: Handler> Connection<H> {
     /// would answer with a reset, which may overtake the answer (RFC 9112 §9.6).
     async fn end(&mut self, end: ConnectionEnd) {
         if matches!(end, ConnectionEnd::Reset) {
-            self.io.stream.reset_on_close();
+            self.stream.reset_on_close();
             return;
         }
-        self.io.stream.shutdown_write();
+        self.stream.shutdown_write();
         self.place.set_owing(Instant::now());
         // Nobody will read it, and the client may take its time.
         let rest = self.body.input.bytes().len();
         self.body.input.consume(rest);
-        let (io, place) = (&self.io, &self.place);
+        let (stream, place) = (&self.stream, &self.place);
         let dropping = async {
             loop {
                 let read = poll_fn(|cx| match place.is_evicted() {
                     true => Poll::Ready(Ok(0)),
-                    false => buffers::with_scratch(|buf| io.stream.poll_recv(cx, buf)),
+                    false => buffers::with_scratch(|buf| stream.poll_recv(cx, buf)),
                 });
                 match tokio::time::timeout(LINGERING_PAUSE, read).await {
                     Ok(Ok(1..)) => tokio::task::coop::consume_budget().await,
@@ -454,7 +514,7 @@ impl<H: Handler> Connection<H> {
         let received = self.body.input.bytes().to_vec();
         self.body.input.consume(received.len());
         self.unparsed = false;
-        let agreed = match self.io.stream.start_tls(&settings, &received) {
+        let agreed = match self.stream.start_tls(&settings, &received) {
             Err(error) => Err(HandshakeFailed::Protocol(error.to_string())),
             Ok(()) => poll_fn(|cx| self.poll_handshake(cx)).await,
         };
@@ -471,7 +531,7 @@ impl<H: Handler> Connection<H> {
                 let notice = Notice::HandshakeFailed { conn, why: &why };
                 self.handler.notice(&notice);
                 if why == HandshakeFailed::PlainHttp {
-                    self.io.stream.send_without_tls(PLAIN_HTTP);
+                    self.stream.send_without_tls(PLAIN_HTTP);
                 }
                 false
             }
@@ -479,7 +539,7 @@ impl<H: Handler> Connection<H> {
     }
 
     fn poll_handshake(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreed, HandshakeFailed>> {
-        match self.io.stream.poll_handshake(cx) {
+        match self.stream.poll_handshake(cx) {
             Poll::Ready(Ok(Some(agreed))) => return Poll::Ready(Ok(agreed)),
             Poll::Ready(Ok(None)) => {}
             Poll::Ready(Err(error)) => {
@@ -509,9 +569,9 @@ impl<H: Handler> Connection<H> {
                     Ok(None) => {}
                     other => return Poll::Ready(other.transpose()),
                 }
-                let (io, input) = (&self.io, &mut self.body.input);
+                let (stream, input) = (&self.stream, &mut self.body.input);
                 let read = buffers::with_scratch(|buf| {
-                    let read = io.stream.poll_recv(cx, buf);
+                    let read = stream.poll_recv(cx, buf);
                     if let Poll::Ready(Ok(n)) = read {
                         input.extend(&buf[..n]);
                     }

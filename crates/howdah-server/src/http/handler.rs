@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use super::body::RequestBody;
+use super::http2::Http2Error;
 use super::message::RequestHead;
 use super::responder::Responder;
 use crate::tls::Agreed;
@@ -85,6 +86,15 @@ pub enum Notice<'a> {
         conn: &'a ConnInfo,
         /// Why.
         why: &'a HandshakeFailed,
+    },
+    /// The server has ended an HTTP/2 connection because of what its client sent.
+    Http2Ended {
+        /// The connection.
+        conn: &'a ConnInfo,
+        /// Why.
+        why: Http2Error,
+        /// What the protocol's library says.
+        detail: &'a str,
     },
     /// The rest of a head is not waited for, because memory is short; the client got a 503.
     NoMemory {

@@ -1,4 +1,4 @@
-//! What the halves of a connection share: the socket, the queue of bytes to send, and a few facts
+//! What the two halves of a request share: the way to the client, the queue of bytes to send, and a few facts
 //! about the request in progress. The task that owns the connection is the only one to use it, so
 //! the lock is never contended; it is there because handlers' futures are `Send`.
 
@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
 
+use super::channel::Channel;
 use super::config::HttpConfig;
 use super::lifecycle::Lifecycle;
 use super::outbox::Outbox;
-use super::stream::Stream;
 
 /// What has not been read of the current request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -26,9 +26,9 @@ pub(super) enum BodyLeft {
 const UNKNOWN: u64 = u64::MAX;
 const NEVER_COMES: u64 = u64::MAX - 1;
 
-/// The state that a connection, its request body and its responder share.
+/// The state that a request body, its responder and, for HTTP/1.1, their connection share.
 pub(super) struct Io {
-    pub(super) stream: Stream,
+    pub(super) channel: Channel,
     pub(super) config: Arc<HttpConfig>,
     pub(super) life: Arc<Lifecycle>,
     outbox: Mutex<Outbox>,
@@ -36,9 +36,9 @@ pub(super) struct Io {
 }
 
 impl Io {
-    pub(super) fn new(stream: Stream, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
+    pub(super) fn new(channel: Channel, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
         Io {
-            stream,
+            channel,
             config,
             life,
             outbox: Mutex::default(),
@@ -53,7 +53,7 @@ impl Io {
 
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>, more: bool) -> Poll<io::Result<()>> {
         self.outbox()
-            .poll_flush(&self.stream, &self.config, more, cx)
+            .poll_flush(&self.channel, &self.config, more, cx)
     }
 
     pub(super) fn body_left(&self) -> BodyLeft {

@@ -1,12 +1,13 @@
-//! HTTP messages, and HTTP/1.1 on a socket: framing, limits, time-outs, order. Knows nothing of
+//! HTTP messages, and HTTP/1.1 and HTTP/2 on a socket: framing, limits, time-outs, order. Knows nothing of
 //! sites, files or scripts: it asks a [`Handler`].
 //!
 //! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
 //! [`proxy_protocol`] are pure parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
-//! a handler holds; `connection` is one connection's life. `crate::listener` accepts them.
+//! a handler holds, of a `channel` that is a connection or a stream of `http2`; `connection` is one connection's life. `crate::listener` accepts them.
 
 mod body;
 mod buffers;
+mod channel;
 mod config;
 mod connected;
 mod connection;
@@ -14,6 +15,7 @@ pub mod date;
 mod deadline;
 mod eviction;
 mod handler;
+mod http2;
 mod io;
 mod lifecycle;
 pub mod message;
@@ -34,6 +36,7 @@ pub use howdah_http1::framing::{BodyKind, Framing, is_host};
 pub use howdah_http1::reason::reason_phrase;
 pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
+pub use http2::Http2Error;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};

@@ -9,9 +9,9 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 
 use super::buffers;
+use super::channel::Channel;
 use super::config::HttpConfig;
 use super::pace::Pace;
-use super::stream::Stream;
 
 /// Pieces up to this size are copied: cheaper than a further element of a vectored write.
 const COPY_UP_TO: usize = 4 << 10;
@@ -120,7 +120,7 @@ impl Outbox {
     /// bytes follow at once.
     pub(super) fn poll_flush(
         &mut self,
-        stream: &Stream,
+        channel: &Channel,
         config: &HttpConfig,
         more: bool,
         cx: &mut Context<'_>,
@@ -130,7 +130,7 @@ impl Outbox {
         }
         while self.queued > 0 {
             let sent = if self.rest.is_empty() {
-                stream.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], more)
+                channel.poll_send(cx, &[IoSlice::new(&self.first[self.sent..])], true, more)
             } else {
                 let mut parts = [IoSlice::new(&[]); MAX_PARTS];
                 let (mut count, mut room) = (0, MAX_BYTES);
@@ -146,7 +146,8 @@ impl Outbox {
                         break;
                     }
                 }
-                stream.poll_send(cx, &parts[..count], more)
+                let all = MAX_BYTES - room == self.queued;
+                channel.poll_send(cx, &parts[..count], all, more)
             };
             match sent {
                 Poll::Ready(Ok(n)) => {
@@ -158,6 +159,7 @@ impl Outbox {
                     }
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
+                Poll::Pending if !channel.waits_for_client() => return Poll::Pending,
                 Poll::Pending => {
                     let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
                     ready!(pace.poll_wait(config.send_timeout, cx));
@@ -165,7 +167,7 @@ impl Outbox {
                 }
             }
         }
-        match stream.poll_flush(cx) {
+        match channel.poll_flush(cx) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
             Poll::Pending => {

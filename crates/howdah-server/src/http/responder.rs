@@ -13,8 +13,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 
+use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
 use super::date;
+use super::http2::{self, Http2Stream};
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
 use super::pace::Pace;
@@ -89,7 +91,7 @@ enum Framing {
         left: u64,
     },
     Chunked,
-    /// HTTP/1.0 without a length: the end of the connection ends the body.
+    /// HTTP/1.0 without a length: the end of the connection ends the body. HTTP/2: that of the stream.
     UntilClose,
     /// HEAD, 204, 304: body bytes are taken and dropped.
     Suppressed,
@@ -178,6 +180,11 @@ impl Responder {
         if self.version == Version::Http10 || self.state != ResponseState::Waiting {
             return;
         }
+        if let Channel::Http2(stream) = &self.io.channel {
+            self.sent += head.lines().len() as u64;
+            stream.send_informational(http2::response(head.status, head.lines()));
+            return;
+        }
         let mut outbox = self.io.outbox();
         let before = outbox.queued();
         outbox.append(|out| {
@@ -188,6 +195,17 @@ impl Responder {
         self.sent += (outbox.queued() - before) as u64;
         // Sent when the task waits next, which is before the final response can be late.
         outbox.mark_ahead();
+    }
+
+    /// Queues a whole answer of the server's own, when no handler gives one.
+    pub(super) fn answer_error(&mut self, status: u16, name: &str) {
+        let body = format!("{status} {}: {name}\n", reason_phrase(status));
+        let mut head = ResponseHead::new(status);
+        head.header(b"Content-Type", b"text/plain; charset=utf-8")
+            .header(b"Howdah-Error", name.as_bytes());
+        self.begin(&head, Length::Known(body.len() as u64));
+        self.push(Bytes::from(body));
+        self.end();
     }
 
     /// Queues the final response's head. `length` is what a GET would get: HEAD, 204 and 304 are
@@ -206,8 +224,23 @@ impl Responder {
             Length::Unknown if chunked => Framing::Chunked,
             _ => Framing::UntilClose,
         };
-        self.settle_connection(framing);
         self.status = head.status;
+        if let Channel::Http2(stream) = &self.io.channel {
+            let has_length = !self.head_only && head.status != 304;
+            let length = match length {
+                _ if head.status == 204 => None,
+                Length::Known(n) => Some(n),
+                Length::NoBody if has_length => Some(0),
+                Length::NoBody | Length::Unknown => None,
+            };
+            let mut response = http2::response(head.status, head.lines());
+            http2::complete(&mut response, length);
+            self.sent += head.lines().len() as u64;
+            self.begin_stream(stream, response, framing);
+            self.state = ResponseState::Body(framing);
+            return;
+        }
+        self.settle_connection(framing);
         let mut outbox = self.io.outbox();
         outbox.began = true;
         let before = outbox.queued();
@@ -236,7 +269,7 @@ impl Responder {
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"\r\nConnection: close"),
                 (true, Version::Http10) => out.extend_from_slice(b"\r\nConnection: keep-alive"),
-                (true, Version::Http11) => {}
+                (true, _) => {}
             }
             out.extend_from_slice(b"\r\n\r\n");
         });
@@ -263,8 +296,19 @@ impl Responder {
         } else {
             Framing::Counted { left: length }
         };
-        self.settle_connection(framing);
         self.status = status;
+        if let Channel::Http2(stream) = &self.io.channel {
+            let mut lines = Vec::with_capacity(head.len() + 128);
+            let line_end = head.iter().position(|b| *b == b'\n');
+            lines.extend_from_slice(&head[line_end.map_or(0, |end| end + 1)..]);
+            extra(&mut lines);
+            lines.extend_from_slice(b"Server: Howdah\r\n");
+            self.sent += lines.len() as u64;
+            self.begin_stream(stream, http2::response(status, &lines), framing);
+            self.state = ResponseState::Body(framing);
+            return;
+        }
+        self.settle_connection(framing);
         let mut outbox = self.io.outbox();
         outbox.began = true;
         let before = outbox.queued();
@@ -275,12 +319,19 @@ impl Responder {
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
                 (true, Version::Http10) => out.extend_from_slice(b"Connection: keep-alive\r\n"),
-                (true, Version::Http11) => {}
+                (true, _) => {}
             }
             out.extend_from_slice(b"\r\n");
         });
         self.sent += (outbox.queued() - before) as u64;
         self.state = ResponseState::Body(framing);
+    }
+
+    /// Sends the final head on a stream, and its end if no body follows.
+    fn begin_stream(&self, stream: &Http2Stream, head: http::Response<()>, framing: Framing) {
+        self.io.outbox().began = true;
+        let bodyless = matches!(framing, Framing::Suppressed | Framing::Counted { left: 0 });
+        stream.send_head(head, bodyless);
     }
 
     /// Whether the connection lives on after a response framed so.
@@ -439,7 +490,7 @@ impl Responder {
         len: usize,
     ) -> Poll<Result<u64, SendFileError>> {
         let config = &self.io.config;
-        match self.io.stream.poll_sendfile(cx, file, offset, len) {
+        match self.io.channel.poll_sendfile(cx, file, offset, len) {
             Poll::Ready(Ok(0)) => {
                 Poll::Ready(Err(self.broken_file(io::ErrorKind::UnexpectedEof.into())))
             }
@@ -465,6 +516,7 @@ impl Responder {
                 Poll::Ready(Err(self.client_gone(e)))
             }
             Poll::Ready(Err(e)) => Poll::Ready(Err(self.broken_file(e))),
+            Poll::Pending if !self.io.channel.waits_for_client() => Poll::Pending,
             Poll::Pending => {
                 let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
                 ready!(pace.poll_wait(config.send_timeout, cx));
@@ -496,6 +548,9 @@ impl Responder {
             ResponseState::Body(framing) => {
                 if framing == Framing::Chunked {
                     self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
+                }
+                if let Channel::Http2(stream) = &self.io.channel {
+                    stream.end();
                 }
                 self.state = ResponseState::Ended;
             }
@@ -545,16 +600,18 @@ impl Responder {
 
     /// Ready when the client is gone: sending has failed, or it has closed the connection, or its
     /// sending half (as nginx takes it, 499: browsers never half-close, and a script should not run
-    /// on for a client that went away). Pending for good while its request body has not been read to
-    /// the end: there the end of the stream shows as [`BodyError::ClientGone`](super::BodyError).
+    /// on for a client that went away). With HTTP/1.1 pending for good while its request body has not
+    /// been read to the end: there the end of the stream shows as
+    /// [`BodyError::ClientGone`](super::BodyError). With HTTP/2: it has reset the stream.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.io.outbox().gone() {
             return Poll::Ready(());
         }
-        if self.io.body_left() != BodyLeft::Bytes(0) {
-            return Poll::Pending;
+        match &self.io.channel {
+            Channel::Http1(_) if self.io.body_left() != BodyLeft::Bytes(0) => Poll::Pending,
+            Channel::Http1(stream) => stream.poll_read_closed(cx),
+            Channel::Http2(stream) => stream.poll_reset(cx),
         }
-        self.io.stream.poll_read_closed(cx)
     }
 }
 

@@ -411,6 +411,7 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
         beginning: Beginning {
             proxies: listener.proxies.clone(),
             tls: listener.tls.clone(),
+            h2c: listener.h2c,
         },
         socket,
     };

@@ -10,7 +10,7 @@ use howdah_proto::level::Level;
 use super::Front;
 use super::context::{Record, RequestContext};
 use crate::failure::Failure;
-use crate::http::{ConnInfo, Notice, Responder};
+use crate::http::{ConnInfo, Http2Error, Notice, Responder};
 use crate::log::access::{AccessEntry, basic_user};
 use crate::turn;
 
@@ -112,6 +112,16 @@ impl Front {
             Notice::Handshake { agreed } => self.counters.handshake(agreed),
             // Scanners and clients that leave: counted, not logged.
             Notice::HandshakeFailed { why, .. } => self.counters.failed(why.name()),
+            Notice::Http2Ended { conn, why, detail } => {
+                self.counters.failed(why.name());
+                let level = match why {
+                    // Scanners, and clients with mistakes of their own.
+                    Http2Error::Http2Protocol => Level::Debug,
+                    _ => Level::Warning,
+                };
+                let message = format!("the connection of {} was ended {detail}", peer(conn));
+                log.problem(level, why.name(), message.trim_end());
+            }
             Notice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
             Notice::HandlerPanicked { conn } => {
                 self.counters.failed("HandlerPanicked");

@@ -46,7 +46,7 @@ impl TlsSettings {
     /// # Errors
     /// What rustls says: the provider lacks something, or the clients' authority is none.
     pub fn apply(&self) -> Result<CurrentSettings, rustls::Error> {
-        let config = Arc::new(self.of_connections(false)?);
+        let config = Arc::new(self.of_connections(true)?);
         if let Some(current) = self.current.load_full() {
             current.store(config);
             return Ok(current);

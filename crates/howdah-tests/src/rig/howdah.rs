@@ -36,7 +36,14 @@ impl Howdah {
         words.push(program());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
-        command.arg("serve").args(["--listen", "127.0.0.1:0"]);
+        command.arg("serve").args([
+            "--listen",
+            if site.h2c {
+                "127.0.0.1:0 h2c"
+            } else {
+                "127.0.0.1:0"
+            },
+        ]);
         // A directory that no site of the configuration would serve is a mistake.
         if !names_every_root(site.howdah_config.as_deref().unwrap_or_default()) {
             command.arg(&site.project);

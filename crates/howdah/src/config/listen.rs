@@ -109,6 +109,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
         address: ListenAddress::from_str(address).map_err(|e| e.to_string())?,
         proxy_protocol: false,
         tls: false,
+        h2c: false,
         owner: None,
         group: None,
     };
@@ -116,6 +117,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
         match (word.split_once('='), &mut listen.address) {
             (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,
             (None, _) if word == "tls" => listen.tls = true,
+            (None, _) if word == "h2c" => listen.h2c = true,
             (Some(("mode", bits)), ListenAddress::Unix { mode, .. }) => {
                 *mode = u32::from_str_radix(bits, 8)
                     .ok()
@@ -133,10 +135,14 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown word `{word}`; known: tls, proxy_protocol, mode=0660, owner=USER, group=GROUP"
+                    "unknown word `{word}`; known: tls, h2c, proxy_protocol, mode=0660, owner=USER, group=GROUP"
                 ));
             }
         }
+    }
+    if listen.tls && listen.h2c {
+        let why = "h2c is HTTP/2 without TLS: after tls, clients choose HTTP/2 themselves";
+        return Err(why.to_owned());
     }
     Ok(listen)
 }

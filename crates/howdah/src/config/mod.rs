@@ -112,6 +112,8 @@ pub struct Listen {
     pub proxy_protocol: bool,
     /// Connections are encrypted.
     pub tls: bool,
+    /// Clients may speak HTTP/2 without TLS.
+    pub h2c: bool,
     /// Who owns a unix socket's file; none: who serves.
     pub owner: Option<String>,
     /// Its group; none: that of who serves.

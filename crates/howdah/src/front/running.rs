@@ -168,6 +168,7 @@ fn listeners(
                     unix: settings.trusted_proxies.unix,
                 }));
             }
+            listener.h2c = listen.h2c;
             listener.tls = listen.tls.then(|| tls.clone());
             (listen, listener)
         })

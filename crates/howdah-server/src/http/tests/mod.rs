@@ -3,6 +3,8 @@
 
 mod bodies;
 mod heads;
+mod http2;
+mod http2_floods;
 mod properties;
 mod responses;
 mod timeouts;
@@ -221,6 +223,7 @@ impl Handler for Script {
                 )
             }
             Notice::BadProxyHeader { why, .. } => format!("proxy: {why}"),
+            Notice::Http2Ended { why, .. } => format!("ended: {why}"),
             Notice::HandlerPanicked { .. } => "panicked".into(),
             Notice::NoAnswer { .. } => "no answer".into(),
             other => format!("{other:?}"),
@@ -246,7 +249,7 @@ impl Client {
             config,
             Beginning {
                 proxies: proxies.map(Arc::new),
-                tls: None,
+                ..Beginning::default()
             },
         )
     }

@@ -60,6 +60,7 @@ impl Pki {
 
     fn server(&self, config: HttpConfig) -> Client {
         let beginning = Beginning {
+            h2c: false,
             proxies: None,
             tls: Some(self.settings.apply().unwrap()),
         };

@@ -1,0 +1,98 @@
+//! Where a request's body comes from and its response goes: the whole connection for HTTP/1.1, one stream
+//! of it for HTTP/2.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use super::http2::Http2Stream;
+use super::stream::Stream;
+
+/// A request's way in and out. At most one task may wait for reading and one for writing at a time.
+pub(super) enum Channel {
+    Http1(Arc<Stream>),
+    /// Boxed, because an idle connection of HTTP/1.1 carries this as well.
+    Http2(Box<Http2Stream>),
+}
+
+impl Channel {
+    /// Receives once into `buf`; 0 is the end.
+    pub(super) fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Channel::Http1(stream) => stream.poll_recv(cx, buf),
+            Channel::Http2(stream) => {
+                let mut at = 0;
+                stream.poll_receive(cx, buf.len(), |bytes| {
+                    buf[at..at + bytes.len()].copy_from_slice(bytes);
+                    at += bytes.len();
+                })
+            }
+        }
+    }
+
+    /// Receives once into the spare capacity of `buf`; 0 is the end.
+    pub(super) fn poll_recv_spare(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut Vec<u8>,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Channel::Http1(stream) => stream.poll_recv_spare(cx, buf),
+            Channel::Http2(stream) => {
+                let room = buf.capacity() - buf.len();
+                stream.poll_receive(cx, room, |bytes| buf.extend_from_slice(bytes))
+            }
+        }
+    }
+
+    /// Sends from `parts` once; how much was taken. `all`: they are all that is queued; `more`: further
+    /// bytes follow at once.
+    pub(super) fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        all: bool,
+        more: bool,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Channel::Http1(stream) => stream.poll_send(cx, parts, more),
+            Channel::Http2(stream) => stream.poll_send(cx, parts, all),
+        }
+    }
+
+    /// Sends from a regular file once; advances `offset`. 0: the file has no more.
+    pub(super) fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: &mut u64,
+        len: usize,
+    ) -> Poll<io::Result<usize>> {
+        match self {
+            Channel::Http1(stream) => stream.poll_sendfile(cx, file, offset, len),
+            Channel::Http2(stream) => stream.poll_sendfile(cx, file, offset, len),
+        }
+    }
+
+    /// Completes what was sent: with TLS what the socket has not taken, on a stream of HTTP/2 its end.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self {
+            Channel::Http1(stream) => stream.poll_flush(cx),
+            Channel::Http2(stream) => Poll::Ready(stream.finish()),
+        }
+    }
+
+    /// Whether sending, if it has to wait, waits for the client: a stream of HTTP/2 also waits for its
+    /// turn, while the client takes others.
+    pub(super) fn waits_for_client(&self) -> bool {
+        match self {
+            Channel::Http1(_) => true,
+            Channel::Http2(stream) => stream.waits_for_client(),
+        }
+    }
+}

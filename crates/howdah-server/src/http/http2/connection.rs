@@ -1,0 +1,331 @@
+//! One HTTP/2 connection's life: requests are accepted and handled, each on a task of its own once it has
+//! to wait; frames are sent; and an end that loses no request the client may take for handled.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::server::{Builder, SendResponse};
+use h2::{Reason, RecvStream};
+use http::Request;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::super::channel::Channel;
+use super::super::config::HttpConfig;
+use super::super::connection::ConnectionEnd;
+use super::super::deadline::Deadline;
+use super::super::handler::{ConnInfo, Handler, Notice};
+use super::super::io::Io;
+use super::super::lifecycle::Enrolled;
+use super::super::stream::Stream;
+use super::floods::Http2Error;
+use super::request::{Refusal, convert};
+use super::stream::Http2Stream;
+use super::wire::{Wire, WireEnd};
+use super::{exchange, gate};
+use crate::turn;
+use howdah_http1::refusal::BadRequest;
+
+/// Streams of a connection at once: nginx' default.
+const STREAMS: u32 = 128;
+/// Bytes of one stream's body that may wait for their reader, as nginx' http2_body_preread_size. A
+/// connection's window has room for all of its streams, so that none waits for another's reader.
+const STREAM_WINDOW: u32 = 64 << 10;
+const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+/// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// What a connection without a request in progress waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Its first request.
+    First,
+    /// Nothing: a request is in progress.
+    Busy,
+    /// The next request.
+    Idle,
+    /// The rest of a header, or of a frame.
+    Rest,
+    /// The client's side of the end.
+    End,
+}
+
+/// A connection from its first frame on.
+pub(in crate::http) struct Connection<'a, H> {
+    handler: &'a Arc<H>,
+    stream: Arc<Stream>,
+    config: Arc<HttpConfig>,
+    info: &'a mut ConnInfo,
+    place: &'a Enrolled,
+    wire: Arc<Wire>,
+    streams: JoinSet<()>,
+    deadline: Deadline,
+    awaited: Awaited,
+    /// GOAWAY has been sent, or is about to be.
+    ending: bool,
+}
+
+type H2 = h2::server::Connection<WireEnd, Bytes>;
+
+impl<'a, H: Handler> Connection<'a, H> {
+    /// `before` is what has been received of the client's frames.
+    pub(in crate::http) fn new(
+        handler: &'a Arc<H>,
+        stream: Arc<Stream>,
+        config: Arc<HttpConfig>,
+        info: &'a mut ConnInfo,
+        place: &'a Enrolled,
+        before: Vec<u8>,
+    ) -> Connection<'a, H> {
+        Connection {
+            wire: Arc::new(Wire::new(stream.clone(), config.clone(), before)),
+            handler,
+            stream,
+            deadline: Deadline::after(config.header_timeout),
+            config,
+            info,
+            place,
+            streams: JoinSet::new(),
+            awaited: Awaited::First,
+            ending: false,
+        }
+    }
+
+    /// Serves the connection until no stream of it is left.
+    pub(in crate::http) async fn run(mut self) -> ConnectionEnd {
+        let Some(mut h2) = self.begin().await else {
+            return ConnectionEnd::Close;
+        };
+        let end = poll_fn(|cx| self.poll_connection(&mut h2, cx)).await;
+        // Those whose client is gone learn it now.
+        drop(h2);
+        self.wire.gate.close();
+        if !matches!(end, ConnectionEnd::Gone) {
+            self.stream.shutdown_write();
+        }
+        while self.streams.join_next().await.is_some() {}
+        end
+    }
+
+    /// Sends the server's settings, and reads the client's preface.
+    async fn begin(&mut self) -> Option<H2> {
+        let header = u32::try_from(self.config.max_header_bytes).unwrap_or(u32::MAX);
+        let mut builder = Builder::new();
+        builder
+            .max_concurrent_streams(STREAMS)
+            .initial_window_size(STREAM_WINDOW)
+            .initial_connection_window_size(CONNECTION_WINDOW)
+            // Fields count 32 bytes more each here: what is too long is refused when it is converted.
+            .max_header_list_size(header.saturating_mul(2));
+        let mut handshake = pin!(builder.handshake(WireEnd(self.wire.clone())));
+        poll_fn(|cx| {
+            let begun = handshake.as_mut().poll(cx);
+            if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
+                return Poll::Ready(None);
+            }
+            match begun {
+                Poll::Ready(begun) => Poll::Ready(begun.ok()),
+                Poll::Pending if self.place.is_to_close() => Poll::Ready(None),
+                Poll::Pending => self.deadline.poll(cx).map(|()| None),
+            }
+        })
+        .await
+    }
+
+    fn poll_connection(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        let most = self.config.keepalive_requests;
+        if self.place.life.is_draining() || most > 0 && self.info.request >= most {
+            self.end_gracefully(h2);
+        }
+        if let Poll::Ready(end) = self.poll_frames(h2, cx) {
+            // The last of them, a GOAWAY perhaps.
+            let _ = self.wire.poll_flush(cx);
+            return Poll::Ready(end);
+        }
+        if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
+            return Poll::Ready(ConnectionEnd::Gone);
+        }
+        self.poll_idle(h2, cx)
+    }
+
+    /// Lets the h2 crate receive and send, and starts handling requests.
+    fn poll_frames(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        loop {
+            while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
+            // Streams that were reset count until their handler has returned.
+            let polled = if self.streams.len() < STREAMS as usize {
+                h2.poll_accept(cx)
+            } else {
+                h2.poll_closed(cx)
+                    .map(|closed| closed.err().map(Err::<(Request<_>, _), _>))
+            };
+            if let Some(why) = self.wire.flood() {
+                return Poll::Ready(self.end_because(h2, why, cx));
+            }
+            match polled {
+                Poll::Pending => return Poll::Pending,
+                Poll::Ready(None) => return Poll::Ready(ConnectionEnd::Close),
+                Poll::Ready(Some(Err(error))) => return Poll::Ready(self.failed(&error)),
+                Poll::Ready(Some(Ok((request, respond)))) => {
+                    self.accept(request, respond, cx);
+                    ready!(turn::poll_proceed(cx));
+                }
+            }
+        }
+    }
+
+    /// Starts handling a request: at once, and as a task if it has to wait.
+    fn accept(
+        &mut self,
+        request: Request<RecvStream>,
+        respond: SendResponse<Bytes>,
+        cx: &mut Context<'_>,
+    ) {
+        self.awaited = Awaited::Busy;
+        self.place.set_busy();
+        self.info.request += 1;
+        let (request, recv) = request.into_parts();
+        let has_body = !recv.is_end_stream();
+        let priority = request.headers.get("priority");
+        let urgency = gate::urgency(priority.map(|value| value.as_bytes()));
+        let stream = Http2Stream::new(self.wire.clone(), urgency, recv, respond);
+        let converted = convert(&request, has_body, &self.config.head_limits());
+        drop(request);
+        if matches!(converted, Err(Refusal::Malformed)) {
+            return stream.reset(Reason::PROTOCOL_ERROR);
+        }
+        let life = &self.place.life;
+        let channel = Channel::Http2(Box::new(stream));
+        let io = Arc::new(Io::new(channel, self.config.clone(), life.clone()));
+        let (handler, info) = (self.handler.clone(), self.info.clone());
+        match converted {
+            Ok((head, framing)) => {
+                life.requests.fetch_add(1, Ordering::Relaxed);
+                self.start(exchange::handle(handler, io, info, head, framing), cx);
+            }
+            Err(Refusal::Bad { why, line }) => {
+                self.start(exchange::refuse(handler, io, info, why, line), cx);
+            }
+            Err(Refusal::Malformed) => {}
+        }
+    }
+
+    fn start(&mut self, task: impl Future<Output = ()> + Send + 'static, cx: &mut Context<'_>) {
+        let mut task = Box::pin(task);
+        if task.as_mut().poll(cx).is_pending() {
+            // Whatever has woken the connection's task meanwhile wakes this one by its first turn.
+            self.streams.spawn(turn::measured("a stream", task));
+        }
+    }
+
+    /// Waits while no request is in progress, but not longer than allowed.
+    fn poll_idle(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        if !self.streams.is_empty() || !self.wire.is_flushed() {
+            self.awaited = Awaited::Busy;
+            self.place.set_busy();
+            return Poll::Pending;
+        }
+        let awaited = match self.awaited {
+            _ if self.ending => Awaited::End,
+            _ if self.wire.owes_rest() => Awaited::Rest,
+            Awaited::First => Awaited::First,
+            _ => Awaited::Idle,
+        };
+        if awaited != self.awaited {
+            self.awaited = awaited;
+            let now = Instant::now();
+            match awaited {
+                Awaited::Idle => self.place.set_idle(now),
+                _ => self.place.set_owing(now),
+            }
+            let wait = match awaited {
+                Awaited::Idle => self.config.keepalive_timeout,
+                Awaited::End => FAREWELL,
+                _ => self.config.header_timeout,
+            };
+            self.deadline.set(now, wait);
+        }
+        if self.place.is_evicted() {
+            h2.abrupt_shutdown(Reason::NO_ERROR);
+            return self.poll_last(h2, cx, ConnectionEnd::Close);
+        }
+        ready!(self.deadline.poll(cx));
+        match awaited {
+            Awaited::End => Poll::Ready(ConnectionEnd::Close),
+            Awaited::Rest => {
+                self.notice_late();
+                h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+                self.poll_last(h2, cx, ConnectionEnd::Linger)
+            }
+            _ => {
+                self.end_gracefully(h2);
+                // Once more, with the end to wait for.
+                cx.waker().wake_by_ref();
+                Poll::Pending
+            }
+        }
+    }
+
+    fn end_gracefully(&mut self, h2: &mut H2) {
+        if !std::mem::replace(&mut self.ending, true) {
+            h2.graceful_shutdown();
+        }
+    }
+
+    /// Sends what the socket takes at once of the last frames.
+    fn poll_last(
+        &mut self,
+        h2: &mut H2,
+        cx: &mut Context<'_>,
+        end: ConnectionEnd,
+    ) -> Poll<ConnectionEnd> {
+        let _ = h2.poll_closed(cx);
+        let _ = self.wire.poll_flush(cx);
+        Poll::Ready(end)
+    }
+
+    fn end_because(&mut self, h2: &mut H2, why: Http2Error, cx: &mut Context<'_>) -> ConnectionEnd {
+        self.notice(why, "");
+        h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
+        let _ = self.poll_last(h2, cx, ConnectionEnd::Gone);
+        self.stream.shutdown_write();
+        ConnectionEnd::Gone
+    }
+
+    /// The h2 crate has ended the connection.
+    fn failed(&self, error: &h2::Error) -> ConnectionEnd {
+        if error.is_library() {
+            let why = Http2Error::of(&self.wire.last_words());
+            self.notice(why, &error.to_string());
+            return match why {
+                Http2Error::Http2Protocol => ConnectionEnd::Linger,
+                _ => ConnectionEnd::Gone,
+            };
+        }
+        match error.is_io() {
+            true => ConnectionEnd::Gone,
+            // The client has sent a GOAWAY with an error.
+            false => ConnectionEnd::Close,
+        }
+    }
+
+    fn notice(&self, why: Http2Error, detail: &str) {
+        let conn = &*self.info;
+        self.handler
+            .notice(&Notice::Http2Ended { conn, why, detail });
+    }
+
+    fn notice_late(&self) {
+        self.place.life.refused.fetch_add(1, Ordering::Relaxed);
+        self.handler.notice(&Notice::Refused {
+            conn: self.info,
+            why: BadRequest::HeaderTimeout,
+            line: b"",
+        });
+    }
+}

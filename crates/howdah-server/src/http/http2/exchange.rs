@@ -1,0 +1,108 @@
+//! One request of an HTTP/2 connection and its response: a task of its own as soon as it has to wait.
+
+use std::future::{Future, poll_fn};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::task::Poll;
+
+use h2::Reason;
+use howdah_http1::framing::Framing;
+use howdah_http1::refusal::BadRequest;
+
+use super::super::body::RequestBody;
+use super::super::buffers;
+use super::super::channel::Channel;
+use super::super::handler::{ConnInfo, Handler, Notice};
+use super::super::io::Io;
+use super::super::message::{RequestHead, Version};
+use super::super::responder::{Responder, ResponseEnd};
+
+/// Handles a request and sends its response.
+pub(super) async fn handle<H: Handler>(
+    handler: Arc<H>,
+    io: Arc<Io>,
+    conn: ConnInfo,
+    head: RequestHead,
+    framing: Framing,
+) {
+    let mut body = RequestBody::new(io.clone());
+    body.begin(&framing);
+    let mut out = Responder::new(io.clone());
+    out.prepare(Version::Http2, head.method() == b"HEAD", true);
+    let panicked = {
+        let mut handling = pin!(handler.handle(&head, &conn, &mut body, &mut out));
+        poll_fn(
+            |cx| match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))) {
+                Ok(handled) => handled.map(|()| false),
+                Err(_) => Poll::Ready(true),
+            },
+        )
+        .await
+    };
+    let (buf, fields) = head.into_buffers();
+    buffers::give_bytes(buf);
+    buffers::give_fields(fields);
+    let conn = &conn;
+    if panicked {
+        handler.notice(&Notice::HandlerPanicked { conn });
+    }
+    match out.outcome() {
+        ResponseEnd::Silent => {
+            if !panicked {
+                handler.notice(&Notice::NoAnswer { conn });
+            }
+            let name = if panicked {
+                "HandlerPanicked"
+            } else {
+                "NoAnswer"
+            };
+            out.answer_error(500, name);
+            finish(&io, &mut out).await;
+        }
+        ResponseEnd::Complete { .. } => finish(&io, &mut out).await,
+        ResponseEnd::Cut { .. } => cut(&io, &mut out).await,
+    }
+}
+
+/// Answers a request that is refused before a handler sees it.
+pub(super) async fn refuse<H: Handler>(
+    handler: Arc<H>,
+    io: Arc<Io>,
+    conn: ConnInfo,
+    why: BadRequest,
+    line: Vec<u8>,
+) {
+    io.life.refused.fetch_add(1, Ordering::Relaxed);
+    let conn = &conn;
+    let line = &line[..line.len().min(256)];
+    handler.notice(&Notice::Refused { conn, why, line });
+    let mut out = Responder::new(io.clone());
+    out.prepare(Version::Http2, false, false);
+    out.answer_error(why.status(), why.name());
+    finish(&io, &mut out).await;
+}
+
+/// Sends what is queued. If the client does not take it, the stream ends by a reset.
+async fn finish(io: &Io, out: &mut Responder) {
+    if out.flush().await.is_err()
+        && let Channel::Http2(stream) = &io.channel
+    {
+        stream.reset(Reason::CANCEL);
+    }
+}
+
+/// Sends what there is of a response that cannot be completed, then resets the stream.
+async fn cut(io: &Io, out: &mut Responder) {
+    let sent = out.flush().await;
+    if let Channel::Http2(stream) = &io.channel {
+        if sent.is_ok() {
+            poll_fn(|cx| stream.poll_written(cx)).await;
+        }
+        stream.reset(match sent {
+            Ok(()) => Reason::INTERNAL_ERROR,
+            Err(_) => Reason::CANCEL,
+        });
+    }
+}

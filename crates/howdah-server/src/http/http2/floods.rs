@@ -1,0 +1,282 @@
+//! How many frames that serve nobody a client may send, and how many streams it may reset or have reset:
+//! allowances that grow with time and with what is asked and transferred. Knows no socket and no clock.
+//!
+//! What the h2 crate bounds itself (CONTINUATION frames, the header list, streams reset before they are
+//! accepted, small DATA frames that wait for their reader) has its names here, too.
+
+use std::time::Instant;
+
+use strum::{Display, IntoStaticStr, VariantArray};
+
+use super::frames::{
+    CONTINUATION, DATA, END_STREAM_OR_ACK, FrameHead, HEADERS, PING, PRIORITY, PRIORITY_UPDATE,
+    RST_STREAM, SETTINGS, WINDOW_UPDATE,
+};
+
+/// Why an HTTP/2 connection was ended by the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr, VariantArray)]
+pub enum Http2Error {
+    /// The client resets streams faster than browsers do (CVE-2023-44487).
+    RapidReset,
+    /// The client makes the server reset streams (CVE-2025-8671).
+    MadeYouReset,
+    /// A header in more CONTINUATION frames than its limit needs (CVE-2024-27316).
+    ContinuationFlood,
+    /// A header far beyond `limits.header`, however it was compressed (HPACK bomb).
+    HeaderBomb,
+    /// PING frames that nothing explains.
+    PingFlood,
+    /// SETTINGS frames that nothing explains.
+    SettingsFlood,
+    /// PRIORITY or PRIORITY_UPDATE frames that nothing explains.
+    PriorityFlood,
+    /// WINDOW_UPDATE frames for a few bytes each.
+    WindowUpdateFlood,
+    /// DATA frames of a few bytes each, or of none.
+    EmptyDataFlood,
+    /// Frames of unknown types.
+    UnknownFrameFlood,
+    /// The client broke the protocol in another way; the message says how.
+    Http2Protocol,
+}
+
+impl Http2Error {
+    /// All of them, for documentation and counters.
+    pub const ALL: &'static [Http2Error] = Http2Error::VARIANTS;
+
+    /// The name, in the log and in metrics.
+    pub fn name(self) -> &'static str {
+        self.into()
+    }
+
+    /// What the h2 crate's error is here, by the text of its GOAWAY.
+    pub(super) fn of(text: &str) -> Http2Error {
+        let named = [
+            ("too_many_resets", Http2Error::RapidReset),
+            ("too_many_internal_resets", Http2Error::MadeYouReset),
+            ("too_many_continuations", Http2Error::ContinuationFlood),
+            ("header_list_way_too_large", Http2Error::HeaderBomb),
+            ("too_many_data_frames", Http2Error::EmptyDataFlood),
+        ];
+        let found = named.iter().find(|(part, _)| text.contains(part));
+        found.map_or(Http2Error::Http2Protocol, |(_, error)| *error)
+    }
+}
+
+/// Frames that serve nobody: at once, and a second. A client with a naive flow control sends two
+/// WINDOW_UPDATE for each event of a stream of events.
+const FRAMES: Allowance = Allowance {
+    most: 1000,
+    a_second: 100,
+};
+/// What a request, and each so many bytes of bodies, explain of them.
+const FRAMES_OF_REQUEST: u32 = 8;
+const BYTES_OF_FRAME: u32 = 256;
+/// Streams that a client resets: a browser that leaves a page resets all it has open.
+const RESETS: Allowance = Allowance {
+    most: 256,
+    a_second: 20,
+};
+/// Streams that the server resets because of mistakes of the client.
+const MISTAKES: Allowance = Allowance {
+    most: 64,
+    a_second: 1,
+};
+/// A DATA frame with fewer bytes, unless it is the last of its stream, serves nobody.
+const SMALL_DATA: u32 = 32;
+
+/// Error codes (RFC 9113 §7) of resets that are not due to a mistake of the client.
+const NO_ERROR: u32 = 0;
+const INTERNAL_ERROR: u32 = 2;
+const CANCEL: u32 = 8;
+
+#[derive(Clone, Copy, Debug)]
+struct Allowance {
+    most: u32,
+    a_second: u32,
+}
+
+/// What is left of an allowance.
+#[derive(Debug)]
+struct Left {
+    of: Allowance,
+    left: u32,
+    since: Instant,
+}
+
+impl Left {
+    fn all(of: Allowance, now: Instant) -> Left {
+        Left {
+            of,
+            left: of.most,
+            since: now,
+        }
+    }
+
+    /// Takes one; whether there was one.
+    fn take(&mut self, now: Instant) -> bool {
+        if self.left == 0 {
+            let millis = now.saturating_duration_since(self.since).as_millis();
+            let grown = millis * u128::from(self.of.a_second) / 1000;
+            self.left = grown.min(u128::from(self.of.most)) as u32;
+            if self.left == 0 {
+                return false;
+            }
+            self.since = now;
+        }
+        self.left -= 1;
+        true
+    }
+
+    fn give(&mut self, n: u32) {
+        self.left = self.left.saturating_add(n).min(self.of.most);
+    }
+}
+
+/// What is left of a connection's allowances.
+#[derive(Debug)]
+pub(super) struct Floods {
+    frames: Left,
+    resets: Left,
+    mistakes: Left,
+    /// Bytes of bodies that have not explained a frame yet.
+    bytes: u32,
+}
+
+impl Floods {
+    pub(super) fn new(now: Instant) -> Floods {
+        Floods {
+            frames: Left::all(FRAMES, now),
+            resets: Left::all(RESETS, now),
+            mistakes: Left::all(MISTAKES, now),
+            bytes: 0,
+        }
+    }
+
+    /// The client has begun to send a frame; an error if that is one too many.
+    pub(super) fn received(&mut self, frame: &FrameHead, now: Instant) -> Result<(), Http2Error> {
+        let flag = frame.flags & END_STREAM_OR_ACK != 0;
+        let error = match frame.kind {
+            HEADERS => {
+                self.frames.give(FRAMES_OF_REQUEST);
+                return Ok(());
+            }
+            RST_STREAM => {
+                let allowed = self.resets.take(now);
+                return allowed.then_some(()).ok_or(Http2Error::RapidReset);
+            }
+            DATA if flag || frame.length >= SMALL_DATA => {
+                self.moved(frame.length);
+                return Ok(());
+            }
+            DATA => Http2Error::EmptyDataFlood,
+            SETTINGS | PING if flag => return Ok(()),
+            SETTINGS => Http2Error::SettingsFlood,
+            PING => Http2Error::PingFlood,
+            PRIORITY | PRIORITY_UPDATE => Http2Error::PriorityFlood,
+            WINDOW_UPDATE => Http2Error::WindowUpdateFlood,
+            // The h2 crate counts them.
+            CONTINUATION => return Ok(()),
+            _ => Http2Error::UnknownFrameFlood,
+        };
+        self.frames.take(now).then_some(()).ok_or(error)
+    }
+
+    /// Bytes of a body have moved, in either direction.
+    pub(super) fn moved(&mut self, bytes: u32) {
+        let bytes = self.bytes + bytes;
+        self.frames.give(bytes / BYTES_OF_FRAME);
+        self.bytes = bytes % BYTES_OF_FRAME;
+    }
+
+    /// The server resets a stream; an error if it had to too often.
+    pub(super) fn reset(&mut self, code: u32, now: Instant) -> Result<(), Http2Error> {
+        let ours = matches!(code, NO_ERROR | INTERNAL_ERROR | CANCEL);
+        let allowed = ours || self.mistakes.take(now);
+        allowed.then_some(()).ok_or(Http2Error::MadeYouReset)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, length: u32) -> FrameHead {
+        FrameHead {
+            length,
+            kind,
+            flags,
+            stream: 1,
+        }
+    }
+
+    /// How many of the frame a client may send at once, and what it is called then.
+    fn flood(kind: u8, flags: u8, length: u32) -> (usize, Option<Http2Error>) {
+        let now = Instant::now();
+        let mut floods = Floods::new(now);
+        let frame = frame(kind, flags, length);
+        for n in 0..10_000 {
+            if let Err(why) = floods.received(&frame, now) {
+                return (n, Some(why));
+            }
+        }
+        (10_000, None)
+    }
+
+    #[test]
+    fn frames_that_serve_nobody_are_bounded_each_under_its_name() {
+        for (kind, flags, length, name) in [
+            (PING, 0, 8, Http2Error::PingFlood),
+            (SETTINGS, 0, 0, Http2Error::SettingsFlood),
+            (PRIORITY, 0, 5, Http2Error::PriorityFlood),
+            (PRIORITY_UPDATE, 0, 9, Http2Error::PriorityFlood),
+            (WINDOW_UPDATE, 0, 4, Http2Error::WindowUpdateFlood),
+            (DATA, 0, 0, Http2Error::EmptyDataFlood),
+            (DATA, 0, 1, Http2Error::EmptyDataFlood),
+            (99, 0, 1, Http2Error::UnknownFrameFlood),
+        ] {
+            assert_eq!(flood(kind, flags, length), (1000, Some(name)));
+        }
+        assert_eq!(flood(RST_STREAM, 0, 4), (256, Some(Http2Error::RapidReset)));
+        for (kind, flags, length) in [(PING, 1, 8), (DATA, 0, 1000), (DATA, 1, 0), (HEADERS, 4, 9)]
+        {
+            assert_eq!(flood(kind, flags, length), (10_000, None));
+        }
+    }
+
+    #[test]
+    fn requests_bodies_and_time_explain_frames() {
+        let now = Instant::now();
+        let mut floods = Floods::new(now);
+        let update = frame(WINDOW_UPDATE, 0, 4);
+        for _ in 0..5000 {
+            floods.received(&frame(HEADERS, 5, 20), now).unwrap();
+            floods.received(&update, now).unwrap();
+            floods.moved(16 << 10);
+            for _ in 0..8 {
+                floods.received(&update, now).unwrap();
+            }
+        }
+        while floods.received(&update, now).is_ok() {}
+        let later = now + Duration::from_secs(2);
+        assert!(floods.received(&update, later).is_ok());
+        assert_eq!(floods.frames.left, 199);
+    }
+
+    #[test]
+    fn resets_of_ours_count_only_for_mistakes_of_the_client() {
+        let now = Instant::now();
+        let mut floods = Floods::new(now);
+        for _ in 0..1000 {
+            for code in [NO_ERROR, INTERNAL_ERROR, CANCEL] {
+                floods.reset(code, now).unwrap();
+            }
+        }
+        for _ in 0..64 {
+            floods.reset(1, now).unwrap();
+        }
+        assert_eq!(floods.reset(5, now), Err(Http2Error::MadeYouReset));
+    }
+}

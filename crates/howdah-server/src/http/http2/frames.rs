@@ -1,0 +1,164 @@
+//! Reads the headers of the frames that pass in one direction (RFC 9113 §4.1), and nothing of what is in
+//! them: what the h2 crate does not report, floods and bytes under way, is seen here. Pure.
+
+/// What a client sends before its first frame (RFC 9113 §3.4).
+pub(in crate::http) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+pub(super) const DATA: u8 = 0;
+pub(super) const HEADERS: u8 = 1;
+pub(super) const PRIORITY: u8 = 2;
+pub(super) const RST_STREAM: u8 = 3;
+pub(super) const SETTINGS: u8 = 4;
+pub(super) const PING: u8 = 6;
+const GOAWAY: u8 = 7;
+pub(super) const WINDOW_UPDATE: u8 = 8;
+pub(super) const CONTINUATION: u8 = 9;
+/// RFC 9218 §7.1.
+pub(super) const PRIORITY_UPDATE: u8 = 16;
+
+/// END_STREAM of DATA and HEADERS, ACK of SETTINGS and PING.
+pub(super) const END_STREAM_OR_ACK: u8 = 1;
+/// END_HEADERS of HEADERS and CONTINUATION.
+pub(super) const END_HEADERS: u8 = 4;
+
+/// Bytes of a frame's header.
+const HEAD: usize = 9;
+
+/// A frame's header.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct FrameHead {
+    pub(super) length: u32,
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) stream: u32,
+}
+
+/// Something that passed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Passed<'a> {
+    /// A frame has begun.
+    Frame(FrameHead),
+    /// So many bytes of a DATA frame of this stream.
+    Data { stream: u32, bytes: usize },
+    /// A stream was reset, with this error code.
+    Reset { stream: u32, code: u32 },
+    /// Part of what a GOAWAY says.
+    GoAway(&'a [u8]),
+}
+
+/// Follows the frames of one direction.
+#[derive(Debug, Default)]
+pub(super) struct FrameMeter {
+    /// Bytes that come before the first frame.
+    skip: usize,
+    head: [u8; HEAD],
+    have: usize,
+    frame: FrameHead,
+    /// Payload bytes of `frame` still to pass.
+    left: usize,
+    code: u32,
+}
+
+impl FrameMeter {
+    /// A meter of a client's frames, which come after the preface.
+    pub(super) fn after_preface() -> FrameMeter {
+        FrameMeter {
+            skip: PREFACE.len(),
+            ..FrameMeter::default()
+        }
+    }
+
+    /// Whether a frame has begun and not ended.
+    pub(super) fn within_frame(&self) -> bool {
+        self.skip > 0 || self.have > 0 || self.left > 0
+    }
+
+    /// Takes note of `bytes`, which come next.
+    pub(super) fn pass(&mut self, mut bytes: &[u8], mut passed: impl FnMut(Passed<'_>)) {
+        let skipped = self.skip.min(bytes.len());
+        self.skip -= skipped;
+        bytes = &bytes[skipped..];
+        while !bytes.is_empty() {
+            if self.left == 0 {
+                let n = (HEAD - self.have).min(bytes.len());
+                self.head[self.have..self.have + n].copy_from_slice(&bytes[..n]);
+                self.have += n;
+                bytes = &bytes[n..];
+                if self.have == HEAD {
+                    self.have = 0;
+                    self.begin();
+                    passed(Passed::Frame(self.frame));
+                }
+                continue;
+            }
+            let n = self.left.min(bytes.len());
+            let stream = self.frame.stream;
+            match self.frame.kind {
+                GOAWAY => passed(Passed::GoAway(&bytes[..n])),
+                DATA => passed(Passed::Data { stream, bytes: n }),
+                RST_STREAM => {
+                    for byte in &bytes[..n.min(4)] {
+                        self.code = self.code << 8 | u32::from(*byte);
+                    }
+                    if self.left == n {
+                        let code = self.code;
+                        passed(Passed::Reset { stream, code });
+                    }
+                }
+                _ => {}
+            }
+            self.left -= n;
+            bytes = &bytes[n..];
+        }
+    }
+
+    fn begin(&mut self) {
+        let [a, b, c, kind, flags, id @ ..] = self.head;
+        self.frame = FrameHead {
+            length: u32::from_be_bytes([0, a, b, c]),
+            kind,
+            flags,
+            stream: u32::from_be_bytes(id) & !(1 << 31),
+        };
+        self.left = self.frame.length as usize;
+        self.code = 0;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+        let mut bytes = (payload.len() as u32).to_be_bytes()[1..].to_vec();
+        bytes.extend([kind, flags]);
+        bytes.extend(stream.to_be_bytes());
+        bytes.extend(payload);
+        bytes
+    }
+
+    #[test]
+    fn frames_are_seen_however_they_are_cut() {
+        let mut wire = PREFACE.to_vec();
+        wire.extend(frame(SETTINGS, 0, 0, &[]));
+        wire.extend(frame(DATA, 1, 3, b"hello"));
+        wire.extend(frame(RST_STREAM, 0, 5, &[0, 0, 1, 8]));
+        wire.extend(frame(PING, 1, 0, &[7; 8]));
+        let mut whole = Vec::new();
+        FrameMeter::after_preface().pass(&wire, |seen| whole.push(format!("{seen:?}")));
+        assert_eq!(whole.len(), 6, "{whole:?}");
+        assert_eq!(whole[2], "Data { stream: 3, bytes: 5 }");
+        assert_eq!(whole[4], "Reset { stream: 5, code: 264 }");
+        for cut in 1..wire.len() {
+            let (mut meter, mut data, mut seen) = (FrameMeter::after_preface(), 0, 0);
+            for piece in wire.chunks(cut) {
+                meter.pass(piece, |passed| match passed {
+                    Passed::Data { bytes, .. } => data += bytes,
+                    _ => seen += 1,
+                });
+            }
+            assert_eq!((data, seen), (5, 5), "{cut}");
+            assert!(!meter.within_frame());
+        }
+    }
+}

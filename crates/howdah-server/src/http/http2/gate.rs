@@ -1,0 +1,283 @@
+//! Which stream's data goes next, and how much of it waits in memory for the connection's socket: streams
+//! hand their data to the h2 crate, which sends it in that order, only while little of it is under way.
+//! What is urgent (RFC 9218) goes first; streams of the same urgency take turns.
+
+use std::collections::HashMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use crate::memory;
+
+/// Bytes of a connection's streams that the h2 crate may hold.
+const MOST: usize = 64 << 10;
+
+/// A connection's gate. Its tasks run on one thread: the lock is never contended.
+#[derive(Default)]
+pub(super) struct Gate(Mutex<State>);
+
+#[derive(Default)]
+struct State {
+    under_way: usize,
+    of_streams: HashMap<u32, usize>,
+    waiting: Vec<Waiting>,
+    /// Who waits until nothing of a stream is under way.
+    emptied: Vec<(u32, Waker)>,
+    next: u64,
+    closed: bool,
+}
+
+struct Waiting {
+    stream: u32,
+    urgency: u8,
+    order: u64,
+    waker: Waker,
+}
+
+impl State {
+    fn room(&self) -> usize {
+        memory::allowance(MOST).saturating_sub(self.under_way)
+    }
+
+    fn first(&self) -> Option<&Waiting> {
+        let waiting = self.waiting.iter();
+        waiting.min_by_key(|waiting| (waiting.urgency, waiting.order))
+    }
+
+    fn wake_first(&self) {
+        if self.room() > 0
+            && let Some(first) = self.first()
+        {
+            first.waker.wake_by_ref();
+        }
+    }
+
+    fn wake_emptied(&mut self, stream: u32) {
+        self.emptied.retain(|(of, waker)| {
+            if *of == stream {
+                waker.wake_by_ref();
+            }
+            *of != stream
+        });
+    }
+}
+
+impl Gate {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How many bytes the stream may hand over now. Whoever does not use them calls [`Gate::pass`].
+    pub(super) fn poll_room(&self, cx: &mut Context<'_>, stream: u32, urgency: u8) -> Poll<usize> {
+        let state = &mut *self.state();
+        let at = state.waiting.iter().position(|own| own.stream == stream);
+        let order = at.map_or(state.next, |at| state.waiting[at].order);
+        let room = state.room();
+        let own = (urgency, order);
+        let is_first = |first: &Waiting| own <= (first.urgency, first.order);
+        if state.closed || room > 0 && state.first().is_none_or(is_first) {
+            if let Some(at) = at {
+                state.waiting.swap_remove(at);
+            }
+            return Poll::Ready(room.max(1));
+        }
+        let waker = cx.waker().clone();
+        match at {
+            Some(at) => state.waiting[at].waker = waker,
+            None => {
+                state.next += 1;
+                state.waiting.push(Waiting {
+                    stream,
+                    urgency,
+                    order,
+                    waker,
+                });
+            }
+        }
+        state.wake_first();
+        Poll::Pending
+    }
+
+    /// So many bytes of the stream have been handed over.
+    pub(super) fn entered(&self, stream: u32, bytes: usize) {
+        let mut state = self.state();
+        state.under_way += bytes;
+        *state.of_streams.entry(stream).or_default() += bytes;
+        state.wake_first();
+    }
+
+    /// A stream leaves what room there is to others.
+    pub(super) fn pass(&self) {
+        self.state().wake_first();
+    }
+
+    /// So many bytes of the stream have been written.
+    pub(super) fn written(&self, stream: u32, bytes: usize) {
+        let mut state = self.state();
+        let Some(left) = state.of_streams.get_mut(&stream) else {
+            // It was reset, and this was half written.
+            return;
+        };
+        let bytes = bytes.min(*left);
+        *left -= bytes;
+        if *left == 0 {
+            state.of_streams.remove(&stream);
+            state.wake_emptied(stream);
+        }
+        state.under_way -= bytes;
+        if state.under_way <= MOST / 2 {
+            state.wake_first();
+        }
+    }
+
+    /// The stream was reset: nothing more of it will be written.
+    pub(super) fn reset(&self, stream: u32) {
+        let mut state = self.state();
+        let bytes = state.of_streams.remove(&stream).unwrap_or(0);
+        state.under_way -= bytes;
+        state.wake_emptied(stream);
+        state.wake_first();
+    }
+
+    /// The stream has ended, and does not wait any more.
+    pub(super) fn left(&self, stream: u32) {
+        let mut state = self.state();
+        state.waiting.retain(|waiting| waiting.stream != stream);
+        state.wake_first();
+    }
+
+    /// Ready when all that the stream has handed over has been written, or never will be.
+    pub(super) fn poll_empty(&self, cx: &mut Context<'_>, stream: u32) -> Poll<()> {
+        let mut state = self.state();
+        if state.closed || !state.of_streams.contains_key(&stream) {
+            return Poll::Ready(());
+        }
+        state.emptied.retain(|(of, _)| *of != stream);
+        state.emptied.push((stream, cx.waker().clone()));
+        Poll::Pending
+    }
+
+    /// Nothing more will be written: nobody waits from now on.
+    pub(super) fn close(&self) {
+        let mut state = self.state();
+        state.closed = true;
+        for waiting in &state.waiting {
+            waiting.waker.wake_by_ref();
+        }
+        for (_, waker) in state.emptied.drain(..) {
+            waker.wake();
+        }
+    }
+
+    /// Whether nothing is under way.
+    #[cfg(test)]
+    fn is_empty(&self) -> bool {
+        self.state().under_way == 0
+    }
+}
+
+/// What a request's `priority` says of its urgency (RFC 9218 §4.1): 0 goes first, 3 is the default.
+pub(super) fn urgency(priority: Option<&[u8]>) -> u8 {
+    const DEFAULT: u8 = 3;
+    let members = priority.unwrap_or_default().split(|b| *b == b',');
+    let urgency = members
+        .filter_map(|member| match member.trim_ascii().strip_prefix(b"u=")? {
+            [digit @ b'0'..=b'7'] | [digit @ b'0'..=b'7', b';', ..] => Some(digit - b'0'),
+            _ => None,
+        })
+        .next_back();
+    urgency.unwrap_or(DEFAULT)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::Wake;
+
+    use super::*;
+
+    #[derive(Default)]
+    struct Woken(AtomicUsize);
+
+    impl Wake for Woken {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Streams 1, 2 and so on, each with a waker of its own.
+    struct Streams(Gate, Vec<Arc<Woken>>);
+
+    impl Streams {
+        fn new() -> Streams {
+            Streams(Gate::default(), (0..4).map(|_| Arc::default()).collect())
+        }
+
+        fn room(&self, stream: u32, urgency: u8) -> Option<usize> {
+            let waker = Waker::from(self.1[stream as usize].clone());
+            let cx = &mut Context::from_waker(&waker);
+            match self.0.poll_room(cx, stream, urgency) {
+                Poll::Ready(room) => Some(room),
+                Poll::Pending => None,
+            }
+        }
+
+        fn woken(&self) -> Vec<usize> {
+            let woken = self.1.iter().enumerate();
+            let woken = woken.filter(|(_, woken)| woken.0.swap(0, Ordering::Relaxed) > 0);
+            woken.map(|(stream, _)| stream).collect()
+        }
+    }
+
+    #[test]
+    fn the_urgent_goes_first_and_equals_take_turns() {
+        let streams = Streams::new();
+        assert_eq!(streams.room(1, 3), Some(MOST));
+        streams.0.entered(1, MOST);
+        assert_eq!(streams.room(1, 3), None);
+        assert_eq!(streams.room(2, 3), None);
+        assert_eq!(streams.room(3, 0), None);
+        streams.0.written(1, 100);
+        assert_eq!(streams.woken(), [0; 0], "not for every frame");
+        streams.0.written(1, MOST / 2);
+        assert_eq!(streams.woken(), [3]);
+        assert_eq!(streams.room(1, 3), None, "another is first");
+        let room = streams.room(3, 0).unwrap();
+        streams.0.entered(3, room - 10);
+        assert_eq!(streams.woken(), [1, 3], "each when there was room");
+        assert!(streams.room(1, 3).is_some());
+        streams.0.pass();
+        assert_eq!(streams.woken(), [2], "1 had nothing to send");
+    }
+
+    #[test]
+    fn what_is_reset_or_gone_makes_room() {
+        let streams = Streams::new();
+        streams.0.entered(1, MOST);
+        assert!(streams.room(2, 3).is_none() && streams.room(3, 3).is_none());
+        streams.0.reset(1);
+        assert_eq!(streams.woken(), [2]);
+        streams.0.written(1, 10);
+        streams.0.left(2);
+        assert_eq!(streams.woken(), [3]);
+        assert_eq!(streams.room(3, 3), Some(MOST));
+        assert!(streams.0.is_empty());
+    }
+
+    #[test]
+    fn priorities_are_read_as_far_as_they_are_known() {
+        for (text, of) in [
+            ("u=0", 0),
+            ("u=5, i", 5),
+            ("i,u=7", 7),
+            ("u=1, u=2", 2),
+            ("i", 3),
+            ("u=9", 3),
+            ("u=", 3),
+            ("", 3),
+        ] {
+            assert_eq!(urgency(Some(text.as_bytes())), of, "{text}");
+        }
+        assert_eq!(urgency(None), 3);
+    }
+}

@@ -1,0 +1,21 @@
+//! HTTP/2 (RFC 9113) by the h2 crate, up to requests and responses as HTTP/1.1 has them: a stream is a
+//! request's [`Channel`](super::channel::Channel), and everything above is the same.
+//!
+//! `frames` and `floods` watch what passes; `wire` gathers what is sent; `gate` says whose turn it is;
+//! `request` and `response` convert heads; [`Http2Stream`] is one stream, [`Connection`] all of them.
+
+mod connection;
+mod exchange;
+mod floods;
+mod frames;
+mod gate;
+pub mod request;
+mod response;
+mod stream;
+mod wire;
+
+pub(super) use connection::Connection;
+pub use floods::Http2Error;
+pub(super) use frames::PREFACE;
+pub(super) use response::{complete, response};
+pub(super) use stream::Http2Stream;

@@ -1,0 +1,234 @@
+//! An HTTP/2 request's fields become a [`RequestHead`]: they are written as the lines of an HTTP/1.1 head,
+//! which its parser checks, so that one set of rules and limits holds for both. What only HTTP/2 has
+//! (`:authority`, cookies in pieces) is settled before. Pure.
+//!
+//! The h2 crate has refused what is malformed in HTTP/2's own terms (RFC 9113 §8.2, §8.3): upper case,
+//! connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late
+//! or repeated, characters that no target, name or value has.
+
+use howdah_http1::framing::{BodyKind, Framing};
+use howdah_http1::head::{self, HeadLimits};
+use howdah_http1::message::RequestHead;
+use howdah_http1::refusal::BadRequest;
+use http::header::{COOKIE, EXPECT, HOST};
+use http::request::Parts;
+
+use super::super::buffers;
+
+/// Why a request is not handled.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// It has no `:path`: the stream is reset (RFC 9113 §8.3.1).
+    Malformed,
+    /// It is answered with the refusal's status.
+    Bad {
+        /// Why.
+        why: BadRequest,
+        /// The request line, as HTTP/1.1 writes it.
+        line: Vec<u8>,
+    },
+}
+
+/// Converts a request; `has_body`: its stream has not ended with its fields.
+///
+/// # Errors
+/// Why it is refused.
+pub fn convert(
+    request: &Parts,
+    has_body: bool,
+    limits: &HeadLimits,
+) -> Result<(RequestHead, Framing), Refusal> {
+    let mut text = buffers::take_bytes();
+    let line_end = write_line(request, &mut text)?;
+    let converted = match write_fields(request, &mut text) {
+        Ok(()) => parse(text, limits),
+        Err(why) => Err((why, text)),
+    };
+    let (head, mut framing) = converted.map_err(|(why, text)| {
+        let line = [&text[..line_end], b"HTTP/2.0"].concat();
+        buffers::give_bytes(text);
+        Refusal::Bad { why, line }
+    })?;
+    if has_body && framing.body == BodyKind::None && head.header(b"content-length").is_none() {
+        framing.body = BodyKind::Chunked;
+        framing.expect_continue = request.headers.contains_key(EXPECT);
+    }
+    Ok((head, framing))
+}
+
+/// Writes the request line; its length without the version.
+fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, Refusal> {
+    let target = match (request.uri.path_and_query(), request.uri.authority()) {
+        (Some(path), _) if !path.as_str().is_empty() => path.as_str(),
+        // CONNECT: for the parser to refuse.
+        (_, Some(authority)) if request.method == http::Method::CONNECT => authority.as_str(),
+        _ => return Err(Refusal::Malformed),
+    };
+    for part in [request.method.as_str(), " ", target, " "] {
+        text.extend_from_slice(part.as_bytes());
+    }
+    let end = text.len();
+    text.extend_from_slice(b"HTTP/1.1\r\n");
+    Ok(end)
+}
+
+fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
+    let mut line = |name: &str, value: &[u8]| {
+        for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+            text.extend_from_slice(part);
+        }
+    };
+    let fields = &request.headers;
+    if let Some(authority) = request.uri.authority() {
+        let authority = authority.as_str().as_bytes();
+        let mut hosts = fields.get_all(HOST).iter();
+        if !hosts.all(|host| host.as_bytes().eq_ignore_ascii_case(authority)) {
+            return Err(BadRequest::AuthorityMismatch);
+        }
+        line("host", authority);
+    }
+    for name in fields.keys() {
+        if name == HOST && request.uri.authority().is_some() {
+            continue;
+        }
+        let values = fields.get_all(name);
+        for value in &values {
+            if value.as_bytes().trim_ascii().len() < value.len() {
+                return Err(BadRequest::BadHeaderValue);
+            }
+        }
+        if name == COOKIE {
+            // RFC 9113 §8.2.3: in pieces, which compress better.
+            let pieces: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+            line("cookie", &pieces.join(&b"; "[..]));
+            continue;
+        }
+        for value in values {
+            line(name.as_str(), value.as_bytes());
+        }
+    }
+    text.extend_from_slice(b"\r\n");
+    Ok(())
+}
+
+fn parse(
+    text: Vec<u8>,
+    limits: &HeadLimits,
+) -> Result<(RequestHead, Framing), (BadRequest, Vec<u8>)> {
+    let mut fields = buffers::take_fields();
+    let why = match head::parse(&text, limits, &mut fields) {
+        Ok(Some(parsed)) if parsed.len == text.len() => {
+            return Ok((parsed.into_http2_head(text, fields), parsed.framing));
+        }
+        // There is an empty line, and one only: values have no CR or LF.
+        Ok(_) => BadRequest::BareLf,
+        Err(why) => why,
+    };
+    buffers::give_fields(fields);
+    Err((why, text))
+}
+
+#[cfg(test)]
+mod tests {
+    use http::Request;
+
+    use super::*;
+
+    const LIMITS: HeadLimits = HeadLimits {
+        request_line: 8 << 10,
+        bytes: 32 << 10,
+        fields: 100,
+    };
+
+    fn request(method: &str, uri: &str, fields: &[(&str, &str)]) -> Parts {
+        let mut request = Request::builder().method(method).uri(uri);
+        for (name, value) in fields {
+            request = request.header(*name, *value);
+        }
+        request.body(()).unwrap().into_parts().0
+    }
+
+    fn of(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, Refusal> {
+        convert(&request("GET", uri, fields), false, &LIMITS).map(|(head, _)| head)
+    }
+
+    fn refused(uri: &str, fields: &[(&str, &str)], why: BadRequest) {
+        match of(uri, fields) {
+            Err(Refusal::Bad { why: is, .. }) => assert_eq!(is, why, "{uri} {fields:?}"),
+            other => panic!("{uri} {fields:?}: {other:?}"),
+        }
+    }
+
+    #[test]
+    fn the_target_stays_as_it_was_sent_and_the_authority_is_the_host() {
+        let head = of("https://a.example:8443/%61/b%2Fc?x=%20&y", &[("x-a", "1")]).unwrap();
+        assert_eq!(head.method(), b"GET");
+        assert_eq!(head.target(), b"/%61/b%2Fc?x=%20&y");
+        assert_eq!(head.host(), b"a.example:8443");
+        assert_eq!(head.version().as_str(), "HTTP/2.0");
+        let fields: Vec<_> = head.headers().collect();
+        let host: (&[u8], &[u8]) = (b"host", b"a.example:8443");
+        assert_eq!(fields, [host, (b"x-a", b"1")]);
+    }
+
+    #[test]
+    fn a_host_may_repeat_the_authority_or_stand_for_it_but_not_contradict_it() {
+        let head = of("http://a.example/", &[("host", "A.example")]).unwrap();
+        assert_eq!(head.header_all(b"host").count(), 1);
+        assert_eq!(of("/", &[("host", "b")]).unwrap().host(), b"b");
+        let mismatch = BadRequest::AuthorityMismatch;
+        refused("http://a/", &[("host", "b")], mismatch);
+        refused("http://a/", &[("host", "a"), ("host", "b")], mismatch);
+        refused("/", &[("host", "a"), ("host", "a")], BadRequest::TwoHosts);
+        refused("/", &[], BadRequest::MissingHost);
+        refused("http://user@a/", &[], BadRequest::BadHost);
+    }
+
+    #[test]
+    fn cookies_come_in_pieces_and_go_on_in_one() {
+        let fields = [("cookie", "a=1"), ("x", "1"), ("cookie", "b=2"), ("x", "2")];
+        let head = of("http://a/", &fields).unwrap();
+        let cookies: Vec<_> = head.header_all(b"cookie").collect();
+        assert_eq!(cookies, [b"a=1; b=2"]);
+        assert_eq!(head.header_all(b"x").count(), 2);
+    }
+
+    #[test]
+    fn what_http1_refuses_is_refused_with_its_name() {
+        refused("http://a/", &[("x", " 1")], BadRequest::BadHeaderValue);
+        refused("http://a/", &[("x", "1\t")], BadRequest::BadHeaderValue);
+        let long = "x".repeat(40 << 10);
+        refused("http://a/", &[("x", &long)], BadRequest::HeaderTooLarge);
+        let path = format!("http://a/{}", "x".repeat(9 << 10));
+        refused(&path, &[], BadRequest::UriTooLong);
+        let many: Vec<(String, &str)> = (0..101).map(|n| (format!("x{n}"), "")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|(name, v)| (name.as_str(), *v)).collect();
+        refused("http://a/", &many, BadRequest::TooManyHeaders);
+        for (method, uri, why) in [
+            ("CONNECT", "a:80", BadRequest::ConnectRefused),
+            ("TRACE", "http://a:80/", BadRequest::TraceRefused),
+        ] {
+            let parts = request(method, uri, &[("host", "a:80")]);
+            match convert(&parts, false, &LIMITS) {
+                Err(Refusal::Bad { why: is, .. }) => assert_eq!(is, why),
+                other => panic!("{other:?}"),
+            }
+        }
+    }
+
+    #[test]
+    fn a_body_has_the_length_that_was_announced_or_none() {
+        let body = |fields: &[(&str, &str)], has_body| {
+            let parts = request("POST", "http://a/", fields);
+            convert(&parts, has_body, &LIMITS).map(|(_, framing)| framing)
+        };
+        assert_eq!(body(&[], false).unwrap().body, BodyKind::None);
+        let unknown = body(&[("expect", "100-continue")], true).unwrap();
+        assert_eq!(unknown.body, BodyKind::Chunked);
+        assert!(unknown.expect_continue);
+        let known = body(&[("content-length", "5")], true).unwrap();
+        assert_eq!(known.body, BodyKind::Length(5));
+        let none = body(&[("content-length", "0")], true).unwrap();
+        assert_eq!(none.body, BodyKind::None);
+    }
+}

@@ -1,0 +1,76 @@
+//! A response's head in HTTP/2's form: its lines become fields, without those that HTTP/2 forbids
+//! (RFC 9113 §8.2.2). Pure.
+
+use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING, UPGRADE};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
+
+use super::super::date;
+
+/// A head with this status and the fields of `lines`, serialised as `Name: value\r\n` each.
+pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
+    let mut response = Response::new(());
+    *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
+    let fields = response.headers_mut();
+    for line in lines.split(|b| *b == b'\n') {
+        let Some(line) = line.strip_suffix(b"\r") else {
+            continue;
+        };
+        let Some(colon) = line.iter().position(|b| *b == b':') else {
+            continue;
+        };
+        // Who wrote the line has checked it: nothing is lost here.
+        if let (Ok(name), Ok(value)) = (
+            HeaderName::from_bytes(&line[..colon]),
+            HeaderValue::from_bytes(line[colon + 1..].trim_ascii()),
+        ) && !is_forbidden(&name)
+        {
+            fields.append(name, value);
+        }
+    }
+    response
+}
+
+/// Adds what every response has of the server's own, and its length.
+pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>) {
+    let fields = response.headers_mut();
+    fields.insert(SERVER, HeaderValue::from_static("Howdah"));
+    if let Ok(date) = HeaderValue::from_bytes(&date::now()) {
+        fields.insert(DATE, date);
+    }
+    if let Some(length) = length {
+        fields.insert(CONTENT_LENGTH, HeaderValue::from(length));
+    }
+}
+
+fn is_forbidden(name: &HeaderName) -> bool {
+    *name == CONNECTION
+        || *name == TRANSFER_ENCODING
+        || *name == UPGRADE
+        || *name == "keep-alive"
+        || *name == "proxy-connection"
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fields_keep_their_order_and_lose_what_belongs_to_a_connection() {
+        let lines = b"X-A: 1\r\nSet-Cookie: a=1\r\nConnection: close\r\nKeep-Alive: 5\r\n\
+            Upgrade: h2c\r\nTransfer-Encoding: chunked\r\nSet-Cookie: b=\xe9\r\nX-Empty: \r\n";
+        let response = response(201, lines);
+        assert_eq!(response.status(), 201);
+        let fields: Vec<(&str, &[u8])> = response
+            .headers()
+            .iter()
+            .map(|(name, value)| (name.as_str(), value.as_bytes()))
+            .collect();
+        let expected: [(&str, &[u8]); 4] = [
+            ("x-a", b"1"),
+            ("set-cookie", b"a=1"),
+            ("set-cookie", b"b=\xe9"),
+            ("x-empty", b""),
+        ];
+        assert_eq!(fields, expected);
+    }
+}

@@ -1,0 +1,264 @@
+//! One stream as its request's body and responder see it: bytes come, bytes go, as on a socket. The h2
+//! crate counts windows; the gate says when data may be handed to it.
+
+use std::fs::File;
+use std::io::{self, IoSlice};
+use std::os::unix::fs::FileExt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h2::server::SendResponse;
+use h2::{Reason, RecvStream, SendStream};
+use http::Response;
+
+use super::wire::Wire;
+use crate::turn;
+
+/// Handed to the h2 crate at once, so that streams take turns: two frames.
+const PIECE: usize = 32 << 10;
+
+/// A client's stream. At most one task waits for it.
+pub(in crate::http) struct Http2Stream {
+    wire: Arc<Wire>,
+    id: u32,
+    urgency: u8,
+    /// Used by the stream's own task alone: never contended.
+    halves: Mutex<Halves>,
+}
+
+struct Halves {
+    respond: SendResponse<Bytes>,
+    /// Once the final head has been sent.
+    send: Option<SendStream<Bytes>>,
+    recv: RecvStream,
+    /// Received bytes that the reader had no room for.
+    unread: Bytes,
+    /// No more data will be queued.
+    ended: bool,
+    /// END_STREAM has been sent, or the stream was reset by us.
+    closed: bool,
+    /// What is waited for is a window, which the client opens, and not its turn.
+    waits_for_client: bool,
+}
+
+impl Http2Stream {
+    pub(super) fn new(
+        wire: Arc<Wire>,
+        urgency: u8,
+        recv: RecvStream,
+        respond: SendResponse<Bytes>,
+    ) -> Http2Stream {
+        Http2Stream {
+            wire,
+            id: respond.stream_id().as_u32(),
+            urgency,
+            halves: Mutex::new(Halves {
+                respond,
+                send: None,
+                recv,
+                unread: Bytes::new(),
+                ended: false,
+                closed: false,
+                waits_for_client: false,
+            }),
+        }
+    }
+
+    fn halves(&self) -> MutexGuard<'_, Halves> {
+        self.halves.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Receives what has come of the request's body, `room` bytes at the most; 0 is its end.
+    pub(in crate::http) fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut put: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_operation(cx));
+        let halves = &mut *self.halves();
+        let mut received = 0;
+        while received < room {
+            if halves.unread.is_empty() {
+                match halves.recv.poll_data(cx) {
+                    Poll::Ready(Some(Ok(data))) => halves.unread = data,
+                    // What has come is handed out first.
+                    _ if received > 0 => break,
+                    Poll::Pending => return Poll::Pending,
+                    Poll::Ready(None) => break,
+                    Poll::Ready(Some(Err(_))) => {
+                        return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                    }
+                }
+            }
+            let n = halves.unread.len().min(room - received);
+            put(&halves.unread[..n]);
+            halves.unread.advance(n);
+            received += n;
+        }
+        // Fails only when the stream is gone, which the next read shows.
+        let _ = halves.recv.flow_control().release_capacity(received);
+        Poll::Ready(Ok(received))
+    }
+
+    /// Ready when the client has reset the stream, or the connection is gone.
+    pub(in crate::http) fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
+        let halves = &mut *self.halves();
+        let reset = match &mut halves.send {
+            Some(send) => send.poll_reset(cx),
+            None => halves.respond.poll_reset(cx),
+        };
+        reset.map(|_| ())
+    }
+
+    /// Sends an interim head.
+    pub(in crate::http) fn send_informational(&self, head: Response<()>) {
+        // Fails only when the stream is gone, which whoever sends next sees.
+        let _ = self.halves().respond.send_informational(head);
+    }
+
+    /// Sends the final head; `end`: nothing follows.
+    pub(in crate::http) fn send_head(&self, head: Response<()>, end: bool) {
+        let halves = &mut *self.halves();
+        halves.closed = end;
+        // Without a stream to send on, sending fails.
+        halves.send = halves.respond.send_response(head, end).ok();
+    }
+
+    /// Sends from `parts`; how much was taken. `all`: they are all that is queued.
+    pub(in crate::http) fn poll_send(
+        &self,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+        all: bool,
+    ) -> Poll<io::Result<usize>> {
+        let length = parts.iter().map(|part| part.len()).sum();
+        self.poll_send_with(cx, length, |room, ended| {
+            let mut data = Vec::with_capacity(room);
+            for part in parts {
+                let left = room - data.len();
+                data.extend_from_slice(&part[..part.len().min(left)]);
+            }
+            Ok((data, all && ended && room == length))
+        })
+    }
+
+    /// Sends from a regular file; advances `offset`. 0: the file has no more.
+    pub(in crate::http) fn poll_sendfile(
+        &self,
+        cx: &mut Context<'_>,
+        file: &File,
+        offset: &mut u64,
+        length: usize,
+    ) -> Poll<io::Result<usize>> {
+        let sent = self.poll_send_with(cx, length, |room, _| {
+            let mut data = vec![0; room];
+            let n = file.read_at(&mut data, *offset)?;
+            data.truncate(n);
+            Ok((data, false))
+        });
+        if let Poll::Ready(Ok(n)) = sent {
+            *offset += n as u64;
+        }
+        sent
+    }
+
+    /// Sends what `take` makes of the room there is, of `length` bytes at the most. `take` gets whether
+    /// nothing more will be queued, and says whether its data is the last.
+    fn poll_send_with(
+        &self,
+        cx: &mut Context<'_>,
+        length: usize,
+        take: impl FnOnce(usize, bool) -> io::Result<(Vec<u8>, bool)>,
+    ) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_operation(cx));
+        let halves = &mut *self.halves();
+        let Some(send) = halves.send.as_mut().filter(|_| !halves.closed) else {
+            return Poll::Ready(Err(io::ErrorKind::BrokenPipe.into()));
+        };
+        halves.waits_for_client = false;
+        let room = ready!(self.wire.gate.poll_room(cx, self.id, self.urgency));
+        let room = room.min(PIECE).min(length);
+        send.reserve_capacity(room);
+        let mut window = send.capacity();
+        if window == 0 {
+            window = match send.poll_capacity(cx) {
+                Poll::Ready(Some(Ok(window))) => window,
+                Poll::Ready(None | Some(Err(_))) => {
+                    self.wire.gate.pass();
+                    return Poll::Ready(Err(io::ErrorKind::ConnectionReset.into()));
+                }
+                Poll::Pending => {
+                    halves.waits_for_client = true;
+                    self.wire.gate.pass();
+                    return Poll::Pending;
+                }
+            };
+        }
+        let (data, last) = match take(room.min(window), halves.ended) {
+            Ok(taken) => taken,
+            Err(error) => {
+                self.wire.gate.pass();
+                return Poll::Ready(Err(error));
+            }
+        };
+        let n = data.len();
+        if n == 0 || send.send_data(Bytes::from(data), last).is_err() {
+            self.wire.gate.pass();
+            return Poll::Ready(match n {
+                0 => Ok(0),
+                _ => Err(io::ErrorKind::ConnectionReset.into()),
+            });
+        }
+        halves.closed = last;
+        self.wire.gate.entered(self.id, n);
+        Poll::Ready(Ok(n))
+    }
+
+    /// Ends the stream, if nothing more will be queued and that has not been said with the last data.
+    pub(in crate::http) fn finish(&self) -> io::Result<()> {
+        let halves = &mut *self.halves();
+        if !halves.ended || halves.closed {
+            return Ok(());
+        }
+        halves.closed = true;
+        let gone = || io::Error::from(io::ErrorKind::ConnectionReset);
+        let send = halves.send.as_mut().ok_or_else(gone)?;
+        send.send_data(Bytes::new(), true).map_err(|_| gone())
+    }
+
+    /// Nothing more will be queued: the stream ends with what is.
+    pub(in crate::http) fn end(&self) {
+        self.halves().ended = true;
+    }
+
+    /// Whether sending waits for the client to take data of this stream, rather than for its turn among
+    /// the connection's streams.
+    pub(in crate::http) fn waits_for_client(&self) -> bool {
+        self.halves().waits_for_client
+    }
+
+    /// Ready when the socket has all that was sent, or never will.
+    pub(super) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
+        self.wire.gate.poll_empty(cx, self.id)
+    }
+
+    /// Ends the stream so that the client cannot take its answer for whole.
+    pub(super) fn reset(&self, why: Reason) {
+        let halves = &mut *self.halves();
+        if std::mem::replace(&mut halves.closed, true) {
+            return;
+        }
+        match &mut halves.send {
+            Some(send) => send.send_reset(why),
+            None => halves.respond.send_reset(why),
+        }
+    }
+}
+
+impl Drop for Http2Stream {
+    fn drop(&mut self) {
+        self.wire.gate.left(self.id);
+    }
+}

@@ -1,0 +1,261 @@
+//! What lies between the h2 crate and the connection's stream: its frames are gathered and sent together,
+//! and both directions are watched, for floods and for what of the streams' data has been written.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use super::super::buffers;
+use super::super::config::HttpConfig;
+use super::super::pace::Pace;
+use super::super::stream::Stream;
+use super::floods::{Floods, Http2Error};
+use super::frames::{CONTINUATION, END_HEADERS, FrameMeter, HEADERS, Passed};
+use super::gate::Gate;
+use crate::turn;
+
+/// Bytes that are gathered before the socket is asked to take them.
+const GATHERED: usize = 64 << 10;
+
+/// A connection's frames on their way, shared by its tasks.
+pub(super) struct Wire {
+    stream: Arc<Stream>,
+    config: Arc<HttpConfig>,
+    pub(super) gate: Gate,
+    /// Used by the connection's own task alone: never contended.
+    ways: Mutex<Ways>,
+}
+
+struct Ways {
+    /// What was received before HTTP/2 was recognised.
+    before: Vec<u8>,
+    received: FrameMeter,
+    sent: FrameMeter,
+    floods: Floods,
+    flood: Option<Http2Error>,
+    /// A header has begun, and not ended.
+    in_header: bool,
+    /// Bytes to be sent, from `at` on.
+    out: Vec<u8>,
+    at: usize,
+    pace: Option<Box<Pace>>,
+    /// What GOAWAYs of ours say, which the h2 crate does not tell otherwise.
+    last_words: Vec<u8>,
+}
+
+impl Wire {
+    /// `before` is what of the client's frames has been received.
+    pub(super) fn new(stream: Arc<Stream>, config: Arc<HttpConfig>, before: Vec<u8>) -> Wire {
+        Wire {
+            stream,
+            config,
+            gate: Gate::default(),
+            ways: Mutex::new(Ways {
+                before,
+                received: FrameMeter::after_preface(),
+                sent: FrameMeter::default(),
+                floods: Floods::new(turn::recently()),
+                flood: None,
+                in_header: false,
+                out: Vec::new(),
+                at: 0,
+                pace: None,
+                last_words: Vec::new(),
+            }),
+        }
+    }
+
+    fn ways(&self) -> MutexGuard<'_, Ways> {
+        self.ways.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Why the client is to go, if it sends what it must not.
+    pub(super) fn flood(&self) -> Option<Http2Error> {
+        self.ways().flood
+    }
+
+    /// Whether a header, or a frame, has begun and not ended.
+    pub(super) fn owes_rest(&self) -> bool {
+        let ways = self.ways();
+        ways.in_header || ways.received.within_frame()
+    }
+
+    /// What the connection's GOAWAYs say.
+    pub(super) fn last_words(&self) -> String {
+        String::from_utf8_lossy(&self.ways().last_words).into_owned()
+    }
+
+    /// Whether everything has been sent.
+    pub(super) fn is_flushed(&self) -> bool {
+        self.ways().out.is_empty()
+    }
+
+    /// Sends what has been gathered. Without progress for `send_timeout`, or with less of it than
+    /// `limits.min_rate`: `TimedOut`.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let ways = &mut *self.ways();
+        while ways.at < ways.out.len() {
+            let parts = [IoSlice::new(&ways.out[ways.at..])];
+            match self.stream.poll_send(cx, &parts, false) {
+                Poll::Ready(Ok(n)) => {
+                    ways.at += n;
+                    if let Some(pace) = &mut ways.pace
+                        && pace.took(n, self.config.min_rate)
+                    {
+                        return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
+                    }
+                }
+                Poll::Ready(Err(error)) => return Poll::Ready(Err(error)),
+                Poll::Pending => return self.poll_patience(ways, cx),
+            }
+        }
+        if !ways.out.is_empty() {
+            ways.at = 0;
+            buffers::give_bytes(std::mem::take(&mut ways.out));
+        }
+        match self.stream.poll_flush(cx) {
+            Poll::Ready(sent) => {
+                ways.pace = None;
+                Poll::Ready(sent)
+            }
+            Poll::Pending => self.poll_patience(ways, cx),
+        }
+    }
+
+    fn poll_patience(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let pace = ways.pace.get_or_insert_with(|| Box::new(Pace::new()));
+        ready!(pace.poll_wait(self.config.send_timeout, cx));
+        Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
+    }
+
+    /// Takes note of received bytes.
+    fn received(&self, ways: &mut Ways, bytes: &[u8]) {
+        let now = turn::recently();
+        let Ways {
+            received,
+            floods,
+            flood,
+            in_header,
+            ..
+        } = ways;
+        received.pass(bytes, |passed| match passed {
+            Passed::Frame(frame) => {
+                if matches!(frame.kind, HEADERS | CONTINUATION) {
+                    *in_header = frame.flags & END_HEADERS == 0;
+                }
+                if let Err(why) = floods.received(&frame, now) {
+                    flood.get_or_insert(why);
+                }
+            }
+            Passed::Reset { stream, .. } => self.gate.reset(stream),
+            Passed::Data { .. } | Passed::GoAway(_) => {}
+        });
+    }
+
+    /// Takes note of bytes that the h2 crate has written.
+    fn written(&self, ways: &mut Ways, bytes: &[u8]) {
+        let now = turn::recently();
+        let Ways {
+            sent,
+            floods,
+            flood,
+            out,
+            last_words,
+            ..
+        } = ways;
+        sent.pass(bytes, |passed| match passed {
+            Passed::Data { stream, bytes } => {
+                floods.moved(bytes as u32);
+                self.gate.written(stream, bytes);
+            }
+            Passed::Reset { stream, code } => {
+                self.gate.reset(stream);
+                if let Err(why) = floods.reset(code, now) {
+                    flood.get_or_insert(why);
+                }
+            }
+            Passed::GoAway(text) => last_words.extend_from_slice(text),
+            Passed::Frame(_) => {}
+        });
+        if out.capacity() == 0 {
+            *out = buffers::take_bytes();
+        }
+        out.extend_from_slice(bytes);
+    }
+}
+
+/// The h2 crate's side of a [`Wire`].
+pub(super) struct WireEnd(pub(super) Arc<Wire>);
+
+impl AsyncRead for WireEnd {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buf: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let wire = &self.0;
+        let ways = &mut *wire.ways();
+        if ways.flood.is_some() {
+            // Nothing more of it is read; the connection's task ends it when this returns.
+            return Poll::Pending;
+        }
+        if !ways.before.is_empty() {
+            let n = ways.before.len().min(buf.remaining());
+            let rest = ways.before.split_off(n);
+            let bytes = std::mem::replace(&mut ways.before, rest);
+            wire.received(ways, &bytes);
+            buf.put_slice(&bytes);
+            return Poll::Ready(Ok(()));
+        }
+        let n = ready!(wire.stream.poll_recv(cx, buf.initialize_unfilled()))?;
+        wire.received(ways, &buf.initialize_unfilled()[..n]);
+        buf.advance(n);
+        Poll::Ready(Ok(()))
+    }
+}
+
+impl AsyncWrite for WireEnd {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        self.poll_write_vectored(cx, &[IoSlice::new(bytes)])
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        let wire = &self.0;
+        let full = {
+            let ways = wire.ways();
+            ways.out.len() - ways.at >= GATHERED
+        };
+        if full {
+            ready!(wire.poll_flush(cx))?;
+        }
+        let ways = &mut *wire.ways();
+        for part in parts {
+            wire.written(ways, part);
+        }
+        Poll::Ready(Ok(parts.iter().map(|part| part.len()).sum()))
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        true
+    }
+
+    /// The connection's task flushes when the h2 crate has written all it has.
+    fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Poll::Ready(Ok(()))
+    }
+}

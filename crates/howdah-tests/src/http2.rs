@@ -1,0 +1,301 @@
+//! HTTP/2 without TLS: a blocking [`Client`] for requests, by the h2 crate, and [`Frames`] for what no
+//! client sends: frames written by hand.
+
+use std::future::Future;
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h2::client::{ResponseFuture, SendRequest};
+use h2::{Reason, SendStream};
+use tokio::runtime::Runtime;
+
+use crate::http::{Broken, Head, Headers, Response};
+
+/// A server silent for this long has hung.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// A request.
+#[derive(Clone, Debug)]
+pub struct Request {
+    method: String,
+    host: String,
+    target: String,
+    headers: Vec<(String, Vec<u8>)>,
+    body: Option<Vec<u8>>,
+}
+
+impl Request {
+    /// A request without further fields.
+    pub fn new(method: &str, host: &str, target: &str) -> Request {
+        Request {
+            method: method.to_owned(),
+            host: host.to_owned(),
+            target: target.to_owned(),
+            headers: Vec::new(),
+            body: None,
+        }
+    }
+
+    /// `GET target` of a host that does not matter.
+    pub fn get(target: &str) -> Request {
+        Request::new("GET", "localhost", target)
+    }
+
+    /// One more field.
+    pub fn header(mut self, name: &str, value: &[u8]) -> Request {
+        self.headers.push((name.to_ascii_lowercase(), value.into()));
+        self
+    }
+
+    /// A body; its length is said only by a field.
+    pub fn body(mut self, bytes: &[u8]) -> Request {
+        self.body = Some(bytes.to_vec());
+        self
+    }
+
+    fn head(&self) -> Result<http::Request<()>, Broken> {
+        let refused = |why: http::Error| Broken::Io(io::Error::other(why));
+        let path = http::uri::PathAndQuery::try_from(self.target.as_str());
+        let path = path.map_err(|error| refused(error.into()))?;
+        let uri = http::Uri::builder()
+            .scheme("http")
+            .authority(self.host.as_str())
+            .path_and_query(path)
+            .build()
+            .map_err(refused)?;
+        let mut request = http::Request::builder()
+            .method(self.method.as_str())
+            .uri(uri);
+        for (name, value) in &self.headers {
+            request = request.header(name, value.as_slice());
+        }
+        request.body(()).map_err(refused)
+    }
+}
+
+/// A connection to a server.
+pub struct Client {
+    runtime: Runtime,
+    send: SendRequest<Bytes>,
+}
+
+/// A request whose answer has not been read.
+pub struct Asked {
+    response: ResponseFuture,
+    /// Where more of its body could be sent.
+    pub stream: SendStream<Bytes>,
+}
+
+fn broken(error: h2::Error) -> Broken {
+    if error.is_io()
+        && let Some(kind) = error.get_io().map(io::Error::kind)
+    {
+        return Broken::Io(kind.into());
+    }
+    Broken::Io(io::Error::other(error))
+}
+
+impl Client {
+    /// Connects.
+    ///
+    /// # Errors
+    /// Those of the socket, and of a server that speaks no HTTP/2.
+    pub fn open(address: SocketAddr) -> Result<Client, Broken> {
+        // A thread of its own sends and receives while nobody asks.
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()?;
+        let connecting = async {
+            let stream = tokio::net::TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let mut builder = h2::client::Builder::new();
+            // Answers that are not read yet keep no others waiting.
+            builder.initial_connection_window_size(16 << 20);
+            builder.handshake(stream).await.map_err(broken)
+        };
+        let (send, connection) = within(&runtime, connecting)?;
+        runtime.spawn(async {
+            // Seen by whoever asks next.
+            let _ = connection.await;
+        });
+        Ok(Client { runtime, send })
+    }
+
+    /// Sends a request, with its body.
+    ///
+    /// # Errors
+    /// The request cannot be said, or the connection has ended.
+    pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
+        let head = request.head()?;
+        let (runtime, send) = (&self.runtime, &mut self.send);
+        let sending = async {
+            std::future::poll_fn(|cx| send.poll_ready(cx)).await?;
+            let (response, stream) = send.send_request(head, request.body.is_none())?;
+            Ok(Asked { response, stream })
+        };
+        within(runtime, async { sending.await.map_err(broken) })
+    }
+
+    /// Sends a request and reads the answer.
+    ///
+    /// # Errors
+    /// As [`Client::send`], and: the stream was reset.
+    pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
+        let Asked { response, stream } = self.send(request)?;
+        let body = request.body.clone().map(Bytes::from);
+        if let Some(body) = body {
+            self.runtime.spawn(async {
+                // An answer may come, and the rest be refused, before all is sent.
+                let _ = upload(stream, body).await;
+            });
+        }
+        within(&self.runtime, async {
+            read(response).await.map_err(broken)
+        })
+    }
+
+    /// Reads the answer to a request without a body.
+    ///
+    /// # Errors
+    /// The stream was reset, or the connection has ended.
+    pub fn read(&mut self, asked: Asked) -> Result<Response, Broken> {
+        within(&self.runtime, async {
+            read(asked.response).await.map_err(broken)
+        })
+    }
+}
+
+fn within<T>(
+    runtime: &Runtime,
+    what: impl Future<Output = Result<T, Broken>>,
+) -> Result<T, Broken> {
+    runtime.block_on(async {
+        let late = |_| Broken::Io(io::ErrorKind::TimedOut.into());
+        tokio::time::timeout(SILENCE, what).await.map_err(late)?
+    })
+}
+
+async fn upload(mut stream: SendStream<Bytes>, mut body: Bytes) -> Result<(), h2::Error> {
+    if body.is_empty() {
+        return stream.send_data(body, true);
+    }
+    while !body.is_empty() {
+        stream.reserve_capacity(body.len());
+        let window = std::future::poll_fn(|cx| stream.poll_capacity(cx)).await;
+        let window = window.ok_or(h2::Error::from(Reason::CANCEL))??;
+        let piece = body.split_to(window.min(body.len()));
+        stream.send_data(piece, body.is_empty())?;
+    }
+    Ok(())
+}
+
+async fn read(mut response: ResponseFuture) -> Result<Response, h2::Error> {
+    let mut answer = Response::default();
+    while let Some(interim) = std::future::poll_fn(|cx| response.poll_informational(cx)).await {
+        answer.interim.push(head(&interim?.into_parts().0));
+    }
+    let (parts, mut body) = response.await?.into_parts();
+    answer.head = head(&parts);
+    while let Some(data) = body.data().await {
+        let data = data?;
+        body.flow_control().release_capacity(data.len())?;
+        answer.body.extend_from_slice(&data);
+    }
+    answer.keeps_alive = true;
+    Ok(answer)
+}
+
+fn head(parts: &http::response::Parts) -> Head {
+    let fields = parts.headers.iter();
+    Head {
+        version: "HTTP/2".to_owned(),
+        status: parts.status.as_u16(),
+        reason: None,
+        headers: Headers(
+            fields
+                .map(|(name, value)| {
+                    let value = String::from_utf8_lossy(value.as_bytes());
+                    (name.to_string(), value.into_owned())
+                })
+                .collect(),
+        ),
+    }
+}
+
+/// A connection on which frames are written by hand.
+pub struct Frames {
+    stream: TcpStream,
+}
+
+/// `length kind flags stream payload` (RFC 9113 §4.1).
+pub fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+    let length = u32::try_from(payload.len()).expect("a short frame");
+    let mut bytes = length.to_be_bytes()[1..].to_vec();
+    bytes.extend([kind, flags]);
+    bytes.extend(stream.to_be_bytes());
+    bytes.extend(payload);
+    bytes
+}
+
+/// HEADERS of a request; `end`: it has no body.
+pub fn headers(stream: u32, method: &str, path: &str, end: bool) -> Vec<u8> {
+    // Literals without indexing (RFC 7541 §6.2.2) of :method, :path, :authority, then :scheme http.
+    let mut block = Vec::new();
+    for (index, value) in [(2, method), (4, path), (1, "localhost")] {
+        block.extend([index, u8::try_from(value.len()).expect("a short value")]);
+        block.extend(value.as_bytes());
+    }
+    // Pseudo-fields come in any order.
+    block.push(0x86);
+    frame(1, if end { 5 } else { 4 }, stream, &block)
+}
+
+/// RST_STREAM, as a client that has lost its interest.
+pub fn reset(stream: u32) -> Vec<u8> {
+    frame(3, 0, stream, &[0, 0, 0, 8])
+}
+
+impl Frames {
+    /// Connects, and sends the preface and these settings (identifier, value).
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Frames {
+        let stream = TcpStream::connect(address).expect("the server listens");
+        stream.set_nodelay(true).expect("a socket");
+        stream.set_read_timeout(Some(SILENCE)).expect("a socket");
+        let mut frames = Frames { stream };
+        let mut payload = Vec::new();
+        for (identifier, value) in settings {
+            payload.extend(identifier.to_be_bytes());
+            payload.extend(value.to_be_bytes());
+        }
+        let preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+        assert!(frames.send([preface, &frame(4, 0, 0, &payload)[..]].concat()));
+        frames
+    }
+
+    /// Sends bytes as they are; whether the server still takes them.
+    pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> bool {
+        self.stream.write_all(bytes.as_ref()).is_ok()
+    }
+
+    /// The next frame: kind, flags, stream and payload. None at the end.
+    pub fn read(&mut self) -> Option<(u8, u8, u32, Vec<u8>)> {
+        let mut head = [0; 9];
+        self.stream.read_exact(&mut head).ok()?;
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]) as usize;
+        let stream = u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+        let mut payload = vec![0; length];
+        self.stream.read_exact(&mut payload).ok()?;
+        Some((head[3], head[4], stream, payload))
+    }
+
+    /// The socket, for tests that do not read, or read slowly.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+}

@@ -1,0 +1,192 @@
+//! HTTP/2 on the real program: PHP answers as over HTTP/1.1, and no stream fails at a reload or stop.
+
+#[path = "oracle/requests.rs"]
+mod requests;
+
+use std::collections::BTreeMap;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::http2::{Client, Request};
+use howdah_tests::oracle::{Facts, Probe, Witness, compare};
+use howdah_tests::pki::Pki;
+use howdah_tests::rig::{Howdah, Server, Site};
+use howdah_tests::scratch::{Scratch, copy_tree, repository};
+use rustix::process::Signal;
+
+/// Probes of what HTTP/2 cannot say.
+const OF_HTTP1_ALONE: [&str; 2] = [
+    "server.absolute-form",
+    // `<` and `"` unencoded: the stream is reset (docs/differences.md).
+    "get.unencoded",
+];
+
+fn testimony(site: &Site, probes: &[Probe], http2: bool) -> BTreeMap<String, Facts> {
+    let server = Howdah::start(site);
+    let mut witness = Witness::new(server.address(), &site.root.display().to_string());
+    if http2 {
+        witness = witness.over_http2();
+    }
+    let mut answers = BTreeMap::new();
+    for probe in probes {
+        let mut facts = witness.ask(probe);
+        // HTTP/2 has no reason phrase, and its connections stay open. Whether a flush is seen before the
+        // end, and a body before its announcement is answered, is a matter of time.
+        for fact in ["keeps_alive", "header.vary", "interim.100"] {
+            facts.remove(fact);
+        }
+        if let Some(status) = facts.get_mut("status") {
+            status.truncate(3);
+        }
+        answers.insert(probe.name.clone(), facts);
+    }
+    answers
+}
+
+#[test]
+fn php_answers_over_http2_what_it_answers_over_http1() {
+    let scratch = Scratch::new("oracle-http2");
+    copy_tree(&repository().join("tests/probes"), &scratch.join("site"));
+    let mut site = Site::new(scratch.join("site"))
+        .children(1)
+        .environment("PROBE_SETTING", "from the site");
+    site.h2c = true;
+    let mut probes = requests::all();
+    probes.retain(|probe| !OF_HTTP1_ALONE.contains(&probe.name.as_str()));
+    let http1 = testimony(&site, &probes, false);
+    let http2 = testimony(&site, &probes, true);
+    let mut different = Vec::new();
+    for probe in &probes {
+        for found in compare(&probe.name, &http2[&probe.name], &http1[&probe.name]) {
+            let protocol = |fact: &Option<String>| {
+                fact.as_ref()
+                    .map(|text| text.replace("HTTP/2.0", "HTTP/1.1"))
+            };
+            if protocol(&found.ours) != found.theirs {
+                different.push(format!("{found:?}"));
+            }
+        }
+    }
+    assert!(different.is_empty(), "{}", different.join("\n"));
+}
+
+/// Visits by HTTP/2 until told to stop; how many.
+struct Visitors {
+    stop: Arc<AtomicBool>,
+    threads: Vec<std::thread::JoinHandle<u64>>,
+}
+
+impl Visitors {
+    fn start(fixture: &Fixture, count: usize) -> Visitors {
+        let stop = Arc::new(AtomicBool::new(false));
+        let address = fixture.address();
+        let visit = |_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                let mut visits = 0;
+                let mut client = Client::open(address).unwrap();
+                while !stop.load(Ordering::Relaxed) {
+                    let asked: Vec<_> = ["/hello.php", "/a.txt", "/hello.php", "/long.php"]
+                        .iter()
+                        .map_while(|path| client.send(&Request::get(path)).ok())
+                        .collect();
+                    let sent = asked.len();
+                    for (at, asked) in asked.into_iter().enumerate() {
+                        let answer = client.read(asked).unwrap();
+                        assert_eq!(answer.status(), 200, "{at}");
+                        visits += 1;
+                    }
+                    // A GOAWAY: what has not been sent goes to the next connection.
+                    if sent < 4 {
+                        client = Client::open(address).unwrap();
+                    }
+                }
+                visits
+            })
+        };
+        Visitors {
+            threads: (0..count).map(visit).collect(),
+            stop,
+        }
+    }
+
+    fn stop(self) -> u64 {
+        self.stop.store(true, Ordering::Relaxed);
+        self.threads
+            .into_iter()
+            .map(|thread| thread.join().expect("no visit failed"))
+            .sum()
+    }
+}
+
+const LONG: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
+
+#[test]
+fn no_stream_fails_at_a_reload() {
+    let fixture = Fixture::named("http2-reload")
+        .h2c()
+        .file("a.txt", "a")
+        .script("long.php", LONG)
+        .start();
+    let visitors = Visitors::start(&fixture, 3);
+    for _ in 0..20 {
+        fixture.reload();
+    }
+    assert!(visitors.stop() > 0);
+    fixture.still_serves();
+}
+
+#[test]
+fn a_stop_completes_what_has_begun() {
+    let mut fixture = Fixture::named("http2-stop").h2c().start();
+    let gate = fixture.gate("stop");
+    let mut client = Client::open(fixture.address()).unwrap();
+    let hello = client.ask(&Request::get("/hello.php")).unwrap();
+    assert_eq!(hello.text(), HELLO);
+    let waiting = client.send(&Request::get("/hold.php?gate=stop")).unwrap();
+    let standing = gate.wait();
+    signal(fixture.master(), Signal::QUIT);
+    fixture.wait("nobody to accept connections", |fixture| {
+        TcpStream::connect(fixture.address()).is_err()
+    });
+    standing.open();
+    assert_eq!(client.read(waiting).unwrap().text(), "released");
+    let ended = fixture.howdah.process.wait_exit(Duration::from_secs(20));
+    assert!(ended.unwrap().success());
+}
+
+#[test]
+fn browsers_choose_http2_by_tls_and_scripts_see_it() {
+    let builder = Fixture::named("http2-tls")
+        .script(
+            "server.php",
+            "<?php header('Content-Type: application/json'); echo json_encode($_SERVER);",
+        )
+        .script("echo.php", "<?php readfile('php://input');")
+        .tls();
+    let pki = Pki::new(builder.scratch().path());
+    pki.sign("site", &["example.org"]);
+    let fixture = builder.site(&Pki::site("site")).start();
+    let address = fixture.tls_address();
+    let get = |path: &str, more: &[&str]| pki.get(address, "example.org", path, more);
+    let version = ["--write-out", "%{http_version}"];
+    assert_eq!(get("/hello.php", &version), format!("{HELLO}2"));
+    let http1 = ["--http1.1", "--write-out", "%{http_version}"];
+    assert_eq!(get("/hello.php", &http1), format!("{HELLO}1.1"));
+    let server: serde_json::Value = serde_json::from_str(&get("/server.php", &[])).unwrap();
+    assert_eq!(server["SERVER_PROTOCOL"], "HTTP/2.0");
+    assert_eq!(server["HTTPS"], "on");
+    let body = "x".repeat(100_000);
+    let file = fixture.write("body", &body);
+    let upload = format!("@{}", file.display());
+    let echo = get("/echo.php", &["--data-binary", &upload, "-H", "Expect:"]);
+    assert!(echo == body);
+    fixture.wait("the access log", |fixture| {
+        let log = fixture.access_log();
+        log.iter()
+            .any(|line| line.contains("\"POST /echo.php HTTP/2.0\" 200 100000"))
+    });
+}
