@@ -1,9 +1,9 @@
 //! How control over a name is proved to an authority: by an answer over HTTP (RFC 8555 §8.3), by a
 //! certificate in a TLS handshake (RFC 8737), or by a DNS record that a program sets (RFC 8555 §8.4).
 
+use std::cell::RefCell;
 use std::path::Path;
 use std::process::Stdio;
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use instant_acme::ChallengeType;
@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::process::Command;
 use tokio::sync::{mpsc, watch};
 
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::manager::Event;
 
@@ -72,11 +73,20 @@ pub struct Challenges {
     pub tls: Vec<(String, String, String)>,
 }
 
-/// Where challenges are put up for whoever serves.
+/// Where challenges are put up for whoever serves, here and on other hosts.
 pub struct Board {
-    state: Mutex<(u64, Challenges)>,
+    state: RefCell<Posted>,
     events: mpsc::UnboundedSender<Event>,
     answering: watch::Receiver<u64>,
+    /// None before there is a directory.
+    pub cluster: RefCell<Option<Cluster>>,
+}
+
+#[derive(Default)]
+struct Posted {
+    number: u64,
+    own: Challenges,
+    others: Challenges,
 }
 
 /// A proof that is up until this is dropped.
@@ -90,40 +100,59 @@ impl Board {
     /// Hands challenges out as events; `answering` counts those that are answered.
     pub fn new(events: mpsc::UnboundedSender<Event>, answering: watch::Receiver<u64>) -> Board {
         Board {
-            state: Mutex::default(),
+            state: RefCell::default(),
             events,
             answering,
+            cluster: RefCell::default(),
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, (u64, Challenges)> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    fn change(&self, change: impl FnOnce(&mut Challenges)) -> u64 {
-        let (number, challenges) = {
-            let mut state = self.state();
-            state.0 += 1;
-            change(&mut state.1);
-            state.clone()
-        };
+    fn change(&self, change: impl FnOnce(&mut Posted)) -> u64 {
+        let mut state = self.state.borrow_mut();
+        state.number += 1;
+        change(&mut state);
+        let mut challenges = state.own.clone();
+        challenges.http.extend(state.others.http.iter().cloned());
+        challenges.tls.extend(state.others.tls.iter().cloned());
+        let number = state.number;
         // Whoever serves is gone at the end alone.
         let _ = self.events.send(Event::Challenges { number, challenges });
         number
     }
 
+    /// Answers what others show, if that has changed.
+    pub fn look_at_others(&self) {
+        let news = self.cluster.borrow_mut().as_mut().and_then(Cluster::news);
+        if let Some(others) = news
+            && others != self.state.borrow().others
+        {
+            self.change(|state| state.others = others);
+        }
+    }
+
+    /// Writes down what is shown here; whether others are to read it.
+    fn share(&self) -> bool {
+        let own = self.state.borrow().own.clone();
+        let cluster = self.cluster.borrow();
+        cluster.as_ref().is_some_and(|cluster| cluster.share(&own))
+    }
+
     async fn answered(&self, number: u64) {
+        let others = self.share();
         let mut answering = self.answering.clone();
         let wait = answering.wait_for(|answered| *answered >= number);
         // Late or not: the authority decides.
         let _ = tokio::time::timeout(ANSWERING, wait).await;
+        if others {
+            tokio::time::sleep(cluster::SPREAD).await;
+        }
     }
 
     /// Answers HTTP-01.
     pub async fn show_http(&self, token: &str, answer: &str) -> Shown<'_> {
         let pair = (token.to_owned(), answer.to_owned());
         let shown = self.shown(token, "");
-        let number = self.change(|challenges| challenges.http.push(pair));
+        let number = self.change(|state| state.own.http.push(pair));
         self.answered(number).await;
         shown
     }
@@ -138,7 +167,7 @@ impl Board {
         })?;
         let shown = self.shown("", name);
         let entry = (name.to_owned(), chain, key);
-        let number = self.change(|challenges| challenges.tls.push(entry));
+        let number = self.change(|state| state.own.tls.push(entry));
         self.answered(number).await;
         Ok(shown)
     }
@@ -154,10 +183,12 @@ impl Board {
 
 impl Drop for Shown<'_> {
     fn drop(&mut self) {
-        self.board.change(|challenges| {
-            challenges.http.retain(|(token, _)| *token != self.token);
-            challenges.tls.retain(|(name, ..)| *name != self.name);
+        self.board.change(|state| {
+            let own = &mut state.own;
+            own.http.retain(|(token, _)| *token != self.token);
+            own.tls.retain(|(name, ..)| *name != self.name);
         });
+        self.board.share();
     }
 }
 

@@ -20,18 +20,18 @@ pub const RENEW: Duration = Duration::from_secs(15);
 
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-struct Holder {
+pub(crate) struct Holder {
     /// The boot of the machine and the namespace of its process ids.
-    machine: String,
-    pid: u32,
+    pub(crate) machine: String,
+    pub(crate) pid: u32,
     /// When the process started, in ticks since boot: ids are used again.
-    started: u64,
+    pub(crate) started: u64,
     /// Counts renewals.
-    count: u64,
+    pub(crate) count: u64,
 }
 
 impl Holder {
-    fn me() -> Holder {
+    pub(crate) fn me() -> Holder {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
         let namespace = fs::read_link("/proc/self/ns/pid").unwrap_or_default();
         let pid = std::process::id();
@@ -43,7 +43,14 @@ impl Holder {
         }
     }
 
-    fn is_dead(&self, me: &Holder) -> bool {
+    /// A file name that is this process's alone, among all machines.
+    pub(crate) fn id(&self) -> String {
+        let plain = |c: &char| c.is_ascii_alphanumeric();
+        let machine: String = self.machine.chars().filter(plain).collect();
+        format!("{machine}-{}-{}", self.pid, self.started)
+    }
+
+    pub(crate) fn is_dead(&self, me: &Holder) -> bool {
         self.machine == me.machine && started(self.pid) != Some(self.started)
     }
 }

@@ -6,18 +6,23 @@
 //! and whoever serves says when it answers.
 //!
 //! - [`manager`]: one task per name, from the first order to every renewal.
-//! - [`schedule`]: when; [`order`]: how; [`failure`]: what can go wrong, and its name.
+//! - [`schedule`]: when; [`order`], [`account`]: how; [`failure`]: what can go wrong, and its name.
 //! - [`challenge`]: how control over a name is proved; [`client`]: the way to an authority.
-//! - [`store`]: the directory; [`lease`]: its locks.
+//! - [`store`]: the directory; [`lease`]: its locks; [`cluster`]: who shares it.
+//! - [`certificate`]: what is kept in it.
 //! - [`names`]: which names a public authority knows; [`local`]: the authority for the others.
 
+pub mod account;
+pub mod certificate;
 pub mod challenge;
 pub mod client;
+pub mod cluster;
 pub mod failure;
 pub mod lease;
 pub mod local;
 pub mod manager;
 pub mod names;
+mod nonce;
 pub mod order;
 pub mod schedule;
 pub mod store;
@@ -42,7 +47,7 @@ pub struct Authority {
 }
 
 /// What certificates are ordered for, and how.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// Where accounts, keys and certificates are.
     pub directory: PathBuf,

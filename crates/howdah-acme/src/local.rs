@@ -13,9 +13,10 @@ use rcgen::{
 };
 use time::{Duration, OffsetDateTime};
 
+use crate::certificate::Stored;
 use crate::failure::Failure;
 use crate::names::PRIVATE;
-use crate::store::{Stored, failed, replace};
+use crate::store::{failed, replace};
 
 /// What the status calls it.
 pub const NAME: &str = "local";

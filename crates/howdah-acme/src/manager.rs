@@ -5,6 +5,7 @@
 //! least, so that one that is set changes plans; so is the directory, where another host may have
 //! renewed.
 
+mod commands;
 mod name;
 
 use std::cell::RefCell;
@@ -16,11 +17,13 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
+use crate::certificate::Stored;
 use crate::challenge::{Board, Challenges};
 use crate::client::Client;
+use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::order::Orders;
-use crate::store::{Look, Store, Stored, Trouble};
+use crate::store::{Store, Trouble};
 use crate::{Authority, Seconds, Settings, local, names, seconds};
 use name::{Keeper, Nudge};
 
@@ -250,6 +253,7 @@ pub async fn run(
         names: RefCell::default(),
     });
     let mut tasks = Tasks::new();
+    tokio::task::spawn_local(look_at_others(shared.clone()));
     while let Some(input) = inputs.recv().await {
         match input {
             Input::Settings(settings) => {
@@ -258,34 +262,7 @@ pub async fn run(
             Input::Answering(number) => {
                 answered.send_replace(number);
             }
-            Input::Command { id, command } => match command {
-                Command::Order { name } => {
-                    let chosen: Vec<_> = match &name {
-                        Some(name) => tasks.get(name).into_iter().collect(),
-                        None => tasks.values().collect(),
-                    };
-                    if chosen.is_empty() {
-                        let why = match name {
-                            Some(name) => format!(
-                                "NoSuchName: no site without a certificate file has the host {name}"
-                            ),
-                            None => "NoSuchName: every certificate comes from a file".to_owned(),
-                        };
-                        let outcome = Err(why);
-                        let _ = shared.events.send(Event::Done { id, outcome });
-                        continue;
-                    }
-                    let (reply, outcomes) = mpsc::unbounded_channel();
-                    for (_, nudges) in chosen {
-                        let _ = nudges.send(Nudge::Order(reply.clone()));
-                    }
-                    tokio::task::spawn_local(answer(shared.clone(), id, outcomes));
-                }
-                Command::Remove { name } => {
-                    let nudges = tasks.get(&name).map(|(_, nudges)| nudges.clone());
-                    tokio::task::spawn_local(remove(shared.clone(), id, name, nudges));
-                }
-            },
+            Input::Command { id, command } => commands::run(&shared, &tasks, id, command),
         }
     }
     for (task, _) in tasks.values() {
@@ -294,15 +271,17 @@ pub async fn run(
     Ok(())
 }
 
-impl Default for Settings {
-    fn default() -> Settings {
-        Settings {
-            directory: std::path::PathBuf::new(),
-            names: Vec::new(),
-            email: None,
-            authorities: Vec::new(),
-            dns_hook: None,
-            http: false,
+/// Answers what other hosts show, and says that this process lives.
+async fn look_at_others(shared: Rc<Shared>) {
+    let mut said = std::time::Instant::now();
+    loop {
+        tokio::time::sleep(cluster::LOOK).await;
+        shared.board.look_at_others();
+        if said.elapsed() >= cluster::ALIVE {
+            said = std::time::Instant::now();
+            if let Some(cluster) = &*shared.board.cluster.borrow() {
+                cluster.say_alive();
+            }
         }
     }
 }
@@ -312,7 +291,11 @@ type Tasks = BTreeMap<String, (AbortHandle, mpsc::UnboundedSender<Nudge>)>;
 /// Goes over to other settings: names that stay keep their tasks.
 fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
     let moved = shared.settings().directory != settings.directory;
-    *shared.store.borrow_mut() = Store::at(&settings.directory);
+    let store = Store::at(&settings.directory);
+    if moved {
+        *shared.board.cluster.borrow_mut() = Some(Cluster::join(&store));
+    }
+    *shared.store.borrow_mut() = store;
     let names = settings.names.clone();
     *shared.settings.borrow_mut() = Rc::new(settings);
     tasks.retain(|name, (task, _)| {
@@ -344,75 +327,6 @@ fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
         let task = tokio::task::spawn_local(keeper.run(inbox));
         tasks.insert(name, (task.abort_handle(), nudges));
     }
-}
-
-/// Collects what came of several orders.
-async fn answer(
-    shared: Rc<Shared>,
-    id: u64,
-    mut outcomes: mpsc::UnboundedReceiver<Result<String, String>>,
-) {
-    let (mut good, mut bad) = (Vec::new(), Vec::new());
-    while let Some(outcome) = outcomes.recv().await {
-        match outcome {
-            Ok(line) => good.push(line),
-            Err(line) => bad.push(line),
-        }
-    }
-    let outcome = match bad.is_empty() {
-        true => Ok(good.join("\n")),
-        false => Err([bad, good].concat().join("\n")),
-    };
-    let _ = shared.events.send(Event::Done { id, outcome });
-}
-
-async fn remove(
-    shared: Rc<Shared>,
-    id: u64,
-    name: String,
-    nudges: Option<mpsc::UnboundedSender<Nudge>>,
-) {
-    let outcome = revoke_and_remove(&shared, &name).await;
-    if let (Some(nudges), true) = (&nudges, outcome.is_ok()) {
-        let _ = nudges.send(Nudge::Removed);
-    }
-    let outcome = outcome.map(|what| match nudges {
-        Some(_) => format!("{what}; a site has the name, so a new certificate is ordered"),
-        None => what,
-    });
-    let _ = shared.events.send(Event::Done { id, outcome });
-}
-
-async fn revoke_and_remove(shared: &Shared, name: &str) -> Result<String, String> {
-    names::check(name)?;
-    let (settings, store) = (shared.settings(), shared.store());
-    let named = |failure: Failure| format!("{}: {name}: {failure}", failure.name());
-    let stored = match store.look(name) {
-        Look::Good(stored) => Some(stored),
-        Look::Broken(_) => None,
-        Look::None => return Err(format!("NoSuchName: there is no certificate for {name}")),
-    };
-    let record = store.record(name);
-    let mut what = format!("removed the certificate of {name}");
-    if let (Some(stored), Some(authority)) = (stored, shared.authority(record.authority.as_deref()))
-    {
-        let orders = Orders {
-            settings: &settings,
-            store: &store,
-            board: &shared.board,
-            client: &shared.client,
-        };
-        let until = stored.validity.not_after;
-        if until > SystemTime::now() {
-            orders.revoke(&authority, &stored).await.map_err(named)?;
-            what = format!(
-                "{} revoked the certificate of {name}, which is removed",
-                authority.name
-            );
-        }
-    }
-    store.remove(name).map_err(named)?;
-    Ok(what)
 }
 
 /// A duration for people.

@@ -3,17 +3,19 @@
 use std::time::{Duration, SystemTime};
 
 use instant_acme::{
-    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, ExternalAccountKey,
-    Identifier, NewAccount, NewOrder, Order, OrderStatus, Problem, RevocationRequest,
+    Account, AuthorizationStatus, CertificateIdentifier, ChallengeType, Error, Identifier,
+    NewOrder, Order, OrderStatus, Problem, RevocationRequest,
 };
 use rcgen::{CertificateParams, DistinguishedName, KeyPair};
 use tokio::time::{Instant, sleep};
 
+use crate::certificate::Stored;
 use crate::challenge::{Board, Method, Shown, run_hook};
 use crate::client::Client;
 use crate::failure::{Failure, problem_type, sentence};
+use crate::nonce::nonce;
 use crate::schedule::Window;
-use crate::store::{Store, Stored, replace};
+use crate::store::Store;
 use crate::{Authority, Settings};
 
 /// How long an authority may take to look at a proof, and to issue.
@@ -23,25 +25,6 @@ const FIRST_LOOK: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 /// Longest pause that an authority can ask for between two looks.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// How often a request is made again because of its nonce (RFC 8555 §6.5), each time thrice by the
-/// protocol's crate.
-const NONCES: u32 = 12;
-
-/// Makes a call until its nonce is taken.
-macro_rules! nonce {
-    ($call:expr) => {{
-        let mut left = NONCES;
-        loop {
-            match $call.await {
-                Err(Error::Api(problem)) if problem_type(&problem) == "badNonce" && left > 0 => {
-                    left -= 1;
-                }
-                other => break other,
-            }
-        }
-    }};
-}
-
 /// What an order needs beside its name.
 pub struct Orders<'a> {
     /// The configuration.
@@ -55,7 +38,10 @@ pub struct Orders<'a> {
 }
 
 impl Orders<'_> {
-    fn failed<'f>(&self, authority: &'f Authority) -> impl Fn(Error) -> Failure + use<'f> {
+    pub(crate) fn failed<'f>(
+        &self,
+        authority: &'f Authority,
+    ) -> impl Fn(Error) -> Failure + use<'f> {
         let client = self.client.clone();
         move |error| Failure::of(&authority.name, error, client.take_retry_after())
     }
@@ -271,44 +257,6 @@ impl Orders<'_> {
         }
     }
 
-    fn account_path(&self, authority: &Authority) -> std::path::PathBuf {
-        let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '-' };
-        let name: String = authority.url.chars().map(plain).collect();
-        self.store.path("accounts", &name, ".json")
-    }
-
-    async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
-        let failed = self.failed(authority);
-        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
-        let path = self.account_path(authority);
-        if let Some(known) = std::fs::read(&path)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-        {
-            return builder().from_credentials(known).await.map_err(failed);
-        }
-        let mail = self
-            .settings
-            .email
-            .as_ref()
-            .map(|mail| format!("mailto:{mail}"));
-        let contact: Vec<&str> = mail.as_deref().into_iter().collect();
-        let new = NewAccount {
-            contact: &contact,
-            terms_of_service_agreed: true,
-            only_return_existing: false,
-        };
-        let eab = match &authority.eab {
-            Some((id, key)) => Some(external_key(authority, id, key)?),
-            None => None,
-        };
-        let created = nonce!(builder().create(&new, authority.url.clone(), eab.as_ref()));
-        let (account, credentials) = created.map_err(failed)?;
-        let text = serde_json::to_vec(&credentials).unwrap_or_default();
-        replace(&path, &text)?;
-        Ok(account)
-    }
-
     /// When the authority wants this certificate to be renewed, and how long that holds; none: it does
     /// not say.
     pub async fn window(
@@ -379,38 +327,6 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
     nonce!(account.new_order(&order))
 }
 
-fn external_key(authority: &Authority, id: &str, key: &str) -> Result<ExternalAccountKey, Failure> {
-    let decoded = decode_base64(key).ok_or_else(|| Failure::OrderRefused {
-        authority: authority.name.clone(),
-        why: "the key in acme.eab is no base64".to_owned(),
-        retry_after: None,
-    })?;
-    Ok(ExternalAccountKey::new(id.to_owned(), &decoded))
-}
-
-/// Base64 in either alphabet, padded or not: authorities show the key in both.
-fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let (mut bits, mut held) = (0u32, 0);
-    for byte in text.trim().trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
-        }
-    }
-    Some(out)
-}
-
 fn is_unknown_account(why: &str) -> bool {
     why.starts_with("accountDoesNotExist")
 }
@@ -435,18 +351,5 @@ fn challenge_failed(
             why: sentence(problem),
             retry_after: None,
         },
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_key_in_either_base64_is_read() {
-        assert_eq!(decode_base64("aGk_aGk-").unwrap(), b"hi?hi>");
-        assert_eq!(decode_base64("aGk/aGk+").unwrap(), b"hi?hi>");
-        assert_eq!(decode_base64("aA==").unwrap(), b"h");
-        assert!(decode_base64("a b").is_none());
     }
 }

@@ -1,21 +1,21 @@
-//! The task of one name.
+//! The task of one name: what it has, and when something is to be done. [`attempt`] does it.
+
+mod attempt;
 
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::{Duration, SystemTime};
 
 use tokio::sync::mpsc;
 
-use super::{NameState, NameStatus, Shared, in_words};
-use crate::failure::Failure;
-use crate::lease::{Lease, RENEW, Taken, Watcher};
+use super::{NameState, NameStatus, Shared};
+use crate::certificate::Stored;
+use crate::lease::Watcher;
 use crate::order::Orders;
-use crate::store::{Look, Record, Stamp, Stored, Trouble, failed};
-use crate::{local, names, schedule, seconds, time_of};
+use crate::store::{Look, Record, Stamp};
+use crate::{names, schedule, seconds, time_of};
 
 /// Longest sleep: the clock may be set, and another host renew.
 const LOOK: Duration = Duration::from_secs(60);
-/// How often a lock that somebody else holds is tried.
-const TRY: Duration = Duration::from_millis(300);
 /// How long what an authority says of the time of renewal holds, at least and at most.
 const WINDOW_HOLDS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(86400));
 
@@ -188,164 +188,6 @@ impl Keeper {
         }
     }
 
-    /// Orders, alone among all who share the directory. What was done, or why not.
-    async fn attempt(&mut self, forced: bool) -> Result<String, String> {
-        let shared = self.shared.clone();
-        // Closed never.
-        let _permit = shared.orders.acquire().await;
-        let outcome = self.locked(forced).await;
-        self.ordering = false;
-        let line = match outcome {
-            Ok(line) => Ok(line),
-            Err(failure) => Err(self.note(&failure)),
-        };
-        self.tell();
-        line
-    }
-
-    async fn locked(&mut self, forced: bool) -> Result<String, Failure> {
-        let before = self.stamp;
-        let lease = self.lock().await?;
-        // Somebody else may have done it meanwhile.
-        self.look_again();
-        let done = match forced {
-            true => self.stamp != before,
-            false => self.due() > SystemTime::now(),
-        };
-        if done {
-            return Ok(format!(
-                "{}: another process has just ordered it",
-                self.name
-            ));
-        }
-        self.ordering = true;
-        self.tell();
-        let attempts = self.record.trouble.as_ref().map_or(0, |t| t.attempts);
-        let former = self.certificate.clone();
-        let former = former
-            .as_deref()
-            .map(|c| (c, self.record.authority.as_deref()));
-        let ordering = self.shared.obtain(&self.name, former, attempts);
-        let (authority, stored) = tokio::select! {
-            obtained = ordering => obtained?,
-            never = keep(&lease) => match never {},
-        };
-        Ok(self.accept(authority, stored))
-    }
-
-    async fn lock(&mut self) -> Result<std::cell::RefCell<Lease>, Failure> {
-        let store = self.shared.store();
-        store.prepare()?;
-        let path = store.path("locks", &self.name, ".lock");
-        loop {
-            let taken = self.watcher.take(&path, Instant::now());
-            match taken.map_err(|error| failed("lock", &path, &error))? {
-                Taken::Ours(lease) => return Ok(std::cell::RefCell::new(lease)),
-                Taken::Others => tokio::time::sleep(TRY).await,
-            }
-        }
-    }
-
-    /// Uses a new certificate, and writes it down.
-    fn accept(&mut self, authority: String, stored: Stored) -> String {
-        let now = SystemTime::now();
-        let left = stored.validity.not_after.duration_since(now);
-        let line = format!(
-            "{}: {} {authority}, valid for {}",
-            self.name,
-            if self.certificate.is_some() {
-                "renewed by"
-            } else {
-                "certificate of"
-            },
-            in_words(left.unwrap_or_default())
-        );
-        let renew = schedule::renewal(stored.validity, None, random());
-        self.record = Record {
-            ask_window_at: (authority != local::NAME).then(|| seconds(now)),
-            authority: Some(authority),
-            renew_at: Some(seconds(renew)),
-            trouble: None,
-        };
-        self.certificate = Some(Rc::new(stored));
-        self.unsaved = true;
-        self.save();
-        self.shared.log(line.clone());
-        line
-    }
-
-    /// Writes the certificate down; it is used in any case.
-    fn save(&mut self) {
-        let (store, Some(stored)) = (self.shared.store(), self.certificate.clone()) else {
-            return;
-        };
-        let saved = store.prepare().and_then(|()| {
-            store.save_record(&self.name, &self.record)?;
-            store.save(&self.name, &stored)
-        });
-        match saved {
-            Ok(()) => {
-                self.unsaved = false;
-                if self
-                    .record
-                    .trouble
-                    .as_ref()
-                    .is_some_and(|t| t.name == "StoreFailed")
-                {
-                    self.record.trouble = None;
-                }
-            }
-            Err(failure) => {
-                let now = seconds(SystemTime::now());
-                let since = self.record.trouble.as_ref().map_or(now, |t| t.since);
-                if self.record.trouble.is_none() {
-                    self.shared.log(format!("{}: {}: {failure}; the certificate is used, and would be lost with the process", failure.name(), self.name));
-                }
-                self.record.trouble = Some(Trouble {
-                    name: failure.name().to_owned(),
-                    message: failure.to_string(),
-                    since,
-                    attempts: 1,
-                    next: now + LOOK.as_secs(),
-                });
-            }
-        }
-        self.stamp = store.stamp(&self.name);
-        self.tell();
-    }
-
-    /// Notes a failure, and says it.
-    fn note(&mut self, failure: &Failure) -> String {
-        let now = SystemTime::now();
-        let before = self.record.trouble.take();
-        let attempts = before.as_ref().map_or(0, |t| t.attempts) + 1;
-        let pause = schedule::pause(failure.kind(), attempts, failure.retry_after(), random());
-        self.record.trouble = Some(Trouble {
-            name: failure.name().to_owned(),
-            message: failure.to_string(),
-            since: before.map_or(seconds(now), |t| t.since),
-            attempts,
-            next: seconds(now + pause),
-        });
-        // In memory it counts in any case.
-        let _ = self.shared.store().save_record(&self.name, &self.record);
-        let state = match &self.certificate {
-            None => "there is no certificate".to_owned(),
-            Some(stored) => match stored.validity.not_after.duration_since(now) {
-                Ok(left) => format!("the certificate stays in use, valid for {}", in_words(left)),
-                Err(_) => "the certificate has expired".to_owned(),
-            },
-        };
-        let line = format!(
-            "{}: {}: {failure}; {state}; attempt {attempts}, the next in {}",
-            failure.name(),
-            self.name,
-            in_words(pause)
-        );
-        self.shared.log(line.clone());
-        line
-    }
-
     /// Asks the authority when to renew (RFC 9773), where its last word is too old.
     async fn ask_for_window(&mut self, now: SystemTime) {
         let (Some(stored), Some(at)) = (self.certificate.clone(), self.record.ask_window_at) else {
@@ -379,15 +221,6 @@ impl Keeper {
         self.record.ask_window_at = Some(seconds(now + again));
         let _ = store.save_record(&self.name, &self.record);
         self.tell();
-    }
-}
-
-/// Renews a lock as long as it is needed.
-async fn keep(lease: &std::cell::RefCell<Lease>) -> std::convert::Infallible {
-    loop {
-        tokio::time::sleep(RENEW).await;
-        // Who lost it to another goes on: two certificates do no harm.
-        lease.borrow_mut().renew();
     }
 }
 

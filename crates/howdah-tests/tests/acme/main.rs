@@ -65,7 +65,7 @@ fn dns_hook(authority: &Authority) -> String {
     let text = format!(
         "#!/bin/sh\n\
          echo \"$1 $2\" >> {directory}/hooked\n\
-         while [ -e {directory}/hold ]; do sleep 0.02; done\n\
+         n=0; while [ -e {directory}/hold ] && [ $n -lt 1000 ]; do sleep 0.02; n=$((n+1)); done\n\
          case $1 in\n\
          present) path=set-txt ;;\n\
          *) path=clear-txt ;;\n\
@@ -75,6 +75,19 @@ fn dns_hook(authority: &Authority) -> String {
     let path = authority.scratch.write("hook", text);
     howdah_tests::executable::make_executable(&path);
     format!("dns_hook = {path:?}\n")
+}
+
+/// How often the program has been called to set a record.
+fn hooks(authority: &Authority) -> usize {
+    let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
+    hooked.map_or(0, |text| text.matches("present").count())
+}
+
+/// Waits until it is called once more.
+fn wait_for_a_hook(authority: &Authority, before: usize) {
+    howdah_tests::process::wait_until("a call of the hook", authority::PATIENCE, || {
+        hooks(authority) > before
+    });
 }
 
 #[test]
@@ -176,10 +189,18 @@ fn a_process_killed_in_the_middle_of_an_order_is_replaced_and_the_order_made_aga
     std::fs::remove_file(hold).unwrap();
     site.wait_until_served(NAMES[0]);
     assert_eq!(authority.issued(), 1);
-    // With the front in the middle of another order.
-    kill(site.child_with("front").expect("a front serves"));
-    let renew = site.command(&["cert", "renew"]);
-    assert!(renew.status.success(), "{renew:?}");
+    // The front, in the middle of another order.
+    let (hold, before) = (authority.scratch.write("hold", ""), hooks(&authority));
+    std::thread::scope(|scope| {
+        let renewing = scope.spawn(|| site.command(&["cert", "renew"]));
+        wait_for_a_hook(&authority, before);
+        kill(site.child_with("front").expect("a front serves"));
+        site.wait_for("FrontDied");
+        site.wait_until_served(NAMES[0]);
+        std::fs::remove_file(&hold).unwrap();
+        let renew = renewing.join().unwrap();
+        assert!(renew.status.success(), "{renew:?}");
+    });
     site.wait_until_served(NAMES[0]);
 }
 
@@ -197,13 +218,10 @@ fn an_authority_killed_in_the_middle_of_an_order_costs_no_visit() {
     };
     let site = Site::start(&authority, &options);
     site.wait_until_served(NAMES[0]);
-    let hold = authority.scratch.write("hold", "");
+    let (hold, before) = (authority.scratch.write("hold", ""), hooks(&authority));
     std::thread::scope(|scope| {
         let renewing = scope.spawn(|| site.command(&["cert", "renew"]));
-        howdah_tests::process::wait_until("a second order", authority::PATIENCE, || {
-            let hooked = std::fs::read_to_string(authority.scratch.join("hooked"));
-            hooked.unwrap().matches("present").count() == 2
-        });
+        wait_for_a_hook(&authority, before);
         authority.go_down();
         std::fs::remove_file(&hold).unwrap();
         let renew = renewing.join().unwrap();
@@ -265,6 +283,26 @@ fn two_servers_that_share_the_directory_order_once() {
         }
     }
     assert_eq!(authority.issued(), 2);
+}
+
+#[test]
+fn a_proof_is_given_by_whichever_server_the_authority_asks() {
+    let authority = Authority::start(90 * DAY);
+    let port = || free_address().port();
+    for (http, name) in [(true, "two.example.org"), (false, "three.example.org")] {
+        // The second name is ordered by a server that the authority does not reach.
+        let asked = Options { http, ..one() };
+        let asked = Site::start(&authority, &asked);
+        asked.wait_until_served(NAMES[0]);
+        let ordering = Options {
+            names: &[name],
+            http,
+            ports: Some((port(), port())),
+            ..Options::default()
+        };
+        let ordering = Site::start(&authority, &ordering);
+        ordering.wait_until_served(name);
+    }
 }
 
 #[test]

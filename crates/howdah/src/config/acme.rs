@@ -34,11 +34,12 @@ const KNOWN: &[(&str, &str)] = &[
 /// Users that other web servers are served as: Debian's, Red Hat's, Arch's.
 const USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
 
-/// What `--domain` means for what else is left out: addresses, and a user. Done once, by the master, so
-/// that the front reads the same.
-pub fn complete(arguments: &mut Serve, source: Option<&Source>) {
+/// What `--domain` means for what else is left out: addresses, and a user; what to say of it. Done once,
+/// by the master, so that the front reads the same.
+pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
+    let mut chosen = Vec::new();
     if arguments.domain.is_empty() {
-        return;
+        return chosen;
     }
     let text = source.map_or("", |source| &source.text);
     let (document, _) = DeTable::parse_recoverable(text);
@@ -49,7 +50,9 @@ pub fn complete(arguments: &mut Serve, source: Option<&Source>) {
     if arguments.user.is_none() && !has("user") && sys::is_root() {
         let user = USERS.iter().find(|name| sys::user(name).is_some());
         arguments.user = user.map(|name| (*name).to_owned());
+        chosen.extend(user.map(|name| format!("serves and runs PHP as the user {name}")));
     }
+    chosen
 }
 
 fn addresses(domains: &[String]) -> Vec<String> {

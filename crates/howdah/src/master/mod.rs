@@ -173,16 +173,17 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         })?),
         None => None,
     };
-    config::acme::complete(&mut arguments, source.as_ref());
+    let chosen = config::acme::complete(&mut arguments, source.as_ref());
     let loaded = config::load(&arguments, source.as_ref(), config::Validation::Full);
     say_mistakes(&loaded.advice);
-    let settings = loaded.settings.map_err(|mistakes| {
+    let mut settings = loaded.settings.map_err(|mistakes| {
         say_mistakes(&mistakes);
         match loaded.php_unfit {
             true => exit::php(),
             false => exit::configuration(),
         }
     })?;
+    settings.chosen.extend(chosen);
     if let Some(program) = settings.howdah_php() {
         php::check(program).map_err(|why| {
             say(why.to_string());

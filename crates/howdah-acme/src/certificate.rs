@@ -1,0 +1,82 @@
+//! A certificate with its key, as it is kept and handed out.
+
+use std::time::{Duration, UNIX_EPOCH};
+
+use rustls::crypto::aws_lc_rs;
+use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::sign::CertifiedKey;
+use x509_parser::extensions::GeneralName;
+use x509_parser::prelude::{FromDer, X509Certificate};
+
+use crate::schedule::Validity;
+
+/// A certificate with its chain and key, which fit each other and are for the name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stored {
+    /// The certificate, then those above it, PEM.
+    pub chain: String,
+    /// Its private key, PEM.
+    pub key: String,
+    /// From when until when it is valid.
+    pub validity: Validity,
+    /// The certificate alone, DER.
+    pub leaf: CertificateDer<'static>,
+}
+
+impl Stored {
+    /// Checks what an authority has issued, or a file holds.
+    ///
+    /// # Errors
+    /// Why it cannot be used for this name.
+    pub fn new(name: &str, chain: String, key: String) -> Result<Stored, String> {
+        let certificates: Vec<CertificateDer<'static>> =
+            CertificateDer::pem_slice_iter(chain.as_bytes())
+                .collect::<Result<_, _>>()
+                .map_err(|error| error.to_string())?;
+        let leaf = certificates
+            .first()
+            .cloned()
+            .ok_or("there is no certificate in it")?;
+        let private =
+            PrivateKeyDer::from_pem_slice(key.as_bytes()).map_err(|error| error.to_string())?;
+        CertifiedKey::from_der(certificates, private, &aws_lc_rs::default_provider())
+            .map_err(|error| error.to_string())?;
+        let (_, parsed) = X509Certificate::from_der(&leaf).map_err(|error| error.to_string())?;
+        if !covers(&parsed, name) {
+            return Err(format!("it is not for {name}"));
+        }
+        let at = |time: i64| UNIX_EPOCH + Duration::from_secs(u64::try_from(time).unwrap_or(0));
+        let validity = Validity {
+            not_before: at(parsed.validity().not_before.timestamp()),
+            not_after: at(parsed.validity().not_after.timestamp()),
+        };
+        Ok(Stored {
+            chain,
+            key,
+            validity,
+            leaf,
+        })
+    }
+}
+
+fn covers(certificate: &X509Certificate<'_>, name: &str) -> bool {
+    let Ok(Some(alternatives)) = certificate.subject_alternative_name() else {
+        return false;
+    };
+    let address: Option<std::net::IpAddr> = name.parse().ok();
+    alternatives
+        .value
+        .general_names
+        .iter()
+        .any(|own| match (own, address) {
+            (GeneralName::DNSName(own), None) => own.eq_ignore_ascii_case(name),
+            (GeneralName::IPAddress(bytes), Some(std::net::IpAddr::V4(v4))) => {
+                *bytes == v4.octets()
+            }
+            (GeneralName::IPAddress(bytes), Some(std::net::IpAddr::V6(v6))) => {
+                *bytes == v6.octets()
+            }
+            _ => false,
+        })
+}
