@@ -248,7 +248,7 @@ pub fn fastcgi_records(data: &[u8]) {
 
 /// What is read is what would be written, and a start names an absolute path or no file.
 pub fn spawner_messages(data: &[u8]) {
-    use howdah_proto::spawner::{Report, SpawnerCommand, What};
+    use howdah_proto::spawner::{SpawnerCommand, SpawnerReport, What};
     if let Some(command) = SpawnerCommand::parse(data) {
         assert_eq!(
             SpawnerCommand::parse(&command.encode()),
@@ -262,8 +262,8 @@ pub fn spawner_messages(data: &[u8]) {
             assert!(start.environment.iter().all(|pair| pair.contains(&b'=')));
         }
     }
-    if let Some(report) = Report::parse(data) {
-        assert_eq!(Report::parse(&report.encode()), Some(report));
+    if let Some(report) = SpawnerReport::parse(data) {
+        assert_eq!(SpawnerReport::parse(&report.encode()), Some(report));
     }
 }
 

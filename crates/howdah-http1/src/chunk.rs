@@ -9,7 +9,7 @@ const MAX_EXTENSIONS: u32 = 16 << 10;
 const MAX_TRAILERS: u32 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum ChunkState {
     /// Before or within the size: value so far, digits seen.
     Size { value: u64, digits: u8 },
     /// After the size, in `;...`.
@@ -88,7 +88,7 @@ impl Part {
 /// Decodes one chunked body.
 #[derive(Clone, Debug)]
 pub struct ChunkDecoder {
-    state: State,
+    state: ChunkState,
     extensions: u32,
     trailers: u32,
 }
@@ -96,7 +96,7 @@ pub struct ChunkDecoder {
 impl Default for ChunkDecoder {
     fn default() -> ChunkDecoder {
         ChunkDecoder {
-            state: State::Size {
+            state: ChunkState::Size {
                 value: 0,
                 digits: 0,
             },
@@ -109,14 +109,14 @@ impl Default for ChunkDecoder {
 impl ChunkDecoder {
     /// Whether the last chunk and the trailers have been seen.
     pub fn is_done(&self) -> bool {
-        self.state == State::Done
+        self.state == ChunkState::Done
     }
 
     /// Bytes of data that the chunk begun last still announces; 0 between chunks. A body that will be
     /// too long shows here before its bytes have come.
     pub fn announced(&self) -> u64 {
         match self.state {
-            State::Data { left } => left,
+            ChunkState::Data { left } => left,
             _ => 0,
         }
     }
@@ -134,8 +134,8 @@ impl ChunkDecoder {
         while at < input.len() {
             let b = input[at];
             self.state = match self.state {
-                State::Done => return Ok(at),
-                State::Data { left } => {
+                ChunkState::Done => return Ok(at),
+                ChunkState::Data { left } => {
                     let here = (input.len() - at).min(room);
                     let take = usize::try_from(left).unwrap_or(usize::MAX).min(here);
                     if take == 0 {
@@ -145,74 +145,74 @@ impl ChunkDecoder {
                     at += take;
                     room -= take;
                     self.state = match left - take as u64 {
-                        0 => State::DataCr,
-                        left => State::Data { left },
+                        0 => ChunkState::DataCr,
+                        left => ChunkState::Data { left },
                     };
                     continue;
                 }
-                State::Size { value, digits } => match (b, (b as char).to_digit(16)) {
+                ChunkState::Size { value, digits } => match (b, (b as char).to_digit(16)) {
                     (_, Some(digit)) => {
                         // 15 digits: 2^60 bytes, so that no sum of sizes overflows.
                         if digits == 15 {
                             return Err(BadRequest::BadChunkSize);
                         }
-                        State::Size {
+                        ChunkState::Size {
                             value: value << 4 | u64::from(digit),
                             digits: digits + 1,
                         }
                     }
-                    (b'\r', _) if digits > 0 => State::SizeLf { value },
+                    (b'\r', _) if digits > 0 => ChunkState::SizeLf { value },
                     (b';', _) if digits > 0 => self.extension(value, Part::Start)?,
                     _ => return Err(BadRequest::BadChunkSize),
                 },
-                State::Extension { value, part } => match part.next(b) {
+                ChunkState::Extension { value, part } => match part.next(b) {
                     Some(part) => self.extension(value, part)?,
-                    None if b == b'\r' && part.is_whole() => State::SizeLf { value },
+                    None if b == b'\r' && part.is_whole() => ChunkState::SizeLf { value },
                     None => return Err(BadRequest::BadChunkExtension),
                 },
-                State::SizeLf { value } => match (b, value) {
-                    (b'\n', 0) => State::TrailerStart,
-                    (b'\n', left) => State::Data { left },
+                ChunkState::SizeLf { value } => match (b, value) {
+                    (b'\n', 0) => ChunkState::TrailerStart,
+                    (b'\n', left) => ChunkState::Data { left },
                     _ => return Err(BadRequest::BadChunkSize),
                 },
-                State::DataCr if b == b'\r' => State::DataLf,
-                State::DataLf if b == b'\n' => State::Size {
+                ChunkState::DataCr if b == b'\r' => ChunkState::DataLf,
+                ChunkState::DataLf if b == b'\n' => ChunkState::Size {
                     value: 0,
                     digits: 0,
                 },
-                State::DataCr | State::DataLf => return Err(BadRequest::BadChunkEnd),
-                State::TrailerStart if b == b'\r' => State::LastLf,
-                State::TrailerStart | State::TrailerName => {
+                ChunkState::DataCr | ChunkState::DataLf => return Err(BadRequest::BadChunkEnd),
+                ChunkState::TrailerStart if b == b'\r' => ChunkState::LastLf,
+                ChunkState::TrailerStart | ChunkState::TrailerName => {
                     self.trailer()?;
                     match b {
-                        b':' if self.state == State::TrailerName => State::TrailerValue,
-                        _ if crate::head::is_token_byte(b) => State::TrailerName,
+                        b':' if self.state == ChunkState::TrailerName => ChunkState::TrailerValue,
+                        _ if crate::head::is_token_byte(b) => ChunkState::TrailerName,
                         _ => return Err(BadRequest::BadTrailer),
                     }
                 }
-                State::TrailerValue => {
+                ChunkState::TrailerValue => {
                     self.trailer()?;
                     match b {
-                        b'\r' => State::TrailerLf,
-                        b'\t' | 0x20..=0x7e | 0x80.. => State::TrailerValue,
+                        b'\r' => ChunkState::TrailerLf,
+                        b'\t' | 0x20..=0x7e | 0x80.. => ChunkState::TrailerValue,
                         _ => return Err(BadRequest::BadTrailer),
                     }
                 }
-                State::TrailerLf if b == b'\n' => State::TrailerStart,
-                State::LastLf if b == b'\n' => State::Done,
-                State::TrailerLf | State::LastLf => return Err(BadRequest::BadTrailer),
+                ChunkState::TrailerLf if b == b'\n' => ChunkState::TrailerStart,
+                ChunkState::LastLf if b == b'\n' => ChunkState::Done,
+                ChunkState::TrailerLf | ChunkState::LastLf => return Err(BadRequest::BadTrailer),
             };
             at += 1;
         }
         Ok(at)
     }
 
-    fn extension(&mut self, value: u64, part: Part) -> Result<State, BadRequest> {
+    fn extension(&mut self, value: u64, part: Part) -> Result<ChunkState, BadRequest> {
         self.extensions += 1;
         if self.extensions > MAX_EXTENSIONS {
             return Err(BadRequest::ChunkExtensionsTooLong);
         }
-        Ok(State::Extension { value, part })
+        Ok(ChunkState::Extension { value, part })
     }
 
     fn trailer(&mut self) -> Result<(), BadRequest> {

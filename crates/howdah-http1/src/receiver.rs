@@ -74,7 +74,7 @@ pub enum Received {
 }
 
 #[derive(Debug, Default)]
-enum State {
+enum ReceiverState {
     #[default]
     Head,
     Length(u64),
@@ -85,7 +85,7 @@ enum State {
 /// One request of a connection, then the next.
 #[derive(Debug, Default)]
 pub struct Receiver {
-    state: State,
+    state: ReceiverState,
     head: Option<RequestHead>,
     keep_alive: bool,
     body: Vec<u8>,
@@ -120,8 +120,8 @@ impl Receiver {
         let mut received = Received::More;
         loop {
             match &mut self.state {
-                State::Complete => return Ok((used, Received::Complete)),
-                State::Head => {
+                ReceiverState::Complete => return Ok((used, Received::Complete)),
+                ReceiverState::Head => {
                     let Some(parsed) = head::parse(input, &limits.head, &mut self.spare.1)? else {
                         return Ok((0, Received::More));
                     };
@@ -135,22 +135,22 @@ impl Receiver {
                         limits.body
                     };
                     self.state = match framing.body {
-                        BodyKind::None => State::Complete,
+                        BodyKind::None => ReceiverState::Complete,
                         BodyKind::Length(n) if n > self.most => {
                             return Err(Refused::BodyTooLarge);
                         }
                         BodyKind::Length(n) => {
                             self.body.reserve(n.min(TRUSTED_LENGTH) as usize);
-                            State::Length(n)
+                            ReceiverState::Length(n)
                         }
-                        BodyKind::Chunked => State::Chunked(ChunkDecoder::default()),
+                        BodyKind::Chunked => ReceiverState::Chunked(ChunkDecoder::default()),
                     };
                     self.keep_alive = framing.keep_alive;
                     if framing.expect_continue && used == input.len() {
                         received = Received::AwaitsContinue;
                     }
                 }
-                State::Length(left) => {
+                ReceiverState::Length(left) => {
                     let rest = &input[used..];
                     let take = usize::try_from(*left).map_or(rest.len(), |l| l.min(rest.len()));
                     self.body.extend_from_slice(&rest[..take]);
@@ -159,9 +159,9 @@ impl Receiver {
                     if *left > 0 {
                         return Ok((used, received));
                     }
-                    self.state = State::Complete;
+                    self.state = ReceiverState::Complete;
                 }
-                State::Chunked(decoder) => {
+                ReceiverState::Chunked(decoder) => {
                     // One byte beyond the limit shows that it is exceeded.
                     let so_far = self.released + self.body.len() as u64;
                     let room = (self.most - so_far).saturating_add(1);
@@ -175,7 +175,7 @@ impl Receiver {
                     if !decoder.is_done() {
                         return Ok((used, received));
                     }
-                    self.state = State::Complete;
+                    self.state = ReceiverState::Complete;
                 }
             }
         }
@@ -209,12 +209,15 @@ impl Receiver {
 
     /// A head is there and its body is not all there.
     pub fn in_body(&self) -> bool {
-        matches!(self.state, State::Length(_) | State::Chunked(_))
+        matches!(
+            self.state,
+            ReceiverState::Length(_) | ReceiverState::Chunked(_)
+        )
     }
 
     /// Forgets the request, to receive the next. The memory of large buffers is given back.
     pub fn next(&mut self) {
-        self.state = State::Head;
+        self.state = ReceiverState::Head;
         if let Some(head) = self.head.take() {
             let (buf, fields) = head.into_buffers();
             if buf.capacity() <= KEPT && fields.capacity() * size_of::<(Span, Span)>() <= KEPT {

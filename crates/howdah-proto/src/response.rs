@@ -91,7 +91,7 @@ pub enum ResponseError {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum ResponseStage {
     BeforeHead,
     InBody,
     Finished,
@@ -100,14 +100,14 @@ enum Stage {
 /// Parses the frames of one response.
 #[derive(Debug)]
 pub struct Parser {
-    stage: Stage,
+    stage: ResponseStage,
     body_left: u32,
 }
 
 impl Default for Parser {
     fn default() -> Self {
         Parser {
-            stage: Stage::BeforeHead,
+            stage: ResponseStage::BeforeHead,
             body_left: 0,
         }
     }
@@ -132,7 +132,7 @@ impl Parser {
             return Ok(None);
         };
         if kind == kind::BODY {
-            if self.stage != Stage::InBody {
+            if self.stage != ResponseStage::InBody {
                 return Err(ResponseError::OutOfOrder);
             }
             let rest = &input[FRAME_HEADER..];
@@ -155,18 +155,18 @@ impl Parser {
         };
         let frame = match kind {
             kind::HEAD => {
-                if self.stage != Stage::BeforeHead {
+                if self.stage != ResponseStage::BeforeHead {
                     return Err(ResponseError::OutOfOrder);
                 }
                 let head = parse_head(payload)?;
                 if head.status < 200 {
                     return Err(ResponseError::BadStatus(head.status));
                 }
-                self.stage = Stage::InBody;
+                self.stage = ResponseStage::InBody;
                 Frame::Head(head)
             }
             kind::INFORMATIONAL => {
-                if self.stage != Stage::BeforeHead {
+                if self.stage != ResponseStage::BeforeHead {
                     return Err(ResponseError::OutOfOrder);
                 }
                 let head = parse_head(payload)?;
@@ -176,10 +176,10 @@ impl Parser {
                 Frame::Informational(head)
             }
             kind::FINISH => {
-                if self.stage != Stage::InBody {
+                if self.stage != ResponseStage::InBody {
                     return Err(ResponseError::OutOfOrder);
                 }
-                self.stage = Stage::Finished;
+                self.stage = ResponseStage::Finished;
                 Frame::Finish
             }
             kind::LOG => {
@@ -201,7 +201,7 @@ impl Parser {
 
     /// Whether a head has been seen: without one the response cannot be answered with.
     pub fn saw_head(&self) -> bool {
-        self.stage != Stage::BeforeHead
+        self.stage != ResponseStage::BeforeHead
     }
 
     /// Whether the input may end here: no frame is half handed out.

@@ -45,7 +45,7 @@ pub struct Start {
 /// What the front asks of a spawner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpawnerCommand {
-    /// Answered by [`Report::Started`] or [`Report::NotStarted`].
+    /// Answered by [`SpawnerReport::Started`] or [`SpawnerReport::NotStarted`].
     Start(Start),
     /// SIGTERM to the process group, SIGKILL after this many milliseconds.
     End {
@@ -60,13 +60,13 @@ pub enum SpawnerCommand {
         /// The number of the process ([`Start::id`]).
         id: u64,
     },
-    /// Asks whether the spawner still answers; it does with [`Report::Here`].
+    /// Asks whether the spawner still answers; it does with [`SpawnerReport::Here`].
     Ask,
 }
 
 /// What a spawner reports to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Report {
+pub enum SpawnerReport {
     /// The spawner is ready to start processes.
     Ready,
     /// The spawner cannot work: a named reason and a sentence; it exits after this.
@@ -185,44 +185,44 @@ impl SpawnerCommand {
     }
 }
 
-impl Report {
+impl SpawnerReport {
     /// Writes the report as one packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Report::Ready => "ready".to_owned(),
-            Report::Failed { name, message } => format!("failed {name} {message:.4096}"),
-            Report::Started { id, pid } => format!("started {id} {pid}"),
-            Report::NotStarted { id, errno } => format!("not-started {id} {errno}"),
-            Report::Exited { id, exit } => match exit {
+            SpawnerReport::Ready => "ready".to_owned(),
+            SpawnerReport::Failed { name, message } => format!("failed {name} {message:.4096}"),
+            SpawnerReport::Started { id, pid } => format!("started {id} {pid}"),
+            SpawnerReport::NotStarted { id, errno } => format!("not-started {id} {errno}"),
+            SpawnerReport::Exited { id, exit } => match exit {
                 Exit::Code(code) => format!("exited {id} code {code}"),
                 Exit::Signal(signal) => format!("exited {id} signal {signal}"),
                 // Never on the wire.
                 Exit::Unseen => format!("exited {id} code 255"),
             },
-            Report::Here => "here".to_owned(),
+            SpawnerReport::Here => "here".to_owned(),
         }
         .into_bytes()
     }
 
     /// Reads a packet; `None` when it is not one of ours.
-    pub fn parse(packet: &[u8]) -> Option<Report> {
+    pub fn parse(packet: &[u8]) -> Option<SpawnerReport> {
         let mut text = std::str::from_utf8(packet).ok()?;
         let report = match word(&mut text)? {
-            "ready" => Report::Ready,
+            "ready" => SpawnerReport::Ready,
             "failed" => {
                 let name = word(&mut text)?.to_owned();
                 let message = std::mem::take(&mut text).to_owned();
-                Report::Failed { name, message }
+                SpawnerReport::Failed { name, message }
             }
-            "started" => Report::Started {
+            "started" => SpawnerReport::Started {
                 id: number(&mut text)?,
                 pid: number(&mut text).filter(|pid| *pid > 0)?,
             },
-            "not-started" => Report::NotStarted {
+            "not-started" => SpawnerReport::NotStarted {
                 id: number(&mut text)?,
                 errno: number(&mut text)?,
             },
-            "exited" => Report::Exited {
+            "exited" => SpawnerReport::Exited {
                 id: number(&mut text)?,
                 exit: match (word(&mut text)?, number(&mut text)?) {
                     ("code", code) => Exit::Code(code),
@@ -230,7 +230,7 @@ impl Report {
                     _ => return None,
                 },
             },
-            "here" => Report::Here,
+            "here" => SpawnerReport::Here,
             _ => return None,
         };
         text.is_empty().then_some(report)
@@ -272,24 +272,24 @@ mod tests {
             assert_eq!(SpawnerCommand::parse(&command.encode()), Some(command));
         }
         for report in [
-            Report::Ready,
-            Report::Failed {
+            SpawnerReport::Ready,
+            SpawnerReport::Failed {
                 name: "ProgramMissing".into(),
                 message: "no /usr/bin/php-cgi; apt install php-cgi".into(),
             },
-            Report::Started { id: 3, pid: 77 },
-            Report::NotStarted { id: 3, errno: 8 },
-            Report::Exited {
+            SpawnerReport::Started { id: 3, pid: 77 },
+            SpawnerReport::NotStarted { id: 3, errno: 8 },
+            SpawnerReport::Exited {
                 id: 3,
                 exit: Exit::Code(0),
             },
-            Report::Exited {
+            SpawnerReport::Exited {
                 id: 3,
                 exit: Exit::Signal(9),
             },
-            Report::Here,
+            SpawnerReport::Here,
         ] {
-            assert_eq!(Report::parse(&report.encode()), Some(report));
+            assert_eq!(SpawnerReport::parse(&report.encode()), Some(report));
         }
     }
 
@@ -316,7 +316,7 @@ mod tests {
             b"started 1 0",
         ] {
             assert_eq!(SpawnerCommand::parse(packet), None, "{packet:?}");
-            assert_eq!(Report::parse(packet), None, "{packet:?}");
+            assert_eq!(SpawnerReport::parse(packet), None, "{packet:?}");
         }
     }
 }

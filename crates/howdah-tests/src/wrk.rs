@@ -6,7 +6,7 @@ use std::process::Command;
 
 /// One load: what is requested, by how many at once, for how long.
 #[derive(Clone, Debug)]
-pub struct Load {
+pub struct WrkLoad {
     /// Request target.
     pub target: String,
     /// Keep-alive connections, each with one request in flight.
@@ -19,7 +19,7 @@ pub struct Load {
 ///
 /// # Panics
 /// If `wrk` is not installed or its report cannot be read; the message has its output.
-pub fn run(address: SocketAddr, load: &Load) -> f64 {
+pub fn run(address: SocketAddr, load: &WrkLoad) -> f64 {
     let output = Command::new("wrk")
         .args(["-t1", "--timeout", "30s"])
         .arg(format!("-c{}", load.connections))

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
-use howdah_proto::spawner::Report;
+use howdah_proto::spawner::SpawnerReport;
 
 use crate::arguments::Spawner;
 use crate::{exit, sys};
@@ -41,7 +41,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
         Ok(php) => php,
         Err((name, message)) => {
             let name = name.to_owned();
-            let report = Report::Failed { name, message }.encode();
+            let report = SpawnerReport::Failed { name, message }.encode();
             // A front that is gone needs no report.
             let _ = rustix::net::send(&control, &report, rustix::net::SendFlags::NOSIGNAL);
             return exit::failed();

@@ -21,14 +21,14 @@ pub fn terminal_size(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
 
 /// A terminal that gives keys as they are pressed, without showing them; Ctrl-C is a key too. When this
 /// is dropped, the terminal is as it was before.
-pub struct Keys {
+pub struct RawTerminal {
     terminal: OwnedFd,
     before: Termios,
 }
 
-impl Keys {
+impl RawTerminal {
     /// Takes the keys of this terminal.
-    pub fn take(terminal: BorrowedFd<'_>) -> io::Result<Keys> {
+    pub fn take(terminal: BorrowedFd<'_>) -> io::Result<RawTerminal> {
         let before = tcgetattr(terminal)?;
         let mut keys = before.clone();
         keys.local_modes -= LocalModes::ICANON | LocalModes::ECHO | LocalModes::ISIG;
@@ -36,11 +36,11 @@ impl Keys {
         keys.special_codes[SpecialCodeIndex::VTIME] = 0;
         let terminal = terminal.as_fd().try_clone_to_owned()?;
         tcsetattr(&terminal, OptionalActions::Now, &keys)?;
-        Ok(Keys { terminal, before })
+        Ok(RawTerminal { terminal, before })
     }
 }
 
-impl Drop for Keys {
+impl Drop for RawTerminal {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing back.
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);

@@ -44,7 +44,7 @@ enum RunStage {
 }
 
 /// What one look at the stage gave.
-enum Step {
+enum RunStep {
     /// Another stage, or the same at a later time: look again.
     Again,
     /// Nothing can be done now; the request is woken when something can.
@@ -224,17 +224,17 @@ impl FastCgiRun {
         cx: &mut Context<'_>,
         ticket: Arc<Ticket<Connection>>,
         now: Instant,
-    ) -> Result<Step, ExecError> {
+    ) -> Result<RunStep, ExecError> {
         if let Some(grant) = ticket.take(cx.waker()) {
             self.take(grant, now);
-            return Ok(Step::Again);
+            return Ok(RunStep::Again);
         }
         self.stage = RunStage::Waiting(ticket);
         let due = self.context.queue_deadline();
         self.wait_until(cx, now, due)
     }
 
-    fn connect(&mut self, backend: usize, now: Instant) -> Result<Step, ExecError> {
+    fn connect(&mut self, backend: usize, now: Instant) -> Result<RunStep, ExecError> {
         self.stage = RunStage::Connect(backend);
         let config = &self.context.shared.config;
         match connect(&config.backends[backend].address) {
@@ -244,7 +244,7 @@ impl FastCgiRun {
                 self.stage = RunStage::Connecting(backend, connecting, by);
             }
         }
-        Ok(Step::Again)
+        Ok(RunStep::Again)
     }
 
     fn poll_connecting(
@@ -252,7 +252,7 @@ impl FastCgiRun {
         cx: &mut Context<'_>,
         (backend, mut connecting, by): (usize, Connecting, Instant),
         now: Instant,
-    ) -> Result<Step, ExecError> {
+    ) -> Result<RunStep, ExecError> {
         let done = match connecting.as_mut().poll(cx) {
             Poll::Ready(done) => done,
             Poll::Pending if now >= by => Err(io::ErrorKind::TimedOut.into()),
@@ -263,7 +263,7 @@ impl FastCgiRun {
         };
         self.stage = RunStage::Connect(backend);
         self.connecting_is_over(backend, done)?;
-        Ok(Step::Again)
+        Ok(RunStep::Again)
     }
 
     fn connecting_is_over(
@@ -286,10 +286,10 @@ impl FastCgiRun {
         backend: usize,
         until: Instant,
         now: Instant,
-    ) -> Result<Step, ExecError> {
+    ) -> Result<RunStep, ExecError> {
         if now >= until {
             self.stage = RunStage::Connect(backend);
-            return Ok(Step::Again);
+            return Ok(RunStep::Again);
         }
         self.stage = RunStage::Backoff(backend, until);
         self.wait_until(cx, now, until)
@@ -300,23 +300,23 @@ impl FastCgiRun {
         cx: &mut Context<'_>,
         backend: usize,
         mut talk: Box<Talk>,
-    ) -> Result<Step, ExecError> {
+    ) -> Result<RunStep, ExecError> {
         match talk.poll(cx, backend, &mut self.context) {
             Poll::Pending => {
                 self.stage = RunStage::Talking(backend, talk);
-                Ok(Step::Pending)
+                Ok(RunStep::Pending)
             }
             Poll::Ready(Ok(Event::End)) => {
                 self.finish(backend, *talk);
-                Ok(Step::Event(Event::End))
+                Ok(RunStep::Event(Event::End))
             }
             Poll::Ready(Ok(event)) => {
                 self.stage = RunStage::Talking(backend, talk);
-                Ok(Step::Event(event))
+                Ok(RunStep::Event(event))
             }
             Poll::Ready(Err(fault)) => {
                 self.recover(backend, talk, fault)?;
-                Ok(Step::Again)
+                Ok(RunStep::Again)
             }
         }
     }
@@ -327,14 +327,14 @@ impl FastCgiRun {
         cx: &mut Context<'_>,
         now: Instant,
         due: Instant,
-    ) -> Result<Step, ExecError> {
+    ) -> Result<RunStep, ExecError> {
         if let Some(error) = self.context.waited_too_long(now) {
             return Err(error);
         }
         let due = due.min(self.context.queue_deadline());
         Ok(match self.context.sleep(cx, now, due) {
-            true => Step::Again,
-            false => Step::Pending,
+            true => RunStep::Again,
+            false => RunStep::Pending,
         })
     }
 }
@@ -354,9 +354,9 @@ impl Run for FastCgiRun {
                 RunStage::Talking(backend, talk) => self.poll_talking(cx, backend, talk),
             };
             match step {
-                Ok(Step::Again) => {}
-                Ok(Step::Pending) => return Poll::Pending,
-                Ok(Step::Event(event)) => return Poll::Ready(Ok(event)),
+                Ok(RunStep::Again) => {}
+                Ok(RunStep::Pending) => return Poll::Pending,
+                Ok(RunStep::Event(event)) => return Poll::Ready(Ok(event)),
                 Err(error) => return self.fail(error),
             }
         }

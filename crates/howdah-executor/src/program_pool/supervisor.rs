@@ -44,7 +44,7 @@ const SOON: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(250);
 
 /// A program's answer to a question: slot, incarnation, what it said.
-type Answer = (usize, u64, std::io::Result<Option<u32>>);
+type ProbeResult = (usize, u64, std::io::Result<Option<u32>>);
 
 /// A socket, as the FastCGI client sees it now.
 #[derive(Clone, Copy)]
@@ -61,8 +61,8 @@ struct View {
 pub(super) struct ProgramSupervisor {
     shared: Arc<ProgramPoolShared>,
     slots: Slots,
-    answers: mpsc::UnboundedReceiver<Answer>,
-    teller: mpsc::UnboundedSender<Answer>,
+    answers: mpsc::UnboundedReceiver<ProbeResult>,
+    teller: mpsc::UnboundedSender<ProbeResult>,
     backoff: Backoff,
     /// Number of programs in a row that died right after their start.
     infants: u32,
@@ -449,7 +449,7 @@ impl ProgramSupervisor {
         });
     }
 
-    fn on_answer(&mut self, (at, incarnation, said): Answer) {
+    fn on_answer(&mut self, (at, incarnation, said): ProbeResult) {
         let now = Instant::now();
         let slot = &mut self.slots.0[at];
         if slot.incarnation != incarnation {

@@ -14,7 +14,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use howdah_proto::control::Exit;
-use howdah_proto::spawner::{MAX_PACKET, Report, SpawnerCommand, Start, What};
+use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, SpawnerReport, Start, What};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
@@ -67,7 +67,7 @@ struct Spawner {
     control: OwnedFd,
     settings: Settings,
     programs: BTreeMap<u64, Program>,
-    reports: VecDeque<Report>,
+    reports: VecDeque<SpawnerReport>,
 }
 
 /// Serves orders until the other end of `control` is closed, then ends all programs.
@@ -84,8 +84,8 @@ pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
     let fit = spawner.find_program();
     let able = fit.is_ok();
     let report = match fit {
-        Ok(()) => Report::Ready,
-        Err(message) => Report::Failed {
+        Ok(()) => SpawnerReport::Ready,
+        Err(message) => SpawnerReport::Failed {
             name: "ProgramMissing".to_owned(),
             message,
         },
@@ -177,7 +177,7 @@ impl Spawner {
                     self.end(id, Duration::from_millis(grace_ms))
                 }
                 Some(SpawnerCommand::Release { id }) => self.release(id),
-                Some(SpawnerCommand::Ask) => self.reports.push_back(Report::Here),
+                Some(SpawnerCommand::Ask) => self.reports.push_back(SpawnerReport::Here),
                 // The front is of the same build: this is a bug of ours, and going on would hide it.
                 None => return false,
             }
@@ -203,12 +203,12 @@ impl Spawner {
                     },
                 );
                 let pid = pid.as_raw_nonzero().get();
-                Report::Started { id, pid }
+                SpawnerReport::Started { id, pid }
             }
             Err(error) => {
                 let errno = error.raw_os_error();
                 let errno = errno.unwrap_or(rustix::io::Errno::INVAL.raw_os_error());
-                Report::NotStarted { id, errno }
+                SpawnerReport::NotStarted { id, errno }
             }
         };
         self.reports.push_back(report);
@@ -299,7 +299,8 @@ impl Spawner {
             }
             let Some(exit) = program.exit() else { continue };
             program.exited = true;
-            self.reports.push_back(Report::Exited { id: *id, exit });
+            self.reports
+                .push_back(SpawnerReport::Exited { id: *id, exit });
             if program.released {
                 program.reap();
                 gone.push(*id);

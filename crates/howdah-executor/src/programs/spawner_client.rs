@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use howdah_os::descriptors::packet_pair;
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
-use howdah_proto::spawner::{MAX_PACKET, Report, SpawnerCommand, Start};
+use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, SpawnerReport, Start};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use tokio::sync::{mpsc, watch};
@@ -337,7 +337,7 @@ impl ClientThread {
             self.sleep(&control, full, wait);
             self.read_outputs();
             let received = receive(&control);
-            if let SpawnerMessage::Report(_) = received {
+            if let SpawnerMessage::SpawnerReport(_) = received {
                 heartbeat.heard(Instant::now());
             }
             match received {
@@ -347,12 +347,12 @@ impl ClientThread {
                     let text = format!("the spawner (pid {pid}) ended, and its programs with it");
                     break Some(("SpawnerDied".to_owned(), text));
                 }
-                SpawnerMessage::Report(Report::Ready) => {
+                SpawnerMessage::SpawnerReport(SpawnerReport::Ready) => {
                     ready = true;
                     *link.control() = Some(control.clone());
                     link.condition.send_replace(Condition::Ready);
                 }
-                SpawnerMessage::Report(report) => {
+                SpawnerMessage::SpawnerReport(report) => {
                     if let Err(why) = self.on_report(report) {
                         break Some(why);
                     }
@@ -369,22 +369,22 @@ impl ClientThread {
     }
 
     /// Passes a report on; an error if the spawner is to be replaced.
-    fn on_report(&mut self, report: Report) -> Result<(), (String, String)> {
+    fn on_report(&mut self, report: SpawnerReport) -> Result<(), (String, String)> {
         match report {
-            Report::Failed { name, message } => return Err((name, message)),
-            Report::Started { id, pid } => {
+            SpawnerReport::Failed { name, message } => return Err((name, message)),
+            SpawnerReport::Started { id, pid } => {
                 self.worked = true;
                 if !self.link.report_fate(id, Fate::Started(pid)) {
                     return Err(protocol_error("a second start of one process"));
                 }
             }
-            Report::NotStarted { id, errno } => {
+            SpawnerReport::NotStarted { id, errno } => {
                 self.link.report_fate(id, Fate::NotStarted(errno));
             }
-            Report::Exited { id, exit } => {
+            SpawnerReport::Exited { id, exit } => {
                 self.link.report_fate(id, Fate::Exited(exit));
             }
-            Report::Ready | Report::Here => {}
+            SpawnerReport::Ready | SpawnerReport::Here => {}
         }
         Ok(())
     }
@@ -517,7 +517,7 @@ fn protocol_error(what: &str) -> (String, String) {
 }
 
 enum SpawnerMessage {
-    Report(Report),
+    SpawnerReport(SpawnerReport),
     Malformed,
     Nothing,
     Closed,
@@ -532,8 +532,8 @@ fn receive(control: &OwnedFd) -> SpawnerMessage {
         Err(rustix::io::Errno::AGAIN) => return SpawnerMessage::Nothing,
         Ok(_) | Err(_) => return SpawnerMessage::Closed,
     };
-    match Report::parse(&packet[..length]) {
-        Some(report) => SpawnerMessage::Report(report),
+    match SpawnerReport::parse(&packet[..length]) {
+        Some(report) => SpawnerMessage::SpawnerReport(report),
         None => SpawnerMessage::Malformed,
     }
 }

@@ -56,7 +56,7 @@ pub enum RecordError {
 const MAX_VALUES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum DecoderStage {
     /// The next bytes are a record's header.
     Header,
     /// The next bytes are content of a record of this type.
@@ -71,7 +71,7 @@ enum Stage {
 /// Reads the records of one answer from bytes that arrive in any pieces.
 #[derive(Debug)]
 pub struct Decoder {
-    stage: Stage,
+    stage: DecoderStage,
     content: u16,
     padding: u8,
     stdout_ended: bool,
@@ -81,7 +81,7 @@ pub struct Decoder {
 impl Default for Decoder {
     fn default() -> Self {
         Decoder {
-            stage: Stage::Header,
+            stage: DecoderStage::Header,
             content: 0,
             padding: 0,
             stdout_ended: false,
@@ -99,23 +99,23 @@ impl Decoder {
         loop {
             let rest = &input[at..];
             match self.stage {
-                Stage::Over if rest.is_empty() => return Ok((None, at)),
-                Stage::Over => return Err(RecordError::AfterEnd),
-                Stage::Padding | Stage::LastPadding(_) => {
+                DecoderStage::Over if rest.is_empty() => return Ok((None, at)),
+                DecoderStage::Over => return Err(RecordError::AfterEnd),
+                DecoderStage::Padding | DecoderStage::LastPadding(_) => {
                     let skip = rest.len().min(self.padding.into());
                     self.padding -= skip as u8;
                     at += skip;
                     match self.stage {
                         _ if self.padding > 0 => return Ok((None, at)),
-                        Stage::LastPadding(end) => {
-                            self.stage = Stage::Over;
+                        DecoderStage::LastPadding(end) => {
+                            self.stage = DecoderStage::Over;
                             return Ok((Some(Piece::End(end)), at));
                         }
-                        _ => self.stage = Stage::Header,
+                        _ => self.stage = DecoderStage::Header,
                     }
                 }
-                Stage::Content(_) if self.content == 0 => self.stage = Stage::Padding,
-                Stage::Content(stream) => {
+                DecoderStage::Content(_) if self.content == 0 => self.stage = DecoderStage::Padding,
+                DecoderStage::Content(stream) => {
                     let take = rest.len().min(self.content.into());
                     if take == 0 {
                         return Ok((None, at));
@@ -127,7 +127,7 @@ impl Decoder {
                     };
                     return Ok((Some(piece), at + take));
                 }
-                Stage::Header => {
+                DecoderStage::Header => {
                     let Some(header) = rest.first_chunk::<HEADER>() else {
                         // What is wrong already is not waited for.
                         if let Some(version) = rest.first().filter(|v| **v != VERSION) {
@@ -179,7 +179,7 @@ impl Decoder {
                 }
                 *ended |= content == 0;
                 (self.content, self.padding) = (content, padding);
-                self.stage = Stage::Content(kind);
+                self.stage = DecoderStage::Content(kind);
                 return Ok((None, HEADER));
             }
             kind::END_REQUEST if content != 8 => return Err(RecordError::BadLength(content)),
@@ -192,16 +192,16 @@ impl Decoder {
         let used = HEADER + content.len();
         self.padding = padding;
         if kind == kind::GET_VALUES_RESULT {
-            self.stage = Stage::Padding;
+            self.stage = DecoderStage::Padding;
             return Ok((Some(Piece::Values(content)), used));
         }
-        self.stage = Stage::LastPadding(end(content)?);
+        self.stage = DecoderStage::LastPadding(end(content)?);
         Ok((None, used))
     }
 
     /// Whether the answer is complete.
     pub fn is_over(&self) -> bool {
-        self.stage == Stage::Over
+        self.stage == DecoderStage::Over
     }
 
     /// Whether the application has ended its STDOUT: the body is complete, although END_REQUEST

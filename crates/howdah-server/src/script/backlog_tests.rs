@@ -3,14 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use super::super::pump::{Ended, Pump};
-use super::super::rig::{Client, END, Rig, Script, body, head_event};
+use super::super::rig::{END, FakeClient, FakeScript, Rig, body, head_event};
 use super::super::{spill, wait};
 use super::*;
 
 /// A script that writes these pieces.
-fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> Script {
+fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> FakeScript {
     let pieces = pieces.into_iter().map(|piece| body(&piece));
-    Script(
+    FakeScript(
         [head_event(&[])]
             .into_iter()
             .chain(pieces)
@@ -20,20 +20,20 @@ fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> Script {
 }
 
 /// A script that writes so many pieces of 50 kB.
-fn writes_many(pieces: usize) -> Script {
+fn writes_many(pieces: usize) -> FakeScript {
     writes(std::iter::repeat_n(vec![b'x'; 50_000], pieces))
 }
 
 /// A client that takes a thousand bytes, and then nothing until it is given a larger window.
-fn slow() -> Client {
-    Client {
+fn slow() -> FakeClient {
+    FakeClient {
         window: 1000,
-        ..Client::default()
+        ..FakeClient::default()
     }
 }
 
 /// The client takes the rest in pieces of 30 kB.
-fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut Script, client: &mut Client) {
+fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut FakeScript, client: &mut FakeClient) {
     for _ in 0..100 {
         if rig.turns(pump, script, client, 1).is_some() {
             return;
@@ -107,7 +107,7 @@ fn beyond_the_file_and_without_one_the_script_waits() {
 fn a_client_the_script_waits_for_must_take_enough() {
     let mut rig = Rig::new(&[]);
     rig.config.buffers.response_spill = 0;
-    let (mut script, mut client) = (writes_many(400), Client::default());
+    let (mut script, mut client) = (writes_many(400), FakeClient::default());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     // Just enough in the first window, less in the second.
@@ -129,7 +129,7 @@ fn a_client_whose_answer_is_in_a_file_must_be_faster_while_files_are_short_of_ro
     for (limit, rate) in [(u64::MAX, 0), (1_200_000, spill::BUSY_RATE)] {
         let rig = Rig::new(&[]);
         rig.config.room.set_limit(limit);
-        let (mut script, mut client) = (writes_many(20), Client::default());
+        let (mut script, mut client) = (writes_many(20), FakeClient::default());
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
         assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
         rig.pass(PATIENCE);

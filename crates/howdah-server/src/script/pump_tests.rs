@@ -6,7 +6,7 @@ use howdah_executor::ExecError;
 use howdah_proto::control::Exit;
 
 use super::super::head::SendFile;
-use super::super::rig::{Client, END, FLUSH, Rig, Script, WAIT, body, eager, head_event};
+use super::super::rig::{END, FLUSH, FakeClient, FakeScript, Rig, WAIT, body, eager, head_event};
 use std::sync::Arc;
 
 use super::*;
@@ -41,7 +41,7 @@ fn a_page_that_is_not_flushed_goes_out_once_with_its_length() {
 fn a_flush_passes_everything_on_at_once() {
     let rig = Rig::new(&[]);
     let mut client = eager();
-    let mut script = Script(
+    let mut script = FakeScript(
         vec![
             head_event(&[]),
             body(b"a"),
@@ -118,7 +118,7 @@ fn a_length_the_script_announced_is_held_it_to() {
             END(),
         ];
         let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-        let ended = rig.turns(&mut pump, &mut Script(events.into()), &mut client, 9);
+        let ended = rig.turns(&mut pump, &mut FakeScript(events.into()), &mut client, 9);
         assert!(matches!(ended, Some(Ended::Complete)), "{ended:?}");
         assert_eq!(
             (client.all().as_slice(), pump.was_cut(), client.aborted),
@@ -194,7 +194,7 @@ fn a_failure_before_the_first_byte_can_be_answered_later_ones_cut_the_response()
 fn a_client_that_leaves_ends_the_run() {
     let rig = Rig::new(&[]);
     for events in [vec![], vec![head_event(&[]), body(b"x"), FLUSH()]] {
-        let mut client = Client {
+        let mut client = FakeClient {
             gone: true,
             ..eager()
         };
@@ -292,7 +292,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
                 }
             }
             events.push(END());
-            let (mut client, mut script) = (eager(), Script(events.into()));
+            let (mut client, mut script) = (eager(), FakeScript(events.into()));
             let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
             let _inside = rig.runtime.enter();
             let waker = std::task::Waker::from(Arc::new(Unpark(std::thread::current())));
@@ -360,7 +360,7 @@ fn the_sites_rules_edit_the_head() {
         head.header(b"X-Rule", b"1");
     };
     let mut pump = Pump::new(&rig.config, &rig.request, &edit, true);
-    let mut script = Script(vec![head_event(&[]), END()].into());
+    let mut script = FakeScript(vec![head_event(&[]), END()].into());
     rig.turns(&mut pump, &mut script, &mut client, 3);
     assert_eq!(client.heads[0].1, "X-Rule: 1\r\n");
 }

@@ -18,9 +18,9 @@ use crate::http::{ClientGone, Length};
 use crate::testing::request;
 
 /// A run that answers as the test says; `None`: still running.
-pub struct Script(pub VecDeque<Option<Result<Event, ExecError>>>);
+pub struct FakeScript(pub VecDeque<Option<Result<Event, ExecError>>>);
 
-impl Run for Script {
+impl Run for FakeScript {
     fn poll_event(&mut self, _: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         match self.0.pop_front() {
             Some(Some(event)) => Poll::Ready(event),
@@ -35,7 +35,7 @@ impl Run for Script {
 
 /// A client that takes `window` bytes, and what it saw.
 #[derive(Default)]
-pub struct Client {
+pub struct FakeClient {
     pub window: usize,
     pub queue: VecDeque<Bytes>,
     pub heads: Vec<(u16, String, Option<Length>)>,
@@ -48,7 +48,7 @@ pub struct Client {
     pub min_rate: u32,
 }
 
-impl ResponseSink for Client {
+impl ResponseSink for FakeClient {
     fn informational(&mut self, head: &ResponseHead) {
         let lines = String::from_utf8(head.lines().to_vec()).unwrap();
         self.heads.push((head.status, lines, None));
@@ -101,7 +101,7 @@ impl ResponseSink for Client {
     }
 }
 
-impl Client {
+impl FakeClient {
     /// What it has, with what is queued.
     pub fn all(&mut self) -> Vec<u8> {
         let mut all = self.body.clone();
@@ -173,8 +173,8 @@ impl Rig {
     pub fn turns(
         &self,
         pump: &mut Pump<'_>,
-        script: &mut Script,
-        client: &mut Client,
+        script: &mut FakeScript,
+        client: &mut FakeClient,
         turns: usize,
     ) -> Option<Ended> {
         let _inside = self.runtime.enter();
@@ -197,11 +197,11 @@ impl Rig {
     pub fn run(
         &self,
         events: Vec<Option<Result<Event, ExecError>>>,
-        client: &mut Client,
+        client: &mut FakeClient,
     ) -> Option<Ended> {
         let mut pump = Pump::new(&self.config, &self.request, &|_| {}, true);
         let turns = events.len() + 5;
-        self.turns(&mut pump, &mut Script(events.into()), client, turns)
+        self.turns(&mut pump, &mut FakeScript(events.into()), client, turns)
     }
 }
 
@@ -213,9 +213,9 @@ impl std::task::Wake for Ignore {
 }
 
 /// A client that takes everything at once.
-pub fn eager() -> Client {
-    Client {
+pub fn eager() -> FakeClient {
+    FakeClient {
         window: usize::MAX,
-        ..Client::default()
+        ..FakeClient::default()
     }
 }

@@ -18,7 +18,7 @@ use super::config::Htaccess;
 use super::htaccess::{self, Lies};
 use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
-use super::search::{Found, Searched, Tree};
+use super::search::{FileView, Found, Searched};
 use super::{Site, monotonic};
 use crate::docroot::path::{UrlPath, encode_path};
 use crate::http::message::RequestHead;
@@ -70,15 +70,20 @@ impl Site {
     }
 
     /// The files as a request sees them that is routed at `now`.
-    pub(super) fn tree_at(&self, now: Duration) -> Tree {
-        Tree {
+    pub(super) fn tree_at(&self, now: Duration) -> FileView {
+        FileView {
             root: self.root_at(now),
             now,
         }
     }
 
     /// As [`Site::route`], for a request whose `path` has been parsed.
-    pub(super) fn route_path(&self, head: &RequestHead, path: UrlPath<'_>, tree: &Tree) -> Route {
+    pub(super) fn route_path(
+        &self,
+        head: &RequestHead,
+        path: UrlPath<'_>,
+        tree: &FileView,
+    ) -> Route {
         let walk = Walk {
             head,
             path,
@@ -92,7 +97,7 @@ impl Site {
         Route { action, info }
     }
 
-    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &Tree) -> Action {
+    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &FileView) -> Action {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
@@ -122,7 +127,7 @@ impl Site {
     /// have made of it.
     fn asked_by_htaccess(
         &self,
-        tree: &Tree,
+        tree: &FileView,
         walk: &Walk<'_>,
         found: &Searched,
     ) -> Result<(), htaccess::Closed> {
@@ -153,7 +158,12 @@ impl Site {
     }
 
     /// Rewrites, index names and `PATH_INFO` lead to files that another path names.
-    fn admit_found(&self, tree: &Tree, walk: &Walk<'_>, found: &Searched) -> Result<(), Refused> {
+    fn admit_found(
+        &self,
+        tree: &FileView,
+        walk: &Walk<'_>,
+        found: &Searched,
+    ) -> Result<(), Refused> {
         let all = self.config.rules.len();
         match found {
             Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
@@ -182,7 +192,7 @@ impl Site {
 
     pub(super) fn admit_script(
         &self,
-        tree: &Tree,
+        tree: &FileView,
         walk: &Walk<'_>,
         script: &ScriptPath,
         named: Named<'_>,

@@ -6,7 +6,7 @@ use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
 use super::route::{Action, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
-use super::search::Tree;
+use super::search::FileView;
 use super::template::Values;
 use crate::docroot::path::UrlPath;
 use crate::http::message::ResponseHead;
@@ -94,7 +94,7 @@ impl Site {
         &self,
         number: usize,
         rule: &Rule,
-        tree: &Tree,
+        tree: &FileView,
         walk: &mut Walk<'_>,
         info: &mut RouteInfo,
     ) -> Option<Action> {

@@ -30,7 +30,7 @@ pub(super) enum Found {
 }
 
 /// The files as this request sees them.
-pub(super) struct Tree {
+pub(super) struct FileView {
     pub(super) root: Arc<RootDir>,
     pub(super) now: Duration,
 }
@@ -44,7 +44,12 @@ pub(super) enum Searched {
 }
 impl Site {
     /// `try_files` and the front controller.
-    pub(super) fn search(&self, tree: &Tree, walk: &Walk<'_>, info: &mut RouteInfo) -> Searched {
+    pub(super) fn search(
+        &self,
+        tree: &FileView,
+        walk: &Walk<'_>,
+        info: &mut RouteInfo,
+    ) -> Searched {
         let mut absent = Refusal::NotFound;
         let mut entries = self.config.try_files.iter().peekable();
         while let Some(entry) = entries.next() {
@@ -95,7 +100,7 @@ impl Site {
     /// The front controller for a path at which nothing may be found, and why.
     pub(super) fn controlled(
         &self,
-        tree: &Tree,
+        tree: &FileView,
         walk: &Walk<'_>,
         absent: Refusal,
         info: &mut RouteInfo,
@@ -128,16 +133,16 @@ impl Site {
         }
     }
 
-    fn script(&self, tree: &Tree, path: &UrlPath<'_>) -> Option<Result<ScriptPath, Refusal>> {
+    fn script(&self, tree: &FileView, path: &UrlPath<'_>) -> Option<Result<ScriptPath, Refusal>> {
         ScriptPath::resolve(&tree.root, path, &self.config.php_extensions, tree.now)
     }
 
-    pub(super) fn is_missing(&self, tree: &Tree, path: &UrlPath<'_>) -> bool {
+    pub(super) fn is_missing(&self, tree: &FileView, path: &UrlPath<'_>) -> bool {
         matches!(self.look(tree, path, true), Found::Absent(_))
     }
 
     /// What `path` names. `directories`: with index files too.
-    fn look(&self, tree: &Tree, path: &UrlPath<'_>, directories: bool) -> Found {
+    fn look(&self, tree: &FileView, path: &UrlPath<'_>, directories: bool) -> Found {
         if let Some(found) = self.script(tree, path) {
             return match found {
                 Ok(script) => Found::Script(script),
@@ -169,7 +174,7 @@ impl Site {
     }
 
     /// `path` as a directory, whether it ends in a slash or not.
-    fn look_at_directory(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
+    fn look_at_directory(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
         if path.is_directory() {
             return self.index_of(tree, path);
         }
@@ -181,7 +186,7 @@ impl Site {
     }
 
     /// The index file of `path`: known to be a directory if it has no slash at its end.
-    fn index_of(&self, tree: &Tree, path: &UrlPath<'_>) -> Found {
+    fn index_of(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
         if let Some(refusal) = hidden_segment(path.as_bytes()) {
             return Found::Absent(refusal.into());
         }

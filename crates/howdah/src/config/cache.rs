@@ -10,7 +10,7 @@ use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::{Application, application};
 use howdah_server::site::subfolder;
 
-use super::options::Target;
+use super::options::Destination;
 use super::reader::{Place, Section};
 use super::server::networks;
 use super::suggest;
@@ -94,7 +94,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     };
     let mut cache = CacheConfig::default();
     // A section that is not in the file has every option at its default.
-    Section::new(top.file(), "site", None, None, &[]).fill(Target::cache, &mut cache);
+    Section::new(top.file(), "site", None, None, &[]).fill(Destination::cache, &mut cache);
     cache.rules.scheme = scheme;
     cache.rules.preset = preset_of(site);
     cache.dry_run = word == "dry-run";
@@ -113,7 +113,7 @@ pub fn of_section(
     let typed = typed(arguments, top).filter(|_| !section.has("cache"));
     let word = typed.or_else(|| section.text("cache"));
     let mut cache = CacheConfig::default();
-    section.fill(Target::cache, &mut cache);
+    section.fill(Destination::cache, &mut cache);
     check_ignored_writes(section, &cache.ignore_writes);
     cache.rules.preset = preset(section, site);
     cache.rules.never = never(section);

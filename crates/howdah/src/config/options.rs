@@ -26,7 +26,7 @@ pub struct Spec {
     /// As it would be written; empty: none. A list's entries are separated by commas.
     pub default: &'static str,
     /// Where its value goes.
-    pub target: Target,
+    pub target: Destination,
     /// What it does.
     pub doc: &'static str,
     /// Who needs to set it.
@@ -35,7 +35,7 @@ pub struct Spec {
 
 /// Where the value of an option goes.
 #[derive(Clone, Copy, Debug)]
-pub enum Target {
+pub enum Destination {
     /// The section's reader asks for it by its key, and checks it or makes something of it.
     Reader,
     /// To this field of the server's options.
@@ -46,11 +46,11 @@ pub enum Target {
     Cache(fn(&mut CacheConfig, Value)),
 }
 
-impl Target {
+impl Destination {
     /// The field of the server's options, if that is where the value goes.
     pub fn server(self) -> Option<fn(&mut ServerOptions, Value)> {
         match self {
-            Target::Server(put) => Some(put),
+            Destination::Server(put) => Some(put),
             _ => None,
         }
     }
@@ -58,7 +58,7 @@ impl Target {
     /// The fields of a pool's configuration, if that is where the value goes.
     pub fn pool(self) -> Option<fn(&mut PoolForms, Value)> {
         match self {
-            Target::Pool(put) => Some(put),
+            Destination::Pool(put) => Some(put),
             _ => None,
         }
     }
@@ -66,7 +66,7 @@ impl Target {
     /// The field of a site's cache, if that is where the value goes.
     pub fn cache(self) -> Option<fn(&mut CacheConfig, Value)> {
         match self {
-            Target::Cache(put) => Some(put),
+            Destination::Cache(put) => Some(put),
             _ => None,
         }
     }
@@ -143,19 +143,19 @@ const FASTCGI: &[&str] = &["fastcgi"];
 const BACKENDS: &[&str] = &["fastcgi", "pool"];
 
 macro_rules! server {
-    ($($field:ident).+) => { Target::Server(|to, value| value.put(&mut to.$($field).+)) };
+    ($($field:ident).+) => { Destination::Server(|to, value| value.put(&mut to.$($field).+)) };
 }
 macro_rules! pool {
     ($($($field:ident).+),+) => {
-        Target::Pool(|to, value| { $(value.clone().put(&mut to.$($field).+);)+ })
+        Destination::Pool(|to, value| { $(value.clone().put(&mut to.$($field).+);)+ })
     };
 }
 macro_rules! cache {
-    ($($field:ident).+) => { Target::Cache(|to, value| value.put(&mut to.$($field).+)) };
+    ($($field:ident).+) => { Destination::Cache(|to, value| value.put(&mut to.$($field).+)) };
 }
 macro_rules! target {
     () => {
-        Target::Reader
+        Destination::Reader
     };
     ($target:expr) => {
         $target

@@ -6,7 +6,7 @@ use howdah_executor::Mode;
 use howdah_executor::config::ProcessTimeouts;
 
 use super::identity::Identity;
-use super::options::{Spec, Target};
+use super::options::{Destination, Spec};
 use super::pool_forms::PoolForms;
 use super::pool_section::{DEFAULT_POOL, Overrides, PoolSection};
 use super::programs::{cgi, program_pool};
@@ -58,7 +58,7 @@ pub fn pools(
             timeouts: process_timeouts,
         };
         let mut forms = PoolForms::new(&name.value);
-        section.fill(Target::pool, &mut forms);
+        section.fill(Destination::pool, &mut forms);
         match mode.as_str() {
             "fastcgi" => Mode::FastCgi(fastcgi::pool(forms.client, section, arguments, &overrides)),
             "pool" => Mode::Pool(program_pool(forms.programs, forms.client, &pool)),

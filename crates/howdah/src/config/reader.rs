@@ -10,7 +10,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::kind::Kind;
 use super::mistake::Mistakes;
-use super::options::{self, OPTIONS, Spec, Target};
+use super::options::{self, Destination, OPTIONS, Spec};
 use super::suggest;
 use super::value::{self, Scalar, Value};
 
@@ -199,7 +199,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     }
 
     /// Stores the values of all options of this section whose `target` is a field of `to`.
-    pub fn fill<T>(&self, target: impl Fn(Target) -> Option<fn(&mut T, Value)>, to: &mut T) {
+    pub fn fill<T>(&self, target: impl Fn(Destination) -> Option<fn(&mut T, Value)>, to: &mut T) {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
         for (spec, put) in specs.filter_map(|spec| Some((spec, target(spec.target)?))) {
             let value = match spec.kind {

@@ -7,7 +7,7 @@ use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::network::Network;
 
 use super::kind::Kind;
-use super::options::{self, Target};
+use super::options::{self, Destination};
 use super::reader::Section;
 use super::value::{self, Scalar};
 use super::{LogSettings, ServerOptions};
@@ -76,7 +76,8 @@ pub fn typed(
 pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
     let mut options = ServerOptions::default();
     for name in ["limits", "timeouts"] {
-        top.section(name, name).fill(Target::server, &mut options);
+        top.section(name, name)
+            .fill(Destination::server, &mut options);
     }
     let directory = &options.buffers.directory;
     if !directory.is_dir() {

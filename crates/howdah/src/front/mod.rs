@@ -102,7 +102,7 @@ pub fn run(link: i32) -> ExitCode {
             return exit::failed();
         }
     };
-    let mut front = FrontProcess {
+    let mut front = MasterReader {
         launches: Launches::new(link.clone()),
         link,
         shared: Arc::default(),
@@ -143,7 +143,7 @@ fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
 }
 
 /// What the thread that reads the master's messages has.
-struct FrontProcess {
+struct MasterReader {
     link: Link,
     launches: Arc<Launches>,
     shared: Arc<Shared>,
@@ -152,7 +152,7 @@ struct FrontProcess {
     threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)>,
 }
 
-impl FrontProcess {
+impl MasterReader {
     /// Acts on a message; an error ends the process.
     fn handle(&mut self, message: ToFront, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
         match message {

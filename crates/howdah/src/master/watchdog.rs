@@ -195,16 +195,16 @@ mod tests {
     const EVERY: Duration = Duration::from_secs(5);
 
     /// A front of two threads, answering as `alive` says: line, first thread, second thread.
-    struct Front {
+    struct FakeFront {
         watch: Watch,
         now: Instant,
         numbers: [u64; 2],
     }
 
-    impl Front {
-        fn new() -> Front {
+    impl FakeFront {
+        fn new() -> FakeFront {
             let now = Instant::now();
-            Front {
+            FakeFront {
                 watch: Watch::new(1, LIMIT, now),
                 now,
                 numbers: [0; 2],
@@ -243,14 +243,14 @@ mod tests {
 
     #[test]
     fn a_front_whose_threads_take_their_turns_is_left_alone() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         assert_eq!(front.until_said(ALL, &[]), (0, Tick::Wait));
         assert_eq!(front.tick(EVERY / 2, ALL, &[]), Tick::Wait, "not yet");
     }
 
     #[test]
     fn one_thread_of_several_that_hangs_is_enough() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.until_said(ALL, &[]);
         let (ticks, said) = front.until_said([true, true, false], &[]);
         assert_eq!(said, Tick::Hung(vec![12]));
@@ -259,7 +259,7 @@ mod tests {
 
     #[test]
     fn a_stopped_process_hangs_by_its_line() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.until_said(ALL, &[]);
         let (ticks, said) = front.until_said([false; 3], &[]);
         assert_eq!(said, Tick::Hung(vec![1]));
@@ -268,7 +268,7 @@ mod tests {
 
     #[test]
     fn who_comes_to_a_ping_in_time_has_missed_nothing() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         for _ in 0..20 {
             for _ in 0..TICKS - 1 {
                 let tick = front.tick(EVERY, [true, false, true], &[]);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn time_in_which_the_machine_stood_still_is_not_counted() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.tick(EVERY, ALL, &[]);
         for _ in 0..10 {
             for _ in 0..TICKS - 1 {
@@ -299,7 +299,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_waits_for_a_disk_is_named_once_and_not_hung() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.until_said(ALL, &[]);
         let stuck = [true, false, true];
         let (ticks, said) = front.until_said(stuck, &[11]);
@@ -313,7 +313,7 @@ mod tests {
 
     #[test]
     fn a_thread_that_had_not_begun_at_the_first_ping_is_no_other_one_later() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.watch.tick(front.now, |_| false);
         front.watch.heard(1, &[(0, 0), (0, 0)]);
         assert_eq!(front.until_said(ALL, &[]), (0, Tick::Wait));
@@ -322,7 +322,7 @@ mod tests {
 
     #[test]
     fn an_answer_to_another_ping_is_no_answer() {
-        let mut front = Front::new();
+        let mut front = FakeFront::new();
         front.tick(EVERY, [false; 3], &[]);
         for number in [0, 2, u64::MAX] {
             front.watch.heard(number, &[]);

@@ -69,7 +69,7 @@ pub(super) fn parse(text: &str) -> Parsed {
 #[derive(Default)]
 struct Parser {
     parsed: Parsed,
-    open: Vec<Open>,
+    open: Vec<OpenSection>,
     /// `<RequireAll>` and its kind, innermost last.
     containers: Vec<Container>,
     /// Number of the section that lines belong to.
@@ -98,7 +98,7 @@ fn is_ban(text: &str) -> bool {
             .all(|word| word.first().is_some_and(u8::is_ascii_digit))
 }
 
-struct Open {
+struct OpenSection {
     line: u32,
     /// Lower case, without bracket.
     name: String,
@@ -199,7 +199,7 @@ impl Parser {
             OpenKind::Maybe => self.maybe += 1,
             _ => {}
         }
-        self.open.push(Open {
+        self.open.push(OpenSection {
             line: line.number,
             name,
             kind,

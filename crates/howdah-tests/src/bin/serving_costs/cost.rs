@@ -10,7 +10,7 @@ use howdah_lab::php;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::scratch::Scratch;
-use howdah_tests::wrk::{self, Load};
+use howdah_tests::wrk::{self, WrkLoad};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::{Options, start};
@@ -24,7 +24,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
         for connections in [100, 1] {
             // A fresh server each time: a process that was traced may be left slower, or stopped.
             let server = start(kind, options, scratch);
-            let mut load = Load {
+            let mut load = WrkLoad {
                 target: "/hello.php".into(),
                 connections,
                 seconds: 1,
@@ -68,7 +68,7 @@ fn switches(pids: &[i32]) -> (u64, u64) {
     sum
 }
 
-fn context_switches(server: &dyn Server, load: &Load) {
+fn context_switches(server: &dyn Server, load: &WrkLoad) {
     let pids = pids();
     let before = switches(&pids);
     let rate = wrk::run(server.address(), load);
@@ -84,7 +84,7 @@ fn context_switches(server: &dyn Server, load: &Load) {
     );
 }
 
-fn system_calls(server: &dyn Server, load: &Load) {
+fn system_calls(server: &dyn Server, load: &WrkLoad) {
     let mut command = Command::new("strace");
     command.args(["-c", "-f", "-q"]);
     for pid in pids() {

@@ -5,7 +5,7 @@ use howdah_tests::http;
 use howdah_tests::process_tree;
 use howdah_tests::rig::{Kind, Server};
 use howdah_tests::scratch::Scratch;
-use howdah_tests::wrk::{self, Load};
+use howdah_tests::wrk::{self, WrkLoad};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::{Options, start};
@@ -29,7 +29,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
         (Kind::NginxFpm, &*php::named("php-fpm{php}")),
     ] {
         let server = start(kind, options, scratch);
-        let load = Load {
+        let load = WrkLoad {
             target: "/hello.php".into(),
             connections: 50,
             seconds: 2,

@@ -110,10 +110,10 @@ pub fn measure(options: &Options, scratch: &Scratch) {
         site.root = scratch.join("site");
         site.project = site.root.clone();
     };
-    let plain = |rounds, requests, page: &Page<'_>, prepare: &dyn Fn(&mut Site)| {
+    let plain = |rounds, requests, page: &MeasuredPage<'_>, prepare: &dyn Fn(&mut Site)| {
         table(scratch, rounds, requests, page, prepare);
     };
-    let page = Page {
+    let page = MeasuredPage {
         name: "hello.php",
         target: "/hello.php",
         host: "localhost",
@@ -125,7 +125,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
         site.root = home.site().root;
         site.project = home.site().project;
     };
-    let page = Page {
+    let page = MeasuredPage {
         name: "WordPress' home page",
         target: "/",
         host: HOST,
@@ -134,7 +134,7 @@ pub fn measure(options: &Options, scratch: &Scratch) {
     plain(options.rounds, 40, &page, &wordpress);
 }
 
-struct Page<'p> {
+struct MeasuredPage<'p> {
     name: &'p str,
     target: &'p str,
     host: &'p str,
@@ -145,7 +145,7 @@ fn table(
     scratch: &Scratch,
     rounds: usize,
     requests: usize,
-    page: &Page<'_>,
+    page: &MeasuredPage<'_>,
     prepare: &dyn Fn(&mut Site),
 ) {
     let mut figures = vec![Vec::new(); ROWS.len()];
@@ -187,7 +187,7 @@ fn table(
 }
 
 /// CPU milliseconds of the PHP processes for a request.
-fn cost(site: &Site, page: &Page<'_>, requests: usize) -> f64 {
+fn cost(site: &Site, page: &MeasuredPage<'_>, requests: usize) -> f64 {
     let server = Howdah::start(site);
     let mut connection = http::Connection::open(server.address()).expect("the server listens");
     let request = format!(

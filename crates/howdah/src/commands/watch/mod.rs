@@ -140,7 +140,7 @@ fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
 
 /// The terminal is ours; it is given back when this goes, also on the way of an error.
 struct Screen {
-    _keys: Option<sys::Keys>,
+    _keys: Option<sys::RawTerminal>,
 }
 
 impl Screen {
@@ -148,7 +148,7 @@ impl Screen {
         let input = io::stdin();
         let keys = input
             .is_terminal()
-            .then(|| sys::Keys::take(input.as_fd()))
+            .then(|| sys::RawTerminal::take(input.as_fd()))
             .transpose()?;
         let screen = Screen { _keys: keys };
         let mut out = io::stdout().lock();
