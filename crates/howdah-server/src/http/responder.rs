@@ -395,6 +395,15 @@ impl Responder {
         self.io.outbox().queued()
     }
 
+    /// What of `bytes` of memory that a response may take this one may: those of many streams of a
+    /// connection share it, since they cost the client one socket.
+    pub fn share(&self, bytes: usize) -> usize {
+        match &self.io.channel {
+            Channel::Http1(_) => bytes,
+            Channel::Http2(stream) => stream.share(bytes),
+        }
+    }
+
     /// Bytes of this response that the socket has taken.
     pub fn taken(&self) -> u64 {
         self.sent.saturating_sub(self.queued() as u64)

@@ -178,7 +178,7 @@ impl<'a> Backlog<'a> {
                     Room::No
                 }
             }
-            _ if out.queued() < allowance(self.config.response_memory) => Room::Yes,
+            _ if out.queued() < allowance(out.share(self.config.response_memory)) => Room::Yes,
             Spill::Never => Room::No,
             Spill::No if unbuffered => Room::No,
             Spill::No => {

@@ -17,6 +17,8 @@ pub trait ResponseSink {
     fn push(&mut self, bytes: Bytes);
     /// See [`Responder::queued`].
     fn queued(&self) -> usize;
+    /// See [`Responder::share`].
+    fn share(&self, bytes: usize) -> usize;
     /// See [`Responder::taken`].
     fn taken(&self) -> u64;
     /// See [`Responder::set_min_rate`].
@@ -43,6 +45,9 @@ impl ResponseSink for Responder {
     }
     fn queued(&self) -> usize {
         Responder::queued(self)
+    }
+    fn share(&self, bytes: usize) -> usize {
+        Responder::share(self, bytes)
     }
     fn taken(&self) -> u64 {
         Responder::taken(self)

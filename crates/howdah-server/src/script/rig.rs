@@ -61,6 +61,10 @@ impl ResponseSink for FakeClient {
         self.queue.push_back(bytes);
         self.most_queued = self.most_queued.max(self.queued());
     }
+    fn share(&self, bytes: usize) -> usize {
+        bytes
+    }
+
     fn queued(&self) -> usize {
         self.queue.iter().map(Bytes::len).sum()
     }

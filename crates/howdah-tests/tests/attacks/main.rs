@@ -9,6 +9,7 @@ mod cache;
 mod connections;
 mod event_loop;
 mod htaccess;
+mod http2;
 mod local_users;
 mod memory;
 mod paths;

@@ -4,6 +4,7 @@
 use std::fs::File;
 use std::io::{self, IoSlice};
 use std::os::unix::fs::FileExt;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -17,6 +18,9 @@ use crate::turn;
 
 /// Handed to the h2 crate at once, so that streams take turns: two frames.
 const PIECE: usize = 32 << 10;
+
+/// Streams of a connection of which each may keep as much as a connection of HTTP/1.1.
+const FULL_SHARES: usize = 8;
 
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http2Stream {
@@ -49,6 +53,7 @@ impl Http2Stream {
         recv: RecvStream,
         respond: SendResponse<Bytes>,
     ) -> Http2Stream {
+        wire.streams.fetch_add(1, Ordering::Relaxed);
         Http2Stream {
             wire,
             id: respond.stream_id().as_u32(),
@@ -233,6 +238,11 @@ impl Http2Stream {
         self.halves().ended = true;
     }
 
+    /// What of `bytes` this stream may keep.
+    pub(in crate::http) fn share(&self, bytes: usize) -> usize {
+        bytes / (1 + self.wire.streams.load(Ordering::Relaxed) / FULL_SHARES)
+    }
+
     /// Whether sending waits for the client to take data of this stream, rather than for its turn among
     /// the connection's streams.
     pub(in crate::http) fn waits_for_client(&self) -> bool {
@@ -259,6 +269,7 @@ impl Http2Stream {
 
 impl Drop for Http2Stream {
     fn drop(&mut self) {
+        self.wire.streams.fetch_sub(1, Ordering::Relaxed);
         self.wire.gate.left(self.id);
     }
 }

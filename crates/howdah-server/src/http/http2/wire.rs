@@ -3,6 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -25,6 +26,8 @@ pub(super) struct Wire {
     stream: Arc<Stream>,
     config: Arc<HttpConfig>,
     pub(super) gate: Gate,
+    /// Requests being handled.
+    pub(super) streams: AtomicUsize,
     /// Used by the connection's own task alone: never contended.
     ways: Mutex<Ways>,
 }
@@ -53,6 +56,7 @@ impl Wire {
             stream,
             config,
             gate: Gate::default(),
+            streams: AtomicUsize::new(0),
             ways: Mutex::new(Ways {
                 before,
                 received: FrameMeter::after_preface(),

@@ -1,0 +1,266 @@
+//! Clients that misuse HTTP/2, several at once, for as long as other visitors ask for files and pages:
+//! all of these are answered, no PHP child stays with an attacker, and the status has the attack's name.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http2::{Frames, frame, headers, reset};
+use howdah_tests::process_tree;
+
+/// Attackers at once.
+const ATTACKERS: usize = 6;
+/// Visits during an attack, to a file and to a page each.
+const VISITS: usize = 20;
+
+/// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
+const INITIAL_WINDOW_SIZE: u16 = 4;
+
+fn site(name: &str) -> Fixture {
+    Fixture::named(name)
+        .h2c()
+        .children(4)
+        .file("a.txt", "a")
+        .script("slow.php", "<?php usleep(300000); echo 'slow';")
+        .script(
+            "long.php",
+            "<?php for ($i = 0; $i < 100; $i++) echo str_repeat('x', 10000);",
+        )
+        .start()
+}
+
+/// Attackers at work; each ends when told to, or when the server has sent it away often enough.
+struct Attack {
+    stop: Arc<AtomicBool>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Attack {
+    /// `once` is one connection's attack; it is repeated. It ends when it cannot go on, or `stop` is set.
+    fn begin(fixture: &Fixture, once: fn(SocketAddr, &AtomicBool)) -> Attack {
+        let stop = Arc::new(AtomicBool::new(false));
+        let address = fixture.address();
+        let attack = |_| {
+            let stop = stop.clone();
+            std::thread::spawn(move || {
+                while !stop.load(Ordering::Relaxed) {
+                    once(address, &stop);
+                }
+            })
+        };
+        Attack {
+            threads: (0..ATTACKERS).map(attack).collect(),
+            stop,
+        }
+    }
+
+    fn end(self) {
+        self.stop.store(true, Ordering::Relaxed);
+        for thread in self.threads {
+            thread.join().expect("the attack itself works");
+        }
+    }
+}
+
+fn visit(fixture: &Fixture) {
+    for _ in 0..VISITS {
+        assert_eq!(fixture.get("/a.txt").text(), "a");
+        fixture.still_serves();
+    }
+}
+
+fn failures(fixture: &Fixture) -> Vec<String> {
+    let status = fixture.status();
+    let failures = status["failures"].as_array().expect("a list");
+    failures
+        .iter()
+        .filter_map(|failure| failure[0].as_str().map(str::to_owned))
+        .collect()
+}
+
+/// Visitors are answered during the attack; afterwards all children are free, and if the attack has a
+/// name, the status has it.
+fn check(fixture: &Fixture, name: Option<&str>, once: fn(SocketAddr, &AtomicBool)) {
+    let attack = Attack::begin(fixture, once);
+    visit(fixture);
+    if let Some(name) = name {
+        fixture.wait(name, |f| failures(f).iter().any(|failure| failure == name));
+    }
+    visit(fixture);
+    attack.end();
+    all_children_are_free(fixture);
+}
+
+fn all_children_are_free(fixture: &Fixture) {
+    fixture.wait("all children to be free", |f| {
+        let pool = f.status()["pools"][0].clone();
+        pool["active_processes"] == 0 && pool["queue"] == 0
+    });
+}
+
+/// Requests on streams 1, 3, 5 …, each followed by what `then` says of its stream, in bursts.
+fn streams(
+    address: SocketAddr,
+    stop: &AtomicBool,
+    settings: &[(u16, u32)],
+    path: &str,
+    end: bool,
+    then: fn(u32) -> Vec<u8>,
+) {
+    let mut frames = Frames::open(address, settings);
+    for burst in 0..100 {
+        let mut bytes = Vec::new();
+        for n in 0..10 {
+            let stream = (burst * 10 + n) * 2 + 1;
+            bytes.extend(headers(stream, "GET", path, end));
+            bytes.extend(then(stream));
+        }
+        if stop.load(Ordering::Relaxed) || !frames.send(bytes) {
+            return;
+        }
+    }
+    while !stop.load(Ordering::Relaxed) && frames.read().is_some() {}
+}
+
+/// One frame again and again, unread, after `first`.
+fn flood(address: SocketAddr, stop: &AtomicBool, first: &[u8], one: &[u8]) {
+    let mut frames = Frames::open(address, &[]);
+    let _ = frames.send(first);
+    while !stop.load(Ordering::Relaxed) && frames.send(one.repeat(100)) {}
+}
+
+/// A connection that sends this and waits; dropped when the attack ends.
+fn held(address: SocketAddr, stop: &AtomicBool, settings: &[(u16, u32)], bytes: &[u8]) {
+    let mut frames = Frames::open(address, settings);
+    let _ = frames.send(bytes);
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::yield_now();
+        std::thread::park_timeout(std::time::Duration::from_millis(10));
+    }
+}
+
+fn requests(count: u32, method: &str, path: &str, end: bool) -> Vec<u8> {
+    let request = |n| headers(2 * n + 1, method, path, end);
+    (0..count).flat_map(request).collect()
+}
+
+#[test]
+fn streams_that_are_reset_at_once_hold_nobody_up() {
+    check(&site("rapid-reset"), Some("RapidReset"), |address, stop| {
+        streams(address, stop, &[], "/slow.php", true, reset);
+    });
+}
+
+#[test]
+fn streams_that_the_server_is_made_to_reset_hold_nobody_up() {
+    let fixture = site("made-you-reset");
+    check(&fixture, Some("MadeYouReset"), |address, stop| {
+        let overflow = |stream| frame(8, 0, stream, &[0x7f, 0xff, 0xff, 0xff]);
+        streams(address, stop, &[], "/slow.php", true, overflow);
+    });
+}
+
+#[test]
+fn closed_windows_keep_no_child() {
+    let fixture = site("zero-windows");
+    let attack = Attack::begin(&fixture, |address, stop| {
+        let settings = [(INITIAL_WINDOW_SIZE, 0)];
+        held(
+            address,
+            stop,
+            &settings,
+            &requests(100, "GET", "/long.php", true),
+        );
+    });
+    visit(&fixture);
+    // The pages are done, though nobody takes them.
+    fixture.wait("all pages to be made", |f| {
+        f.status()["pools"][0]["accepted_requests"].as_u64() >= Some(100 * ATTACKERS as u64)
+    });
+    all_children_are_free(&fixture);
+    let memory = process_tree::memory(fixture.front(), "Rss").expect("the front is there");
+    assert!(memory < 200 << 10, "{memory} KiB for 600 answers of 1 MB");
+    visit(&fixture);
+    attack.end();
+}
+
+#[test]
+fn answers_that_nobody_reads_keep_no_child() {
+    let fixture = site("unread");
+    let attack = Attack::begin(&fixture, |address, stop| {
+        let settings = [(INITIAL_WINDOW_SIZE, (1 << 31) - 1)];
+        let mut bytes = frame(8, 0, 0, &[0x7f, 0, 0, 0]);
+        bytes.extend(requests(100, "GET", "/long.php", true));
+        held(address, stop, &settings, &bytes);
+    });
+    visit(&fixture);
+    fixture.wait("all pages to be made", |f| {
+        f.status()["pools"][0]["accepted_requests"].as_u64() >= Some(100 * ATTACKERS as u64)
+    });
+    all_children_are_free(&fixture);
+    visit(&fixture);
+    attack.end();
+}
+
+#[test]
+fn windows_of_one_byte_hold_nobody_up() {
+    let fixture = site("dribble");
+    check(&fixture, Some("WindowUpdateFlood"), |address, stop| {
+        let mut frames = Frames::open(address, &[(INITIAL_WINDOW_SIZE, 1)]);
+        let _ = frames.send(requests(100, "GET", "/long.php", true));
+        let one = |n: u32| frame(8, 0, 2 * n + 1, &[0, 0, 0, 1]);
+        let all: Vec<u8> = (0..100).flat_map(one).collect();
+        while !stop.load(Ordering::Relaxed) && frames.send(&all) {}
+    });
+}
+
+#[test]
+fn bodies_that_never_come_keep_no_child() {
+    check(&site("no-bodies"), None, |address, stop| {
+        held(
+            address,
+            stop,
+            &[],
+            &requests(100, "POST", "/slow.php", false),
+        );
+    });
+}
+
+#[test]
+fn floods_of_frames_hold_nobody_up() {
+    let fixture = site("frame-floods");
+    check(&fixture, Some("PingFlood"), |address, stop| {
+        flood(address, stop, &[], &frame(6, 0, 0, &[0; 8]));
+    });
+    check(&fixture, Some("SettingsFlood"), |address, stop| {
+        flood(address, stop, &[], &frame(4, 0, 0, &[]));
+    });
+    check(&fixture, Some("PriorityFlood"), |address, stop| {
+        flood(address, stop, &[], &frame(2, 0, 3, &[0, 0, 0, 0, 16]));
+    });
+    check(&fixture, Some("UnknownFrameFlood"), |address, stop| {
+        flood(address, stop, &[], &frame(99, 0, 0, &[]));
+    });
+    check(&fixture, Some("EmptyDataFlood"), |address, stop| {
+        let post = headers(1, "POST", "/slow.php", false);
+        flood(address, stop, &post, &frame(0, 0, 1, &[]));
+    });
+}
+
+#[test]
+fn headers_without_end_or_measure_hold_nobody_up() {
+    let fixture = site("header-floods");
+    check(&fixture, Some("ContinuationFlood"), |address, stop| {
+        let begun = frame(1, 1, 1, &[0x82]);
+        flood(address, stop, &begun, &frame(9, 0, 1, &[]));
+    });
+    check(&fixture, Some("HeaderBomb"), |address, stop| {
+        // A field of 4000 bytes, indexed, and a thousand references to it.
+        let mut block = vec![0x82, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
+        block.extend([b'v'; 4000]);
+        block.extend([0xbe; 1000]);
+        flood(address, stop, &[], &frame(1, 5, 1, &block));
+    });
+}
