@@ -6,10 +6,11 @@ use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
 use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
 use howdah_server::docroot::path::{UrlPath, encode_path};
-use howdah_server::http::BadRequest;
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
+use howdah_server::http::http2_request;
 use howdah_server::http::proxy_protocol;
+use howdah_server::http::{BadRequest, BodyKind};
 use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
 use howdah_sql::{Dialect, StatementKind, classify};
 
@@ -51,6 +52,62 @@ pub fn request_head(data: &[u8]) {
             let longer = [data, b"\r\n\r\n"].concat();
             assert!(parse(&longer).is_err(), "{why} was taken back");
         }
+    }
+}
+
+/// An HTTP/2 request, given as `METHOD URI` and lines of fields, is refused, or becomes a head that says
+/// the same and keeps what heads promise.
+pub fn http2_request(data: &[u8]) {
+    let mut lines = data.split(|b| *b == b'\n');
+    let first = lines.next().unwrap_or_default();
+    let (method, uri) = match first.iter().position(|b| *b == b' ') {
+        Some(at) => (&first[..at], &first[at + 1..]),
+        None => (first, &b""[..]),
+    };
+    let mut request = http::Request::builder().method(method).uri(uri);
+    for line in lines {
+        let colon = line.iter().position(|b| *b == b':').unwrap_or(line.len());
+        let value = line.get(colon + 1..).unwrap_or_default();
+        request = request.header(&line[..colon], value);
+    }
+    // What this type does not take, the h2 crate has refused.
+    let Ok(request) = request.body(()) else {
+        return;
+    };
+    let (parts, ()) = request.into_parts();
+    let has_body = data.len() % 2 == 1;
+    let Ok((head, framing)) = http2_request::convert(&parts, has_body, &LIMITS) else {
+        return;
+    };
+    let path = parts.uri.path_and_query().expect("a head has a target");
+    assert_eq!(head.target(), path.as_str().as_bytes());
+    assert_eq!(head.method(), parts.method.as_str().as_bytes());
+    assert_eq!(head.version().as_str(), "HTTP/2.0");
+    assert_eq!(head.header_all(b"host").count(), 1);
+    let named = |name: &str| head.header_all(name.as_bytes()).count();
+    for name in parts.headers.keys().filter(|name| *name != "host") {
+        let values: Vec<&[u8]> = parts
+            .headers
+            .get_all(name)
+            .iter()
+            .map(|v| v.as_bytes())
+            .collect();
+        if name == "cookie" {
+            let pieces: Vec<&[u8]> = values.into_iter().filter(|v| !v.is_empty()).collect();
+            assert_eq!(head.header(b"cookie"), Some(&pieces.join(&b"; "[..])[..]));
+        } else {
+            assert_eq!(named(name.as_str()), values.len());
+        }
+    }
+    assert!(head.headers().count() <= LIMITS.fields);
+    for (name, value) in head.headers() {
+        assert!(howdah_proto::response::is_token(name));
+        assert!(howdah_proto::response::is_field_value(value));
+        assert_eq!(value.trim_ascii(), value);
+    }
+    if let BodyKind::Length(length) = framing.body {
+        let said = head.header(b"content-length").expect("who says it");
+        assert_eq!(std::str::from_utf8(said).unwrap().parse(), Ok(length));
     }
 }
 

@@ -5,8 +5,10 @@
 #
 # SUITES is a directory with the checkouts, each under its repository's name. What is not there is left
 # out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec,
-# testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, swoole.
+# h2spec, testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, swoole.
 #
+#   h2spec       a directory with the program: `GOBIN=SUITES/h2spec go install
+#                github.com/summerwind/h2spec/cmd/h2spec@latest`
 #   testssl.sh   github.com/testssl/testssl.sh (testssl)
 #   h1spec       github.com/uNetworking/h1spec
 #   Http11Probe  github.com/MDA2AV/Http11Probe

@@ -19,6 +19,7 @@ import rig
 # Suite: its checkout's directory, the driver's module and further arguments, what it is.
 SUITES = {
     "h1spec": ("h1spec", "h1spec", (), "raw HTTP/1.1 requests and the statuses they may get"),
+    "h2spec": ("h2spec", "h2spec", (), "HTTP/2 and HPACK, strict, over TLS"),
     "testssl": ("testssl.sh", "testssl", (), "protocols, ciphers and known attacks on TLS"),
     "Http11Probe": ("Http11Probe", "http11probe", (), "HTTP/1.1 compliance, smuggling, malformed input"),
     "cache-tests": ("cache-tests", "cache_tests", (), "HTTP caching, against `cache = \"rfc\"`"),

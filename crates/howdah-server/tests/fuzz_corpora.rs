@@ -79,6 +79,11 @@ fn request_heads() {
 }
 
 #[test]
+fn http2_requests() {
+    exercise("http2_request", checks::http2_request);
+}
+
+#[test]
 fn chunked_bodies() {
     exercise("chunked_body", checks::chunked_body);
 }

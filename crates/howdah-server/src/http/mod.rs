@@ -37,6 +37,7 @@ pub use howdah_http1::reason::reason_phrase;
 pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
 pub use http2::Http2Error;
+pub use http2::request as http2_request;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};

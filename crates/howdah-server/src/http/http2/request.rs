@@ -99,7 +99,8 @@ fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
         }
         if name == COOKIE {
             // RFC 9113 §8.2.3: in pieces, which compress better.
-            let pieces: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+            let mut pieces: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
+            pieces.retain(|piece| !piece.is_empty());
             line("cookie", &pieces.join(&b"; "[..]));
             continue;
         }

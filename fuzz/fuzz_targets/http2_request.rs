@@ -1,0 +1,8 @@
+//! See `checks::http2_request`.
+#![no_main]
+
+#[path = "../checks.rs"]
+#[allow(dead_code)]
+mod checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| checks::http2_request(data));
