@@ -65,15 +65,15 @@ pub fn compare(
         ));
     }
     plans.iter().try_for_each(Plan::check)?;
-    let mut arms = vec![arm("A".to_owned(), base, false)];
-    for (other, plan) in others.iter().enumerate() {
-        arms.push(arm(name(other + 1), plan, false));
-    }
-    let mut plans: Vec<&Plan> = plans.iter().collect();
-    if options.control {
-        arms.push(arm("A again".to_owned(), base, true));
-        plans.push(base);
-    }
+    let control = options.control.then_some(base);
+    let plans: Vec<&Plan> = plans.iter().chain(control).collect();
+    let arms: Vec<Arm> = (0..plans.len())
+        .map(|at| Arm {
+            name: name(at, others.len()),
+            url: plans[at].targets[0].text().to_owned(),
+            control: at > others.len(),
+        })
+        .collect();
     let turns: Vec<Turn> = (0..arms.len())
         .map(|at| Turn {
             arm: at,
@@ -117,19 +117,12 @@ pub fn compare(
     })
 }
 
-/// The name of an arm: `A` to `Z`, then a number.
-fn name(index: usize) -> String {
+/// The name of an arm: `A` to `Z`, then a number; behind the last server comes the control.
+fn name(index: usize, last: usize) -> String {
     match u8::try_from(index) {
+        _ if index > last => "A again".to_owned(),
         Ok(index @ 0..26) => char::from(b'A' + index).to_string(),
         _ => format!("server {}", index + 1),
-    }
-}
-
-fn arm(name: String, plan: &Plan, control: bool) -> Arm {
-    Arm {
-        name,
-        url: plan.targets[0].text().to_owned(),
-        control,
     }
 }
 

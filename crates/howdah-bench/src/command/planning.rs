@@ -1,18 +1,14 @@
 //! Turns the command line into a [`Plan`]: reads numbers, durations and files, and fills in
 //! defaults. Sends nothing. [`Plan::check`] decides whether the plan can work.
 
+mod request;
+
 use std::path::Path;
 use std::time::Duration;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD as BASE64;
-
 use crate::error::BenchError;
-use crate::plan::check::{BodyCheck, Pattern, StatusSet};
 use crate::plan::{
-    Address, Arrivals, Backlog, Checks, ConnectionPolicy, Observe, OnSocketError, Plan, Protocol,
-    RequestShape, Scheme, Spacing, Stop, Target, Template, Think, TlsOptions, TlsVersion,
-    Transcript,
+    Arrivals, Observe, OnSocketError, Plan, Scheme, Spacing, Stop, Target, Think, Transcript,
 };
 use crate::slo::seconds;
 
@@ -48,15 +44,15 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     }
     let mut plan = Plan::new(targets.remove(0), arrivals, stop);
     plan.targets.extend(targets);
-    plan.request = request(typed)?;
-    plan.connection = connection(typed)?;
+    plan.request = request::request(typed)?;
+    plan.connection = request::connection(typed)?;
     let others = typed.vs.iter().any(|url| url.starts_with("https://"));
     if plan.connection.tls.is_used() && plan.targets[0].scheme == Scheme::Http && !others {
         return Err(impossible(
             "options for TLS were given (-f, -Z, -E, -I, --ca, --server-name), and no URL is https://",
         ));
     }
-    plan.checks = checks(typed)?;
+    plan.checks = request::checks(typed)?;
     if let Some(text) = &typed.warmup {
         plan.warmup = duration("--warmup", text)?;
         // The time asked for is measured; the warm-up comes before it.
@@ -191,176 +187,6 @@ fn urls(path: &Path) -> Result<Vec<Target>, BenchError> {
         .filter(|line| !line.is_empty() && !line.starts_with('#'))
         .map(Target::parse)
         .collect()
-}
-
-fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
-    let mut shape = RequestShape {
-        cookie_jar: typed.cookies,
-        ..RequestShape::default()
-    };
-    let body = typed.post.as_ref().or(typed.put.as_ref());
-    if let Some(path) = body {
-        shape.body = read(path)?;
-    }
-    shape.method = match (&typed.post, &typed.put, typed.head, &typed.method) {
-        (Some(_), ..) => "POST".to_owned(),
-        (_, Some(_), ..) => "PUT".to_owned(),
-        (_, _, true, _) => "HEAD".to_owned(),
-        (_, _, _, Some(method)) => method.clone(),
-        _ => "GET".to_owned(),
-    };
-    for (flag, name, given) in [
-        ("-A", "Authorization", &typed.auth),
-        ("-P", "Proxy-Authorization", &typed.proxy_auth),
-    ] {
-        let Some(given) = given else { continue };
-        if !given.contains(':') {
-            return Err(impossible(format!("{flag}: expected user:password")));
-        }
-        let value = format!("Basic {}", BASE64.encode(given));
-        shape.headers.push((name.to_owned(), Template::new(value)));
-    }
-    if !typed.cookie.is_empty() {
-        let value = typed.cookie.join("; ");
-        shape
-            .headers
-            .push(("Cookie".to_owned(), Template::new(value)));
-    }
-    match (&typed.content_type, body) {
-        (Some(kind), Some(_)) => shape
-            .headers
-            .push(("Content-Type".to_owned(), Template::new(kind.as_str()))),
-        (None, Some(_)) => shape
-            .headers
-            .push(("Content-Type".to_owned(), Template::new("text/plain"))),
-        (Some(_), None) => {
-            return Err(impossible(
-                "-T is the type of a body, and there is none: give one with -p or -u",
-            ));
-        }
-        (None, None) => {}
-    }
-    for field in &typed.header {
-        let Some((name, value)) = field.split_once(':') else {
-            return Err(impossible(format!(
-                "-H '{field}': expected a header field, as 'Accept-Encoding: gzip'"
-            )));
-        };
-        shape
-            .headers
-            .push((name.trim().to_owned(), Template::new(value.trim())));
-    }
-    Ok(shape)
-}
-
-fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> {
-    let defaults = ConnectionPolicy::default();
-    Ok(ConnectionPolicy {
-        protocol: match (typed.http10, typed.http2) {
-            (true, _) => Protocol::Http10,
-            (_, true) => Protocol::Http2,
-            _ => Protocol::Http11,
-        },
-        keep_alive: !typed.no_keepalive,
-        streams: typed.streams.unwrap_or(defaults.streams),
-        timeout: match &typed.timeout {
-            Some(text) => duration("-s", text)?,
-            None => defaults.timeout,
-        },
-        backlog: if typed.wait_backlog {
-            Backlog::Wait
-        } else {
-            Backlog::Count
-        },
-        bind: typed.bind,
-        buffers: typed.buffers.map(|size| size as usize),
-        proxy: typed.proxy.as_deref().map(proxy).transpose()?,
-        tls: TlsOptions {
-            verify: !typed.insecure,
-            ca_file: typed.ca.clone(),
-            server_name: typed.server_name.clone(),
-            no_sni: typed.no_sni,
-            version: match &typed.tls_protocol {
-                Some(text) => tls_version(text)?,
-                None => None,
-            },
-            ciphers: match &typed.ciphers {
-                Some(text) => text.split(':').map(str::to_owned).collect(),
-                None => Vec::new(),
-            },
-            client_certificate: typed.client_certificate.clone(),
-        },
-    })
-}
-
-/// Reads `host:port`, or `host` for port 80.
-fn proxy(text: &str) -> Result<Address, BenchError> {
-    let target = Target::parse(&format!("http://{text}/"))
-        .ok()
-        .filter(|target| !text.contains('/') && matches!(target.address, Address::Tcp { .. }));
-    target
-        .map(|target| target.address)
-        .ok_or_else(|| impossible(format!("-X {text}: expected host:port")))
-}
-
-/// Reads a version of TLS in ab's words. None: all versions.
-fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
-    match text.to_ascii_uppercase().as_str() {
-        "ALL" => Ok(None),
-        "TLS1.2" => Ok(Some(TlsVersion::Tls12)),
-        "TLS1.3" => Ok(Some(TlsVersion::Tls13)),
-        "SSL2" | "SSL3" | "TLS1" | "TLS1.1" => Err(impossible(format!(
-            "-f {text}: this version is broken (RFC 7568, RFC 8996) and not spoken here; TLS1.2 and TLS1.3 \
-             are"
-        ))),
-        _ => Err(impossible(format!(
-            "-f {text}: expected TLS1.2, TLS1.3 or ALL"
-        ))),
-    }
-}
-
-fn checks(typed: &Bench) -> Result<Checks, BenchError> {
-    let mut checks = Checks::default();
-    if let Some(text) = &typed.expect_status {
-        checks.status = StatusSet::parse(text)?;
-    }
-    for text in &typed.expect_body {
-        checks.body.push(BodyCheck::Contains(text.clone()));
-    }
-    for text in &typed.expect_not {
-        checks.body.push(BodyCheck::ContainsNot(text.clone()));
-    }
-    for text in &typed.expect_match {
-        checks.body.push(BodyCheck::Matches(Pattern::new(text)?));
-    }
-    for text in &typed.expect_json {
-        checks.body.push(json_check(text)?);
-    }
-    if !checks.body.is_empty() && typed.head {
-        return Err(impossible(
-            "-i asks for answers without a body, and a check needs one",
-        ));
-    }
-    Ok(checks)
-}
-
-/// Reads `/pointer` or `/pointer=value`; a value that is not JSON is taken as a string.
-fn json_check(text: &str) -> Result<BodyCheck, BenchError> {
-    let (pointer, value) = match text.split_once('=') {
-        Some((pointer, value)) => (pointer, Some(value)),
-        None => (text, None),
-    };
-    if !pointer.is_empty() && !pointer.starts_with('/') {
-        return Err(BenchError::BadCheck(format!(
-            "--expect-json {text}: a pointer begins with a slash, as /user/id (RFC 6901)"
-        )));
-    }
-    Ok(BodyCheck::Json {
-        pointer: pointer.to_owned(),
-        equals: value.map(|value| {
-            serde_json::from_str(value).unwrap_or_else(|_| serde_json::Value::from(value))
-        }),
-    })
 }
 
 /// Reads `3%` or `0.03`; the margin has to be below 100 %.

@@ -37,6 +37,43 @@ pub fn ceiling(
     if !has_ceiling(plan) {
         return Ok(None);
     }
+    let (mut null, path) = null_plan(plan, time)?;
+    let end = RequestEnd::Length(request_length(&null));
+    let failed = |what: &str, why: &dyn std::fmt::Display| BenchError::System {
+        what: what.to_owned(),
+        why: why.to_string(),
+    };
+    let mut answer = NullServer::answer(answer_length.min(LONGEST_ANSWER) as usize);
+    if null.request.method == "HEAD" {
+        let head = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or_default();
+        answer.truncate(head + 4);
+    }
+    let server = NullServer::start(end, answer, plan.connection.keep_alive)
+        .map_err(|e| failed("starting the null server", &e))?;
+    null.targets = vec![Target::parse(&format!(
+        "http://{}{path}",
+        server.address()
+    ))?];
+    let run = session.measure(&null, 1, Some(1), "the generator's ceiling")?;
+    drop(server);
+    let Some(run) = run else {
+        return Ok(None);
+    };
+    let lost = run.errors();
+    if lost > run.good() / 100 {
+        let what = "measuring the generator's ceiling";
+        let kinds = run.outcomes.keys().filter(|o| o.kind() != Kind::Good);
+        let names: Vec<&str> = kinds.map(|o| o.name()).collect();
+        return Err(failed(
+            what,
+            &format!("{lost} requests ended as {}", names.join(", ")),
+        ));
+    }
+    Ok(Some(run.good_rate()))
+}
+
+/// The plan for the null server, and the path that it requests. Its target has no port yet.
+fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> {
     let concurrency = match plan.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
         Arrivals::Open {
@@ -70,36 +107,5 @@ pub fn ceiling(
         .push(("Host".to_owned(), Template::new("null.invalid")));
     let path = plan.targets[0].path.text().replace('{', "(");
     null.targets = vec![Target::parse(&format!("http://127.0.0.1:1{path}"))?];
-    let end = RequestEnd::Length(request_length(&null));
-    let failed = |what: &str, why: &dyn std::fmt::Display| BenchError::System {
-        what: what.to_owned(),
-        why: why.to_string(),
-    };
-    let mut answer = NullServer::answer(answer_length.min(LONGEST_ANSWER) as usize);
-    if null.request.method == "HEAD" {
-        let head = memchr::memmem::find(&answer, b"\r\n\r\n").unwrap_or_default();
-        answer.truncate(head + 4);
-    }
-    let server = NullServer::start(end, answer, plan.connection.keep_alive)
-        .map_err(|e| failed("starting the null server", &e))?;
-    null.targets = vec![Target::parse(&format!(
-        "http://{}{path}",
-        server.address()
-    ))?];
-    let run = session.measure(&null, 1, Some(1), "the generator's ceiling")?;
-    drop(server);
-    let Some(run) = run else {
-        return Ok(None);
-    };
-    let lost = run.errors();
-    if lost > run.good() / 100 {
-        let what = "measuring the generator's ceiling";
-        let kinds = run.outcomes.keys().filter(|o| o.kind() != Kind::Good);
-        let names: Vec<&str> = kinds.map(|o| o.name()).collect();
-        return Err(failed(
-            what,
-            &format!("{lost} requests ended as {}", names.join(", ")),
-        ));
-    }
-    Ok(Some(run.good_rate()))
+    Ok((null, path))
 }

@@ -100,7 +100,12 @@ pub fn script(plan: &Plan, slo: Option<&Slo>) -> Result<String, BenchError> {
          .replace(/\\{rand:(\\d+)-(\\d+)\\}/g, (_, low, high) =>\n      \
          String(Number(low) + Math.floor(Math.random() * (Number(high) - Number(low) + 1))));\n}\n\n",
     );
+    expected_statuses(&mut out, plan);
     function(&mut out, plan);
+    let by_pointer = |check: &BodyCheck| matches!(check, BodyCheck::Json { .. });
+    if plan.checks.body.iter().any(by_pointer) {
+        json_pointer(&mut out);
+    }
     Ok(out)
 }
 
@@ -272,8 +277,8 @@ fn thresholds(slo: Option<&Slo>) -> serde_json::Map<String, serde_json::Value> {
         .collect()
 }
 
-/// The default function: one request, its checks, the pause.
-fn function(out: &mut String, plan: &Plan) {
+/// Sets the statuses that k6 counts as good.
+fn expected_statuses(out: &mut String, plan: &Plan) {
     let ranges: Vec<String> = plan
         .checks
         .status
@@ -292,6 +297,10 @@ fn function(out: &mut String, plan: &Plan) {
         "http.setResponseCallback(http.expectedStatuses({}));\n",
         ranges.join(", ")
     );
+}
+
+/// The default function: one request, its checks, the pause.
+fn function(out: &mut String, plan: &Plan) {
     out.push_str("export default function () {\n");
     out.push_str("  const headers = {};\n");
     out.push_str("  for (const name of Object.keys(fields)) {\n    headers[name] = fill(fields[name]);\n  }\n");
@@ -319,25 +328,11 @@ fn function(out: &mut String, plan: &Plan) {
     );
     out.push_str("  check(response, {\n    answered: (r) => r.error_code === 0 || r.status > 0,\n");
     for (i, body) in plan.checks.body.iter().enumerate() {
-        let text = |text: &str| serde_json::Value::from(text).to_string();
-        let test = match body {
-            BodyCheck::Contains(part) => format!("r.body.includes({})", text(part)),
-            BodyCheck::ContainsNot(part) => format!("!r.body.includes({})", text(part)),
-            BodyCheck::Matches(pattern) => {
-                format!("new RegExp({}).test(r.body)", text(pattern.text()))
-            }
-            BodyCheck::Json { pointer, equals } => format!(
-                "at(r.body, {}, {})",
-                text(pointer),
-                equals
-                    .as_ref()
-                    .map_or("undefined".to_owned(), ToString::to_string)
-            ),
-        };
         let _ = writeln!(
             out,
-            "    'body {}': (r) => r.body !== null && {test},",
-            i + 1
+            "    'body {}': (r) => r.body !== null && {},",
+            i + 1,
+            test(body)
         );
     }
     out.push_str("  });\n");
@@ -350,13 +345,30 @@ fn function(out: &mut String, plan: &Plan) {
         );
     }
     out.push_str("}\n");
-    if plan
-        .checks
-        .body
-        .iter()
-        .any(|check| matches!(check, BodyCheck::Json { .. }))
-    {
-        out.push_str(
+}
+
+/// A check of the body as an expression.
+fn test(body: &BodyCheck) -> String {
+    let text = |text: &str| serde_json::Value::from(text).to_string();
+    match body {
+        BodyCheck::Contains(part) => format!("r.body.includes({})", text(part)),
+        BodyCheck::ContainsNot(part) => format!("!r.body.includes({})", text(part)),
+        BodyCheck::Matches(pattern) => {
+            format!("new RegExp({}).test(r.body)", text(pattern.text()))
+        }
+        BodyCheck::Json { pointer, equals } => format!(
+            "at(r.body, {}, {})",
+            text(pointer),
+            equals
+                .as_ref()
+                .map_or("undefined".to_owned(), ToString::to_string)
+        ),
+    }
+}
+
+/// The function that a check by JSON pointer calls.
+fn json_pointer(out: &mut String) {
+    out.push_str(
             "\n// Whether a JSON text has a value at a pointer (RFC 6901), and this one if one is given.\n\
              function at(text, pointer, expected) {\n  let value;\n  try {\n    value = JSON.parse(text);\n  \
              } catch (_) {\n    return false;\n  }\n  \
@@ -366,7 +378,6 @@ fn function(out: &mut String, plan: &Plan) {
              value = value[key];\n  }\n  \
              return expected === undefined || JSON.stringify(value) === JSON.stringify(expected);\n}\n",
         );
-    }
 }
 
 fn test_run(plan: &Plan) -> String {

@@ -116,13 +116,7 @@ pub fn check(
             continue;
         }
         if is_over(until) && reference.is_some() && arm.name != DEFAULT {
-            checked.failed.push(Failed {
-                arm: arm.name.clone(),
-                title: arm.title.clone(),
-                name: "LeftOut".to_owned(),
-                message: "LeftOut: the pages are too slow to check every stack; --full does"
-                    .to_owned(),
-            });
+            checked.failed.push(left_out(arm));
             continue;
         }
         report(arm, None);
@@ -164,13 +158,26 @@ pub fn check(
             }
         }
     }
-    if checked.fit.is_empty() {
-        let said = checked.failed.iter();
-        let mut mistakes = vec!["no installed stack can serve it".to_owned()];
-        mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
-        return Err(LabError::OwnApp { mistakes });
+    match checked.fit.is_empty() {
+        true => Err(no_stack(&checked)),
+        false => Ok(checked),
     }
-    Ok(checked)
+}
+
+fn left_out(arm: &Arm) -> Failed {
+    Failed {
+        arm: arm.name.clone(),
+        title: arm.title.clone(),
+        name: "LeftOut".to_owned(),
+        message: "LeftOut: the pages are too slow to check every stack; --full does".to_owned(),
+    }
+}
+
+fn no_stack(checked: &Checked) -> LabError {
+    let said = checked.failed.iter();
+    let mut mistakes = vec!["no installed stack can serve it".to_owned()];
+    mistakes.extend(said.map(|failed| format!("{}: {}", failed.title, failed.message)));
+    LabError::OwnApp { mistakes }
 }
 
 fn is_over(until: Option<Instant>) -> bool {

@@ -147,6 +147,16 @@ pub(super) fn notes(
             schedule.left_out.join(", ")
         ));
     }
+    notes.extend(pages(checked));
+    notes.extend(changed(changes));
+    notes.extend(limits(levels));
+    notes.extend(foreign(measured));
+    notes
+}
+
+/// Notes about pages that are hard to check.
+fn pages(checked: &Checked) -> Vec<String> {
+    let mut notes = Vec::new();
     for page in &checked.pages {
         if page.shape.marks().is_empty() {
             notes.push(format!(
@@ -169,7 +179,12 @@ pub(super) fn notes(
             ));
         }
     }
-    notes.extend(changes.sentence());
+    notes
+}
+
+/// Notes about files that changed during the comparison.
+fn changed(changes: &Changes) -> Vec<String> {
+    let mut notes: Vec<String> = changes.sentence().into_iter().collect();
     let scripts = changes.scripts();
     if let Some(first) = scripts.first() {
         notes.push(format!(
@@ -185,6 +200,12 @@ pub(super) fn notes(
                 .to_owned(),
         );
     }
+    notes
+}
+
+/// Notes about figures that are unknown or lower bounds.
+fn limits(levels: &[Level]) -> Vec<String> {
+    let mut notes = Vec::new();
     let rows = levels.iter().flat_map(|level| &level.rows);
     if rows.clone().any(|row| row.figures.memory == 0) {
         notes.push("the memory of another user's processes cannot be read: run the comparison as root, or as that user".to_owned());
@@ -198,7 +219,6 @@ pub(super) fn notes(
             words::plural(bound as u64, "row", "rows")
         ));
     }
-    notes.extend(foreign(measured));
     notes
 }
 

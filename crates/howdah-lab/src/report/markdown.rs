@@ -127,28 +127,8 @@ fn section(table: &Table) -> String {
             write_cell(&mut out, cell);
         }
     }
-    let mut notes: Vec<String> = Vec::new();
-    for missing in &table.missing {
-        let place = missing.place();
-        let first = missing.message.lines().next().unwrap_or_default();
-        let note = format!(
-            "{}{place} was not measured: {}",
-            missing.title,
-            plain(first)
-        );
-        notes.push(note);
-    }
-    notes.extend(
-        suite
-            .hid
-            .iter()
-            .map(|hid| format!("What the post’s figures hid: {}", plain(hid))),
-    );
-    if !notes.is_empty() {
-        out.push('\n');
-        for note in notes {
-            let _ = writeln!(out, "- {note}");
-        }
+    for note in notes(table) {
+        let _ = writeln!(out, "{note}");
     }
     let _ = writeln!(
         out,
@@ -157,6 +137,27 @@ fn section(table: &Table) -> String {
         table.command
     );
     out
+}
+
+/// What was not measured and what the post hid, as the lines of a list with an empty one before it.
+fn notes(table: &Table) -> Vec<String> {
+    let mut notes: Vec<String> = Vec::new();
+    for missing in &table.missing {
+        let place = missing.place();
+        let first = missing.message.lines().next().unwrap_or_default();
+        let note = format!(
+            "- {}{place} was not measured: {}",
+            missing.title,
+            plain(first)
+        );
+        notes.push(note);
+    }
+    let hid = table.suite.hid.iter();
+    notes.extend(hid.map(|hid| format!("- What the post’s figures hid: {}", plain(hid))));
+    if !notes.is_empty() {
+        notes.insert(0, String::new());
+    }
+    notes
 }
 
 fn picked<'a>(cells: &[&'a TableCell]) -> Vec<&'a TableCell> {

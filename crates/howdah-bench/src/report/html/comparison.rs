@@ -48,26 +48,17 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
     });
     heading(&mut out, &["howdah bench --vs", &started], &title, &about);
     if !invalid.is_empty() {
-        out.push_str(
-            "<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>",
-        );
-        let reasons: Vec<String> = judged
-            .iter()
-            .filter_map(|against| match &against.primary().verdict {
-                Verdict::Invalid { because } => Some((against.arm, because)),
-                _ => None,
-            })
-            .flat_map(|(arm, because)| {
-                let candidate = &comparison.arms[arm].name;
-                because
-                    .iter()
-                    .map(move |why| escape(&why.sentence(base, candidate)))
-            })
-            .collect();
-        let _ = writeln!(out, "{}.</div>", words::capital(&reasons.join("; ")));
+        banner(&mut out, comparison, &judged);
     }
     comparison_badges(&mut out, comparison, &judged, &invalid);
     arms_table(&mut out, comparison);
+    shell::plots(&mut out, &figures(comparison, &judged));
+    judgements_table(&mut out, comparison, &judged);
+    (title, out, first)
+}
+
+fn figures(comparison: &Comparison, judged: &[judge::Against]) -> Vec<String> {
+    let base = &comparison.arms[0].name;
     let mut figures: Vec<String> = judged
         .iter()
         .map(|against| {
@@ -87,9 +78,27 @@ pub(super) fn comparison(comparison: &Comparison) -> Page<'_> {
         .collect();
     figures.push(plots::percentiles(curves));
     figures.push(plots::windows(comparison));
-    shell::plots(&mut out, &figures);
-    judgements_table(&mut out, comparison, &judged);
-    (title, out, first)
+    figures
+}
+
+/// Why the comparison is invalid.
+fn banner(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {
+    let base = &comparison.arms[0].name;
+    out.push_str("<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>");
+    let reasons: Vec<String> = judged
+        .iter()
+        .filter_map(|against| match &against.primary().verdict {
+            Verdict::Invalid { because } => Some((against.arm, because)),
+            _ => None,
+        })
+        .flat_map(|(arm, because)| {
+            let candidate = &comparison.arms[arm].name;
+            because
+                .iter()
+                .map(move |why| escape(&why.sentence(base, candidate)))
+        })
+        .collect();
+    let _ = writeln!(out, "{}.</div>", words::capital(&reasons.join("; ")));
 }
 
 fn comparison_badges(

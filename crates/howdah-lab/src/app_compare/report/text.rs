@@ -11,6 +11,40 @@ use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_er
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &AppOutcome) -> String {
     let mut out = String::new();
+    head(&mut out, outcome);
+    advice(&mut out, outcome);
+    for level in &outcome.levels {
+        write_level(&mut out, level);
+    }
+    if !outcome.levels.is_empty() {
+        let _ = writeln!(out, "\n  tester: {TESTER}");
+    }
+    if !outcome.failed.is_empty() {
+        let _ = writeln!(out, "\n  Not measured:");
+        for failed in &outcome.failed {
+            let _ = writeln!(out, "    {}: {}", failed.title, failed.message);
+        }
+    }
+    if !outcome.notes.is_empty() {
+        let _ = writeln!(out, "\n  Notes:");
+        for note in &outcome.notes {
+            let _ = writeln!(out, "    - {note}");
+        }
+    }
+    if let Some(config) = &outcome.config {
+        let path = config.path.display();
+        let _ = writeln!(out, "\n{}", config.text);
+        let _ = match &config.trial {
+            Ok(said) => writeln!(out, "  {path}: {said}"),
+            Err(why) => writeln!(out, "  {path} was tried and failed: {why}"),
+        };
+    }
+    let _ = writeln!(out, "  Again: {}", outcome.command);
+    out
+}
+
+/// The application, its pages and the conditions of the comparison.
+fn head(out: &mut String, outcome: &AppOutcome) {
     let _ = writeln!(out, "{}", outcome.found);
     for page in &outcome.pages {
         let kept = match page.kept_by_cache {
@@ -27,9 +61,8 @@ pub fn render(outcome: &AppOutcome) -> String {
             page.constant
         );
     }
-    let machine: Vec<String> = outcome
-        .machine
-        .iter()
+    let machine = outcome.machine.iter();
+    let machine: Vec<String> = machine
         .map(|(name, value)| format!("{name} {value}"))
         .collect();
     let _ = writeln!(out, "  {}", machine.join(" · "));
@@ -48,50 +81,23 @@ pub fn render(outcome: &AppOutcome) -> String {
     if let Some(sentence) = busy(outcome) {
         let _ = writeln!(out, "  {sentence}");
     }
-    if let Some(advice) = &outcome.advice {
-        out.push('\n');
-        for decision in &advice.decisions {
-            let heading = super::heading(decision.question);
-            let _ = writeln!(out, "  {heading}: {}", decision.therefore);
-            let _ = writeln!(out, "      {}", decision.evidence);
-        }
-        if let Some(sentence) = memory(outcome) {
-            let _ = writeln!(out, "  {sentence}");
-        }
-    } else {
+}
+
+/// What to choose, and why.
+fn advice(out: &mut String, outcome: &AppOutcome) {
+    let Some(advice) = &outcome.advice else {
         let _ = writeln!(out, "\n  No mode of Howdah gives these pages: see below.");
+        return;
+    };
+    out.push('\n');
+    for decision in &advice.decisions {
+        let heading = super::heading(decision.question);
+        let _ = writeln!(out, "  {heading}: {}", decision.therefore);
+        let _ = writeln!(out, "      {}", decision.evidence);
     }
-    for level in &outcome.levels {
-        write_level(&mut out, level);
+    if let Some(sentence) = memory(outcome) {
+        let _ = writeln!(out, "  {sentence}");
     }
-    if !outcome.levels.is_empty() {
-        let _ = writeln!(out, "\n  tester: {TESTER}");
-    }
-    if !outcome.failed.is_empty() {
-        let _ = writeln!(out, "\n  Not measured:");
-        for failed in &outcome.failed {
-            let _ = writeln!(out, "    {}: {}", failed.title, failed.message);
-        }
-    }
-    if !outcome.notes.is_empty() {
-        let _ = writeln!(out, "\n  To know:");
-        for note in &outcome.notes {
-            let _ = writeln!(out, "    - {note}");
-        }
-    }
-    if let Some(config) = &outcome.config {
-        let _ = writeln!(out, "\n{}", config.text);
-        let _ = match &config.trial {
-            Ok(said) => writeln!(out, "  {}: {said}", config.path.display()),
-            Err(why) => writeln!(
-                out,
-                "  {} was tried and failed: {why}",
-                config.path.display()
-            ),
-        };
-    }
-    let _ = writeln!(out, "  Again: {}", outcome.command);
-    out
 }
 
 /// A sentence if other programs used the processor; None if they did not.

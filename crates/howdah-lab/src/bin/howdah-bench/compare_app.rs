@@ -26,8 +26,9 @@ use howdah_lab::process::RunAs;
 use howdah_server::site::config::SiteConfig;
 use howdah_server::site::recognise::recognise;
 
-use crate::compare::{Compare, ProgressLine, listen_for_signals};
-use crate::exit;
+use crate::compare::Compare;
+use crate::progress::ProgressLine;
+use crate::{exit, interrupt};
 
 /// Longest path of the results: unix sockets are made below it, and theirs may have 107 bytes.
 const LONGEST_OUT: usize = 60;
@@ -108,7 +109,7 @@ pub fn run(arguments: &Compare) -> ExitCode {
         }
     };
     let folder = journal.folder().clone();
-    let result = listen_for_signals().and_then(|interrupt| {
+    let result = interrupt::listen().and_then(|interrupt| {
         let study = Study {
             plan,
             journal,

@@ -3,22 +3,22 @@
 
 use std::process::ExitCode;
 
-/// Done.
+/// The command was carried out.
 pub fn done() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What was asked for could not be done.
+/// The command failed.
 pub fn failed() -> ExitCode {
     ExitCode::from(1)
 }
 
-/// What was asked for makes no sense. (2 is clap's: the command line cannot be read.)
+/// The options make no sense together. (clap exits with 2 if it cannot read the command line.)
 pub fn configuration() -> ExitCode {
     ExitCode::from(3)
 }
 
-/// Ended by Ctrl-C: 128 plus the signal's number, as shells have it.
+/// Ctrl-C ended the command: 128 plus the signal's number, as shells have it.
 pub fn interrupted() -> ExitCode {
     ExitCode::from(130)
 }

@@ -1,9 +1,11 @@
 //! Ctrl-C: the first ends the measurement and prints what there is, the second ends the program.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use howdah_lab::LabError;
 use nix::sys::signal::{SigSet, Signal};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
@@ -25,4 +27,19 @@ pub fn watch(signals: &[Signal], interrupt: Arc<AtomicBool>, first: fn()) -> io:
             }
         })
         .map(drop)
+}
+
+/// Begins to handle signals. The first one ends the run after its window and prints the results so
+/// far, the second one ends it at once. Both end the started programs, too.
+pub fn listen() -> Result<Arc<AtomicBool>, LabError> {
+    let stop = Arc::new(AtomicBool::new(false));
+    let signals = [Signal::SIGINT, Signal::SIGTERM, Signal::SIGHUP];
+    let first = || eprintln!("howdah: stopping after this window; press again to stop at once");
+    match watch(&signals, stop.clone(), first) {
+        Ok(()) => Ok(stop),
+        Err(error) => Err(LabError::File {
+            path: PathBuf::from("signalfd"),
+            error,
+        }),
+    }
 }

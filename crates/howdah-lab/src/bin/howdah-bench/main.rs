@@ -5,6 +5,7 @@
 //!
 //! - [`bench`]: the load tester; [`compare`]: the comparison on benchmarks, [`compare_app`]: on a
 //!   user's own application.
+//! - [`suites`]: what `compare` measures; [`progress`]: its progress.
 //! - [`interrupt`]: Ctrl-C; [`exit`]: exit codes.
 
 #![forbid(unsafe_code)]
@@ -14,6 +15,8 @@ mod compare;
 mod compare_app;
 mod exit;
 mod interrupt;
+mod progress;
+mod suites;
 
 use std::process::ExitCode;
 

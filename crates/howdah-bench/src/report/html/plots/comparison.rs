@@ -11,97 +11,66 @@ use crate::report::words;
 
 /// Every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
 pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> String {
-    let finite: Vec<f64> = judgement
-        .pairs
-        .iter()
-        .copied()
-        .filter(|r| r.is_finite() && *r > 0.0)
-        .collect();
-    if finite.is_empty() {
+    let last = judgement.pairs.len() as f64 + 2.0;
+    let Some(y) = ratio_scale(judgement) else {
         return String::new();
-    }
-    let interval = judgement.interval;
-    let drawing = {
-        let bounds = interval.map_or((1.0, 1.0), |i| (i.low, i.high));
-        let (low, high) = finite
-            .iter()
-            .copied()
-            .chain([
-                1.0 / (1.0 + judgement.margin),
-                1.0 + judgement.margin,
-                bounds.0,
-                bounds.1,
-            ])
-            .fold((f64::INFINITY, 0.0f64), |(l, h), r| (l.min(r), h.max(r)));
-        let room = (high - low) * 0.12;
-        let x = Scale::Linear {
-            min: 0.0,
-            max: judgement.pairs.len() as f64 + 2.0,
-        };
-        let y = Scale::Linear {
-            min: low - room,
-            max: high + room,
-        };
-        let mut plot = Plot::new(x, y, "Ratio of every pair, with the interval of their mean");
-        let last = judgement.pairs.len() as f64 + 2.0;
-        let band = (1.0 / (1.0 + judgement.margin), 1.0 + judgement.margin);
-        plot.bar(
-            "margin",
-            (0.0, last),
-            band,
-            "the margin: differences that do not count",
-        );
-        plot.y_axis(&format!("{candidate} to {base}"), |v| format!("{v:.2}"));
-        let ticks: Vec<f64> = (1..=judgement.pairs.len())
-            .step_by(judgement.pairs.len().div_ceil(10))
-            .map(|i| i as f64)
-            .collect();
-        plot.x_ticks("pair, in the order measured", &ticks, |t| format!("{t:.0}"));
-        plot.level("one", 1.0);
-        for (i, ratio) in judgement.pairs.iter().enumerate() {
-            let disturbed = judgement.disturbed.contains(&i);
-            let class = if disturbed {
-                format!("{arm} hollow")
-            } else {
-                arm.to_owned()
-            };
-            let title = format!(
-                "pair {}: {ratio:.3}{}",
-                i + 1,
-                if disturbed {
-                    ", far from the others"
-                } else {
-                    ""
-                }
-            );
-            plot.dot(&class, i as f64 + 1.0, *ratio, &title);
-        }
-        if let Some(interval) = interval {
-            let at = last - 0.9;
-            let title = format!(
-                "mean {:.3} [{:.3}, {:.3}]",
-                judgement.ratio, interval.low, interval.high
-            );
-            plot.bar(
-                &format!("interval {arm}"),
-                (at - 0.25, at + 0.25),
-                (interval.low, interval.high),
-                &title,
-            );
-            plot.line(
-                &format!("{arm} thick"),
-                &[(at - 0.45, judgement.ratio), (at + 0.45, judgement.ratio)],
-            );
-        }
-        plot.finish()
     };
+    let x = Scale::Linear {
+        min: 0.0,
+        max: last,
+    };
+    let mut plot = Plot::new(x, y, "Ratio of every pair, with the interval of their mean");
+    let band = (1.0 / (1.0 + judgement.margin), 1.0 + judgement.margin);
+    let title = "the margin: differences that do not count";
+    plot.bar("margin", (0.0, last), band, title);
+    plot.y_axis(&format!("{candidate} to {base}"), |v| format!("{v:.2}"));
+    let ticks: Vec<f64> = (1..=judgement.pairs.len())
+        .step_by(judgement.pairs.len().div_ceil(10))
+        .map(|i| i as f64)
+        .collect();
+    plot.x_ticks("pair, in the order measured", &ticks, |t| format!("{t:.0}"));
+    plot.level("one", 1.0);
+    for (i, ratio) in judgement.pairs.iter().enumerate() {
+        let (class, far) = match judgement.disturbed.contains(&i) {
+            true => (format!("{arm} hollow"), ", far from the others"),
+            false => (arm.to_owned(), ""),
+        };
+        let title = format!("pair {}: {ratio:.3}{far}", i + 1);
+        plot.dot(&class, i as f64 + 1.0, *ratio, &title);
+    }
+    if let Some(interval) = judgement.interval {
+        let (at, ratio, low, high) = (last - 0.9, judgement.ratio, interval.low, interval.high);
+        let title = format!("mean {ratio:.3} [{low:.3}, {high:.3}]");
+        let class = format!("interval {arm}");
+        plot.bar(&class, (at - 0.25, at + 0.25), (low, high), &title);
+        let mean = [(at - 0.45, ratio), (at + 0.45, ratio)];
+        plot.line(&format!("{arm} thick"), &mean);
+    }
     figure(
         &format!("{candidate} against {base}, pair by pair"),
-        "Above 1 the candidate is better. Dots: pairs of windows measured one after the other. On the right their mean \
-         and its 95 % interval. Grey band: differences that do not count.",
+        "Above 1 the candidate is better. Dots are pairs of windows measured one after the other. On the right is \
+         their mean with its 95 % interval. The grey band contains differences that do not count.",
         &[],
-        &drawing,
+        &plot.finish(),
     )
+}
+
+/// The scale of the pairs' ratios, with the margin and the interval; None if no ratio is a number.
+fn ratio_scale(judgement: &Judgement) -> Option<Scale> {
+    let ratios = judgement.pairs.iter().copied();
+    let ratios: Vec<f64> = ratios.filter(|r| r.is_finite() && *r > 0.0).collect();
+    ratios.first()?;
+    let margin = 1.0 + judgement.margin;
+    let interval = judgement.interval.map(|i| [i.low, i.high]);
+    let all = ratios.into_iter().chain([1.0 / margin, margin]);
+    let (low, high) = all
+        .chain(interval.into_iter().flatten())
+        .fold((f64::INFINITY, 0.0f64), |(l, h), r| (l.min(r), h.max(r)));
+    let room = (high - low) * 0.12;
+    Some(Scale::Linear {
+        min: low - room,
+        max: high + room,
+    })
 }
 
 /// Every window's good rate, in the order measured.

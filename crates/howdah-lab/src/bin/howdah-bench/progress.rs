@@ -1,0 +1,62 @@
+//! The progress of a comparison, on standard error.
+
+use std::io::{IsTerminal, Write};
+use std::time::Duration;
+
+use howdah_bench::driver::Event;
+
+/// The progress on standard error: on a terminal one line that is overwritten, in a pipe only
+/// failures.
+pub struct ProgressLine {
+    suite: String,
+    terminal: bool,
+}
+
+impl ProgressLine {
+    /// Shows the progress of this benchmark.
+    pub fn new(suite: &str) -> ProgressLine {
+        ProgressLine {
+            suite: suite.to_owned(),
+            terminal: std::io::stderr().is_terminal(),
+        }
+    }
+
+    /// Erases the line on a terminal.
+    pub fn clear(&self) {
+        if self.terminal {
+            eprint!("\r\x1b[K");
+        }
+    }
+
+    /// Shows what begins and what failed.
+    pub fn event(&self, event: Event<'_>) {
+        match event {
+            Event::Begins {
+                number,
+                of,
+                label,
+                left,
+            } if self.terminal => self.begins(number, of, label, left),
+            Event::Failed { label, error } => {
+                self.clear();
+                eprintln!("{}: {label}: {error}", self.suite);
+            }
+            _ => {}
+        }
+    }
+
+    fn begins(&self, number: usize, of: Option<usize>, what: &str, left: Option<Duration>) {
+        let left = left.map_or(String::new(), |left| {
+            format!(
+                ", {} min {:02} s left",
+                left.as_secs() / 60,
+                left.as_secs() % 60
+            )
+        });
+        let of = of.map_or(String::new(), |of| format!("/{of}"));
+        let line = format!("{} {number}{of}{left}: {what}", self.suite);
+        let line: String = line.chars().take(100).collect();
+        eprint!("\r\x1b[K{line}");
+        let _ = std::io::stderr().flush();
+    }
+}
