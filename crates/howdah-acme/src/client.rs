@@ -29,6 +29,8 @@ type BoxError = Box<dyn std::error::Error + Send + Sync>;
 #[derive(Clone)]
 pub struct Client {
     tls: Arc<ClientConfig>,
+    /// Why no authority is trusted.
+    untrusting: Option<Arc<str>>,
     retry_after: Arc<Mutex<Option<SystemTime>>>,
 }
 
@@ -36,18 +38,16 @@ impl Client {
     /// Trusts the system's roots.
     ///
     /// # Errors
-    /// There are none.
+    /// The cryptography lacks something.
     pub fn new() -> Result<Client, String> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
         let (added, _) = roots.add_parsable_certificates(found.certs);
-        if added == 0 {
+        let untrusting = (added == 0).then(|| {
             let why = found.errors.first().map(|error| format!(": {error}"));
-            return Err(format!(
-                "this machine trusts no certificate authority; install ca-certificates{}",
-                why.unwrap_or_default()
-            ));
-        }
+            let why = why.unwrap_or_default();
+            format!("this machine trusts no authority's server; install ca-certificates{why}")
+        });
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut tls = ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
@@ -57,6 +57,7 @@ impl Client {
         tls.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Client {
             tls: Arc::new(tls),
+            untrusting: untrusting.map(Arc::from),
             retry_after: Arc::default(),
         })
     }
@@ -65,6 +66,7 @@ impl Client {
     pub fn fresh(&self) -> Client {
         Client {
             tls: self.tls.clone(),
+            untrusting: self.untrusting.clone(),
             retry_after: Arc::default(),
         }
     }
@@ -125,6 +127,9 @@ impl Client {
             .await
             .map_err(|error| format!("cannot connect to {host}:{port}: {error}"))?;
         let answer = if encrypted {
+            if let Some(why) = &self.untrusting {
+                return Err(why.to_string().into());
+            }
             let name = ServerName::try_from(host.to_owned())?;
             let tls = TlsConnector::from(self.tls.clone())
                 .connect(name, tcp)

@@ -64,6 +64,11 @@ pub enum Failure {
         /// How it ended, and what it printed.
         why: String,
     },
+    /// The platform does not want a certificate for this name.
+    OnDemandDenied {
+        /// What it answers.
+        why: String,
+    },
     /// What the authority issued cannot be used.
     CertificateUnfit {
         /// Why.
@@ -209,6 +214,7 @@ impl fmt::Display for Failure {
             Failure::CertificateUnfit { why } => {
                 write!(f, "the certificate issued cannot be used: {why}")
             }
+            Failure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
             Failure::StoreFailed { why } => f.write_str(why),
         }
     }

@@ -59,6 +59,8 @@ pub struct Settings {
     pub authorities: Vec<Authority>,
     /// The program that sets and removes DNS records.
     pub dns_hook: Option<PathBuf>,
+    /// The URL that says which other names may have certificates; none: no others may.
+    pub ask: Option<String>,
     /// A listener without TLS answers HTTP-01.
     pub http: bool,
 }

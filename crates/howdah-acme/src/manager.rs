@@ -7,6 +7,7 @@
 
 mod commands;
 mod name;
+mod on_demand;
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -26,6 +27,7 @@ use crate::order::Orders;
 use crate::store::{Store, Trouble};
 use crate::{Authority, Seconds, Settings, local, names, seconds};
 use name::{Keeper, Nudge};
+use on_demand::OnDemand;
 
 /// Orders at once.
 const ORDERS: usize = 4;
@@ -37,6 +39,8 @@ pub enum Input {
     Settings(Settings),
     /// Challenges of this number, and all before, are answered.
     Answering(u64),
+    /// A client asks for a name that no certificate covers.
+    Wanted(String),
     /// A person wants something; answered by [`Event::Done`].
     Command {
         /// Repeated in the answer.
@@ -123,6 +127,7 @@ struct Shared {
     orders: Semaphore,
     events: mpsc::UnboundedSender<Event>,
     names: RefCell<BTreeMap<String, NameState>>,
+    on_demand: OnDemand,
 }
 
 /// What is known of a name outside its task.
@@ -172,24 +177,29 @@ impl Shared {
         self.publish_status();
     }
 
-    fn publish(&self) {
+    /// Something of every name: the configured ones in their order, then those ordered on demand.
+    fn of_all<T>(&self, of: impl Fn(&NameState) -> Option<T>) -> Vec<T> {
         let names = self.names.borrow();
         let settings = self.settings();
-        let certificates = settings
-            .names
+        let own = settings.names.iter().filter_map(|name| names.get(name));
+        let others = names
             .iter()
-            .filter_map(|name| names.get(name)?.certificate.as_ref())
-            .map(|stored| (stored.chain.clone(), stored.key.clone()));
-        let _ = self
-            .events
-            .send(Event::Certificates(certificates.collect()));
+            .filter(|(name, _)| !settings.names.contains(name));
+        own.chain(others.map(|(_, state)| state))
+            .filter_map(of)
+            .collect()
+    }
+
+    fn publish(&self) {
+        let certificates = self.of_all(|state| {
+            let stored = state.certificate.as_ref()?;
+            Some((stored.chain.clone(), stored.key.clone()))
+        });
+        let _ = self.events.send(Event::Certificates(certificates));
     }
 
     fn publish_status(&self) {
-        let names = self.names.borrow();
-        let settings = self.settings();
-        let all = settings.names.iter().filter_map(|name| names.get(name));
-        let all = all.map(|state| state.status.clone()).collect();
+        let all = self.of_all(|state| Some(state.status.clone()));
         let _ = self.events.send(Event::Status(all));
     }
 
@@ -200,6 +210,7 @@ impl Shared {
         former: Option<(&Stored, Option<&str>)>,
         attempt: u32,
     ) -> Result<(String, Stored), Failure> {
+        on_demand::permit(self, name).await?;
         let (settings, store, client) = (self.settings(), self.store(), self.client.fresh());
         if names::is_local(name) {
             let stored = local::issue(store.directory(), name)?;
@@ -251,11 +262,27 @@ pub async fn run(
         orders: Semaphore::new(ORDERS),
         events,
         names: RefCell::default(),
+        on_demand: OnDemand::default(),
     });
     let mut tasks = Tasks::new();
     tokio::task::spawn_local(look_at_others(shared.clone()));
-    while let Some(input) = inputs.recv().await {
+    let (allowed, mut names) = mpsc::unbounded_channel();
+    loop {
+        let input = tokio::select! {
+            input = inputs.recv() => input,
+            Some(name) = names.recv() => {
+                add(&shared, vec![name], &mut tasks);
+                continue;
+            }
+        };
+        let Some(input) = input else { break };
         match input {
+            Input::Wanted(name) => {
+                let known = tasks.get(&name);
+                if known.is_none_or(|(_, nudges)| nudges.is_closed()) {
+                    on_demand::wanted(&shared, name, &allowed);
+                }
+            }
             Input::Settings(settings) => {
                 apply(&shared, settings, &mut tasks);
             }
@@ -296,7 +323,11 @@ fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
         *shared.board.cluster.borrow_mut() = Some(Cluster::join(&store));
     }
     *shared.store.borrow_mut() = store;
-    let names = settings.names.clone();
+    let mut names = settings.names.clone();
+    if settings.ask.is_some() {
+        let kept = shared.store().names().into_iter();
+        names.extend(kept.filter(|name| !settings.names.contains(name)));
+    }
     *shared.settings.borrow_mut() = Rc::new(settings);
     tasks.retain(|name, (task, _)| {
         let stays = names.contains(name) && !moved;
@@ -306,26 +337,28 @@ fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
         }
         stays
     });
-    let mut fresh = Vec::new();
-    for name in &names {
-        match tasks.get(name) {
+    add(shared, names, tasks);
+    // What is in the directory is served before anything is ordered.
+    shared.publish();
+    shared.publish_status();
+}
+
+/// Keeps certificates for more names; what failed with those that are known is tried again.
+fn add(shared: &Rc<Shared>, names: Vec<String>, tasks: &mut Tasks) {
+    for name in names {
+        match tasks.get(&name).filter(|(_, nudges)| !nudges.is_closed()) {
             // What kept it from getting a certificate may be what has changed.
             Some((_, nudges)) => drop(nudges.send(Nudge::Retry)),
             None => {
                 let keeper = Keeper::new(shared.clone(), name.clone());
                 let state = keeper.state();
                 shared.names.borrow_mut().insert(name.clone(), state);
-                fresh.push((name.clone(), keeper));
+                let (nudges, inbox) = mpsc::unbounded_channel();
+                // It begins when this function has returned.
+                let task = tokio::task::spawn_local(keeper.run(inbox));
+                tasks.insert(name, (task.abort_handle(), nudges));
             }
         }
-    }
-    // What is in the directory is served before anything is ordered.
-    shared.publish();
-    shared.publish_status();
-    for (name, keeper) in fresh {
-        let (nudges, inbox) = mpsc::unbounded_channel();
-        let task = tokio::task::spawn_local(keeper.run(inbox));
-        tasks.insert(name, (task.abort_handle(), nudges));
     }
 }
 

@@ -89,6 +89,7 @@ fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
                 Err(_) => continue,
             },
             Received::Message(ToCertificates::Answering { number }, _) => Input::Answering(number),
+            Received::Message(ToCertificates::Wanted { name }, _) => Input::Wanted(name),
             Received::Message(ToCertificates::Command { id, command }, _) => {
                 Input::Command { id, command }
             }

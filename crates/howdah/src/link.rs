@@ -139,6 +139,11 @@ pub enum ToMaster {
         /// The number of the configuration that is not served.
         generation: u64,
     },
+    /// A client asks for a name that no certificate covers.
+    Wanted {
+        /// The name.
+        name: String,
+    },
     /// The answer to [`ToFront::Challenges`].
     Answering {
         /// The number of the challenges.
@@ -172,6 +177,11 @@ pub enum ToCertificates {
     Answering {
         /// The number.
         number: u64,
+    },
+    /// A client asks for a name that no certificate covers.
+    Wanted {
+        /// The name.
+        name: String,
     },
     /// A person wants something; answered by [`FromCertificates::Done`].
     Command {

@@ -97,6 +97,11 @@ impl Keeper {
         loop {
             self.look_again();
             let now = SystemTime::now();
+            if self.is_to_be_forgotten() {
+                self.shared.names.borrow_mut().remove(&self.name);
+                self.shared.publish_status();
+                return;
+            }
             if self.due() <= now {
                 // It is in the log and the status.
                 let _ = self.attempt(false).await;
@@ -124,6 +129,15 @@ impl Keeper {
                 }
             }
         }
+    }
+
+    /// A name that nobody configured, and that got no certificate: the next client may ask for it.
+    fn is_to_be_forgotten(&self) -> bool {
+        let settings = self.shared.settings();
+        self.certificate.is_none()
+            && self.record.trouble.is_some()
+            && self.due() > SystemTime::now()
+            && !settings.names.contains(&self.name)
     }
 
     /// When something is to be done.

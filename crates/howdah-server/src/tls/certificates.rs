@@ -241,6 +241,16 @@ impl Certificates {
         self.0.store(Arc::new(new));
     }
 
+    /// Whether one of them is for this name, in lower case.
+    pub(super) fn cover(&self, name: &str) -> bool {
+        let by_name = self.0.load();
+        let wildcard = name
+            .split_once('.')
+            .map(|(_, parent)| format!("*.{parent}"));
+        let has = |name: &str| by_name.found.contains_key(name);
+        has(name) || wildcard.is_some_and(|wildcard| has(&wildcard))
+    }
+
     /// What they say, for the status.
     pub fn status(&self) -> Vec<CertificateStatus> {
         let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());

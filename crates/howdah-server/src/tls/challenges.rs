@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use rustls::pki_types::pem::PemObject;
@@ -11,6 +12,7 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::certificates::Certificates;
+use super::on_demand::OnDemand;
 use super::settings::provider;
 
 /// The protocol of TLS-ALPN-01.
@@ -66,6 +68,7 @@ fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
 pub(super) struct Resolver {
     pub(super) certificates: Arc<Certificates>,
     pub(super) challenges: Arc<Challenges>,
+    pub(super) on_demand: Arc<OnDemand>,
 }
 
 impl ResolvesServerCert for Resolver {
@@ -76,6 +79,13 @@ impl ResolvesServerCert for Resolver {
         if looks_for_a_proof {
             let name = hello.server_name()?.to_ascii_lowercase();
             return self.challenges.0.load().tls.get(&name).cloned();
+        }
+        if self.on_demand.is_on()
+            && let Some(name) = hello.server_name().map(str::to_ascii_lowercase)
+            && !self.certificates.cover(&name)
+        {
+            self.on_demand.note(&name, Instant::now());
+            return None;
         }
         self.certificates.resolve(hello)
     }

@@ -4,6 +4,7 @@
 //! - [`certificates`]: which certificate a client gets, by the name it asks for.
 //! - [`client_certificate`]: who signs clients' certificates, and what PHP learns of them.
 //! - [`challenges`]: the proofs that certificate authorities look for.
+//! - [`on_demand`]: names that clients ask for and no certificate covers.
 //! - [`settings`]: versions, ciphers, protocols; the names that PHP and the access log give them.
 //! - [`tickets`]: session tickets, whose keys outlive reloads and the front.
 //!
@@ -12,6 +13,7 @@
 pub mod certificates;
 pub mod challenges;
 pub mod client_certificate;
+pub mod on_demand;
 pub(crate) mod session;
 pub mod settings;
 pub mod tickets;

@@ -12,6 +12,7 @@ use rustls::{CipherSuite, ServerConfig};
 use super::certificates::Certificates;
 use super::challenges::{self, Challenges, Resolver};
 use super::client_certificate::{self, ClientAuthority};
+use super::on_demand::OnDemand;
 use super::tickets::Tickets;
 
 /// What the TLS listeners of a server share.
@@ -21,6 +22,8 @@ pub struct TlsSettings {
     pub certificates: Arc<Certificates>,
     /// The proofs that certificate authorities look for.
     pub challenges: Arc<Challenges>,
+    /// Names that no certificate covers.
+    pub on_demand: Arc<OnDemand>,
     /// The keys of session tickets.
     pub tickets: Arc<Tickets>,
     /// Who signs the certificates of clients; none: clients are asked for none.
@@ -72,6 +75,7 @@ impl TlsSettings {
             .with_cert_resolver(Arc::new(Resolver {
                 certificates: self.certificates.clone(),
                 challenges: self.challenges.clone(),
+                on_demand: self.on_demand.clone(),
             }));
         config.ticketer = self.tickets.clone();
         // Tickets alone: what the server does not keep it need not bound, nor lose at a restart.

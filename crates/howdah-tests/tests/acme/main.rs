@@ -3,6 +3,7 @@
 mod authority;
 mod site;
 
+use std::io::{Read, Write};
 use std::path::Path;
 use std::process::Command;
 
@@ -303,6 +304,40 @@ fn a_proof_is_given_by_whichever_server_the_authority_asks() {
         let ordering = Site::start(&authority, &ordering);
         ordering.wait_until_served(name);
     }
+}
+
+#[test]
+fn a_name_that_the_platform_knows_is_ordered_when_a_client_asks_for_it() {
+    let authority = Authority::start(90 * DAY);
+    let platform = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = platform.local_addr().unwrap();
+    std::thread::spawn(move || {
+        for stream in platform.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 1024];
+            let n = stream.read(&mut request).unwrap();
+            let known = request[..n].starts_with(b"GET /ask?domain=shop.example.net ");
+            let status = if known { "200 OK" } else { "404 Not Found" };
+            let answer = format!("HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n");
+            stream.write_all(answer.as_bytes()).unwrap();
+        }
+    });
+    let options = Options {
+        lines: format!("ask = \"http://{address}/ask\"\n"),
+        ..one()
+    };
+    let site = Site::start(&authority, &options);
+    site.wait_until_served(NAMES[0]);
+    site.get("foreign.example.net", "/").unwrap_err();
+    site.wait_for("OnDemandDenied: foreign.example.net");
+    site.get("shop.example.net", "/").unwrap_err();
+    site.wait_for("shop.example.net: certificate of");
+    // The site that has the name `one.example.org` alone answers for all others, too.
+    site.wait_until_served("shop.example.net");
+    drop(site);
+    let site = Site::start(&authority, &options);
+    site.wait_until_served("shop.example.net");
+    assert_eq!(authority.issued(), 2);
 }
 
 #[test]

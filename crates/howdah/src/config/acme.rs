@@ -136,6 +136,14 @@ pub fn settings(
     let file = section.file();
     let hook = section.path("dns_hook");
     let authorities = authorities(&section);
+    let ask = section.text("ask");
+    if let Some(url) = &ask
+        && !["http://", "https://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme))
+    {
+        file.mistake(section.place_of("ask"), "ask: write a URL, `http://…`");
+    }
     if !listen.iter().any(|listen| listen.tls) {
         return None;
     }
@@ -152,7 +160,7 @@ pub fn settings(
             names.push(name);
         }
     }
-    if names.is_empty() {
+    if names.is_empty() && ask.is_none() {
         return None;
     }
     let http = listen
@@ -163,6 +171,7 @@ pub fn settings(
         email: section.text("email"),
         authorities,
         dns_hook: hook,
+        ask,
         http,
         names,
     };

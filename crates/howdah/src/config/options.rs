@@ -300,6 +300,9 @@ options! {
         "eab": Kind::Pairs, "",
             "`[acme.eab]`: account keys of authorities that want one (external account binding): `zerossl = \"KEY_ID:HMAC_KEY\"`; another is named by its host.",
             "Needed for zerossl.";
+        "ask": Kind::Text, "",
+            "URL that is asked about other names that clients want, `?domain=NAME` added: with a status from 200 to 299 one is ordered. Until it is there, clients are refused. At most ten new names a minute.",
+            "For platforms whose customers bring their own domains.";
         "dns_hook": Kind::Path, "",
             "Program that proves control by DNS (DNS-01): `PROGRAM present|cleanup _acme-challenge.NAME. VALUE`, as lego's `exec`. It ends when all name servers have the record.",
             "Needed for wildcards, and for servers that the Internet does not reach.";

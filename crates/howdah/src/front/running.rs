@@ -89,6 +89,11 @@ pub fn apply(
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
         .collect();
     let log = access_log.as_ref().map(|(_, _, log)| log.clone());
+    let on_demand = settings
+        .acme
+        .as_ref()
+        .is_some_and(|acme| acme.ask.is_some());
+    shared.tls.on_demand.switch(on_demand);
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
     let listeners = listeners(&settings, &tls, new.listeners);

@@ -272,6 +272,13 @@ impl OrderedCertificates {
         }
     }
 
+    /// A client asks for a name that no certificate covers. One that gets lost asks again.
+    pub fn wanted(&self, name: String) {
+        if let Some(process) = &self.process {
+            let _ = process.link.send_now(&ToCertificates::Wanted { name }, &[]);
+        }
+    }
+
     /// Passes on what a person wants.
     pub fn command(&mut self, command: howdah_acme::Command, asker: Asker) {
         let Some(process) = &self.process else {

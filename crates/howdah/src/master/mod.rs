@@ -523,6 +523,7 @@ impl Master {
                 };
                 self.refused(generation, &text);
             }
+            ToMaster::Wanted { name } => self.ordered.wanted(name),
             ToMaster::Answering { number } => self.ordered.answering(number),
             ToMaster::Status { id } => {
                 if let Some((asker, _)) = self.questions.remove(&id) {
