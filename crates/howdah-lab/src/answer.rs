@@ -5,6 +5,7 @@ pub mod sentence;
 
 use std::collections::BTreeMap;
 
+use howdah_bench::report::figures::SEED;
 use howdah_bench::report::judge as judged;
 use howdah_bench::stats::bootstrap::{self, ConfidenceInterval};
 use howdah_bench::stats::paired::{Better, Judgement, Question, Settings, judge};
@@ -14,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use crate::experiment::{Measured, Window};
 use crate::suite::{Asked, Suite};
 use crate::table::{StackRow, TableCell, adjust, pairs, same_block};
-use howdah_bench::report::figures::SEED;
 
 /// Pages with at least this many levels also get answers over all of them, and say whose rate
 /// holds.

@@ -3,6 +3,7 @@
 //! [`crate::report`] shows it.
 
 use howdah_bench::report::ab::AbFigures;
+use howdah_bench::report::figures::{self, Figures};
 use howdah_bench::report::{judge, words};
 use howdah_bench::run::{Machine, Run};
 use howdah_bench::stats::paired::{Judgement, Settings};
@@ -14,7 +15,6 @@ use crate::budget::RunBudget;
 use crate::experiment::{self, End, LeftOut, Measured, Window};
 use crate::stack::Stack;
 use crate::suite::{Reported, Suite};
-use howdah_bench::report::figures::{self, Figures};
 
 /// Version of the JSON form.
 pub const SCHEMA: u32 = 3;

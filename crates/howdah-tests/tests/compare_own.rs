@@ -129,7 +129,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
         .as_str()
         .expect("the trial went well");
     assert!(
-        trial.contains("no mistakes") && trial.contains("2 pages rightly"),
+        trial.contains("no mistakes") && trial.contains("2 pages correctly"),
         "{trial}"
     );
 
@@ -308,7 +308,7 @@ fn a_page_that_is_none_ends_it_before_anything_is_measured() {
     );
     assert!(said.contains("--front-controller"), "{said}");
     assert!(
-        said.contains("answers 301: it leads to http://shop.test/"),
+        said.contains("answers 301: it redirects to http://shop.test/"),
         "{said}"
     );
     assert!(!out.join("blocks/look-000.json").exists());
@@ -367,7 +367,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
     for part in [
         "--url blog: expected a path",
         "--url https://x/: the stacks are asked without TLS",
-        "--env: `1` is no name",
+        "--env: `1` is not a name",
         "--php-ini /nowhere.ini: No such file",
         "--front-controller index: expected",
     ] {
@@ -384,7 +384,7 @@ fn all_mistakes_are_told_at_once_and_nothing_is_made() {
         path(&inside),
     ]);
     for part in [
-        "there is no .php file in it",
+        "it contains no .php file",
         "inside the application's directory",
         "--stacks: there is no `nginx`",
     ] {
@@ -485,5 +485,5 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     // Begun again in the same folder it would mix two comparisons.
     let again = output(&mut compare(&begin));
     assert_eq!(again.status.code(), Some(3));
-    assert!(text(&again.stderr).contains("holds a comparison already"));
+    assert!(text(&again.stderr).contains("already holds a comparison"));
 }

@@ -5,6 +5,7 @@
 //! best rival compare? A setting changes only where the pairs show it; "cannot tell" keeps the
 //! default. The settings are measured one by one, not together.
 
+use howdah_bench::report::words::capital;
 use howdah_bench::report::{bottleneck, judge, words};
 use howdah_bench::stats::Verdict;
 use howdah_bench::stats::paired::{Judgement, Settings};
@@ -15,7 +16,6 @@ use super::arm::{Arm, Choice, DEFAULT, Mode};
 use super::rows::ArmRow;
 use crate::experiment::{Failure, Window};
 use crate::table;
-use howdah_bench::report::words::capital;
 
 /// A smaller difference does not count ([`Settings::default`]); of two numbers of children whose
 /// rates are this close, the smaller is examined.

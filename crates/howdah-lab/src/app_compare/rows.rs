@@ -1,11 +1,11 @@
 //! From windows to rows: what each arm did at each level. Pure.
 
+use howdah_bench::report::figures::Figures;
 use howdah_bench::stats::mean;
 use serde::{Deserialize, Serialize};
 
 use super::arm::Arm;
 use crate::experiment::{Measured, Window, figures};
-use howdah_bench::report::figures::Figures;
 
 /// An arm with a larger share of errors than this is not ranked.
 pub const ERRORS: f64 = 0.001;

@@ -5,13 +5,13 @@
 
 use std::fmt::Write as _;
 
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, TESTER, html_table};
 use howdah_bench::report::html::shell::{self, Badge, escape};
 use howdah_bench::report::words;
 
 use super::{plots, text};
 use crate::answer::sentence;
 use crate::table::{StackRow, Table, TableCell};
-use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, TESTER, html_table};
 
 /// Renders a benchmark's result as a page.
 pub fn page(table: &Table) -> String {

@@ -4,13 +4,13 @@
 
 use std::fmt::Write as _;
 
+use howdah_bench::report::columns::{TESTER, markdown_columns};
 use howdah_bench::report::words;
 
 use super::text;
 use crate::LabError;
 use crate::answer::sentence;
 use crate::table::{StackRow, Table, TableCell};
-use howdah_bench::report::columns::{TESTER, markdown_columns};
 
 /// Most levels of concurrency shown of a page; of more, the first, the middle and the last.
 const LEVELS: usize = 3;

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use howdah_bench::outcome::{Kind, Outcome};
+use howdah_bench::report::figures::Figures;
 use howdah_bench::report::html::plots::{self, Curve, nines};
 use howdah_bench::report::html::scale::Scale;
 use howdah_bench::report::html::shell::{Key, escape, figure};
@@ -14,7 +15,6 @@ use howdah_bench::stats::Verdict;
 
 use crate::answer::sentence;
 use crate::table::{StackRow, TableCell};
-use howdah_bench::report::figures::Figures;
 
 /// The colour class of the stack at this place.
 pub fn colour(at: usize) -> &'static str {

@@ -3,12 +3,12 @@
 
 use std::fmt::Write as _;
 
+use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 use howdah_bench::report::words;
 use howdah_bench::stats::{Invalid, Verdict};
 
 use crate::answer::sentence;
 use crate::table::{StackRow, Table, TableCell};
-use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 
 /// Renders a benchmark's result for a terminal.
 pub fn render(table: &Table) -> String {

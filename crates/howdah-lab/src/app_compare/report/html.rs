@@ -4,6 +4,7 @@
 
 use std::fmt::Write as _;
 
+use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
 use howdah_bench::report::html::shell::{self, Badge, escape};
 use howdah_bench::report::words;
 
@@ -11,7 +12,6 @@ use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, Level};
 use super::{heading, text};
 use crate::report::plots::{Point, curves};
-use howdah_bench::report::columns::{HtmlHead, HtmlRow, ServerColumns, html_table};
 
 /// Renders the result of a comparison as a page.
 pub fn page(outcome: &AppOutcome) -> String {

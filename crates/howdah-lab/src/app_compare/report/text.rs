@@ -2,11 +2,11 @@
 
 use std::fmt::Write as _;
 
+use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 use howdah_bench::report::words;
 
 use super::super::outcome::AppOutcome;
 use super::super::rows::{ArmRow, Level};
-use howdah_bench::report::columns::{ServerColumns, TESTER, text_columns, text_errors, text_head};
 
 /// Renders the result of a comparison for a terminal.
 pub fn render(outcome: &AppOutcome) -> String {
