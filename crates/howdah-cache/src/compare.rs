@@ -10,7 +10,7 @@
 pub enum Likeness {
     /// Both pages have the same bytes.
     Same,
-    /// The same but for words that look like nonces.
+    /// The pages differ only in words that look like nonces.
     Noise(Noise),
     /// The pages differ beyond such words, first at this place.
     Different(Place),

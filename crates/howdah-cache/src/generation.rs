@@ -11,13 +11,18 @@
 //! never less. Names are looked up in a table; only prefixes are gone through one by one, so they are
 //! few.
 
-use std::borrow::Cow;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use crate::key::target_of;
+
+mod purge;
+
+pub use purge::{Force, Purge};
+pub(crate) use purge::{canonical, without_site};
+use purge::{encoded, path_of};
 
 /// How many purges by tag, URL or prefix are remembered singly, at most.
 pub const MAX_NAMED: usize = 8192;
@@ -26,34 +31,6 @@ const MAX_NAMED_BYTES: usize = 4 << 20;
 /// How many purges by prefix are remembered singly, at most.
 pub const MAX_PREFIXES: usize = 256;
 
-/// Which pages a purge concerns.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Purge {
-    /// All pages of the site.
-    All,
-    /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
-    Url(Vec<u8>),
-    /// A path of the site, whatever host and scheme, with all its queries; or all that begin so.
-    /// `/%C3%A4`, `/%c3%a4` and the bytes themselves are one path.
-    Path {
-        /// The path, percent-encoded or not; a query may follow.
-        text: Vec<u8>,
-        /// Whether only this path is purged; otherwise every path that begins with `text` is.
-        exact: bool,
-    },
-    /// All pages that have this tag.
-    Tag(Vec<u8>),
-}
-
-/// Whether purged pages may still be served.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Force {
-    /// No purged page is served again.
-    Hard,
-    /// A purged page is stale: it may be served while a new one is rendered, and when that fails.
-    Soft,
-}
-
 /// Writes purges down, so that they outlive the process. Called under the generations' own lock, in the
 /// order of the numbers, and before the purge counts: no page is ever born with a number that is not
 /// written down.
@@ -61,8 +38,8 @@ pub trait Journal: fmt::Debug + Send + Sync {
     /// Writes a purge down; when this returns, it outlives the process.
     fn record(&self, number: u64, what: &Purge, force: Force);
 
-    /// Writes down whether any write is under way. One that is when the process dies may be done or
-    /// not, and its purge was not: after that nothing of the site is believed.
+    /// Records whether any database write is in progress. If the process dies meanwhile, the write may
+    /// have happened although its purge is not recorded: then all pages of the site are dropped.
     fn under_way(&self, any: bool);
 }
 
@@ -112,14 +89,6 @@ impl Last {
     }
 }
 
-/// A URL's key without the number of its site, which may be another after a reload or a start.
-pub(crate) fn without_site(key: &[u8]) -> &[u8] {
-    match key {
-        [_, _, _, _, rest @ ..] if rest.len() > 1 => rest,
-        short => short,
-    }
-}
-
 #[derive(Clone, Debug, Default)]
 struct Named {
     /// Tags as `t…`, URLs as `u…`, paths as `p…`.
@@ -137,82 +106,6 @@ impl Named {
             Last::default()
         });
         last.note(force, number);
-    }
-}
-
-/// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
-/// paths that are stored become one by it: an encoded slash, `?` or control character is never cached.
-pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
-    let path = path_of(target);
-    if !path.contains(&b'%') {
-        return Cow::Borrowed(target);
-    }
-    let mut out = Vec::with_capacity(target.len());
-    let mut rest = path;
-    while let Some((first, after)) = rest.split_first() {
-        let escape = after.get(..2).filter(|_| *first == b'%');
-        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                rest = &after[2..];
-            }
-            None => {
-                out.push(*first);
-                rest = after;
-            }
-        }
-    }
-    out.extend_from_slice(&target[path.len()..]);
-    Cow::Owned(out)
-}
-
-/// A target whose canonical form is `canonical`.
-fn encoded(canonical: &[u8]) -> Vec<u8> {
-    let path = path_of(canonical);
-    let mut out = Vec::with_capacity(canonical.len());
-    for byte in path {
-        match byte {
-            b'%' => out.extend_from_slice(b"%25"),
-            other => out.push(*other),
-        }
-    }
-    out.extend_from_slice(&canonical[path.len()..]);
-    out
-}
-
-/// A target without its query.
-fn path_of(target: &[u8]) -> &[u8] {
-    target.split(|b| *b == b'?').next().unwrap_or_default()
-}
-
-impl Purge {
-    /// Whether this purge means a page of its site, with this key and these tags.
-    pub fn names(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
-        let target = canonical(target_of(url_key));
-        match self {
-            Purge::All => true,
-            Purge::Url(key) => without_site(key) == without_site(url_key),
-            Purge::Tag(tag) => tags.contains(tag),
-            Purge::Path { text, exact: true } => {
-                let text = canonical(text);
-                *text == *target || *text == *path_of(&target)
-            }
-            Purge::Path { text, exact: false } => target.starts_with(&canonical(text)),
-        }
-    }
-}
-
-impl fmt::Display for Purge {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Purge::All => f.write_str("everything"),
-            Purge::Url(key) => write!(f, "{}", key.escape_ascii()),
-            Purge::Tag(tag) => write!(f, "tag {}", tag.escape_ascii()),
-            Purge::Path { text, exact } => {
-                let star = if *exact { "" } else { "*" };
-                write!(f, "{}{star}", text.escape_ascii())
-            }
-        }
     }
 }
 
@@ -238,8 +131,8 @@ impl Default for Generations {
 }
 
 impl Generations {
-    /// With a clock that goes on from where a former process was: pages born at or after `number` are
-    /// valid until they are purged, older ones are gone.
+    /// Generations that continue those of a former process: pages born at or after `number` are valid
+    /// until they are purged, older ones are not.
     pub fn starting_at(number: u64) -> Generations {
         Generations {
             clock: AtomicU64::new(number),
@@ -252,7 +145,7 @@ impl Generations {
         }
     }
 
-    /// As these are, with every purge written down from now on.
+    /// A copy of these generations whose purges `journal` records from now on.
     pub fn continued(&self, journal: Box<dyn Journal>) -> Generations {
         let copy = |number: &AtomicU64| AtomicU64::new(number.load(Ordering::SeqCst));
         let named = self.named.read().unwrap_or_else(PoisonError::into_inner);
@@ -267,7 +160,7 @@ impl Generations {
         }
     }
 
-    /// Everything that makes these what they are, as purges in no order; beside [`Generations::now`].
+    /// The purges in force, in no order: with [`Generations::now`] all that is needed to restore these.
     pub(crate) fn purges(&self) -> Vec<(u64, Purge, Force)> {
         let mut purges = Vec::new();
         let mut put = |last: Last, what: &Purge| {
@@ -304,12 +197,13 @@ impl Generations {
         }
     }
 
-    /// Whether everything of the site born then is gone; a page of it need not be read to know that.
+    /// Whether a purge of the whole site has invalidated all pages born at `born`, so that none of them
+    /// needs to be read.
     pub fn are_all_gone(&self, born: u64) -> bool {
         self.hard.load(Ordering::SeqCst) > born
     }
 
-    /// The number a page is born with. To be taken before it begins to be rendered.
+    /// The number that a page gets whose render begins now.
     pub fn now(&self) -> u64 {
         self.clock.load(Ordering::SeqCst)
     }
@@ -350,12 +244,12 @@ impl Generations {
         }
     }
 
-    /// Everything born before `number` is gone, as it is written down already.
+    /// Invalidates all pages born before `number`; the journal has recorded this already.
     pub(crate) fn reset_at(&self, number: u64) {
         self.replay(number, &Purge::All, Force::Hard);
     }
 
-    /// A purge that was written down is in force again.
+    /// Puts a purge into force that the journal has recorded.
     pub(crate) fn replay(&self, number: u64, what: &Purge, force: Force) {
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
         self.note(&mut named, number, what, force);
@@ -461,8 +355,8 @@ impl Generations {
         verdict
     }
 
-    /// The number of the last purge by name that is in force: who judged a page valid after asking
-    /// this may judge it as one born then.
+    /// The number of the last purge by name that is in force. A page that is valid at this number needs to
+    /// be compared only with later purges.
     pub fn named_last(&self) -> u64 {
         self.named_last.load(Ordering::SeqCst)
     }

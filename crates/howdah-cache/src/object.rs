@@ -50,8 +50,8 @@ pub struct Object {
     pub tags: Vec<Vec<u8>>,
     /// The URL's key, without variant.
     pub url_key: Vec<u8>,
-    /// It was valid when this was the number of the last purge by name, so older ones are not asked
-    /// about again: a hit costs the same after any number of purges and with any number of tags.
+    /// The last purge by name that the page was compared with. Older ones are not looked at again, so a
+    /// hit costs the same after any number of purges and with any number of tags.
     judged: AtomicU64,
     /// The plain form, then the encoded ones, each made when it is first sent.
     forms: [OnceLock<Form>; CODINGS + 1],
@@ -149,7 +149,7 @@ impl Object {
         }
     }
 
-    /// An object as it was, of what the disk store kept of it; the caller adds birth, tags and key.
+    /// Restores an object from what the disk store has of it; the caller adds birth, tags and key.
     pub(crate) fn restored(
         status: u16,
         reason: &[u8],
@@ -174,7 +174,7 @@ impl Object {
         }
     }
 
-    /// Born then, and not judged since.
+    /// Sets the generation the page was born in, since which no purge has been compared with it.
     pub(crate) fn set_born(&mut self, born: u64) {
         self.born = born;
         self.judged = AtomicU64::new(born);
@@ -185,7 +185,7 @@ impl Object {
         self.forms.get(coding)?.get()
     }
 
-    /// The forms there are, a bit each; the plain one is always there.
+    /// The forms that have been made, one bit each; the plain one always has.
     pub(crate) fn forms_made(&self) -> u8 {
         (1..=CODINGS).fold(1, |bits, coding| {
             bits | u8::from(self.made(coding).is_some()) << coding
@@ -218,7 +218,7 @@ impl Object {
             .map(|(_, value)| value)
     }
 
-    /// What it is good for at `now`, as its lifetime and the purges since say; none: for nothing.
+    /// How the page may be used at `now`, by its lifetime and the purges since; none: not at all.
     pub fn state(&self, generations: &Generations, now: Millis) -> Option<PageState> {
         let state = self.freshness.state(now);
         // Asked before: a purge that comes meanwhile has a higher number.

@@ -1,3 +1,5 @@
+use super::NamePattern::{Ends, Hex};
+use super::known::{DAY, SESSION};
 use super::*;
 
 fn wordpress() -> &'static Preset {

@@ -73,7 +73,7 @@ impl Mode {
         }
     }
 
-    /// The user that PHP runs as, where it is not the server's, or somebody else's to say.
+    /// The user that PHP runs as; none: the server's, or in mode `fastcgi` the backend's.
     pub fn user(&self) -> Option<&str> {
         match self {
             Mode::Embed(config) => config.user.as_deref(),

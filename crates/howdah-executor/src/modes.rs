@@ -17,7 +17,7 @@ use crate::{Log, Pool};
 /// request.
 ///
 /// # Errors
-/// The pool's memory, thread or sockets could not be had.
+/// The pool's memory, thread or sockets cannot be created.
 pub fn start(
     mode: &Mode,
     launcher: Arc<dyn Launcher>,

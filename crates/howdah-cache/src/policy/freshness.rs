@@ -8,7 +8,7 @@ use crate::Millis;
 pub struct Freshness {
     /// When the response was received.
     pub received: Millis,
-    /// Its age then, in milliseconds: `corrected_initial_age` of §4.2.3.
+    /// The age when it was received, in milliseconds: `corrected_initial_age` of §4.2.3.
     pub initial_age: Millis,
     /// Milliseconds it is fresh, counted from age 0.
     pub lifetime: Millis,
@@ -40,7 +40,7 @@ impl Freshness {
             .saturating_add(now.saturating_sub(self.received))
     }
 
-    /// What it is good for at `now`.
+    /// How the response may be used at `now`.
     pub fn state(&self, now: Millis) -> PageState {
         if self.always_validate {
             return PageState::Stale;
@@ -63,7 +63,7 @@ impl Freshness {
         self.lifetime as i64 - self.age(now) as i64
     }
 
-    /// When it is of no more use, unless to be validated.
+    /// When the response may no longer be used, except after validation.
     pub fn useless_at(&self) -> Millis {
         let beyond = self.while_revalidate.max(self.if_error);
         let fresh_until = self.received.saturating_add(self.lifetime);

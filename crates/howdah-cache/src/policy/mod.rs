@@ -5,7 +5,10 @@
 //! - [`request`]: before the lookup; [`response`]: before storing, makes a [`Storable`].
 //! - [`freshness`]: of what is stored, at a given time.
 
+mod facts;
 pub mod freshness;
+mod lifetime;
+mod litespeed;
 pub mod request;
 pub mod response;
 

@@ -1,38 +1,20 @@
 //! Which responses may be stored, and for how long: RFC 9111 §3 and §4.2.1, RFC 9213, nginx'
 //! `X-Accel-Expires`. The only maker of a [`Storable`].
 
+pub use super::facts::ResponseFacts;
+use super::lifetime::freshness;
+use super::litespeed::litespeed;
 use super::{Freshness, Rules, Scheme};
-use crate::control::{self, Directives, Given};
+use crate::Fields;
+use crate::control::{self, Directives};
 use crate::field::{self, members};
 use crate::pass::Pass;
 use crate::tags::{self, Tags};
-use crate::{Fields, Millis};
 
 /// Longest head that is stored, in bytes of names and values.
 const MAX_HEAD: usize = 64 << 10;
 /// How many fields a response may vary by.
 const MAX_VARY: usize = 8;
-/// Part of a resource's age for which it is taken to stay as it is (RFC 9111 §4.2.2 suggests 10 %).
-const HEURISTIC: u64 = 10;
-/// The longest lifetime guessed from a resource's age, in seconds: one day.
-const HEURISTIC_MAX: u64 = 86_400;
-
-/// A complete response, as it came.
-#[derive(Clone, Copy, Debug)]
-pub struct ResponseFacts<'a> {
-    /// The response's status code.
-    pub status: u16,
-    /// The response's header fields.
-    pub fields: &'a Fields<'a>,
-    /// The request carried `Authorization`.
-    pub authorized: bool,
-    /// When the request was sent.
-    pub requested: Millis,
-    /// When the response's head was there.
-    pub received: Millis,
-    /// What the run did beside answering, if that forbids to store it.
-    pub effect: Option<Pass>,
-}
 
 /// The proof that the policy allows this response to be stored, as far as its head shows, and how. The
 /// body is still to be checked, by [`Storable::complete`].
@@ -139,17 +121,12 @@ pub fn judge(response: &ResponseFacts<'_>, rules: &Rules) -> Result<Storable, Pa
     if (clean && asks) || matches!(status, 401 | 407) {
         return Err(Pass::AuthenticationAsked);
     }
-    if field::first(fields, b"content-type")
-        .is_some_and(|v| v.to_ascii_lowercase().starts_with(b"text/event-stream"))
-    {
+    let media_type = field::first(fields, b"content-type").map(<[u8]>::to_ascii_lowercase);
+    if media_type.is_some_and(|text| text.starts_with(b"text/event-stream")) {
         return Err(Pass::Streaming);
     }
-    if fields
-        .iter()
-        .map(|(n, v)| n.len() + v.len() + 4)
-        .sum::<usize>()
-        > MAX_HEAD
-    {
+    let lines = fields.iter().map(|(n, v)| n.len() + v.len() + 4);
+    if lines.sum::<usize>() > MAX_HEAD {
         return Err(Pass::HeadTooLarge);
     }
     do_not_cache(fields, rules)?;
@@ -201,32 +178,6 @@ fn do_not_cache(fields: &Fields<'_>, rules: &Rules) -> Result<(), Pass> {
     }
 }
 
-/// What `X-LiteSpeed-Cache-Control` says (OpenLiteSpeed's cachectrl.cpp). It may forbid, and give a
-/// lifetime; unlike there it does not overrule `private` and `no-store` of `Cache-Control`.
-struct LiteSpeed {
-    forbids: bool,
-    lifetime: Option<u64>,
-}
-
-fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
-    let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
-    lines.peek()?;
-    let (mut forbids, mut shared, mut own) = (false, None, None);
-    for member in lines.flat_map(members) {
-        match &member.to_ascii_lowercase()[..] {
-            // There is no cache of a visitor's own here, and nothing fills in ESI's holes.
-            b"no-cache" | b"no-store" | b"private" | b"esi=on" => forbids = true,
-            other => {
-                let time = |name: &[u8]| other.strip_prefix(name).and_then(field::seconds);
-                shared = shared.or_else(|| time(b"s-maxage="));
-                own = own.or_else(|| time(b"max-age="));
-            }
-        }
-    }
-    let lifetime = shared.or(own);
-    Some(LiteSpeed { forbids, lifetime })
-}
-
 /// The fields a response varies by. `Accept-Encoding` is not one of them: the body is kept plain and
 /// encoded here. Under [`Scheme::CleanRoom`] neither is `Cookie`: the page was rendered without any,
 /// and only requests without one that matters are answered by it.
@@ -250,172 +201,6 @@ fn vary(fields: &Fields<'_>, clean: bool) -> Result<Vec<Vec<u8>>, Pass> {
         return Err(Pass::VaryUnbounded);
     }
     Ok(names)
-}
-
-/// Statuses with a heuristic lifetime (RFC 9110 §15.1).
-fn is_heuristic(status: u16) -> bool {
-    matches!(
-        status,
-        200 | 203 | 204 | 300 | 301 | 308 | 404 | 405 | 410 | 414 | 501
-    )
-}
-
-/// Final statuses whose meaning is understood (RFC 9110 §15, and 425, 428, 429, 431, 451, 511).
-fn is_understood(status: u16) -> bool {
-    matches!(
-        status,
-        200..=205 | 300..=303 | 305 | 307 | 308 | 400..=417 | 421 | 422 | 425 | 426 | 428 | 429 | 431 | 451 | 500..=505 | 511
-    )
-}
-
-/// Statuses a client's malformed request can cause: stored, they would be everybody's answer
-/// (cpdos.org). Never stored for a page that did not ask for it, and never if it did.
-fn is_clients_fault(status: u16) -> bool {
-    matches!(
-        status,
-        400 | 405 | 406 | 408 | 411..=417 | 421 | 425 | 429 | 431
-    ) || status >= 500
-}
-
-fn freshness(
-    response: &ResponseFacts<'_>,
-    rules: &Rules,
-    directives: &Directives,
-    is_targeted: bool,
-    accel: Option<u64>,
-) -> Result<Freshness, Pass> {
-    let ResponseFacts { status, fields, .. } = *response;
-    let clean = rules.scheme == Scheme::CleanRoom;
-    if status < 200 || status == 304 {
-        return Err(Pass::Status);
-    }
-    if clean && status >= 500 {
-        return Err(Pass::ServerError);
-    }
-    if clean && is_clients_fault(status) {
-        return Err(Pass::Status);
-    }
-    // §5.2.2.3: `must-understand` lifts `no-store` for who understands the status.
-    let lifted = directives.must_understand && is_understood(status);
-    if directives.must_understand && !is_understood(status) {
-        return Err(Pass::Status);
-    }
-    if directives.no_store && !lifted {
-        return Err(Pass::NoStore);
-    }
-    if directives.private {
-        return Err(Pass::Private);
-    }
-    let shared =
-        directives.public || directives.must_revalidate || directives.s_maxage != Given::No;
-    if response.authorized && !shared {
-        return Err(Pass::Authorization);
-    }
-    if accel == Some(0) {
-        return Err(Pass::NoLifetime);
-    }
-    let date = field::first(fields, b"date").and_then(field::date);
-    let explicit = match accel {
-        Some(seconds) => Some(seconds),
-        None => {
-            let stated = directives.s_maxage.value().or(directives.max_age.value());
-            let expires = || expires(fields, date.unwrap_or(response.received));
-            // RFC 9213 §2.2: `Expires` is no more heeded than `Cache-Control` then.
-            let dialect = || litespeed(fields).and_then(|said| said.lifetime);
-            let stated = dialect().or(stated);
-            stated.or_else(|| if is_targeted { None } else { expires() })
-        }
-    };
-    let validator = field::first(fields, b"etag").is_some()
-        || field::first(fields, b"last-modified")
-            .and_then(field::date)
-            .is_some();
-    let pragma = !directives.present
-        && clean
-        && field::all(fields, b"pragma").any(|v| v.eq_ignore_ascii_case(b"no-cache"));
-    let always_validate = (directives.no_cache && accel.is_none()) || pragma;
-    // Nothing is revalidated for a clean room: to render is to revalidate.
-    if always_validate && (clean || !validator) {
-        return Err(Pass::NoCache);
-    }
-    let lifetime = match explicit {
-        Some(seconds) => seconds.min(rules.longest()),
-        None if clean && matches!(status, 200 | 301 | 308) => rules.ttl.min(rules.longest()),
-        None if clean => return Err(Pass::Status),
-        None => heuristic(response, directives, date)
-            .or(validator.then_some(0))
-            .ok_or(if is_heuristic(status) {
-                Pass::NoLifetime
-            } else {
-                Pass::Status
-            })?,
-    };
-    let initial_age = initial_age(response, date);
-    if lifetime == 0 && (clean || !validator) {
-        return Err(Pass::NoLifetime);
-    }
-    if initial_age >= lifetime * 1000 && (clean || !validator) {
-        return Err(Pass::AlreadyStale);
-    }
-    // §4.2.4: these forbid to serve what is stale, whatever is configured.
-    let strict = directives.must_revalidate
-        || directives.proxy_revalidate
-        || directives.s_maxage != Given::No
-        || always_validate;
-    let beyond = |given: Given, configured: u64| match (strict, given) {
-        (true, _) => 0,
-        (false, Given::No) if clean => configured * 1000,
-        (false, given) => given.value().unwrap_or(0).min(rules.longest()) * 1000,
-    };
-    Ok(Freshness {
-        received: response.received,
-        initial_age,
-        lifetime: lifetime * 1000,
-        while_revalidate: beyond(directives.stale_while_revalidate, rules.grace),
-        if_error: beyond(directives.stale_if_error, rules.stale_if_error),
-        always_validate,
-    })
-}
-
-/// Seconds from `Expires`; a broken one is in the past (§5.3), and so are two that differ.
-fn expires(fields: &Fields<'_>, date: Millis) -> Option<u64> {
-    let mut lines = field::all(fields, b"expires");
-    let first = lines.next()?;
-    if lines.any(|other| other != first) {
-        return Some(0);
-    }
-    Some(field::date(first).map_or(0, |at| at.saturating_sub(date) / 1000))
-}
-
-/// §4.2.2; only where nothing is explicit.
-fn heuristic(
-    response: &ResponseFacts<'_>,
-    directives: &Directives,
-    date: Option<Millis>,
-) -> Option<u64> {
-    if !is_heuristic(response.status) && !directives.public {
-        return None;
-    }
-    let modified = field::first(response.fields, b"last-modified").and_then(field::date)?;
-    let at = date.unwrap_or(response.received);
-    Some((at.saturating_sub(modified) / 1000 / HEURISTIC).min(HEURISTIC_MAX))
-}
-
-/// `corrected_initial_age` of §4.2.3, in milliseconds.
-fn initial_age(response: &ResponseFacts<'_>, date: Option<Millis>) -> Millis {
-    let apparent = response
-        .received
-        .saturating_sub(date.unwrap_or(response.received));
-    let delay = response.received.saturating_sub(response.requested);
-    // §5.1: of several members the first; a field that is no number is ignored.
-    let stated = field::first(response.fields, b"age")
-        .and_then(|value| members(value).next())
-        .and_then(field::seconds)
-        .unwrap_or(0);
-    // `Date` has whole seconds: less than one of them is no age.
-    let apparent = if apparent < 1000 { 0 } else { apparent };
-    let delay = if delay < 1000 { 0 } else { delay };
-    apparent.max(stated * 1000 + delay)
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! RFC 9111 §3 and §4.2, section by section: one `judge` and cases that read like the text.
 
 use super::*;
+use crate::Millis;
 use crate::preset::Preset;
 use proptest::prelude::*;
 

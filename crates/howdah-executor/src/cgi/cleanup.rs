@@ -59,7 +59,7 @@ impl StderrLines {
     }
 }
 
-/// Looks after a process until it has ended and `over` says (or is dropped to say) that nobody
+/// Reads a process's messages until it has ended and `over` is sent or dropped, which means that nobody
 /// signals it any more. `fate` informs the run.
 pub(super) async fn run(
     shared: Arc<CgiShared>,

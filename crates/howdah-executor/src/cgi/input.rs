@@ -73,7 +73,7 @@ fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
 }
 
 impl StdinFeed {
-    /// Feeds all of it. A program that reads no more (`EPIPE`) has had what it wanted.
+    /// Sends the whole body. A program that closes its input (`EPIPE`) is no error: it needs no more.
     ///
     /// # Errors
     /// [`BodyCutOff`]: the program must not take what it has for the whole.

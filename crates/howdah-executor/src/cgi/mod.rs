@@ -59,7 +59,7 @@ impl CgiPool {
     /// run.
     ///
     /// # Errors
-    /// The thread that minds the spawner could not be had.
+    /// The thread that talks to the spawner cannot be started.
     pub fn start(
         config: CgiConfig,
         launcher: Arc<dyn Launcher>,

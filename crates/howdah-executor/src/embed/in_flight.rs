@@ -266,9 +266,9 @@ impl RequestState {
         }
     }
 
-    /// For a request nobody waits for any more: takes what the child still sends, so that it is
-    /// never stuck, and keeps only what belongs in the error log. Takes a few rings' worth a call:
-    /// a child that writes as fast as it is read must not hold the thread.
+    /// Reads what the child still sends for a request that nobody waits for any more, so that the child
+    /// never waits for room, and passes on only what belongs in the error log. Reads a few rings' worth a
+    /// call: a child that writes as fast as it is read must not occupy the thread.
     pub fn discard(
         &mut self,
         port: &FrontPort,
@@ -293,8 +293,8 @@ impl RequestState {
         Discarded::Some
     }
 
-    /// Reads what is at hand and nobody waits for: what a script did and logged behind its answer may
-    /// have come in one piece with it.
+    /// Reads the rest of what has arrived: what a script did and logged after its answer may have come in
+    /// one piece with it.
     pub fn read_rest(&mut self, log: impl Fn(Level, &[u8])) {
         while !self.unreadable {
             match self.parse() {
@@ -307,7 +307,7 @@ impl RequestState {
         }
     }
 
-    /// The child has no more say: what its bytes amount to.
+    /// The child writes no more: how the response ends, by what was read.
     fn conclude(&mut self) -> Step {
         if self.ended {
             return Step::Pending;

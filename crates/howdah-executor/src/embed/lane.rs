@@ -95,7 +95,7 @@ impl Lane {
         self.table.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Lets the table go and wakes who is to be woken.
+    /// Unlocks the table and wakes the runs that are to be woken.
     fn release(&self, mut table: MutexGuard<'_, LaneTable>) {
         let to_wake = std::mem::take(&mut table.to_wake);
         drop(table);
@@ -171,9 +171,9 @@ impl Lane {
         }
     }
 
-    /// The one way out of a lane: the request is nowhere any more, its run is woken once the table
-    /// is let go, and its slot goes to the next request. `verdict` is how it ends if not by the
-    /// answer already read; one given before is kept.
+    /// The one way out of a lane: removes the request, wakes its run once the table is unlocked, and
+    /// gives its slot to the next request. `verdict` is how it ends if not by the answer already read;
+    /// one given before is kept.
     fn finish(
         &self,
         pool: &PoolState,
@@ -200,8 +200,8 @@ impl Lane {
         self.feed(pool, table);
     }
 
-    /// [`Lane::finish`] for what a child had and has no more say in: it has handed the slot back,
-    /// or is dead. What it had published by then counts, and is taken over first.
+    /// [`Lane::finish`] for a request whose child writes no more: it has handed the slot back, or is
+    /// dead. What it had published by then is read first.
     fn finish_taken(
         &self,
         pool: &PoolState,

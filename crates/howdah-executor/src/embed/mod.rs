@@ -75,7 +75,7 @@ impl EmbedPool {
     /// Creates the pool's memory and starts its supervisor, which starts the zygote. `fronts` is
     /// the number of front threads (see [`front_thread::attach`]). Returns at once: requests queue
     /// until children can be forked; [`EmbedPool::ready`] resolves then, or says why not. An error
-    /// means that the pool's memory or thread could not be had, or `max_children` is out of range.
+    /// means that the pool's memory or thread cannot be created, or `max_children` is out of range.
     pub fn start(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,

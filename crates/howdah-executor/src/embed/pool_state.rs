@@ -68,7 +68,7 @@ impl PoolState {
         }
     }
 
-    /// Leaves an order for the supervisor and wakes it.
+    /// Puts a request into the supervisor's queue and wakes it.
     pub fn ask(&self, ask: Ask) {
         self.letters
             .lock()
@@ -77,8 +77,8 @@ impl PoolState {
         sys::ring(self.supervisor_bell.as_fd());
     }
 
-    /// Tells the supervisor that requests wait and nobody sleeps who could be woken. One ring
-    /// until it has looked.
+    /// Informs the supervisor that requests wait and no child sleeps that could be woken; rings once until
+    /// it has looked.
     pub fn want_children(&self) {
         if self.may_grow.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::AcqRel) {
             sys::ring(self.supervisor_bell.as_fd());

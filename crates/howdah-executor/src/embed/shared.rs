@@ -163,7 +163,7 @@ impl EmbedShared {
         }
     }
 
-    /// Our bug, said loudly: without its supervisor the pool can only refuse.
+    /// Handles a bug of ours: without its supervisor the pool can only refuse requests.
     pub fn supervisor_panicked(&self) {
         let (name, message) = (
             "SupervisorPanicked",

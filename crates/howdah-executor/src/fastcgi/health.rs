@@ -82,7 +82,7 @@ impl<C> Balance<C> {
         }
     }
 
-    /// It can be reached. `limit`: what it says it can run at once, if it does and nothing is
+    /// The backend can be reached. `limit`: what it says it can run at once, if it does and nothing is
     /// configured. Returns whether that is news.
     pub fn up(&mut self, backend: usize, limit: Option<u32>) -> bool {
         let member = &mut self.members[backend];

@@ -59,7 +59,7 @@ impl FastCgiPool {
     /// Begins to look for the backends; returns at once.
     ///
     /// # Errors
-    /// The health checker's thread could not be had.
+    /// The health checker's thread cannot be started.
     pub fn start(config: FastCgiConfig, log: Log, fronts: u32) -> io::Result<Arc<FastCgiPool>> {
         FastCgiPool::begin(config, log, fronts, false)
     }

@@ -1,4 +1,4 @@
-//! What a request has whatever its stage: who it is, its body, its clock.
+//! What a request has in every stage: its number and frame, its body, its timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,7 +15,7 @@ use super::request::Outgoing;
 use super::shared::FastCgiShared;
 use crate::ExecError;
 
-/// Deadlines are looked at this often, whatever else: a drain may have begun.
+/// Deadlines are checked at least this often: a drain may have begun.
 pub const LOOK: Duration = Duration::from_secs(1);
 
 /// A request to a pool of backends, but for where it is.

@@ -113,7 +113,7 @@ impl FastCgiShared {
         })
     }
 
-    /// The reason why no program can be had; `None` when programs can be had.
+    /// Why no program can be started; `None`: programs can be.
     pub fn refusal(&self) -> Option<ExecError> {
         let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         refusal.clone()

@@ -53,7 +53,7 @@ impl ProgramPool {
     /// requests queue until a program serves.
     ///
     /// # Errors
-    /// A socket or a thread could not be had.
+    /// A socket or a thread cannot be created.
     pub fn start(
         config: ProgramPoolConfig,
         launcher: Arc<dyn Launcher>,

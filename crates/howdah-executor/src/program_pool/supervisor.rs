@@ -334,7 +334,7 @@ impl ProgramSupervisor {
         }
     }
 
-    /// Asks for a program; `false` when nobody can be asked now.
+    /// Asks the spawner for a program; `false`: there is no spawner now.
     fn start(&mut self, at: usize, views: &[View], now: Instant) -> bool {
         let config = &self.shared.config;
         let (children, php_max_requests) = match config.processes {
@@ -524,7 +524,8 @@ impl ProgramSupervisor {
         slot.become_(SlotStage::Empty, now);
     }
 
-    /// A start failed: the next comes later; when that goes on and nobody serves, requests are refused.
+    /// Handles a failed start: the next comes later. After several in a row, with no program that serves,
+    /// requests are refused.
     fn failed(&mut self, name: &str, message: &str, now: Instant) {
         let pause = self.backoff.failed();
         self.start_at = now + pause;

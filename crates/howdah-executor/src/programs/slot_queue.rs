@@ -349,8 +349,8 @@ impl SlotQueue {
         }
     }
 
-    /// Waits until nobody runs and nobody waits. Who waits and gives up is noticed when a place is
-    /// given back, or by a look around every now and then.
+    /// Waits until no request runs and none waits. One that gives up waiting is noticed when a place is
+    /// given back, or at the next look from time to time.
     pub async fn idle(&self) {
         loop {
             let left = self.left.notified();

@@ -338,7 +338,7 @@ impl Spawner {
         next.map(|at| at.saturating_duration_since(now))
     }
 
-    /// The front is gone: nobody waits for any of them.
+    /// Ends all programs: the front is gone, so nobody waits for their answers.
     fn end_all(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + GRACE;
         for program in self.programs.values_mut() {

@@ -38,7 +38,7 @@ const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 pub(crate) enum Fate {
     /// The process runs under this process id.
     Started(i32),
-    /// It was not started, for this errno.
+    /// The process was not started, for this errno.
     NotStarted(i32),
     /// The process has ended; `Exit::Unseen` if its spawner ended before it said how.
     Exited(Exit),

@@ -87,6 +87,19 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     if let Some(disk) = &cache.disk {
         cache_disk::metrics(m, disk);
     }
+    request_metrics(m, cache);
+    check_metrics(m, cache);
+    m.family("howdah_cache_purges", "counter", "Purges and writes.");
+    for site in &cache.sites {
+        m.value(
+            "howdah_cache_purges_total",
+            &[("site", &site.site)],
+            site.purges,
+        );
+    }
+}
+
+fn request_metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.family(
         "howdah_cache_requests",
         "counter",
@@ -113,6 +126,10 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
             m.value("howdah_cache_passes_total", &labels, *n);
         }
     }
+}
+
+/// What dry runs and shadows have found.
+fn check_metrics(m: &mut Metrics, cache: &CacheStatus) {
     m.family(
         "howdah_cache_checks",
         "counter",
@@ -141,13 +158,5 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
             let labels = [("site", &site.site[..]), ("result", result)];
             m.value("howdah_cache_dry_run_total", &labels, n);
         }
-    }
-    m.family("howdah_cache_purges", "counter", "Purges and writes.");
-    for site in &cache.sites {
-        m.value(
-            "howdah_cache_purges_total",
-            &[("site", &site.site)],
-            site.purges,
-        );
     }
 }

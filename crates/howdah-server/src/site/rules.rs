@@ -132,32 +132,18 @@ impl Site {
             }
             // Noted by `guard`, wherever the rule stands.
             RuleAction::Authorize(_) => None,
-            RuleAction::Cgi(pool) => {
-                let program = ScriptPath::program(&tree.root, &walk.path).map_err(Refused::from);
-                let admitted = program.and_then(|script| {
-                    let named = walk.named(script.script_name(), number);
-                    self.admit_script(tree, walk, &script, named)?;
-                    let (path, name) = (walk.path.as_bytes(), script.script_name().len());
-                    self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
-                        .map_err(|closed| {
-                            info.because = Some(closed.because);
-                            closed.refused
-                        })?;
-                    Ok(self.judge_translation(script, walk.head.method()))
-                });
-                Some(match admitted {
-                    Ok(script) => Action::Script(ScriptTarget {
-                        script,
-                        query: walk.query.take(),
-                        redirected: walk.rewritten,
-                        pool: Some(pool.clone()),
-                        program: true,
-                        granted: Box::default(),
-                        permitted: Box::default(),
-                    }),
-                    Err(refused) => Action::refused_with(refused.refusal, refused.status),
-                })
-            }
+            RuleAction::Cgi(pool) => Some(match self.program(number, tree, walk, info) {
+                Ok(script) => Action::Script(ScriptTarget {
+                    script,
+                    query: walk.query.take(),
+                    redirected: walk.rewritten,
+                    pool: Some(pool.clone()),
+                    program: true,
+                    granted: Box::default(),
+                    permitted: Box::default(),
+                }),
+                Err(refused) => Action::refused_with(refused.refusal, refused.status),
+            }),
             RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
             RuleAction::Return {
                 status,
@@ -187,25 +173,56 @@ impl Site {
             }
             RuleAction::Rewrite(to) => {
                 let (target, own_query) = to.expand_target(&values);
-                if let Some(mut own_query) = own_query {
-                    if let Some(query) = walk.query() {
-                        if !own_query.is_empty() {
-                            own_query.push(b'&');
-                        }
-                        own_query.extend_from_slice(query);
-                    }
-                    walk.query = Some(own_query);
-                }
-                match UrlPath::from_decoded(&target) {
-                    Ok(path) => {
-                        self.guard(path.as_bytes(), walk.head.method(), info);
-                        walk.path = path;
-                        walk.rewritten = true;
-                        None
-                    }
-                    Err(refusal) => Some(Action::refused(refusal)),
-                }
+                self.rewrite(&target, own_query, walk, info)
             }
+        }
+    }
+
+    /// The program that a `cgi` rule leads to, if it may be run.
+    fn program(
+        &self,
+        number: usize,
+        tree: &FileView,
+        walk: &Walk<'_>,
+        info: &mut RouteInfo,
+    ) -> Result<ScriptPath, Refused> {
+        let script = ScriptPath::program(&tree.root, &walk.path).map_err(Refused::from)?;
+        let named = walk.named(script.script_name(), number);
+        self.admit_script(tree, walk, &script, named)?;
+        let (path, name) = (walk.path.as_bytes(), script.script_name().len());
+        self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
+            .map_err(|closed| {
+                info.because = Some(closed.because);
+                closed.refused
+            })?;
+        Ok(self.judge_translation(script, walk.head.method()))
+    }
+
+    /// Goes on with another path; the client's query is added to the target's own.
+    fn rewrite(
+        &self,
+        target: &[u8],
+        own_query: Option<Vec<u8>>,
+        walk: &mut Walk<'_>,
+        info: &mut RouteInfo,
+    ) -> Option<Action> {
+        if let Some(mut own_query) = own_query {
+            if let Some(query) = walk.query() {
+                if !own_query.is_empty() {
+                    own_query.push(b'&');
+                }
+                own_query.extend_from_slice(query);
+            }
+            walk.query = Some(own_query);
+        }
+        match UrlPath::from_decoded(target) {
+            Ok(path) => {
+                self.guard(path.as_bytes(), walk.head.method(), info);
+                walk.path = path;
+                walk.rewritten = true;
+                None
+            }
+            Err(refusal) => Some(Action::refused(refusal)),
         }
     }
 }

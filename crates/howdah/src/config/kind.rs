@@ -11,17 +11,17 @@ pub enum Kind {
     IntegerOrAuto(u64, u64),
     /// A time with unit, in this range of milliseconds.
     Time(u64, u64),
-    /// The same, or `"off"`.
+    /// A time with unit, or `"off"`.
     TimeOrOff(u64, u64),
     /// Bytes with unit, in this range.
     Size(u64, u64),
-    /// The same, or `"auto"`.
+    /// Bytes with unit, or `"auto"`.
     SizeOrAuto(u64, u64),
-    /// The same, or `"off"`.
+    /// Bytes with unit, or `"off"`.
     SizeOrOff(u64, u64),
     /// One of these words.
     Word(&'static [&'static str]),
-    /// Text.
+    /// A text in quotes.
     Text,
     /// A path; a relative one counts from the configuration file's directory.
     Path,
@@ -31,6 +31,6 @@ pub enum Kind {
     Texts,
     /// `name = value` pairs.
     Pairs,
-    /// Any number of tables, `[[…]]`, see that section.
+    /// Any number of tables `[[…]]`; their options are a section of their own.
     Sections,
 }

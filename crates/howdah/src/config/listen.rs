@@ -67,7 +67,7 @@ pub fn listen(
     listeners
 }
 
-/// They exist, and we may give them a file.
+/// Checks that the owner and group of a unix socket exist, and that we may give them a file.
 fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, listen: &Listen) {
     if top.file().validation == Validation::Trusted {
         return;

@@ -67,7 +67,7 @@ pub struct Settings {
     pub listen: Vec<Listen>,
     /// How many threads the front has.
     pub threads: u32,
-    /// Who serves HTTP, when root.
+    /// The user that serves HTTP, if root starts the server.
     pub user: Option<String>,
     /// That user's group, where it is not the account's own.
     pub group: Option<String>,
@@ -114,9 +114,9 @@ pub struct Listen {
     pub tls: bool,
     /// Clients may speak HTTP/2 without TLS.
     pub h2c: bool,
-    /// Who owns a unix socket's file; none: who serves.
+    /// The user that owns a unix socket's file; none: the one that serves HTTP.
     pub owner: Option<String>,
-    /// Its group; none: that of who serves.
+    /// The group of that file; none: that of the user that serves HTTP.
     pub group: Option<String>,
 }
 
@@ -167,7 +167,7 @@ pub struct Timeouts {
 pub struct Source {
     /// Its name, for messages.
     pub name: String,
-    /// What stands in it.
+    /// Its content.
     pub text: String,
 }
 
@@ -315,7 +315,7 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
         Program { top, found }
     }
 
-    /// Its path; empty when it is not to be had, which is noted, and for the front: only the
+    /// Its path. Empty if it is missing, which is noted as a mistake, and in the front, since only the
     /// master starts it.
     fn path(&self) -> PathBuf {
         let file = self.top.file();

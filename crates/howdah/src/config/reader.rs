@@ -19,12 +19,12 @@ mod tables;
 /// A place in the file; none for what is not there.
 pub type Place = Option<Range<usize>>;
 
-/// Something and where it stands.
+/// A value of the file and its place, for messages about it.
 #[derive(Clone, Debug)]
 pub struct At<T> {
-    /// It.
+    /// The value.
     pub value: T,
-    /// Where.
+    /// Where it is in the file.
     pub place: Place,
 }
 
@@ -77,10 +77,10 @@ impl<'m> File<'m> {
 pub struct Section<'f, 'm, 't> {
     file: &'f File<'m>,
     name: &'static str,
-    /// As it stands in this file: `pool.www`.
+    /// The name that it has in this file, such as `pool.www`.
     label: String,
     table: Option<&'t DeTable<'t>>,
-    /// Where it begins.
+    /// Where the table begins.
     pub place: Place,
 }
 

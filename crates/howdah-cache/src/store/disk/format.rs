@@ -21,6 +21,11 @@ use crate::Millis;
 use crate::object::{CODINGS, Form, Object};
 use crate::policy::Freshness;
 
+mod codec;
+
+pub(super) use codec::Reader;
+use codec::RecordWriter;
+
 /// The version written, and the only one read: a cache is no archive.
 pub const VERSION: u32 = 1;
 /// Bytes before the description.
@@ -374,100 +379,6 @@ fn page(reader: &mut Reader<'_>, file: &Bytes, at: &mut u64) -> Result<Object, D
         }
     }
     Ok(page)
-}
-
-struct RecordWriter(Vec<u8>);
-
-impl RecordWriter {
-    fn begin(owner: &Owner, key: &[u8], kind: u8) -> RecordWriter {
-        let mut out = RecordWriter(vec![0; HEAD]);
-        out.0.push(kind);
-        out.0.extend_from_slice(&owner.site);
-        out.0.extend_from_slice(&owner.policy);
-        out.bytes(key);
-        out
-    }
-
-    fn u32(&mut self, number: u32) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn u64(&mut self, number: u64) {
-        self.0.extend_from_slice(&number.to_le_bytes());
-    }
-
-    fn bytes(&mut self, bytes: &[u8]) {
-        // What is longer than a description may be is found out at the end.
-        self.u32(u32::try_from(bytes.len()).unwrap_or(u32::MAX));
-        self.0.extend_from_slice(bytes);
-    }
-
-    fn list(&mut self, items: &[Vec<u8>]) {
-        self.u32(u32::try_from(items.len()).unwrap_or(u32::MAX));
-        for item in items {
-            self.bytes(item);
-        }
-    }
-
-    fn finish(mut self) -> Option<Bytes> {
-        let description = &self.0[HEAD..];
-        if description.len() > MAX_DESCRIPTION {
-            return None;
-        }
-        let mut head = MAGIC.to_vec();
-        let checksum = crc32fast::hash(description);
-        for number in [VERSION, description.len() as u32, checksum] {
-            head.extend_from_slice(&number.to_le_bytes());
-        }
-        let checksum = crc32fast::hash(&head);
-        head.extend_from_slice(&checksum.to_le_bytes());
-        self.0[..HEAD].copy_from_slice(&head);
-        Some(self.0.into())
-    }
-}
-
-/// Takes a description apart; nothing is longer than what is there.
-pub(super) struct Reader<'a>(pub(super) &'a [u8]);
-
-impl<'a> Reader<'a> {
-    pub(super) fn take(&mut self, length: usize) -> Result<&'a [u8], Damage> {
-        let (taken, rest) = self.0.split_at_checked(length).ok_or(Damage::Corrupt)?;
-        self.0 = rest;
-        Ok(taken)
-    }
-
-    pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], Damage> {
-        self.take(N)?.try_into().map_err(|_| Damage::Corrupt)
-    }
-
-    pub(super) fn u32(&mut self) -> Result<u32, Damage> {
-        Ok(u32::from_le_bytes(self.array()?))
-    }
-
-    pub(super) fn u64(&mut self) -> Result<u64, Damage> {
-        Ok(u64::from_le_bytes(self.array()?))
-    }
-
-    pub(super) fn bytes(&mut self) -> Result<&'a [u8], Damage> {
-        let length = self.u32()? as usize;
-        self.take(length)
-    }
-
-    fn list(&mut self) -> Result<Vec<Vec<u8>>, Damage> {
-        let count = self.u32()?;
-        let mut items = Vec::new();
-        for _ in 0..count {
-            items.push(self.bytes()?.to_vec());
-        }
-        Ok(items)
-    }
-
-    pub(super) fn end(&self) -> Result<(), Damage> {
-        match self.0.is_empty() {
-            true => Ok(()),
-            false => Err(Damage::Corrupt),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -99,7 +99,7 @@ impl Index {
         self.files.peek(&name).is_some()
     }
 
-    /// A file is there; gives those that have to go for it, itself among them if it is too large.
+    /// Adds a file. Returns the files that are evicted for it, itself among them if it is too large.
     pub fn put(&self, name: FileName, entry: Entry) -> Vec<FileName> {
         let evicted = self.files.insert_with_lifecycle(name, entry);
         let count = evicted.len() as u64;
@@ -117,7 +117,7 @@ impl Index {
         self.files.remove(&name);
     }
 
-    /// Files, their bytes, most bytes, and how many had to go.
+    /// The number of files, their bytes, the limit of bytes, and how many files were evicted.
     pub fn usage(&self) -> (u64, u64, u64, u64) {
         (
             self.files.len() as u64,

@@ -124,7 +124,7 @@ impl Supervisor {
         }
     }
 
-    /// Children whose zygote is dead are nobody's: their pidfds tell of their end.
+    /// Finds children that have ended after their zygote: nobody reports these, so their pidfds are read.
     pub(super) fn look_for_orphans(&mut self) {
         let gone: Vec<ChildId> = self
             .children

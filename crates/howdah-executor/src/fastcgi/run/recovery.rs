@@ -156,7 +156,7 @@ impl FastCgiRun {
         self.stage = RunStage::Waiting(ticket);
     }
 
-    /// The same on another backend that has room now.
+    /// Begins again on another backend, if one has room now.
     pub(super) fn elsewhere(&mut self, backend: usize) -> bool {
         let fresh = !self.context.idempotent;
         let other = self

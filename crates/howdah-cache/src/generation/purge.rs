@@ -1,0 +1,118 @@
+//! What a purge names: pages by key, path or tag, compared in one form.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use crate::key::target_of;
+
+/// Which pages a purge concerns.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Purge {
+    /// All pages of the site.
+    All,
+    /// One URL, all its variants: the key ([`crate::key::Key::as_bytes`]).
+    Url(Vec<u8>),
+    /// A path of the site, whatever host and scheme, with all its queries; or all that begin so.
+    /// `/%C3%A4`, `/%c3%a4` and the bytes themselves are one path.
+    Path {
+        /// The path, percent-encoded or not; a query may follow.
+        text: Vec<u8>,
+        /// Whether only this path is purged; otherwise every path that begins with `text` is.
+        exact: bool,
+    },
+    /// All pages that have this tag.
+    Tag(Vec<u8>),
+}
+
+/// Whether purged pages may still be served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Force {
+    /// No purged page is served again.
+    Hard,
+    /// A purged page is stale: it may be served while a new one is rendered, and when that fails.
+    Soft,
+}
+
+/// A URL's key without the number of its site, which may be another after a reload or a start.
+pub(crate) fn without_site(key: &[u8]) -> &[u8] {
+    match key {
+        [_, _, _, _, rest @ ..] if rest.len() > 1 => rest,
+        short => short,
+    }
+}
+
+/// The form in which targets are compared: the path's escapes decoded, the query as it is. No two
+/// paths that are stored become one by it: an encoded slash, `?` or control character is never cached.
+pub(crate) fn canonical(target: &[u8]) -> Cow<'_, [u8]> {
+    let path = path_of(target);
+    if !path.contains(&b'%') {
+        return Cow::Borrowed(target);
+    }
+    let mut out = Vec::with_capacity(target.len());
+    let mut rest = path;
+    while let Some((first, after)) = rest.split_first() {
+        let escape = after.get(..2).filter(|_| *first == b'%');
+        match escape.and_then(|hex| u8::from_str_radix(std::str::from_utf8(hex).ok()?, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                rest = &after[2..];
+            }
+            None => {
+                out.push(*first);
+                rest = after;
+            }
+        }
+    }
+    out.extend_from_slice(&target[path.len()..]);
+    Cow::Owned(out)
+}
+
+/// A target whose canonical form is `canonical`.
+pub(super) fn encoded(canonical: &[u8]) -> Vec<u8> {
+    let path = path_of(canonical);
+    let mut out = Vec::with_capacity(canonical.len());
+    for byte in path {
+        match byte {
+            b'%' => out.extend_from_slice(b"%25"),
+            other => out.push(*other),
+        }
+    }
+    out.extend_from_slice(&canonical[path.len()..]);
+    out
+}
+
+/// A target without its query.
+pub(super) fn path_of(target: &[u8]) -> &[u8] {
+    target.split(|b| *b == b'?').next().unwrap_or_default()
+}
+
+impl Purge {
+    /// Whether this purge means a page of its site, with this key and these tags.
+    pub fn names(&self, url_key: &[u8], tags: &[Vec<u8>]) -> bool {
+        let target = canonical(target_of(url_key));
+        match self {
+            Purge::All => true,
+            Purge::Url(key) => without_site(key) == without_site(url_key),
+            Purge::Tag(tag) => tags.contains(tag),
+            Purge::Path { text, exact: true } => {
+                let text = canonical(text);
+                *text == *target || *text == *path_of(&target)
+            }
+            Purge::Path { text, exact: false } => target.starts_with(&canonical(text)),
+        }
+    }
+}
+
+impl fmt::Display for Purge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Purge::All => f.write_str("everything"),
+            Purge::Url(key) => write!(f, "{}", key.escape_ascii()),
+            Purge::Tag(tag) => write!(f, "tag {}", tag.escape_ascii()),
+            Purge::Path { text, exact } => {
+                let star = if *exact { "" } else { "*" };
+                write!(f, "{}{star}", text.escape_ascii())
+            }
+        }
+    }
+}

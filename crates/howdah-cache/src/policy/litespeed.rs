@@ -1,0 +1,31 @@
+//! `X-LiteSpeed-Cache-Control`, which plugins for LiteSpeed's cache send.
+
+use crate::Fields;
+use crate::field::{self, members};
+
+/// What `X-LiteSpeed-Cache-Control` says (OpenLiteSpeed's cachectrl.cpp). It may forbid, and give a
+/// lifetime; unlike there it does not overrule `private` and `no-store` of `Cache-Control`.
+pub(super) struct LiteSpeed {
+    pub forbids: bool,
+    pub lifetime: Option<u64>,
+}
+
+/// Reads the field; none: the response does not have it.
+pub(super) fn litespeed(fields: &Fields<'_>) -> Option<LiteSpeed> {
+    let mut lines = field::all(fields, b"x-litespeed-cache-control").peekable();
+    lines.peek()?;
+    let (mut forbids, mut shared, mut own) = (false, None, None);
+    for member in lines.flat_map(members) {
+        match &member.to_ascii_lowercase()[..] {
+            // There is no cache of a visitor's own here, and nothing fills in ESI's holes.
+            b"no-cache" | b"no-store" | b"private" | b"esi=on" => forbids = true,
+            other => {
+                let time = |name: &[u8]| other.strip_prefix(name).and_then(field::seconds);
+                shared = shared.or_else(|| time(b"s-maxage="));
+                own = own.or_else(|| time(b"max-age="));
+            }
+        }
+    }
+    let lifetime = shared.or(own);
+    Some(LiteSpeed { forbids, lifetime })
+}

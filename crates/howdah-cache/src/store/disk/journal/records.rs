@@ -1,0 +1,182 @@
+//! The bytes of a journal: its header and its records, written and read.
+
+use super::{Fresh, JournalState, Site};
+use crate::Millis;
+use crate::generation::{Force, Generations, Purge};
+use crate::store::disk::format::{Damage, Reader};
+
+const MAGIC: &[u8; 8] = b"HOWDAHJL";
+const VERSION: u32 = 1;
+const HEADER: usize = 60;
+/// Bytes before a record's text.
+const FRAME: usize = 12;
+/// No purge has such a number: one a nanosecond would take a century.
+const LAST: u64 = 1 << 62;
+/// A clock may be set back by this many milliseconds before the cache begins empty: pages then look
+/// younger than they are by as much.
+const TOLERATED: Millis = 1000;
+
+/// What a journal begins with.
+#[derive(Clone, Debug)]
+pub struct Header {
+    pub boot: [u8; 16],
+    pub secret: [u8; 16],
+    pub stamp: Millis,
+    pub closed: bool,
+}
+
+impl Header {
+    pub fn encode(&self) -> [u8; HEADER] {
+        let mut out = [0; HEADER];
+        out[..8].copy_from_slice(MAGIC);
+        out[8..12].copy_from_slice(&VERSION.to_le_bytes());
+        out[12..16].copy_from_slice(&u32::from(self.closed).to_le_bytes());
+        out[16..32].copy_from_slice(&self.boot);
+        out[32..48].copy_from_slice(&self.secret);
+        out[48..56].copy_from_slice(&self.stamp.to_le_bytes());
+        let checksum = crc32fast::hash(&out[..56]);
+        out[56..].copy_from_slice(&checksum.to_le_bytes());
+        out
+    }
+
+    pub fn decode(bytes: &[u8]) -> Result<Header, Damage> {
+        let mut reader = Reader(bytes);
+        let magic: [u8; 8] = reader.array()?;
+        let version = reader.u32()?;
+        let closed = reader.u32()?;
+        let header = Header {
+            boot: reader.array()?,
+            secret: reader.array()?,
+            stamp: reader.u64()?,
+            closed: closed == 1,
+        };
+        let right = reader.u32()? == crc32fast::hash(&bytes[..56]);
+        match right && magic == *MAGIC && version == VERSION {
+            true => Ok(header),
+            false => Err(Damage::Corrupt),
+        }
+    }
+}
+
+/// A record: its text with length and checksums before it.
+pub fn framed(text: &[u8]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(text.len() + FRAME);
+    out.extend_from_slice(&(text.len() as u32).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(text).to_le_bytes());
+    out.extend_from_slice(&crc32fast::hash(&out).to_le_bytes());
+    out.extend_from_slice(text);
+    out
+}
+
+/// The record of whether writes of a site are in progress.
+pub fn under_way_record(site: &[u8; 16], any: bool) -> Vec<u8> {
+    framed(&[b"W", &site[..], &[u8::from(any)]].concat())
+}
+
+/// The record of a purge.
+pub fn purge_record(site: &[u8; 16], number: u64, what: &Purge, force: Force) -> Vec<u8> {
+    let (kind, name): (u8, &[u8]) = match what {
+        Purge::All => (b'A', b""),
+        Purge::Url(key) => (b'U', key),
+        Purge::Tag(tag) => (b'T', tag),
+        Purge::Path { text, exact: true } => (b'E', text),
+        Purge::Path { text, exact: false } => (b'B', text),
+    };
+    let mut text = vec![b'P'];
+    text.extend_from_slice(site);
+    text.extend_from_slice(&number.to_le_bytes());
+    text.push(u8::from(force == Force::Soft));
+    text.push(kind);
+    text.extend_from_slice(name);
+    framed(&text)
+}
+
+/// Reads a journal; an error says why the cache begins empty.
+pub fn read(bytes: &[u8], boot: Option<[u8; 16]>, now: Millis) -> Result<JournalState, Fresh> {
+    let corrupt = |_: Damage| Fresh::Corrupt;
+    let header = bytes.get(..HEADER).ok_or(Fresh::Corrupt)?;
+    let header = Header::decode(header).map_err(corrupt)?;
+    if !header.closed && Some(header.boot) != boot {
+        return Err(Fresh::MachineStopped);
+    }
+    if now + TOLERATED < header.stamp {
+        return Err(Fresh::ClockWentBack);
+    }
+    let mut state = JournalState::new(header);
+    let mut rest = Reader(&bytes[HEADER..]);
+    // The last record may be cut off: it was being written when the process was killed, and nobody
+    // was told that its purge was done.
+    while let Ok(frame) = rest.take(FRAME) {
+        let mut fields = Reader(frame);
+        let mut word = || fields.u32().map_err(corrupt);
+        let (length, checksum, frames) = (word()? as usize, word()?, word()?);
+        if crc32fast::hash(&frame[..8]) != frames {
+            return Err(Fresh::Corrupt);
+        }
+        let Ok(text) = rest.take(length) else { break };
+        if crc32fast::hash(text) != checksum {
+            return Err(Fresh::Corrupt);
+        }
+        take_record(&mut state, &mut Reader(text)).map_err(corrupt)?;
+    }
+    Ok(state)
+}
+
+fn take_record(state: &mut JournalState, text: &mut Reader<'_>) -> Result<(), Damage> {
+    let number_after = match text.take(1)? {
+        b"N" => text.u64()?,
+        b"S" => {
+            let (id, policy, clock) = (text.array()?, text.array()?, text.u64()?);
+            let generations = Generations::starting_at(clock);
+            state.sites.insert(
+                id,
+                Site {
+                    policy,
+                    generations,
+                    under_way: false,
+                },
+            );
+            clock.saturating_add(1)
+        }
+        b"W" => {
+            let id: [u8; 16] = text.array()?;
+            let any = text.take(1)?[0];
+            let site = state.sites.get_mut(&id).ok_or(Damage::Corrupt)?;
+            site.under_way = match any {
+                0 | 1 => any == 1,
+                _ => return Err(Damage::Corrupt),
+            };
+            0
+        }
+        b"P" => {
+            let id: [u8; 16] = text.array()?;
+            let number = text.u64()?;
+            let force = match text.take(1)? {
+                [0] => Force::Hard,
+                [1] => Force::Soft,
+                _ => return Err(Damage::Corrupt),
+            };
+            let kind = text.take(1)?[0];
+            let name = std::mem::take(&mut text.0).to_vec();
+            let what = match kind {
+                b'A' => Purge::All,
+                b'U' => Purge::Url(name),
+                b'T' => Purge::Tag(name),
+                b'E' | b'B' => Purge::Path {
+                    text: name,
+                    exact: kind == b'E',
+                },
+                _ => return Err(Damage::Corrupt),
+            };
+            let site = state.sites.get(&id).ok_or(Damage::Corrupt)?;
+            site.generations.replay(number, &what, force);
+            number.saturating_add(1)
+        }
+        _ => return Err(Damage::Corrupt),
+    };
+    if number_after > LAST {
+        return Err(Damage::Corrupt);
+    }
+    state.next = state.next.max(number_after);
+    text.end()
+}
