@@ -3,8 +3,8 @@
 //! them and reports the results. The command line is the program `howdah-bench` (`src/bin`).
 //!
 //! - [`folder`]: the run's folder; every generated file stays in it.
-//! - [`process`]: a started program: its session, its log, its end; [`usage`]: what it uses; [`ports`]: free
-//!   ports.
+//! - [`process`]: a started program: its session, its log, its end; [`usage`]: what it uses;
+//!   [`ports`]: free ports.
 //! - [`need`]: programs that may not be installed, and the command that installs them.
 //! - [`php`]: which PHP, the same for all; [`ini`]: its one `php.ini`.
 //! - [`stack`]: the stacks, by name; each says what it needs and starts itself.
@@ -12,17 +12,19 @@
 //! - [`experiment`]: the one loop of all comparisons: arms in turns, cells, blocks, journal.
 //! - [`suite_runner`]: a suite as an experiment; [`budget`]: how long; [`site`]: the served pages;
 //!   [`ceiling`]: whether the load tester was the bottleneck.
-//! - [`table`]: from windows to rows; [`answer`]: the answers to the questions of a suite;
-//!   [`report`]: text, pages and Markdown; [`saved`]: reads saved results.
+//! - [`table`]: from windows to rows, with verdicts that `adjust` corrects for their number;
+//!   [`answer`]: the answers to the questions of a suite; [`report`]: text, pages and Markdown;
+//!   [`saved`]: reads saved results.
 //! - [`journal`]: a comparison that can be resumed; [`identity`]: when it must not be.
-//! - [`app_compare`]: the comparison on a user's own application (`--app`); [`url_compare`]: that of servers
-//!   which run already (`howdah bench --vs`).
+//! - [`app_compare`]: the comparison on a user's own application (`--app`); [`url_compare`]: that
+//!   of servers which run already (`howdah bench --vs`).
 //! - [`fixture`]: pages, WordPress and the database.
 //!
 //! Everything runs on loopback, in private directories, without root's rights.
 
 #![forbid(unsafe_code)]
 
+mod adjust;
 pub mod answer;
 pub mod app_compare;
 pub mod budget;

@@ -6,10 +6,11 @@ use howdah_bench::report::ab::AbFigures;
 use howdah_bench::report::figures::{self, Figures};
 use howdah_bench::report::{judge, words};
 use howdah_bench::run::{Machine, Run};
+use howdah_bench::stats::mean;
 use howdah_bench::stats::paired::{Judgement, Settings};
-use howdah_bench::stats::{Verdict, holm, mean};
 use serde::{Deserialize, Serialize};
 
+use crate::adjust::holm_adjust;
 use crate::answer::{self, Answer, Flat, Overall};
 use crate::budget::RunBudget;
 use crate::experiment::{self, End, LeftOut, Measured, Window};
@@ -199,7 +200,7 @@ pub fn table(suite: &Suite, budget: &RunBudget, measured: &Measured, origin: Ori
             }
         }
     }
-    adjust(
+    holm_adjust(
         cells
             .iter_mut()
             .flat_map(|cell| &mut cell.rows)
@@ -357,70 +358,4 @@ fn percentiles(runs: &[&Run]) -> Vec<(f64, f64)> {
         all.push((100.0, latency.max() as f64 / 1e9));
     }
     all
-}
-
-/// Applies Holm's adjustment to a family of comparisons: many questions find something by chance. A
-/// result that fails it is withdrawn.
-pub(crate) fn adjust<'a>(family: impl Iterator<Item = &'a mut Judgement>) {
-    let mut family: Vec<&mut Judgement> = family.collect();
-    let raw: Vec<f64> = family.iter().map(|judgement| judgement.p).collect();
-    let level = 1.0 - Settings::default().level;
-    let questions = family.len();
-    for (judgement, adjusted) in family.iter_mut().zip(holm::adjust(&raw)) {
-        judgement.p_adjusted = adjusted;
-        let found = matches!(
-            judgement.verdict,
-            Verdict::Faster { .. } | Verdict::Slower { .. }
-        );
-        if found && adjusted > level {
-            judgement.verdict = Verdict::CannotTell {
-                more_pairs: Some(more_pairs(judgement.pairs.len(), questions, level)),
-            };
-        }
-    }
-}
-
-/// How many more pairs are needed before the test could pass Holm's first step at all; at least
-/// one.
-fn more_pairs(have: usize, questions: usize, level: f64) -> usize {
-    let fewest = howdah_bench::stats::sign_flip::fewest_pairs(level / questions.max(1) as f64);
-    fewest.saturating_sub(have).max(1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use howdah_bench::stats::paired::{Better, Question, judge};
-
-    fn twice_as_fast(pairs: usize) -> Judgement {
-        let pairs: Vec<(f64, f64)> = (0..pairs)
-            .map(|n| (100.0 + n as f64, 200.0 + 3.0 * n as f64))
-            .collect();
-        let question = Question {
-            metric: "good answers per second",
-            primary: true,
-            better: Better::Higher,
-            pairs: &pairs,
-            control: &[],
-        };
-        let found = judge(&[question], &[], Settings::default());
-        found.into_iter().next().unwrap()
-    }
-
-    #[test]
-    fn what_one_question_proves_ten_do_not() {
-        let mut alone = [twice_as_fast(6)];
-        adjust(alone.iter_mut());
-        assert!(matches!(alone[0].verdict, Verdict::Faster { .. }));
-        let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(6)).collect();
-        adjust(family.iter_mut());
-        // 2^-8 * 10 is the first to be under 0.05.
-        let expected = Verdict::CannotTell {
-            more_pairs: Some(3),
-        };
-        assert_eq!(family[0].verdict, expected);
-        let mut family: Vec<Judgement> = (0..10).map(|_| twice_as_fast(9)).collect();
-        adjust(family.iter_mut());
-        assert!(matches!(family[9].verdict, Verdict::Faster { .. }));
-    }
 }

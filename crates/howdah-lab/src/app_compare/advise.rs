@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use super::arm::{Arm, Choice, DEFAULT, Mode};
 use super::rows::ArmRow;
+use crate::adjust::holm_adjust;
 use crate::experiment::{Failure, Window};
 use crate::table;
 
@@ -260,7 +261,7 @@ fn is_better(judgement: &Judgement, base_bound: bool) -> bool {
 fn adjust(judged: &mut [(Question, Option<(Judgement, bool)>)]) {
     let mut all: Vec<&mut (Judgement, bool)> =
         judged.iter_mut().filter_map(|(_, j)| j.as_mut()).collect();
-    table::adjust(all.iter_mut().map(|(judgement, _)| judgement));
+    holm_adjust(all.iter_mut().map(|(judgement, _)| judgement));
     for (judgement, better) in all {
         *better &= judgement.p_adjusted <= 1.0 - LEVEL;
     }

@@ -193,7 +193,7 @@ impl Plot {
     }
 
     /// Draws a horizontal line across the frame.
-    pub fn level(&mut self, class: &str, y: f64) {
+    pub fn horizontal(&mut self, class: &str, y: f64) {
         let y = self.at_y(y);
         let _ = write!(
             self.body,
@@ -203,7 +203,7 @@ impl Plot {
     }
 
     /// Draws a vertical line up the frame.
-    pub fn upright(&mut self, class: &str, x: f64) {
+    pub fn vertical(&mut self, class: &str, x: f64) {
         let x = self.at_x(x);
         let _ = write!(
             self.body,

@@ -29,7 +29,7 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
         .map(|i| i as f64)
         .collect();
     plot.x_ticks("pair, in the order measured", &ticks, |t| format!("{t:.0}"));
-    plot.level("one", 1.0);
+    plot.horizontal("one", 1.0);
     for (i, ratio) in judgement.pairs.iter().enumerate() {
         let (class, far) = match judgement.disturbed.contains(&i) {
             true => (format!("{arm} hollow"), ", far from the others"),

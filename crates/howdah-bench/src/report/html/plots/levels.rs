@@ -157,7 +157,7 @@ pub fn trials(search: &Search) -> String {
         let top = rates().fold(0.0, f64::max);
         plot.line("one", &[(0.0, 0.0), (top, top)]);
         if let Some(found) = search.found {
-            plot.upright("found", found);
+            plot.vertical("found", found);
             plot.note(
                 "",
                 found,

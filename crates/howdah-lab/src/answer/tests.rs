@@ -1,0 +1,61 @@
+use super::*;
+
+const BLOCKS: u32 = 12;
+
+/// Blocks that the host slows as it likes; the candidate is 6 % faster at each level, give or
+/// take 16 %.
+fn level(at: u32) -> LevelPairs {
+    let wobble = |n: u32| 1.0 + 0.16 * f64::from(i32::try_from(n % 5).unwrap() - 2) / 2.0;
+    let blocks = |ratio: f64, by: u32| -> BTreeMap<u32, (f64, f64)> {
+        (0..BLOCKS)
+            .map(|block| {
+                let host = 100.0 * (1.0 + 0.3 * f64::from(block % 4)) / f64::from(at + 1);
+                let turn = block * by + at * 2;
+                (block, (host, host * ratio * wobble(turn)))
+            })
+            .collect()
+    };
+    LevelPairs {
+        compared: blocks(1.06, 7),
+        control: blocks(1.0, 3),
+    }
+}
+
+fn alone(level: LevelPairs) -> Judgement {
+    over_all(&[level], Settings::default()).unwrap()
+}
+
+#[test]
+fn what_no_level_can_tell_all_of_them_do() {
+    let levels: Vec<LevelPairs> = (0..5).map(level).collect();
+    let all = over_all(&levels, Settings::default()).unwrap();
+    assert!(matches!(all.verdict, Verdict::Faster { .. }), "{all:?}");
+    assert_eq!(all.pairs.len(), BLOCKS as usize);
+    // Block by block it is the geometric mean of the levels.
+    for (block, ratio) in all.pairs.iter().enumerate() {
+        let product: f64 = levels
+            .iter()
+            .map(|level| level.compared[&(block as u32)])
+            .map(|(base, candidate)| candidate / base)
+            .product();
+        assert!((product.powf(0.2) - ratio).abs() < 1e-9, "{block}");
+    }
+    // The noise is that of the same mean.
+    let floor = all.noise_floor.unwrap();
+    for level in (0..5).map(level).map(alone) {
+        assert!(floor < level.noise_floor.unwrap(), "{floor} {level:?}");
+        let open = matches!(level.verdict, Verdict::CannotTell { .. });
+        assert!(open, "{level:?}");
+    }
+}
+
+#[test]
+fn a_block_without_one_of_its_levels_is_left_out() {
+    let mut levels: Vec<LevelPairs> = (0..3).map(level).collect();
+    levels[2].compared.remove(&4);
+    levels[0].compared.remove(&9);
+    let all = over_all(&levels, Settings::default()).unwrap();
+    assert_eq!(all.pairs.len(), BLOCKS as usize - 2);
+    levels[1].compared.retain(|block, _| *block < 1);
+    assert!(over_all(&levels, Settings::default()).is_none());
+}
