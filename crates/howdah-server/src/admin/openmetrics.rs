@@ -73,6 +73,15 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
         "Bytes of response bodies.",
         s.bytes_sent,
     );
+    answers(&mut m, s);
+    tls(&mut m, s);
+    pools(&mut m, s);
+    m.0.push_str("# EOF\n");
+    m.0
+}
+
+/// Lines lost, and answers by status, failure and time.
+fn answers(m: &mut Metrics, s: &ServerStatus) {
     m.family(
         "howdah_log_lines_lost",
         "counter",
@@ -118,10 +127,6 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
         &[],
         s.request_seconds,
     );
-    tls(&mut m, s);
-    pools(&mut m, s);
-    m.0.push_str("# EOF\n");
-    m.0
 }
 
 fn tls(m: &mut Metrics, s: &ServerStatus) {

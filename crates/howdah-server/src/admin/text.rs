@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use howdah_executor::status::BackendRow;
+use howdah_executor::status::{BackendRow, PoolStatus};
 
 use super::cache;
 use super::format::{duration, list};
@@ -71,61 +71,65 @@ pub(super) fn text(s: &ServerStatus) -> String {
         cache::text(&mut out, cache);
     }
     for p in &s.pools {
-        let opcache = if p.opcache { "on" } else { "OFF" };
-        // Of a PHP that somebody else runs, or that has not started, neither is known.
-        let php = match p.backends.is_empty() && !p.php.is_empty() {
-            true => format!(", PHP {}, opcache {opcache}", p.php),
-            false => String::new(),
-        };
-        let _ = writeln!(
-            out,
-            "\npool {}: {}, {}{php}, up {}",
-            p.pool,
-            p.state,
-            p.process_manager,
-            duration(p.uptime)
-        );
-        let _ = writeln!(
-            out,
-            "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",
-            p.active_processes,
-            p.max_active_processes,
-            p.idle_processes,
-            p.queue,
-            p.queue_size,
-            p.max_queue,
-            p.accepted_requests,
-            p.slow_requests,
-            p.max_children_reached
-        );
-        list(&mut out, "  failures", p.failures.iter().cloned());
-        backends(&mut out, &p.backends);
-        if !p.children.is_empty() {
-            let _ = writeln!(
-                out,
-                "  child     pid state          since requests memory/KB request"
-            );
-        }
-        for child in &p.children {
-            let mut request = Vec::new();
-            escape::message(&mut request, child.method.as_bytes(), 16);
-            request.push(b' ');
-            escape::message(&mut request, child.uri.as_bytes(), 100);
-            let request = String::from_utf8_lossy(&request);
-            let _ = writeln!(
-                out,
-                "  {:>5} {:>7} {:<11} {:>8.1} {:>8} {:>9} {}",
-                child.index,
-                child.pid,
-                child.state,
-                child.since,
-                child.requests,
-                child.memory / 1024,
-                request.trim_end()
-            );
-        }
+        pool(&mut out, p);
     }
     out
+}
+
+fn pool(out: &mut String, p: &PoolStatus) {
+    let opcache = if p.opcache { "on" } else { "OFF" };
+    // Of a PHP that somebody else runs, or that has not started, neither is known.
+    let php = match p.backends.is_empty() && !p.php.is_empty() {
+        true => format!(", PHP {}, opcache {opcache}", p.php),
+        false => String::new(),
+    };
+    let _ = writeln!(
+        out,
+        "\npool {}: {}, {}{php}, up {}",
+        p.pool,
+        p.state,
+        p.process_manager,
+        duration(p.uptime)
+    );
+    let _ = writeln!(
+        out,
+        "  {} active (at most {}), {} idle; queue {} of {} (at most {}); {} requests, {} slow, max_children reached {} times",
+        p.active_processes,
+        p.max_active_processes,
+        p.idle_processes,
+        p.queue,
+        p.queue_size,
+        p.max_queue,
+        p.accepted_requests,
+        p.slow_requests,
+        p.max_children_reached
+    );
+    list(out, "  failures", p.failures.iter().cloned());
+    backends(out, &p.backends);
+    if !p.children.is_empty() {
+        let _ = writeln!(
+            out,
+            "  child     pid state          since requests memory/KB request"
+        );
+    }
+    for child in &p.children {
+        let mut request = Vec::new();
+        escape::message(&mut request, child.method.as_bytes(), 16);
+        request.push(b' ');
+        escape::message(&mut request, child.uri.as_bytes(), 100);
+        let request = String::from_utf8_lossy(&request);
+        let _ = writeln!(
+            out,
+            "  {:>5} {:>7} {:<11} {:>8.1} {:>8} {:>9} {}",
+            child.index,
+            child.pid,
+            child.state,
+            child.since,
+            child.requests,
+            child.memory / 1024,
+            request.trim_end()
+        );
+    }
 }
 
 fn backends(out: &mut String, backends: &[BackendRow]) {

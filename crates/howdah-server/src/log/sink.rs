@@ -335,6 +335,23 @@ impl Shared {
     }
 }
 
+/// Goes on in another file, or in one of the same name.
+fn reopen(shared: &Shared, how: Reopen, target: &mut LogTarget, pen: &mut Pen) -> io::Result<()> {
+    let (at, file) = match how {
+        Reopen::Again => (target.clone(), None),
+        Reopen::In(file) => (target.clone(), Some(file)),
+        Reopen::At(other, file) => (other, file),
+    };
+    let output = file.map_or_else(|| at.open(), |f| Ok(Output::File(f)))?;
+    if !pen.rest.is_empty() {
+        // Its beginning is in the other file.
+        shared.dropped.fetch_add(1, Ordering::Relaxed);
+    }
+    let rest = Vec::new();
+    (*pen, *target) = (Pen { output, rest }, at);
+    Ok(())
+}
+
 fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
     let mut pen = Pen {
         output,
@@ -367,24 +384,7 @@ fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
         }
         let mut orders = lock(&shared.orders);
         if let Some(how) = orders.reopen.take() {
-            let (at, file) = match how {
-                Reopen::Again => (target.clone(), None),
-                Reopen::In(file) => (target.clone(), Some(file)),
-                Reopen::At(other, file) => (other, file),
-            };
-            let opened = file.map_or_else(|| at.open(), |f| Ok(Output::File(f)));
-            orders.reopen_result = match opened {
-                Ok(new) => {
-                    if !pen.rest.is_empty() {
-                        // Its beginning is in the other file.
-                        shared.dropped.fetch_add(1, Ordering::Relaxed);
-                    }
-                    let rest = Vec::new();
-                    (pen, target) = (Pen { output: new, rest }, at);
-                    None
-                }
-                Err(error) => Some(error),
-            };
+            orders.reopen_result = reopen(shared, how, &mut target, &mut pen).err();
             orders.reopened += 1;
         }
         orders.flush_done = orders.flush_done.max(flush);

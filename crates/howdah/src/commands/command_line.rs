@@ -57,22 +57,8 @@ fn status_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStatus> {
-    // Those of a terminal reach the script, too: this process only must outlive it.
-    let signals = sys::SignalDescriptor::new(&[
-        libc::SIGCHLD,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGTERM,
-        libc::SIGHUP,
-    ])?;
-    // Messages, not a stream: one is read as a whole or not at all, whoever else reports.
-    let (reader, writer) = rustix::net::socketpair(
-        AddressFamily::UNIX,
-        SocketType::SEQPACKET,
-        SocketFlags::CLOEXEC,
-        None,
-    )?;
+/// `howdah-php php` with these arguments, which reports to `writer`.
+fn command(arguments: &Php, program: &std::path::Path, writer: &OwnedFd) -> Command {
     let mut command = Command::new(program);
     command
         .arg("php")
@@ -94,7 +80,28 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
     if arguments.run.is_none() && arguments.script.is_empty() {
         command.arg("-");
     }
-    sys::inherit(command.args(&arguments.script), vec![writer]);
+    command.args(&arguments.script);
+    command
+}
+
+fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStatus> {
+    // Those of a terminal reach the script, too: this process only must outlive it.
+    let signals = sys::SignalDescriptor::new(&[
+        libc::SIGCHLD,
+        libc::SIGINT,
+        libc::SIGQUIT,
+        libc::SIGTERM,
+        libc::SIGHUP,
+    ])?;
+    // Messages, not a stream: one is read as a whole or not at all, whoever else reports.
+    let (reader, writer) = rustix::net::socketpair(
+        AddressFamily::UNIX,
+        SocketType::SEQPACKET,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    let mut command = command(arguments, program, &writer);
+    sys::inherit(&mut command, vec![writer]);
     let mut child = command.spawn()?;
     // Ours of the writing end goes with the command.
     drop(command);
