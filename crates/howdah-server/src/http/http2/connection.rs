@@ -33,10 +33,10 @@ use howdah_http1::refusal::BadRequest;
 
 /// Streams of a connection at once: nginx' default.
 const STREAMS: u32 = 128;
-/// Bytes of one stream's body that may wait for their reader, as nginx' http2_body_preread_size. A
-/// connection's window has room for all of its streams, so that none waits for another's reader.
-const STREAM_WINDOW: u32 = 64 << 10;
-const CONNECTION_WINDOW: u32 = STREAMS * STREAM_WINDOW;
+/// Bytes of one stream's body on their way or waiting for their reader: 5 MB/s at 50 ms.
+const STREAM_WINDOW: u32 = 256 << 10;
+/// Those of all streams: a few bodies that nobody reads hold up no other.
+const CONNECTION_WINDOW: u32 = 32 * STREAM_WINDOW;
 /// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
 const FAREWELL: Duration = Duration::from_secs(1);
 

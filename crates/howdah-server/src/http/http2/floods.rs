@@ -66,7 +66,7 @@ impl Http2Error {
 /// Frames that serve nobody: at once, and a second. A client with a naive flow control sends two
 /// WINDOW_UPDATE for each event of a stream of events.
 const FRAMES: Allowance = Allowance {
-    most: 1000,
+    most: 300,
     a_second: 100,
 };
 /// What a request, and each so many bytes of bodies, explain of them.
@@ -74,12 +74,12 @@ const FRAMES_OF_REQUEST: u32 = 8;
 const BYTES_OF_FRAME: u32 = 256;
 /// Streams that a client resets: a browser that leaves a page resets all it has open.
 const RESETS: Allowance = Allowance {
-    most: 256,
-    a_second: 20,
+    most: 128,
+    a_second: 10,
 };
 /// Streams that the server resets because of mistakes of the client.
 const MISTAKES: Allowance = Allowance {
-    most: 64,
+    most: 16,
     a_second: 1,
 };
 /// A DATA frame with fewer bytes, unless it is the last of its stream, serves nobody.
@@ -237,9 +237,9 @@ mod tests {
             (DATA, 0, 1, Http2Error::EmptyDataFlood),
             (99, 0, 1, Http2Error::UnknownFrameFlood),
         ] {
-            assert_eq!(flood(kind, flags, length), (1000, Some(name)));
+            assert_eq!(flood(kind, flags, length), (300, Some(name)));
         }
-        assert_eq!(flood(RST_STREAM, 0, 4), (256, Some(Http2Error::RapidReset)));
+        assert_eq!(flood(RST_STREAM, 0, 4), (128, Some(Http2Error::RapidReset)));
         for (kind, flags, length) in [(PING, 1, 8), (DATA, 0, 1000), (DATA, 1, 0), (HEADERS, 4, 9)]
         {
             assert_eq!(flood(kind, flags, length), (10_000, None));
@@ -274,7 +274,7 @@ mod tests {
                 floods.reset(code, now).unwrap();
             }
         }
-        for _ in 0..64 {
+        for _ in 0..16 {
             floods.reset(1, now).unwrap();
         }
         assert_eq!(floods.reset(5, now), Err(Http2Error::MadeYouReset));

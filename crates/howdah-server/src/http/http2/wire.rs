@@ -214,10 +214,14 @@ impl AsyncRead for WireEnd {
             buf.put_slice(&bytes);
             return Poll::Ready(Ok(()));
         }
-        let n = ready!(wire.stream.poll_recv(cx, buf.initialize_unfilled()))?;
-        wire.received(ways, &buf.initialize_unfilled()[..n]);
-        buf.advance(n);
-        Poll::Ready(Ok(()))
+        // Copied, so that of the h2 crate's own buffer no page is touched that is not needed.
+        buffers::with_scratch(|scratch| {
+            let room = buf.remaining().min(scratch.len());
+            let n = ready!(wire.stream.poll_recv(cx, &mut scratch[..room]))?;
+            wire.received(ways, &scratch[..n]);
+            buf.put_slice(&scratch[..n]);
+            Poll::Ready(Ok(()))
+        })
     }
 }
 
