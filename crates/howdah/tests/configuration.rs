@@ -593,3 +593,43 @@ fn an_error_page_that_is_never_sent_is_a_mistake_at_its_line() {
         assert!(said.contains(&sentence), "{said}");
     }
 }
+
+#[test]
+fn what_certificates_cannot_be_ordered_by_is_a_mistake_at_its_line() {
+    let site = "[[site]]\nroot = \"web\"\nhosts = [\"example.org\", \"www.example.org\"]\n";
+    let listen = "listen = \"127.0.0.1:8443 tls\"\n";
+    for (lines, place, part) in [
+        (
+            "[acme]\nauthorities = \"letsencript\"\n",
+            "a.toml:3:",
+            "authorities: `letsencript` is unknown; known: letsencrypt, letsencrypt-staging, zerossl",
+        ),
+        (
+            "[acme]\nauthorities = [\"letsencrypt\", \"zerossl\"]\n",
+            "a.toml:3:",
+            "authorities: zerossl needs an account key",
+        ),
+        (
+            "[acme.eab]\nzerossl = \"id:key\"\n",
+            "a.toml:3:",
+            "eab: `zerossl` is not in `authorities`",
+        ),
+        (
+            "[acme]\nask = \"platform.example\"\n",
+            "a.toml:3:",
+            "ask: write a URL",
+        ),
+    ] {
+        let (code, said) = check(&format!("{listen}{lines}{site}"));
+        assert_eq!(code, 3, "{said}");
+        assert!(said.contains(place) && said.contains(part), "{said}");
+    }
+    let (code, said) = check(&format!("{listen}{site}"));
+    assert_eq!(code, 0, "{said}");
+    let part = "certificates of letsencrypt for example.org, www.example.org";
+    assert!(said.contains(part), "{said}");
+    let nobody = site.replace("hosts", "index");
+    let (code, said) = check(&format!("{listen}{nobody}"));
+    assert_eq!(code, 3, "{said}");
+    assert!(said.contains("tls needs a certificate"), "{said}");
+}

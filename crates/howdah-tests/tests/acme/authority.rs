@@ -67,6 +67,8 @@ impl Authority {
             "tlsPort": tls,
             "ocspResponderURL": "",
             "certificateValidityPeriod": seconds,
+            // The same since pebble 2.7.
+            "profiles": { "default": { "description": "", "validityPeriod": seconds } },
         });
         let config = serde_json::json!({ "pebble": pebble }).to_string();
         scratch.write("pebble.json", config);

@@ -1,8 +1,10 @@
 //! `[acme]` and `--domain`: the names whose certificates Howdah orders by itself: those of sites
 //! without a certificate file, where a listener has TLS.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::net::{IpAddr, Ipv6Addr};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 
@@ -113,7 +115,9 @@ pub fn names_of(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
 pub fn default_directory() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(directory) = set("STATE_DIRECTORY") {
-        return directory.into();
+        // The first of those that the unit has.
+        let first = directory.as_encoded_bytes().split(|b| *b == b':').next();
+        return OsStr::from_bytes(first.unwrap_or_default()).into();
     }
     if sys::is_root() {
         return "/var/lib/howdah".into();
