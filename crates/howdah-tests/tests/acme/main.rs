@@ -400,6 +400,7 @@ fn a_local_name_gets_a_certificate_of_the_local_authority() {
     site.wait_for(
         "a certificate of a local authority for localhost, shop.localhost; to trust it: ",
     );
+    site.wait_for("howdah: localhost: certificate of local");
     let config = site.scratch.join("howdah.toml");
     let root = Command::new(howdah_program())
         .args(["cert", "root", "--config"])

@@ -1,7 +1,7 @@
 //! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
 //! may stop the server, so that is its user alone.
 //!
-//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
 //! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
