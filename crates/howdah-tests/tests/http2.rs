@@ -159,6 +159,54 @@ fn a_stop_completes_what_has_begun() {
 }
 
 #[test]
+fn stored_pages_and_files_are_the_same_over_both() {
+    let page = "<?php header('Cache-Control: public, max-age=600'); header('ETag: \"v1\"'); \
+        header('Content-Type: text/html'); echo str_repeat('<p>page</p>', 3000);";
+    let fixture = Fixture::named("http2-stored")
+        .h2c()
+        .script("page.php", page)
+        .file("a.txt", "0123456789")
+        .file("big.bin", vec![7; 300_000])
+        .site("cache = \"rfc\"")
+        .start();
+    let mut client = Client::open(fixture.address()).unwrap();
+    fixture.wait("the page to be stored", |_| {
+        let page = client.ask(&Request::get("/page.php")).unwrap();
+        page.header("x-cache") == Some("HIT")
+    });
+    for (path, field, value) in [
+        ("/page.php", "x", "1"),
+        ("/page.php", "if-none-match", "\"v1\""),
+        ("/page.php", "accept-encoding", "gzip"),
+        ("/a.txt", "range", "bytes=2-5"),
+        ("/a.txt", "range", "bytes=99-"),
+        ("/big.bin", "range", "bytes=1-200000"),
+        ("/big.bin", "x", "1"),
+        ("/missing.txt", "x", "1"),
+    ] {
+        let request = Request::get(path).header(field, value.as_bytes());
+        let http2 = client.ask(&request).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
+        let http1 = howdah_tests::http::exchange(fixture.address(), request.as_bytes()).unwrap();
+        let facts = |response: &howdah_tests::http::Response| {
+            let mut fields: Vec<_> = response.head.headers.0.clone();
+            for field in &mut fields {
+                field.0.make_ascii_lowercase();
+            }
+            fields.retain(|(name, _)| !matches!(name.as_str(), "date" | "age" | "cache-status"));
+            fields.sort();
+            fields
+        };
+        assert_eq!(http2.status(), http1.status(), "{path} {value}");
+        let stored = http1.header("x-cache");
+        assert_eq!(stored, (path == "/page.php").then_some("HIT"), "{value}");
+        assert_eq!(facts(&http2), facts(&http1), "{path} {value}");
+        // Errors name the number of the request.
+        assert!(http1.status() >= 400 || http2.body == http1.body, "{path}");
+    }
+}
+
+#[test]
 fn browsers_choose_http2_by_tls_and_scripts_see_it() {
     let builder = Fixture::named("http2-tls")
         .script(

@@ -9,7 +9,7 @@ use howdah_cache::object::Object;
 use super::FieldLine;
 use crate::client_address::Client;
 use crate::http::head::{self, HeadLimits};
-use crate::http::message::RequestHead;
+use crate::http::message::{RequestHead, Version};
 
 /// The client address of renders that no visitor asked for. An address for documentation (RFC 5737):
 /// the loopback address would open what applications keep for this machine.
@@ -94,12 +94,17 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
         b"accept-encoding",
     ];
     let mut text = Vec::new();
+    // The parser's own version; an HTTP/2 request stays one.
+    let version = match request.version() {
+        Version::Http2 => Version::Http11,
+        version => version,
+    };
     for part in [
         request.method(),
         b" ",
         request.target(),
         b" ",
-        request.version().as_str().as_bytes(),
+        version.as_str().as_bytes(),
     ] {
         text.extend_from_slice(part);
     }
@@ -117,7 +122,12 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
         }
     }
     text.extend_from_slice(b"\r\n\r\n");
-    parse(&text)
+    if request.version() != Version::Http2 {
+        return parse(&text);
+    }
+    let mut spans = Vec::new();
+    let parsed = head::parse(&text, &LIMITS, &mut spans).ok()??;
+    Some(parsed.into_http2_head(text, spans))
 }
 
 fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {

@@ -171,6 +171,50 @@ async fn closed_windows_hold_little_and_answers_never_read_end() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn the_urgent_answer_passes_one_that_has_begun() {
+    let prioritised = |stream, path: &str, priority: &str| {
+        let mut bytes = headers(stream, path, false);
+        // A literal field with a new name, not indexed.
+        let field = [b"\0\x08priority\x03", priority.as_bytes()].concat();
+        bytes.extend_from_slice(&field);
+        let length = (bytes.len() - 9) as u32;
+        bytes[..3].copy_from_slice(&length.to_be_bytes()[1..]);
+        bytes
+    };
+    let mut client = h2c(HttpConfig::for_tests());
+    let windows = frame(4, 0, 0, &[0, 4, 0x7f, 0xff, 0xff, 0xff]);
+    let more = frame(8, 0, 0, &[0x7f, 0, 0, 0]);
+    let slow = prioritised(1, "/big?20", "u=7");
+    client
+        .send([PREFACE, &windows, &more, &slow].concat())
+        .await;
+    // The socket is full, and nobody reads.
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    client.send(prioritised(3, "/big?3", "u=0")).await;
+    tokio::time::sleep(Duration::from_millis(10)).await;
+    let mut received = Vec::new();
+    while let Ok(Ok(1..)) =
+        tokio::time::timeout(SILENCE, client.stream.read_buf(&mut received)).await
+    {}
+    let frames = frames(&received);
+    let data = |of: u32| {
+        frames
+            .iter()
+            .enumerate()
+            .filter(move |(_, (kind, stream, _))| (*kind, *stream) == (0, of))
+    };
+    let bytes = |of: u32| data(of).map(|(_, frame)| frame.2.len()).sum::<usize>();
+    assert_eq!((bytes(1), bytes(3)), (2_000_000, 300_000));
+    let first = data(3).next().unwrap().0;
+    let last = data(3).next_back().unwrap().0;
+    let between: usize = data(1)
+        .filter(|(at, _)| (first..last).contains(at))
+        .map(|(_, frame)| frame.2.len())
+        .sum();
+    assert!(between < 300_000, "{between} bytes of the other");
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_header_that_does_not_end_is_waited_for_no_longer_than_allowed() {
     let (mut client, _) = attack(&[], &frame(1, 1, 1, &[0x82])).await;
     tokio::time::sleep(Duration::from_secs(11)).await;
