@@ -28,6 +28,11 @@ fn an_owner_works_with_wordpress_over_http_1_1() {
     work_in_wordpress(&["--disable-http2"], "http/1.1");
 }
 
+#[test]
+fn an_owner_works_with_wordpress_over_http_2() {
+    work_in_wordpress(&[], "h2");
+}
+
 fn work_in_wordpress(arguments: &[&str], protocol: &str) {
     let home = WordpressHome::prepare_at(&format!("https://{HOST}"));
     let scratch = Scratch::new("wordpress-https");

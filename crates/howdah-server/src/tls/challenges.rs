@@ -12,8 +12,8 @@ use rustls::server::{ClientHello, ResolvesServerCert};
 use rustls::sign::CertifiedKey;
 
 use super::certificates::Certificates;
+use super::crypto::provider;
 use super::on_demand::OnDemand;
-use super::settings::provider;
 
 /// The protocol of TLS-ALPN-01.
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";

@@ -16,7 +16,7 @@ use rustls::server::danger::ClientCertVerifier;
 use x509_parser::prelude::{FromDer, X509Certificate};
 use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
-use super::settings::provider;
+use super::crypto::provider;
 
 /// Longest value of a variable: a client chooses what its authority lets it write.
 const LONGEST: usize = 1024;

@@ -5,7 +5,8 @@
 //! - [`client_certificate`]: who signs clients' certificates, and what PHP learns of them.
 //! - [`challenges`]: the proofs that certificate authorities look for.
 //! - [`on_demand`]: names that clients ask for and no certificate covers.
-//! - [`settings`]: versions, ciphers, protocols; the names that PHP and the access log give them.
+//! - [`crypto`]: versions and ciphers; the names that PHP and the access log give them.
+//! - [`settings`]: what listeners share, and what a connection is set up with.
 //! - [`tickets`]: session tickets, whose keys outlive reloads and the front.
 //!
 //! Keys come from the master, which reads them as root; the front never opens a key file.
@@ -13,6 +14,7 @@
 pub mod certificates;
 pub mod challenges;
 pub mod client_certificate;
+pub mod crypto;
 pub mod on_demand;
 pub(crate) mod session;
 pub mod settings;

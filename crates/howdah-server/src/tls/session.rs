@@ -420,7 +420,7 @@ impl Session {
                 rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2",
                 _ => "TLSv1.3",
             },
-            cipher: super::settings::openssl_name(connection.negotiated_cipher_suite()?.suite()),
+            cipher: super::crypto::openssl_name(connection.negotiated_cipher_suite()?.suite()),
             server_name: self.asked.name.clone(),
             names: self.asked.names.clone(),
             client: match self.asks_clients {

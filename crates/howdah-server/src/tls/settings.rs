@@ -1,17 +1,15 @@
-//! Versions, cipher suites and protocols of a TLS listener, and the names they have elsewhere. The
-//! defaults are rustls': TLS 1.3 and 1.2, forward secrecy and AEAD only, X25519MLKEM768 first. The server
-//! chooses the cipher suite, AES-128 before AES-256: the cheaper one, and as secure.
+//! What the TLS listeners of a server share, and what of it a connection is set up with.
 
 use std::sync::Arc;
 
 use arc_swap::{ArcSwap, ArcSwapOption};
-use rustls::crypto::{CryptoProvider, aws_lc_rs};
+use rustls::ServerConfig;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{CipherSuite, ServerConfig};
 
 use super::certificates::Certificates;
 use super::challenges::{self, Challenges, Resolver};
 use super::client_certificate::{self, ClientAuthority};
+use super::crypto::provider;
 use super::on_demand::OnDemand;
 use super::tickets::Tickets;
 
@@ -93,42 +91,5 @@ impl TlsSettings {
             config: Arc::new(config),
             asks_clients: authority.is_some(),
         })
-    }
-}
-
-/// The cryptography of all listeners.
-pub fn provider() -> Arc<CryptoProvider> {
-    use aws_lc_rs::cipher_suite::*;
-    Arc::new(CryptoProvider {
-        cipher_suites: vec![
-            TLS13_AES_128_GCM_SHA256,
-            TLS13_AES_256_GCM_SHA384,
-            TLS13_CHACHA20_POLY1305_SHA256,
-            TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256,
-            TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384,
-            TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256,
-            TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,
-            TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384,
-            TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256,
-        ],
-        ..aws_lc_rs::default_provider()
-    })
-}
-
-/// OpenSSL's name of a cipher suite, as `SSL_CIPHER` has it under Apache and nginx.
-pub(super) fn openssl_name(suite: CipherSuite) -> &'static str {
-    match suite {
-        CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",
-        CipherSuite::TLS13_AES_128_GCM_SHA256 => "TLS_AES_128_GCM_SHA256",
-        CipherSuite::TLS13_CHACHA20_POLY1305_SHA256 => "TLS_CHACHA20_POLY1305_SHA256",
-        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384 => "ECDHE-ECDSA-AES256-GCM-SHA384",
-        CipherSuite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256 => "ECDHE-ECDSA-AES128-GCM-SHA256",
-        CipherSuite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256 => {
-            "ECDHE-ECDSA-CHACHA20-POLY1305"
-        }
-        CipherSuite::TLS_ECDHE_RSA_WITH_AES_256_GCM_SHA384 => "ECDHE-RSA-AES256-GCM-SHA384",
-        CipherSuite::TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256 => "ECDHE-RSA-AES128-GCM-SHA256",
-        CipherSuite::TLS_ECDHE_RSA_WITH_CHACHA20_POLY1305_SHA256 => "ECDHE-RSA-CHACHA20-POLY1305",
-        _ => "unknown",
     }
 }

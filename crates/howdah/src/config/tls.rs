@@ -10,7 +10,7 @@ use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 use howdah_server::tls::certificates::{BadCertificate, Certificate};
 use howdah_server::tls::client_certificate::{ClientAuthority, verifier};
-use howdah_server::tls::settings::provider;
+use howdah_server::tls::crypto::provider;
 use howdah_server::tls::tickets::KEY;
 
 use super::Listen;

@@ -25,7 +25,7 @@ use howdah_server::request::Front;
 use howdah_server::tls::TlsSettings;
 use howdah_server::tls::certificates::Certificate;
 use howdah_server::tls::client_certificate::ClientAuthority;
-use howdah_server::tls::settings::provider;
+use howdah_server::tls::crypto::provider;
 use howdah_server::tls::tickets::KEY;
 
 use crate::config::{self, Settings, Source};

@@ -10,7 +10,7 @@ use tokio_rustls::client::TlsStream;
 use super::*;
 use crate::tls::TlsSettings;
 use crate::tls::certificates::{BadCertificate, Certificate};
-use crate::tls::settings::provider;
+use crate::tls::crypto::provider;
 use crate::tls::tickets::KEY;
 
 /// A server's certificates, and the authority that a client trusts for them.
