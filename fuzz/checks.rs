@@ -9,6 +9,7 @@ use howdah_server::docroot::path::{UrlPath, encode_path};
 use howdah_server::http::chunk::ChunkDecoder;
 use howdah_server::http::head::{self, HeadLimits, Parsed};
 use howdah_server::http::http2_request;
+use howdah_server::http::message::Version;
 use howdah_server::http::proxy_protocol;
 use howdah_server::http::{BadRequest, BodyKind};
 use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
@@ -76,7 +77,8 @@ pub fn http2_request(data: &[u8]) {
     };
     let (parts, ()) = request.into_parts();
     let has_body = data.len() % 2 == 1;
-    let Ok((head, framing)) = http2_request::convert(&parts, has_body, &LIMITS) else {
+    let converted = http2_request::convert(&parts, has_body, Version::Http2, &LIMITS);
+    let Ok((head, framing)) = converted else {
         return;
     };
     let path = parts.uri.path_and_query().expect("a head has a target");

@@ -55,10 +55,15 @@ impl Parsed {
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
 
-    /// As [`Parsed::into_head`], of a head that was written as text for an HTTP/2 request; `input` itself
-    /// becomes the head's.
-    pub fn into_http2_head(self, input: Vec<u8>, fields: Vec<(Span, Span)>) -> RequestHead {
-        RequestHead::new(input, self.method, self.target, Version::Http2, fields)
+    /// As [`Parsed::into_head`], of a head that was written as text for a request of HTTP/2 or HTTP/3;
+    /// `input` itself becomes the head's.
+    pub fn into_head_of(
+        self,
+        version: Version,
+        input: Vec<u8>,
+        fields: Vec<(Span, Span)>,
+    ) -> RequestHead {
+        RequestHead::new(input, self.method, self.target, version, fields)
     }
 }
 

@@ -12,6 +12,8 @@ pub enum Version {
     Http11,
     /// The request came on a stream of an HTTP/2 connection.
     Http2,
+    /// The request came on a stream of an HTTP/3 connection.
+    Http3,
 }
 
 impl Version {
@@ -22,6 +24,7 @@ impl Version {
             Version::Http11 => "HTTP/1.1",
             // As nginx and Apache have it; RFC 9113 itself writes "HTTP/2".
             Version::Http2 => "HTTP/2.0",
+            Version::Http3 => "HTTP/3.0",
         }
     }
 }

@@ -2,6 +2,7 @@
 //! not accept; [`server`] does. A socket may also come from outside (a master process, a reload).
 
 mod accept;
+mod quic;
 mod server;
 mod slice;
 
@@ -23,6 +24,7 @@ use strum::IntoStaticStr;
 
 use crate::http::proxy_protocol::TrustedPeers;
 use crate::tls::CurrentSettings;
+use crate::tls::tickets::Tickets;
 
 pub use server::{
     Control, ListenerId, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit,
@@ -187,6 +189,17 @@ pub struct ListenerConfig {
     pub tls: Option<CurrentSettings>,
     /// Whether clients may speak HTTP/2 without TLS.
     pub h2c: bool,
+    /// UDP sockets of the same port, for HTTP/3; none: it is not served.
+    pub quic: Option<QuicSockets>,
+}
+
+/// UDP sockets, each served by one thread, and what QUIC needs beside them.
+#[derive(Debug)]
+pub struct QuicSockets {
+    /// Bound to one port.
+    pub sockets: Vec<OwnedFd>,
+    /// Keys from which QUIC's own secrets are derived.
+    pub tickets: Arc<Tickets>,
 }
 
 impl ListenerConfig {
@@ -205,6 +218,7 @@ impl ListenerConfig {
             proxies: None,
             tls: None,
             h2c: false,
+            quic: None,
         }
     }
 
@@ -243,6 +257,43 @@ pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd
         }
         ListenAddress::Unix { path, mode } => Ok(vec![bind_unix(address, path, *mode)?]),
     }
+}
+
+/// Binds UDP sockets for HTTP/3 on the port of TCP sockets: `count` of them, as [`bind_sockets`] does.
+pub fn bind_udp_sockets(address: &SocketAddr, count: usize) -> Result<Vec<OwnedFd>, BindError> {
+    let failed = |e: rustix::io::Errno| BindError::of(&ListenAddress::Tcp(*address), e.into());
+    let socket = || {
+        let family = match address.is_ipv4() {
+            true => AddressFamily::INET,
+            false => AddressFamily::INET6,
+        };
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(family, SocketType::DGRAM, flags, None)?;
+        if address.is_ipv6() {
+            sockopt::set_ipv6_v6only(&socket, true)?;
+        }
+        Ok(socket)
+    };
+    let first = socket().map_err(failed)?;
+    bind(&first, address).map_err(failed)?;
+    // The port is ours alone; from here on it is shared.
+    sockopt::set_socket_reuseport(&first, true).map_err(failed)?;
+    let mut sockets = vec![first];
+    while sockets.len() < count {
+        let socket = socket().map_err(failed)?;
+        sockopt::set_socket_reuseport(&socket, true).map_err(failed)?;
+        bind(&socket, address).map_err(failed)?;
+        sockets.push(socket);
+    }
+    Ok(sockets)
+}
+
+/// Parts sockets of a listener that came together: those of TCP or a unix socket, and those of UDP.
+pub fn part_sockets(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
+    sockets.into_iter().partition(|socket| {
+        let kind = sockopt::socket_type(socket);
+        !matches!(kind, Ok(SocketType::DGRAM))
+    })
 }
 
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {

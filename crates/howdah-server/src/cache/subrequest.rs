@@ -94,10 +94,11 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
         b"accept-encoding",
     ];
     let mut text = Vec::new();
-    // The parser's own version; an HTTP/2 request stays one.
-    let version = match request.version() {
-        Version::Http2 => Version::Http11,
-        version => version,
+    // The parser's own version; a request of HTTP/2 or HTTP/3 stays one.
+    let own = matches!(request.version(), Version::Http2 | Version::Http3);
+    let version = match own {
+        true => Version::Http11,
+        false => request.version(),
     };
     for part in [
         request.method(),
@@ -122,12 +123,12 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
         }
     }
     text.extend_from_slice(b"\r\n\r\n");
-    if request.version() != Version::Http2 {
+    if !own {
         return parse(&text);
     }
     let mut spans = Vec::new();
     let parsed = head::parse(&text, &LIMITS, &mut spans).ok()??;
-    Some(parsed.into_http2_head(text, spans))
+    Some(parsed.into_head_of(request.version(), text, spans))
 }
 
 fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {

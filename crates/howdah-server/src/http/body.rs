@@ -65,7 +65,7 @@ enum BodyState {
         left: u64,
     },
     Chunked(ChunkDecoder),
-    /// HTTP/2 without a length: the stream's end ends it.
+    /// HTTP/2 and HTTP/3 without a length: the stream's end ends it.
     UntilEnd,
     Done,
     Failed(BodyError),
@@ -114,7 +114,7 @@ impl RequestBody {
             BodyKind::Length(left) => BodyState::Length { left },
             BodyKind::Chunked => match self.io.channel {
                 Channel::Http1(_) => BodyState::Chunked(ChunkDecoder::default()),
-                Channel::Http2(_) => BodyState::UntilEnd,
+                Channel::Http2(_) | Channel::Http3(_) => BodyState::UntilEnd,
             },
         };
         self.limit = u64::MAX;
@@ -343,16 +343,17 @@ impl RequestBody {
             return;
         }
         let mut outbox = self.io.outbox();
-        if !outbox.began
-            && let Channel::Http2(stream) = &self.io.channel
-        {
-            stream.send_informational(http2::response(100, b""));
-        } else if !outbox.began {
-            outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
-            outbox.mark_ahead();
-            // What the socket does not take now goes out when the task waits. A failure shows as
-            // the end of the stream, or at the next flush.
-            let _ = outbox.poll_flush(&self.io.channel, &self.io.config, false, cx);
+        match &self.io.channel {
+            _ if outbox.began => {}
+            Channel::Http2(stream) => stream.send_informational(http2::response(100, b"")),
+            Channel::Http3(stream) => stream.send_head(http2::response(100, b"")),
+            Channel::Http1(_) => {
+                outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
+                outbox.mark_ahead();
+                // What the socket does not take now goes out when the task waits. A failure shows as
+                // the end of the stream, or at the next flush.
+                let _ = outbox.poll_flush(&self.io.channel, &self.io.config, false, cx);
+            }
         }
         drop(outbox);
         self.tell_left();

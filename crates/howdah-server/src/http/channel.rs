@@ -1,5 +1,5 @@
 //! Where a request's body comes from and its response goes: the whole connection for HTTP/1.1, one stream
-//! of it for HTTP/2.
+//! of it for HTTP/2 and HTTP/3.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::http2::Http2Stream;
+use super::http3::Http3Stream;
 use super::stream::Stream;
 
 /// A request's way in and out. At most one task may wait for reading and one for writing at a time.
@@ -14,6 +15,7 @@ pub(super) enum Channel {
     Http1(Arc<Stream>),
     /// Boxed, because an idle connection of HTTP/1.1 carries this as well.
     Http2(Box<Http2Stream>),
+    Http3(Box<Http3Stream>),
 }
 
 impl Channel {
@@ -26,6 +28,13 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.poll_recv(cx, buf),
             Channel::Http2(stream) => {
+                let mut at = 0;
+                stream.poll_receive(cx, buf.len(), |bytes| {
+                    buf[at..at + bytes.len()].copy_from_slice(bytes);
+                    at += bytes.len();
+                })
+            }
+            Channel::Http3(stream) => {
                 let mut at = 0;
                 stream.poll_receive(cx, buf.len(), |bytes| {
                     buf[at..at + bytes.len()].copy_from_slice(bytes);
@@ -47,6 +56,10 @@ impl Channel {
                 let room = buf.capacity() - buf.len();
                 stream.poll_receive(cx, room, |bytes| buf.extend_from_slice(bytes))
             }
+            Channel::Http3(stream) => {
+                let room = buf.capacity() - buf.len();
+                stream.poll_receive(cx, room, |bytes| buf.extend_from_slice(bytes))
+            }
         }
     }
 
@@ -62,6 +75,7 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.poll_send(cx, parts, more),
             Channel::Http2(stream) => stream.poll_send(cx, parts, all),
+            Channel::Http3(stream) => stream.poll_send(cx, parts),
         }
     }
 
@@ -76,14 +90,16 @@ impl Channel {
         match self {
             Channel::Http1(stream) => stream.poll_sendfile(cx, file, offset, len),
             Channel::Http2(stream) => stream.poll_sendfile(cx, file, offset, len),
+            Channel::Http3(stream) => stream.poll_sendfile(cx, file, offset, len),
         }
     }
 
-    /// Completes what was sent: with TLS what the socket has not taken, on a stream of HTTP/2 its end.
+    /// Completes what was sent: with TLS what the socket has not taken, on a stream its end.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Channel::Http1(stream) => stream.poll_flush(cx),
             Channel::Http2(stream) => Poll::Ready(stream.finish()),
+            Channel::Http3(stream) => stream.poll_flush(cx),
         }
     }
 
@@ -91,7 +107,7 @@ impl Channel {
     /// turn, while the client takes others.
     pub(super) fn waits_for_client(&self) -> bool {
         match self {
-            Channel::Http1(_) => true,
+            Channel::Http1(_) | Channel::Http3(_) => true,
             Channel::Http2(stream) => stream.waits_for_client(),
         }
     }

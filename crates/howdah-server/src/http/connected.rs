@@ -24,6 +24,7 @@ pub async fn serve_connected<H: Handler>(
         local: None,
         listener: "connected".into(),
         tls: None,
+        alternative: None,
         id: 1,
         request: 0,
     };

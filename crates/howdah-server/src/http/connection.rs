@@ -118,7 +118,12 @@ pub(crate) async fn serve<H: Handler>(
     let deadline = Deadline::after(config.header_timeout);
     let stream = Arc::new(stream);
     let channel = Channel::Http1(stream.clone());
-    let io = Arc::new(Io::new(channel, config, life.clone()));
+    let io = Arc::new(Io::new(
+        channel,
+        config,
+        life.clone(),
+        info.alternative.clone(),
+    ));
     let mut connection = pin!(
         Connection {
             handler,

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use super::body::RequestBody;
 use super::http2::Http2Error;
+use super::http3::Http3Error;
 use super::message::RequestHead;
 use super::responder::Responder;
 use crate::tls::Agreed;
@@ -24,6 +25,8 @@ pub struct ConnInfo {
     pub listener: Arc<str>,
     /// What the TLS handshake agreed on; none: the client's connection is not encrypted.
     pub tls: Option<Arc<Agreed>>,
+    /// Where else the server can be reached, as `Alt-Svc` says it (RFC 7838): by HTTP/3.
+    pub alternative: Option<Arc<str>>,
     /// Unique within the server's life.
     pub id: u64,
     /// Which request of the connection this is, from 1.
@@ -93,6 +96,15 @@ pub enum Notice<'a> {
         conn: &'a ConnInfo,
         /// Why.
         why: Http2Error,
+        /// What the protocol's library says.
+        detail: &'a str,
+    },
+    /// The server has ended an HTTP/3 connection because of what its client sent.
+    Http3Ended {
+        /// The connection.
+        conn: &'a ConnInfo,
+        /// Why.
+        why: Http3Error,
         /// What the protocol's library says.
         detail: &'a str,
     },

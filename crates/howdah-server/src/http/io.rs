@@ -31,13 +31,21 @@ pub(super) struct Io {
     pub(super) channel: Channel,
     pub(super) config: Arc<HttpConfig>,
     pub(super) life: Arc<Lifecycle>,
+    /// The value of `Alt-Svc`.
+    pub(super) alternative: Option<Arc<str>>,
     outbox: Mutex<Outbox>,
     body_left: AtomicU64,
 }
 
 impl Io {
-    pub(super) fn new(channel: Channel, config: Arc<HttpConfig>, life: Arc<Lifecycle>) -> Io {
+    pub(super) fn new(
+        channel: Channel,
+        config: Arc<HttpConfig>,
+        life: Arc<Lifecycle>,
+        alternative: Option<Arc<str>>,
+    ) -> Io {
         Io {
+            alternative,
             channel,
             config,
             life,
@@ -49,6 +57,15 @@ impl Io {
     /// The queue. A handler that panicked leaves it usable: each change is complete in itself.
     pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Writes the field that tells clients of HTTP/3.
+    pub(super) fn write_alternative(&self, lines: &mut Vec<u8>) {
+        if let Some(value) = &self.alternative {
+            for part in ["Alt-Svc: ", value, "\r\n"] {
+                lines.extend_from_slice(part.as_bytes());
+            }
+        }
     }
 
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>, more: bool) -> Poll<io::Result<()>> {

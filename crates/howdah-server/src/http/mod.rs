@@ -1,9 +1,9 @@
-//! HTTP messages, and HTTP/1.1 and HTTP/2 on a socket: framing, limits, time-outs, order. Knows nothing of
+//! HTTP messages, and HTTP/1.1, HTTP/2 and HTTP/3 on sockets: framing, limits, time-outs, order. Knows nothing of
 //! sites, files or scripts: it asks a [`Handler`].
 //!
 //! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
 //! [`proxy_protocol`] are pure parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
-//! a handler holds, of a `channel` that is a connection or a stream of `http2`; `connection` is one connection's life. `crate::listener` accepts them.
+//! a handler holds, of a `channel` that is a connection or a stream of `http2` or `http3`; `connection` is one connection's life. `crate::listener` accepts them.
 
 mod body;
 mod buffers;
@@ -16,6 +16,7 @@ mod deadline;
 mod eviction;
 mod handler;
 mod http2;
+mod http3;
 mod io;
 mod lifecycle;
 pub mod message;
@@ -38,8 +39,10 @@ pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
 pub use http2::Http2Error;
 pub use http2::request as http2_request;
+pub use http3::Http3Error;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};
+pub(crate) use http3::{Arrival, serve as serve_http3, transport_config};
 pub(crate) use lifecycle::{Lifecycle, make_room, make_room_in_advance};
 pub(crate) use stream::Stream;

@@ -12,11 +12,13 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
+use http::HeaderValue;
+use http::header::ALT_SVC;
 
 use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
 use super::date;
-use super::http2::{self, Http2Stream};
+use super::http2;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
 use super::pace::Pace;
@@ -91,7 +93,7 @@ enum Framing {
         left: u64,
     },
     Chunked,
-    /// HTTP/1.0 without a length: the end of the connection ends the body. HTTP/2: that of the stream.
+    /// HTTP/1.0 without a length: the end of the connection ends the body. HTTP/2 and HTTP/3: that of the stream.
     UntilClose,
     /// HEAD, 204, 304: body bytes are taken and dropped.
     Suppressed,
@@ -180,9 +182,14 @@ impl Responder {
         if self.version == Version::Http10 || self.state != ResponseState::Waiting {
             return;
         }
-        if let Channel::Http2(stream) = &self.io.channel {
+        let fields = || http2::response(head.status, head.lines());
+        match &self.io.channel {
+            Channel::Http1(_) => {}
+            Channel::Http2(stream) => stream.send_informational(fields()),
+            Channel::Http3(stream) => stream.send_head(fields()),
+        }
+        if !matches!(self.io.channel, Channel::Http1(_)) {
             self.sent += head.lines().len() as u64;
-            stream.send_informational(http2::response(head.status, head.lines()));
             return;
         }
         let mut outbox = self.io.outbox();
@@ -225,7 +232,7 @@ impl Responder {
             _ => Framing::UntilClose,
         };
         self.status = head.status;
-        if let Channel::Http2(stream) = &self.io.channel {
+        if !matches!(self.io.channel, Channel::Http1(_)) {
             let has_length = !self.head_only && head.status != 304;
             let length = match length {
                 _ if head.status == 204 => None,
@@ -235,8 +242,13 @@ impl Responder {
             };
             let mut response = http2::response(head.status, head.lines());
             http2::complete(&mut response, length);
+            if let Some(value) = &self.io.alternative
+                && let Ok(value) = HeaderValue::from_str(value)
+            {
+                response.headers_mut().insert(ALT_SVC, value);
+            }
             self.sent += head.lines().len() as u64;
-            self.begin_stream(stream, response, framing);
+            self.begin_stream(response, framing);
             self.state = ResponseState::Body(framing);
             return;
         }
@@ -247,6 +259,7 @@ impl Responder {
         outbox.append(|out| {
             status_line(out, head);
             out.extend_from_slice(head.lines());
+            self.io.write_alternative(out);
             out.extend_from_slice(b"Server: Howdah\r\n");
             out.extend_from_slice(b"Date: ");
             out.extend_from_slice(&date::now());
@@ -297,14 +310,15 @@ impl Responder {
             Framing::Counted { left: length }
         };
         self.status = status;
-        if let Channel::Http2(stream) = &self.io.channel {
+        if !matches!(self.io.channel, Channel::Http1(_)) {
             let mut lines = Vec::with_capacity(head.len() + 128);
             let line_end = head.iter().position(|b| *b == b'\n');
             lines.extend_from_slice(&head[line_end.map_or(0, |end| end + 1)..]);
             extra(&mut lines);
+            self.io.write_alternative(&mut lines);
             lines.extend_from_slice(b"Server: Howdah\r\n");
             self.sent += lines.len() as u64;
-            self.begin_stream(stream, http2::response(status, &lines), framing);
+            self.begin_stream(http2::response(status, &lines), framing);
             self.state = ResponseState::Body(framing);
             return;
         }
@@ -315,6 +329,7 @@ impl Responder {
         outbox.append(|out| {
             out.extend_from_slice(head);
             extra(out);
+            self.io.write_alternative(out);
             out.extend_from_slice(b"Server: Howdah\r\n");
             match (self.keep_alive, self.version) {
                 (false, _) => out.extend_from_slice(b"Connection: close\r\n"),
@@ -328,10 +343,14 @@ impl Responder {
     }
 
     /// Sends the final head on a stream, and its end if no body follows.
-    fn begin_stream(&self, stream: &Http2Stream, head: http::Response<()>, framing: Framing) {
+    fn begin_stream(&self, head: http::Response<()>, framing: Framing) {
         self.io.outbox().began = true;
         let bodyless = matches!(framing, Framing::Suppressed | Framing::Counted { left: 0 });
-        stream.send_head(head, bodyless);
+        match &self.io.channel {
+            Channel::Http1(_) => {}
+            Channel::Http2(stream) => stream.send_head(head, bodyless),
+            Channel::Http3(stream) => stream.send_head(head),
+        }
     }
 
     /// Whether the connection lives on after a response framed so.
@@ -401,6 +420,7 @@ impl Responder {
         match &self.io.channel {
             Channel::Http1(_) => bytes,
             Channel::Http2(stream) => stream.share(bytes),
+            Channel::Http3(stream) => stream.share(bytes),
         }
     }
 
@@ -558,8 +578,10 @@ impl Responder {
                 if framing == Framing::Chunked {
                     self.append(|out| out.extend_from_slice(b"0\r\n\r\n"));
                 }
-                if let Channel::Http2(stream) = &self.io.channel {
-                    stream.end();
+                match &self.io.channel {
+                    Channel::Http1(_) => {}
+                    Channel::Http2(stream) => stream.end(),
+                    Channel::Http3(stream) => stream.end(),
                 }
                 self.state = ResponseState::Ended;
             }
@@ -611,7 +633,7 @@ impl Responder {
     /// sending half (as nginx takes it, 499: browsers never half-close, and a script should not run
     /// on for a client that went away). With HTTP/1.1 pending for good while its request body has not
     /// been read to the end: there the end of the stream shows as
-    /// [`BodyError::ClientGone`](super::BodyError). With HTTP/2: it has reset the stream.
+    /// [`BodyError::ClientGone`](super::BodyError). With HTTP/2 and HTTP/3: it has reset the stream.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.io.outbox().gone() {
             return Poll::Ready(());
@@ -620,6 +642,7 @@ impl Responder {
             Channel::Http1(_) if self.io.body_left() != BodyLeft::Bytes(0) => Poll::Pending,
             Channel::Http1(stream) => stream.poll_read_closed(cx),
             Channel::Http2(stream) => stream.poll_reset(cx),
+            Channel::Http3(stream) => stream.poll_reset(cx),
         }
     }
 }

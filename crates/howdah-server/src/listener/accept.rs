@@ -26,7 +26,7 @@ const LOOK_AGAIN: Duration = Duration::from_millis(100);
 /// Room is made in advance for one in so many connections, and for [`AT_ONCE`] at most.
 const IN_ADVANCE: u32 = 256;
 /// Pause after a failure that only time or others can mend; doubled up to the longest.
-const FIRST_PAUSE: Duration = Duration::from_millis(20);
+pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
 /// What accepting needs, shared by a thread's listeners.
@@ -51,6 +51,8 @@ pub(super) struct ThreadListener {
     /// The local address of its connections; none if each must be asked: the socket listens on all
     /// of the machine's addresses, or is a unix socket.
     pub(super) local: Option<SocketAddr>,
+    /// The value of `Alt-Svc` on its answers.
+    pub(super) alternative: Option<Arc<str>>,
 }
 
 impl<H: Handler> Acceptor<H> {
@@ -65,7 +67,7 @@ impl<H: Handler> Acceptor<H> {
                 .and_then(|fd| crate::sys::register(fd, Interest::READABLE))
             {
                 Ok(socket) => break socket,
-                Err(e) => self.rest(&share, &e, &mut pause).await,
+                Err(e) => self.rest(&share.address, &e, &mut pause).await,
             }
         };
         for turn in 1.. {
@@ -77,15 +79,15 @@ impl<H: Handler> Acceptor<H> {
                     pause = FIRST_PAUSE;
                     self.welcome(&share, fd, peer, slot);
                 }
-                Err(e) => self.rest(&share, &e.into(), &mut pause).await,
+                Err(e) => self.rest(&share.address, &e.into(), &mut pause).await,
             }
         }
     }
 
-    async fn rest(&self, share: &ThreadListener, error: &std::io::Error, pause: &mut Duration) {
+    pub(super) async fn rest(&self, address: &str, error: &std::io::Error, pause: &mut Duration) {
         if *pause == FIRST_PAUSE || *pause == LONGEST_PAUSE {
             self.handler.notice(&Notice::AcceptFailed {
-                listener: &share.address,
+                listener: address,
                 error,
             });
         }
@@ -94,7 +96,7 @@ impl<H: Handler> Acceptor<H> {
     }
 
     /// A place for a connection that has been accepted, when none is free.
-    async fn room(&self) -> Slot {
+    pub(super) async fn room(&self) -> Slot {
         let limit = self.slots.limit();
         self.handler.notice(&Notice::TooManyConnections { limit });
         loop {
@@ -185,6 +187,7 @@ impl<H: Handler> Acceptor<H> {
             local: peer.and_then(|_| share.local.or_else(|| socket.local_addr())),
             listener: share.address.clone(),
             tls: None,
+            alternative: share.alternative.clone(),
             id,
             request: 0,
         };

@@ -20,10 +20,15 @@ use tokio::time::Instant;
 
 use super::ListenerConfig;
 use super::accept::{Acceptor, ThreadListener};
+use super::quic::{Exchange, QuicListener};
 use super::slice;
 use crate::http::slots::Slots;
 use crate::http::{Beginning, Handler, HttpConfig, Lifecycle};
+use crate::tls::quic::QuicSecrets;
 use crate::turn;
+
+/// How long clients remember that a port has HTTP/3, in seconds: as nginx' documentation has it.
+const ALTERNATIVE: u32 = 86_400;
 
 /// Descriptors assumed when the limit is infinite.
 const UNLIMITED: u64 = 1 << 20;
@@ -93,6 +98,7 @@ enum Command {
     Add {
         id: u64,
         shares: Vec<ThreadListener>,
+        quic: Vec<QuicListener>,
     },
     Remove {
         id: u64,
@@ -137,10 +143,13 @@ impl Control {
     /// Begins to serve one more listener.
     pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, StartError> {
         let id = self.next_listener.fetch_add(1, Ordering::Relaxed);
-        let shares = share_out(listener, self.threads.len()).map_err(StartError::Listener)?;
-        for (thread, shares) in self.threads.iter().zip(shares) {
+        let threads = self.threads.len();
+        let mut listener = listener;
+        let quic = share_out_quic(&mut listener, threads);
+        let shares = share_out(listener, threads).map_err(StartError::Listener)?;
+        for (thread, (shares, quic)) in self.threads.iter().zip(shares.into_iter().zip(quic)) {
             // A thread that has ended serves nothing any more.
-            let _ = thread.commands.send(Command::Add { id, shares });
+            let _ = thread.commands.send(Command::Add { id, shares, quic });
         }
         Ok(ListenerId(id))
     }
@@ -344,15 +353,16 @@ async fn front_thread<H: Handler>(
             }
         };
         match command {
-            Some(Command::Add { id, shares }) if deadline.is_none() => {
-                let tasks = shares
-                    .into_iter()
-                    .map(|share| {
-                        tokio::spawn(turn::measured("accepting", acceptor.clone().run(share)))
-                            .abort_handle()
-                    })
-                    .collect();
-                accepting.insert(id, tasks);
+            Some(Command::Add { id, shares, quic }) if deadline.is_none() => {
+                let shares = shares.into_iter().map(|share| {
+                    tokio::spawn(turn::measured("accepting", acceptor.clone().run(share)))
+                        .abort_handle()
+                });
+                let quic = quic.into_iter().map(|listener| {
+                    let run = acceptor.clone().run_quic(listener);
+                    tokio::spawn(turn::measured("accepting", run)).abort_handle()
+                });
+                accepting.insert(id, shares.chain(quic).collect());
             }
             Some(Command::Add { .. }) => {}
             Some(Command::Remove { id }) => {
@@ -405,8 +415,10 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
     let local = listener
         .local_addr()
         .filter(|address| !address.ip().is_unspecified());
+    let alternative = alternative(&listener);
     let share = |socket: OwnedFd| ThreadListener {
         local,
+        alternative: alternative.clone(),
         address: listener.address.clone(),
         beginning: Beginning {
             proxies: listener.proxies.clone(),
@@ -428,6 +440,37 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
         shares[at % threads].push(share(socket));
     }
     Ok(shares)
+}
+
+/// Gives every UDP socket a thread.
+fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<QuicListener>> {
+    let mut shares: Vec<Vec<QuicListener>> = (0..threads).map(|_| Vec::new()).collect();
+    let local = listener.local_addr();
+    let local = local.filter(|address| !address.ip().is_unspecified());
+    let (Some(quic), Some(tls)) = (&mut listener.quic, &listener.tls) else {
+        return shares;
+    };
+    let secrets = QuicSecrets::new(&quic.tickets);
+    let exchange = Exchange::new(quic.sockets.len());
+    for (number, socket) in quic.sockets.drain(..).enumerate() {
+        shares[number % threads].push(QuicListener {
+            address: listener.address.clone(),
+            socket,
+            local,
+            tls: tls.clone(),
+            secrets: secrets.clone(),
+            number,
+            exchange: exchange.clone(),
+        });
+    }
+    shares
+}
+
+/// What tells clients that the port is served by HTTP/3, too.
+fn alternative(listener: &ListenerConfig) -> Option<Arc<str>> {
+    listener.quic.as_ref()?;
+    let port = listener.local_addr()?.port();
+    Some(format!("h3=\":{port}\"; ma={ALTERNATIVE}").into())
 }
 
 /// Most connections at once: as configured, or what the limits of descriptors and memory allow.

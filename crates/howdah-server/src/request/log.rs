@@ -10,7 +10,7 @@ use howdah_proto::level::Level;
 use super::Front;
 use super::context::{Record, RequestContext};
 use crate::failure::Failure;
-use crate::http::{ConnInfo, Http2Error, Notice, Responder};
+use crate::http::{ConnInfo, Http2Error, Http3Error, Notice, Responder};
 use crate::log::access::{AccessEntry, basic_user};
 use crate::turn;
 
@@ -117,6 +117,15 @@ impl Front {
                 let level = match why {
                     // Scanners, and clients with mistakes of their own.
                     Http2Error::Http2Protocol => Level::Debug,
+                    _ => Level::Warning,
+                };
+                let message = format!("the connection of {} was ended {detail}", peer(conn));
+                log.problem(level, why.name(), message.trim_end());
+            }
+            Notice::Http3Ended { conn, why, detail } => {
+                self.counters.failed(why.name());
+                let level = match why {
+                    Http3Error::Http3Protocol => Level::Debug,
                     _ => Level::Warning,
                 };
                 let message = format!("the connection of {} was ended {detail}", peer(conn));

@@ -1,6 +1,7 @@
 //! TLS of the listeners: the one place that knows rustls.
 //!
 //! - [`session`]: one connection's records, driven by hand.
+//! - [`quic`]: the same inside QUIC, where quinn drives it.
 //! - [`certificates`]: which certificate a client gets, by the name it asks for.
 //! - [`client_certificate`]: who signs clients' certificates, and what PHP learns of them.
 //! - [`challenges`]: the proofs that certificate authorities look for.
@@ -16,6 +17,7 @@ pub mod challenges;
 pub mod client_certificate;
 pub mod crypto;
 pub mod on_demand;
+pub(crate) mod quic;
 pub(crate) mod session;
 pub mod settings;
 pub mod tickets;

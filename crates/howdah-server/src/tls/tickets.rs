@@ -10,6 +10,7 @@ use std::sync::Arc;
 
 use arc_swap::ArcSwap;
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
+use aws_lc_rs::hmac;
 use rustls::server::ProducesTickets;
 
 /// Bytes of a key's name, which every ticket begins with.
@@ -24,6 +25,8 @@ struct TicketKey {
     key: LessSafeKey,
     /// What a ticket is authenticated with beside its own bytes.
     context: Vec<u8>,
+    /// What other secrets are derived from.
+    derived: hmac::Key,
 }
 
 /// The keys of session tickets. Without a key there are no tickets.
@@ -36,13 +39,24 @@ impl Tickets {
     pub fn set(&self, keys: &[[u8; KEY]], context: &[u8]) {
         let keys = keys.iter().filter_map(|bytes| {
             let (name, key) = bytes.split_first_chunk::<NAME>()?;
+            let secret = hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), b"derived");
             Some(TicketKey {
+                derived: hmac::Key::new(hmac::HMAC_SHA256, secret.as_ref()),
                 name: *name,
                 context: [name, context].concat(),
                 key: LessSafeKey::new(UnboundKey::new(&AES_256_GCM, key).ok()?),
             })
         });
         self.0.store(Arc::new(keys.collect()));
+    }
+
+    /// A secret for another `purpose`, which changes when the keys rotate. None without a key.
+    pub(super) fn derive(&self, purpose: &[u8]) -> Option<[u8; 32]> {
+        let keys = self.0.load();
+        hmac::sign(&keys.first()?.derived, purpose)
+            .as_ref()
+            .try_into()
+            .ok()
     }
 }
 
@@ -63,7 +77,9 @@ impl ProducesTickets for Tickets {
 
     fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
         let keys = self.0.load();
-        let TicketKey { name, key, context } = keys.first()?;
+        let TicketKey {
+            name, key, context, ..
+        } = keys.first()?;
         let mut nonce = [0; NONCE_LEN];
         aws_lc_rs::rand::fill(&mut nonce).ok()?;
         let mut sealed = plain.to_vec();

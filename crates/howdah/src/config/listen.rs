@@ -110,6 +110,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
         proxy_protocol: false,
         tls: false,
         h2c: false,
+        http3: false,
         owner: None,
         group: None,
     };
@@ -118,6 +119,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
             (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,
             (None, _) if word == "tls" => listen.tls = true,
             (None, _) if word == "h2c" => listen.h2c = true,
+            (None, ListenAddress::Tcp(_)) if word == "http3" => listen.http3 = true,
             (Some(("mode", bits)), ListenAddress::Unix { mode, .. }) => {
                 *mode = u32::from_str_radix(bits, 8)
                     .ok()
@@ -135,10 +137,17 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
             }
             _ => {
                 return Err(format!(
-                    "unknown word `{word}`; known: tls, h2c, proxy_protocol, mode=0660, owner=USER, group=GROUP"
+                    "unknown word `{word}`; known: tls, http3, h2c, proxy_protocol, mode=0660, owner=USER, group=GROUP"
                 ));
             }
         }
+    }
+    if listen.http3 && (!listen.tls || listen.proxy_protocol) {
+        let why = match listen.tls {
+            false => "http3 needs tls before it: HTTP/3 is always encrypted",
+            true => "http3 and proxy_protocol exclude each other: a PROXY header comes by TCP",
+        };
+        return Err(why.to_owned());
     }
     if listen.tls && listen.h2c {
         let why = "h2c is HTTP/2 without TLS: after tls, clients choose HTTP/2 themselves";

@@ -114,6 +114,8 @@ pub struct Listen {
     pub tls: bool,
     /// Clients may speak HTTP/2 without TLS.
     pub h2c: bool,
+    /// Clients may speak HTTP/3, on the same port of UDP.
+    pub http3: bool,
     /// The user that owns a unix socket's file; none: the one that serves HTTP.
     pub owner: Option<String>,
     /// The group of that file; none: that of the user that serves HTTP.

@@ -15,12 +15,15 @@ use howdah_server::admin::{Connections, StatusPage};
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::http::proxy_protocol::TrustedPeers;
-use howdah_server::listener::{Control, ListenerConfig, ListenerId, Server, ThreadHooks};
+use howdah_server::listener::{
+    Control, ListenerConfig, ListenerId, QuicSockets, Server, ThreadHooks, part_sockets,
+};
 use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
 use howdah_server::memory;
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::tls::CurrentSettings;
+use howdah_server::tls::tickets::Tickets;
 
 use super::launcher::{Launches, MasterLauncher};
 use super::{NewConfig, Shared};
@@ -96,7 +99,7 @@ pub fn apply(
     shared.tls.on_demand.switch(on_demand);
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
-    let listeners = listeners(&settings, &tls, new.listeners);
+    let listeners = listeners(&settings, &tls, &shared.tls.tickets, new.listeners);
     let front_settings =
         front_settings(&settings, &listeners, log, shared, &error_log).map_err(one)?;
     let config = ServerConfig::new(front_settings, sites, &executors)
@@ -161,12 +164,20 @@ fn shared_error_log(
 fn listeners(
     settings: &Settings,
     tls: &CurrentSettings,
+    tickets: &Arc<Tickets>,
     sockets: Vec<Vec<OwnedFd>>,
 ) -> Vec<(Listen, ListenerConfig)> {
     let listens = settings.listen.iter().cloned().zip(sockets);
     listens
         .map(|(listen, sockets)| {
+            let (sockets, udp) = part_sockets(sockets);
             let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
+            if listen.http3 {
+                listener.quic = Some(QuicSockets {
+                    sockets: udp,
+                    tickets: tickets.clone(),
+                });
+            }
             if listen.proxy_protocol {
                 listener.proxies = Some(Arc::new(TrustedPeers {
                     blocks: settings.trusted_proxies.networks.clone(),

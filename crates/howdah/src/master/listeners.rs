@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use howdah_server::listener::{BindError, ListenAddress, bind_sockets};
+use howdah_server::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
 
 use super::process::holder_of;
 use super::safe_path;
@@ -19,6 +19,8 @@ use crate::sys;
 struct Bound {
     listen: Listen,
     sockets: Rc<Vec<OwnedFd>>,
+    /// For HTTP/3.
+    udp: Option<Rc<Vec<OwnedFd>>>,
     file: Option<SocketFile>,
 }
 
@@ -96,7 +98,8 @@ impl Listeners {
         owner: Option<(u32, u32)>,
     ) -> Result<Listeners, String> {
         // The configuration's text and two logs travel along.
-        if listen.len() * threads as usize > MAX_DESCRIPTORS - 3 {
+        let http3 = listen.iter().filter(|listen| listen.http3).count();
+        if (listen.len() + http3) * threads as usize > MAX_DESCRIPTORS - 3 {
             return Err(format!(
                 "TooManyListeners: {} addresses with {threads} threads are more than {} sockets; lower `threads`",
                 listen.len(),
@@ -110,19 +113,29 @@ impl Listeners {
             let same = |b: &&Bound| b.listen.address.is_same_place(&listen.address);
             let kept = old.iter().position(same);
             let file = SocketFile::of(listen, owner);
-            let sockets = match kept {
-                Some(at) => old.remove(at).sockets.clone(),
-                None => match bind_sockets(&listen.address, threads as usize) {
-                    Ok(sockets) => Rc::new(sockets),
-                    Err(error) => {
-                        next.remove_files_not_in(self, false);
-                        return Err(told(&error));
-                    }
-                },
+            let sockets = match kept.map(|at| old.remove(at)) {
+                Some(kept) => Ok((kept.sockets.clone(), kept.udp.clone())),
+                None => bind_sockets(&listen.address, threads as usize)
+                    .map(|sockets| (Rc::new(sockets), None)),
+            };
+            let bound = sockets.and_then(|(sockets, udp)| {
+                let udp = match udp {
+                    None if listen.http3 => bind_udp(&sockets, threads)?,
+                    kept => kept.filter(|_| listen.http3),
+                };
+                Ok((sockets, udp))
+            });
+            let (sockets, udp) = match bound {
+                Ok(bound) => bound,
+                Err(error) => {
+                    next.remove_files_not_in(self, false);
+                    return Err(told(&error));
+                }
             };
             next.bound.push(Bound {
                 listen: listen.clone(),
                 sockets,
+                udp,
                 file: file.clone(),
             });
             if kept.is_none()
@@ -154,10 +167,9 @@ impl Listeners {
     pub fn sockets(&self) -> (Vec<u32>, Vec<BorrowedFd<'_>>) {
         let each = self.bound.iter().enumerate();
         each.flat_map(|(number, bound)| {
-            bound
-                .sockets
-                .iter()
-                .map(move |s| (number as u32, s.as_fd()))
+            let udp = bound.udp.iter().flat_map(|udp| udp.iter());
+            let all = bound.sockets.iter().chain(udp);
+            all.map(move |s| (number as u32, s.as_fd()))
         })
         .unzip()
     }
@@ -219,6 +231,15 @@ impl Listeners {
                 remove_file(bound);
             }
         }
+    }
+}
+
+/// The same port of UDP, which the kernel may have chosen.
+fn bind_udp(tcp: &[OwnedFd], threads: u32) -> Result<Option<Rc<Vec<OwnedFd>>>, BindError> {
+    let name = tcp.first().map(rustix::net::getsockname);
+    match name.and_then(|name| SocketAddr::try_from(name.ok()?).ok()) {
+        Some(address) => bind_udp_sockets(&address, threads as usize).map(|udp| Some(Rc::new(udp))),
+        None => Ok(None),
     }
 }
 

@@ -22,6 +22,7 @@ use super::super::deadline::Deadline;
 use super::super::handler::{ConnInfo, Handler, Notice};
 use super::super::io::Io;
 use super::super::lifecycle::Enrolled;
+use super::super::message::Version;
 use super::super::stream::Stream;
 use super::floods::Http2Error;
 use super::request::{Refusal, convert};
@@ -194,14 +195,24 @@ impl<'a, H: Handler> Connection<'a, H> {
         let priority = request.headers.get("priority");
         let urgency = gate::urgency(priority.map(|value| value.as_bytes()));
         let stream = Http2Stream::new(self.wire.clone(), urgency, recv, respond);
-        let converted = convert(&request, has_body, &self.config.head_limits());
+        let converted = convert(
+            &request,
+            has_body,
+            Version::Http2,
+            &self.config.head_limits(),
+        );
         drop(request);
         if matches!(converted, Err(Refusal::Malformed)) {
             return stream.reset(Reason::PROTOCOL_ERROR);
         }
         let life = &self.place.life;
         let channel = Channel::Http2(Box::new(stream));
-        let io = Arc::new(Io::new(channel, self.config.clone(), life.clone()));
+        let io = Arc::new(Io::new(
+            channel,
+            self.config.clone(),
+            life.clone(),
+            self.info.alternative.clone(),
+        ));
         let (handler, info) = (self.handler.clone(), self.info.clone());
         match converted {
             Ok((head, framing)) => {
@@ -209,7 +220,10 @@ impl<'a, H: Handler> Connection<'a, H> {
                 self.start(exchange::handle(handler, io, info, head, framing), cx);
             }
             Err(Refusal::Bad { why, line }) => {
-                self.start(exchange::refuse(handler, io, info, why, line), cx);
+                self.start(
+                    exchange::refuse(handler, io, info, Version::Http2, why, line),
+                    cx,
+                );
             }
             Err(Refusal::Malformed) => {}
         }

@@ -1,4 +1,4 @@
-//! One request of an HTTP/2 connection and its response: a task of its own as soon as it has to wait.
+//! One request of HTTP/2 or HTTP/3 and its response: a task of its own as soon as it has to wait.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,7 +20,7 @@ use super::super::message::{RequestHead, Version};
 use super::super::responder::{Responder, ResponseEnd};
 
 /// Handles a request and sends its response.
-pub(super) async fn handle<H: Handler>(
+pub(in crate::http) async fn handle<H: Handler>(
     handler: Arc<H>,
     io: Arc<Io>,
     conn: ConnInfo,
@@ -30,7 +30,7 @@ pub(super) async fn handle<H: Handler>(
     let mut body = RequestBody::new(io.clone());
     body.begin(&framing);
     let mut out = Responder::new(io.clone());
-    out.prepare(Version::Http2, head.method() == b"HEAD", true);
+    out.prepare(head.version(), head.method() == b"HEAD", true);
     let panicked = {
         let mut handling = pin!(handler.handle(&head, &conn, &mut body, &mut out));
         poll_fn(
@@ -67,10 +67,11 @@ pub(super) async fn handle<H: Handler>(
 }
 
 /// Answers a request that is refused before a handler sees it.
-pub(super) async fn refuse<H: Handler>(
+pub(in crate::http) async fn refuse<H: Handler>(
     handler: Arc<H>,
     io: Arc<Io>,
     conn: ConnInfo,
+    version: Version,
     why: BadRequest,
     line: Vec<u8>,
 ) {
@@ -79,30 +80,37 @@ pub(super) async fn refuse<H: Handler>(
     let line = &line[..line.len().min(256)];
     handler.notice(&Notice::Refused { conn, why, line });
     let mut out = Responder::new(io.clone());
-    out.prepare(Version::Http2, false, false);
+    out.prepare(version, false, false);
     out.answer_error(why.status(), why.name());
     finish(&io, &mut out).await;
 }
 
 /// Sends what is queued. If the client does not take it, the stream ends by a reset.
 async fn finish(io: &Io, out: &mut Responder) {
-    if out.flush().await.is_err()
-        && let Channel::Http2(stream) = &io.channel
-    {
-        stream.reset(Reason::CANCEL);
+    let sent = out.flush().await;
+    match &io.channel {
+        Channel::Http2(stream) if sent.is_err() => stream.reset(Reason::CANCEL),
+        Channel::Http3(stream) if sent.is_err() => stream.reset(true),
+        Channel::Http3(stream) => stream.delivered(io.config.send_timeout).await,
+        Channel::Http1(_) | Channel::Http2(_) => {}
     }
 }
 
 /// Sends what there is of a response that cannot be completed, then resets the stream.
 async fn cut(io: &Io, out: &mut Responder) {
     let sent = out.flush().await;
-    if let Channel::Http2(stream) = &io.channel {
-        if sent.is_ok() {
-            poll_fn(|cx| stream.poll_written(cx)).await;
+    match &io.channel {
+        Channel::Http2(stream) => {
+            if sent.is_ok() {
+                poll_fn(|cx| stream.poll_written(cx)).await;
+            }
+            stream.reset(match sent {
+                Ok(()) => Reason::INTERNAL_ERROR,
+                Err(_) => Reason::CANCEL,
+            });
         }
-        stream.reset(match sent {
-            Ok(()) => Reason::INTERNAL_ERROR,
-            Err(_) => Reason::CANCEL,
-        });
+        // What has not been sent by then the client does not get.
+        Channel::Http3(stream) => stream.reset(sent.is_err()),
+        Channel::Http1(_) => {}
     }
 }

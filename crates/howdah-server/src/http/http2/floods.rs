@@ -197,6 +197,21 @@ impl Floods {
     }
 }
 
+/// Streams that a client may cancel, where the protocol's library counts none: HTTP/3.
+#[derive(Debug)]
+pub(in crate::http) struct Resets(Left);
+
+impl Resets {
+    pub(in crate::http) fn new(now: Instant) -> Resets {
+        Resets(Left::all(RESETS, now))
+    }
+
+    /// Takes one; whether there was one.
+    pub(in crate::http) fn take(&mut self, now: Instant) -> bool {
+        self.0.take(now)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::time::Duration;

@@ -5,7 +5,7 @@
 //! `request` and `response` convert heads; [`Http2Stream`] is one stream, [`Connection`] all of them.
 
 mod connection;
-mod exchange;
+pub(super) mod exchange;
 mod floods;
 mod frames;
 mod gate;
@@ -16,6 +16,7 @@ mod wire;
 
 pub(super) use connection::Connection;
 pub use floods::Http2Error;
+pub(super) use floods::Resets;
 pub(super) use frames::PREFACE;
-pub(super) use response::{complete, response};
-pub(super) use stream::Http2Stream;
+pub(super) use response::{complete, is_forbidden, response};
+pub(super) use stream::{FULL_SHARES, Http2Stream};

@@ -1,6 +1,6 @@
-//! An HTTP/2 request's fields become a [`RequestHead`]: they are written as the lines of an HTTP/1.1 head,
-//! which its parser checks, so that one set of rules and limits holds for both. What only HTTP/2 has
-//! (`:authority`, cookies in pieces) is settled before. Pure.
+//! The fields of a request of HTTP/2 or HTTP/3 become a [`RequestHead`]: they are written as the lines of
+//! an HTTP/1.1 head, which its parser checks, so that one set of rules and limits holds for all. What
+//! only the others have (`:authority`, cookies in pieces) is settled before. Pure.
 //!
 //! The h2 crate has refused what is malformed in HTTP/2's own terms (RFC 9113 §8.2, §8.3): upper case,
 //! connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late
@@ -8,7 +8,7 @@
 
 use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::head::{self, HeadLimits};
-use howdah_http1::message::RequestHead;
+use howdah_http1::message::{RequestHead, Version};
 use howdah_http1::refusal::BadRequest;
 use http::header::{COOKIE, EXPECT, HOST};
 use http::request::Parts;
@@ -29,23 +29,25 @@ pub enum Refusal {
     },
 }
 
-/// Converts a request; `has_body`: its stream has not ended with its fields.
+/// Converts a request of HTTP/2 or HTTP/3, by its `version`; `has_body`: its stream has not ended with its
+/// fields.
 ///
 /// # Errors
 /// Why it is refused.
 pub fn convert(
     request: &Parts,
     has_body: bool,
+    version: Version,
     limits: &HeadLimits,
 ) -> Result<(RequestHead, Framing), Refusal> {
     let mut text = buffers::take_bytes();
     let line_end = write_line(request, &mut text)?;
     let converted = match write_fields(request, &mut text) {
-        Ok(()) => parse(text, limits),
+        Ok(()) => parse(text, version, limits),
         Err(why) => Err((why, text)),
     };
     let (head, mut framing) = converted.map_err(|(why, text)| {
-        let line = [&text[..line_end], b"HTTP/2.0"].concat();
+        let line = [&text[..line_end], version.as_str().as_bytes()].concat();
         buffers::give_bytes(text);
         Refusal::Bad { why, line }
     })?;
@@ -114,12 +116,13 @@ fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
 
 fn parse(
     text: Vec<u8>,
+    version: Version,
     limits: &HeadLimits,
 ) -> Result<(RequestHead, Framing), (BadRequest, Vec<u8>)> {
     let mut fields = buffers::take_fields();
     let why = match head::parse(&text, limits, &mut fields) {
         Ok(Some(parsed)) if parsed.len == text.len() => {
-            return Ok((parsed.into_http2_head(text, fields), parsed.framing));
+            return Ok((parsed.into_head_of(version, text, fields), parsed.framing));
         }
         // There is an empty line, and one only: values have no CR or LF.
         Ok(_) => BadRequest::BareLf,
@@ -150,7 +153,7 @@ mod tests {
     }
 
     fn of(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, Refusal> {
-        convert(&request("GET", uri, fields), false, &LIMITS).map(|(head, _)| head)
+        convert(&request("GET", uri, fields), false, Version::Http2, &LIMITS).map(|(head, _)| head)
     }
 
     fn refused(uri: &str, fields: &[(&str, &str)], why: BadRequest) {
@@ -210,7 +213,7 @@ mod tests {
             ("TRACE", "http://a:80/", BadRequest::TraceRefused),
         ] {
             let parts = request(method, uri, &[("host", "a:80")]);
-            match convert(&parts, false, &LIMITS) {
+            match convert(&parts, false, Version::Http2, &LIMITS) {
                 Err(Refusal::Bad { why: is, .. }) => assert_eq!(is, why),
                 other => panic!("{other:?}"),
             }
@@ -221,7 +224,7 @@ mod tests {
     fn a_body_has_the_length_that_was_announced_or_none() {
         let body = |fields: &[(&str, &str)], has_body| {
             let parts = request("POST", "http://a/", fields);
-            convert(&parts, has_body, &LIMITS).map(|(_, framing)| framing)
+            convert(&parts, has_body, Version::Http2, &LIMITS).map(|(_, framing)| framing)
         };
         assert_eq!(body(&[], false).unwrap().body, BodyKind::None);
         let unknown = body(&[("expect", "100-continue")], true).unwrap();

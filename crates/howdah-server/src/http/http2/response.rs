@@ -42,7 +42,8 @@ pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>
     }
 }
 
-fn is_forbidden(name: &HeaderName) -> bool {
+/// Fields that belong to a connection of HTTP/1.1.
+pub(in crate::http) fn is_forbidden(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == TRANSFER_ENCODING
         || *name == UPGRADE

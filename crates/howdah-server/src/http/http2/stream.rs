@@ -20,7 +20,7 @@ use crate::turn;
 const PIECE: usize = 32 << 10;
 
 /// Streams of a connection of which each may keep as much as a connection of HTTP/1.1.
-const FULL_SHARES: usize = 8;
+pub(in crate::http) const FULL_SHARES: usize = 8;
 
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http2Stream {

@@ -5,6 +5,7 @@ mod bodies;
 mod heads;
 mod http2;
 mod http2_floods;
+mod http3;
 mod properties;
 mod responses;
 mod timeouts;
@@ -224,6 +225,7 @@ impl Handler for Script {
             }
             Notice::BadProxyHeader { why, .. } => format!("proxy: {why}"),
             Notice::Http2Ended { why, .. } => format!("ended: {why}"),
+            Notice::Http3Ended { why, .. } => format!("ended: {why}"),
             Notice::HandlerPanicked { .. } => "panicked".into(),
             Notice::NoAnswer { .. } => "no answer".into(),
             other => format!("{other:?}"),
@@ -266,6 +268,7 @@ impl Client {
             local: None,
             listener: "test".into(),
             tls: None,
+            alternative: None,
             id: 7,
             request: 0,
         };

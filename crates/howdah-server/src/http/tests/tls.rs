@@ -14,7 +14,7 @@ use crate::tls::crypto::provider;
 use crate::tls::tickets::KEY;
 
 /// A server's certificates, and the authority that a client trusts for them.
-struct Pki {
+pub(super) struct Pki {
     settings: TlsSettings,
     roots: RootCertStore,
 }
@@ -54,7 +54,11 @@ impl Pki {
         Pki { settings, roots }
     }
 
-    fn one() -> Pki {
+    pub(super) fn settings(&self) -> &TlsSettings {
+        &self.settings
+    }
+
+    pub(super) fn one() -> Pki {
         Pki::of(&[(&["example.org"], &rcgen::PKCS_ECDSA_P256_SHA256)])
     }
 
@@ -67,7 +71,10 @@ impl Pki {
         Client::beginning(config, beginning)
     }
 
-    fn client(&self, versions: &[&'static SupportedProtocolVersion]) -> Arc<ClientConfig> {
+    pub(super) fn client(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+    ) -> Arc<ClientConfig> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_protocol_versions(versions)
             .unwrap()

@@ -1,0 +1,350 @@
+//! One HTTP/3 connection's life: the handshake, requests, each on a task of its own once it has to wait, and
+//! an end that loses no request the client may take for handled.
+
+use std::future::{Future, poll_fn};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use bytes::Bytes;
+use h3::error::{Code, ConnectionError};
+use h3::server::RequestResolver;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use super::super::config::HttpConfig;
+use super::super::deadline::Deadline;
+use super::super::handler::{ConnInfo, Handler, HandshakeFailed, Notice};
+use super::super::http2::Resets;
+use super::super::lifecycle::Enrolled;
+use super::pipe::code;
+use super::request::{self, Arrived};
+use super::transport::{Shared, Transport};
+use super::{Http3Error, STREAMS};
+use crate::tls::quic::Witness;
+use crate::turn;
+
+/// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
+const FAREWELL: Duration = Duration::from_secs(1);
+
+/// A connection whose first packet has come.
+pub(crate) struct Arrival {
+    pub(crate) connecting: quinn::Connecting,
+    pub(crate) witness: Witness,
+    pub(crate) config: Arc<HttpConfig>,
+    pub(crate) info: ConnInfo,
+    pub(crate) place: Enrolled,
+    /// Its sender is gone when the listener is.
+    pub(crate) listener: watch::Receiver<()>,
+    /// Counts as a handshake in progress for so long as it is kept.
+    pub(crate) handshake: Arc<()>,
+}
+
+/// What a connection's requests count together: those that the client has cancelled, and those in progress.
+pub(super) struct Counts {
+    left: Mutex<Resets>,
+    too_many: AtomicBool,
+    pub(super) streams: AtomicUsize,
+}
+
+impl Counts {
+    /// The client has cancelled one more.
+    pub(super) fn cancelled(&self) {
+        let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
+        if !left.take(turn::recently()) {
+            self.too_many.store(true, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What a connection without a request in progress waits for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Awaited {
+    /// Its first request.
+    First,
+    /// Nothing: a request is in progress.
+    Busy,
+    /// The next request.
+    Idle,
+    /// The client's side of the end.
+    End,
+}
+
+struct Connection<H> {
+    handler: Arc<H>,
+    quic: quinn::Connection,
+    config: Arc<HttpConfig>,
+    info: ConnInfo,
+    place: Enrolled,
+    shared: Arc<Shared>,
+    counts: Arc<Counts>,
+    listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
+    streams: JoinSet<()>,
+    deadline: Deadline,
+    awaited: Awaited,
+    /// GOAWAY has been sent, or is about to be.
+    ending: bool,
+}
+
+type Resolver = RequestResolver<Transport, Bytes>;
+type Accepted = Result<Option<Resolver>, ConnectionError>;
+
+enum Step {
+    Request(Box<Resolver>),
+    GoAway,
+    End,
+}
+
+/// Serves a connection to its end.
+pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
+    let life = arrival.place.life.clone();
+    let mut deadline = Deadline::after(arrival.config.header_timeout);
+    let shaken = poll_fn(|cx| {
+        arrival.place.set_task(cx.waker());
+        poll_handshake(&mut arrival, &mut deadline, cx)
+    })
+    .await;
+    let Arrival {
+        witness,
+        config,
+        mut info,
+        place,
+        mut listener,
+        handshake,
+        ..
+    } = arrival;
+    drop(handshake);
+    let quic = match shaken {
+        Ok(quic) => quic,
+        Err(why) => {
+            let conn = &info;
+            return handler.notice(&Notice::HandshakeFailed { conn, why: &why });
+        }
+    };
+    let agreed = info.tls.insert(Arc::new(witness.agreed(&quic)));
+    handler.notice(&Notice::Handshake { agreed });
+    let header = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
+    let mut connection = Connection {
+        handler,
+        // Fields count 32 bytes more each here: what is too long is refused when it is converted.
+        shared: Shared::new(quic.clone(), header.saturating_mul(2)),
+        quic,
+        deadline: Deadline::after(config.header_timeout),
+        config,
+        info,
+        place,
+        counts: Arc::new(Counts {
+            left: Mutex::new(Resets::new(turn::recently())),
+            too_many: AtomicBool::new(false),
+            streams: AtomicUsize::new(0),
+        }),
+        // No value is ever sent.
+        listener_gone: Box::pin(async move { while listener.changed().await.is_ok() {} }),
+        streams: JoinSet::new(),
+        awaited: Awaited::First,
+        ending: false,
+    };
+    {
+        let mut running = pin!(connection.run());
+        poll_fn(|cx| match life.is_killed() {
+            true => Poll::Ready(()),
+            false => running.as_mut().poll(cx),
+        })
+        .await;
+    }
+    connection.quic.close(code(Code::H3_NO_ERROR), b"");
+    connection.streams.abort_all();
+    // quinn's task has been woken: it sends the last packet before the connection counts as closed.
+    tokio::task::yield_now().await;
+}
+
+fn poll_handshake(
+    arrival: &mut Arrival,
+    deadline: &mut Deadline,
+    cx: &mut Context<'_>,
+) -> Poll<Result<quinn::Connection, HandshakeFailed>> {
+    if let Poll::Ready(shaken) = Pin::new(&mut arrival.connecting).poll(cx) {
+        return Poll::Ready(shaken.map_err(|error| match error {
+            quinn::ConnectionError::TransportError(error) => {
+                HandshakeFailed::Protocol(error.to_string())
+            }
+            _ => HandshakeFailed::ClientGone,
+        }));
+    }
+    if arrival.place.is_to_close() {
+        return Poll::Ready(Err(HandshakeFailed::ClientGone));
+    }
+    ready!(deadline.poll(cx));
+    Poll::Ready(Err(HandshakeFailed::TimedOut))
+}
+
+impl<H: Handler> Connection<H> {
+    async fn run(&mut self) {
+        let header = self.config.max_header_bytes as u64;
+        let mut builder = h3::server::builder();
+        builder
+            .max_field_section_size(header.saturating_mul(2))
+            .send_grease(false);
+        let begun = {
+            let mut building = pin!(builder.build(Transport::new(self.shared.clone())));
+            poll_fn(|cx| match building.as_mut().poll(cx) {
+                Poll::Ready(built) => Poll::Ready(built.ok()),
+                Poll::Pending if self.place.is_to_close() => Poll::Ready(None),
+                Poll::Pending => self.deadline.poll(cx).map(|()| None),
+            })
+            .await
+        };
+        let Some(mut h3) = begun else { return };
+        loop {
+            let step = {
+                let mut accepting = pin!(h3.accept());
+                poll_fn(|cx| self.poll_step(accepting.as_mut(), cx)).await
+            };
+            match step {
+                Step::Request(resolver) => {
+                    let mut resolver = Some(*resolver);
+                    poll_fn(|cx| {
+                        if let Some(resolver) = resolver.take() {
+                            self.begin(resolver, cx);
+                        }
+                        Poll::Ready(())
+                    })
+                    .await;
+                    turn::give_way().await;
+                }
+                // The first that is not handled is the next.
+                Step::GoAway => drop(tokio::time::timeout(FAREWELL, h3.shutdown(1)).await),
+                Step::End => break,
+            }
+        }
+        // Handlers learn that the client is gone.
+        self.quic.close(code(Code::H3_NO_ERROR), b"");
+        while self.streams.join_next().await.is_some() {}
+    }
+
+    fn poll_step(
+        &mut self,
+        accepting: Pin<&mut impl Future<Output = Accepted>>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Step> {
+        while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
+        if let Some(why) = self.flood() {
+            self.notice(why, "");
+            self.quic.close(code(Code::H3_EXCESSIVE_LOAD), b"");
+            return Poll::Ready(Step::End);
+        }
+        let most = self.config.keepalive_requests;
+        let is_last = most > 0 && self.info.request >= most;
+        if !self.ending
+            && (is_last
+                || self.place.life.is_draining()
+                || self.listener_gone.as_mut().poll(cx).is_ready())
+        {
+            self.ending = true;
+            return Poll::Ready(Step::GoAway);
+        }
+        if self.streams.len() < STREAMS as usize
+            && let Poll::Ready(accepted) = accepting.poll(cx)
+        {
+            return Poll::Ready(match accepted {
+                Ok(Some(resolver)) => Step::Request(Box::new(resolver)),
+                Ok(None) => Step::End,
+                Err(error) => {
+                    self.failed(&error);
+                    Step::End
+                }
+            });
+        }
+        self.poll_idle(cx)
+    }
+
+    fn flood(&self) -> Option<Http3Error> {
+        if self.counts.too_many.load(Ordering::Relaxed) {
+            return Some(Http3Error::Http3RapidReset);
+        }
+        let flooded = self.shared.is_flooded();
+        flooded.then_some(Http3Error::Http3ControlFlood)
+    }
+
+    /// Starts handling a request: at once, and as a task if it has to wait.
+    fn begin(&mut self, resolver: Resolver, cx: &mut Context<'_>) {
+        let Some(pipe) = self.shared.take_accepted() else {
+            return;
+        };
+        self.awaited = Awaited::Busy;
+        self.place.set_busy();
+        self.info.request += 1;
+        // Clients may have moved.
+        self.info.peer = Some(self.quic.remote_address());
+        let arrived = Arrived {
+            handler: self.handler.clone(),
+            config: self.config.clone(),
+            life: self.place.life.clone(),
+            info: self.info.clone(),
+            counts: self.counts.clone(),
+            pipe,
+        };
+        let mut task = Box::pin(request::serve(arrived, resolver));
+        if task.as_mut().poll(cx).is_pending() {
+            // Whatever has woken the connection's task meanwhile wakes this one by its first turn.
+            self.streams.spawn(turn::measured("a stream", task));
+        }
+    }
+
+    /// Waits while no request is in progress, but not longer than allowed.
+    fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
+        if !self.streams.is_empty() {
+            self.awaited = Awaited::Busy;
+            self.place.set_busy();
+            return Poll::Pending;
+        }
+        let awaited = match self.awaited {
+            _ if self.ending => Awaited::End,
+            Awaited::First => Awaited::First,
+            _ => Awaited::Idle,
+        };
+        if awaited != self.awaited {
+            self.awaited = awaited;
+            let now = Instant::now();
+            match awaited {
+                Awaited::Idle => self.place.set_idle(now),
+                _ => self.place.set_owing(now),
+            }
+            let wait = match awaited {
+                Awaited::Idle => self.config.keepalive_timeout,
+                Awaited::End => FAREWELL,
+                _ => self.config.header_timeout,
+            };
+            self.deadline.set(now, wait);
+        }
+        if self.place.is_evicted() {
+            return Poll::Ready(Step::End);
+        }
+        ready!(self.deadline.poll(cx));
+        Poll::Ready(match self.ending {
+            true => Step::End,
+            false => {
+                self.ending = true;
+                Step::GoAway
+            }
+        })
+    }
+
+    /// The connection has failed: by the client's close or silence, or because it broke the protocol.
+    fn failed(&self, error: &ConnectionError) {
+        if self.shared.is_flooded() {
+            self.notice(Http3Error::Http3ControlFlood, "");
+        } else if let ConnectionError::Local { error, .. } = error {
+            self.notice(Http3Error::Http3Protocol, &format!("{error:?}"));
+        }
+    }
+
+    fn notice(&self, why: Http3Error, detail: &str) {
+        let conn = &self.info;
+        self.handler
+            .notice(&Notice::Http3Ended { conn, why, detail });
+    }
+}

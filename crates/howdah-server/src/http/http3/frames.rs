@@ -1,0 +1,217 @@
+//! The frames of a request's stream (RFC 9114 §7.1): where each begins and ends. Pure.
+
+/// A body's bytes.
+pub(super) const DATA: u64 = 0;
+/// A head, or trailers.
+pub(super) const HEADERS: u64 = 1;
+
+/// Frames that belong to other streams, or to HTTP/2 (§7.2.8, §11.2.1).
+const FORBIDDEN: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
+
+/// What a stream must not carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum FrameError {
+    /// A frame that does not belong here.
+    Unexpected,
+    /// A head that is announced longer than the limit.
+    HeadTooLong,
+}
+
+/// Some bytes of a stream, as far as one frame.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Passed {
+    /// How many.
+    pub(super) used: usize,
+    /// The last so many of them are payload.
+    pub(super) payload: usize,
+    /// The frame's type, once it is known.
+    pub(super) kind: Option<u64>,
+    /// They are the last of their frame.
+    pub(super) ends: bool,
+}
+
+/// Follows a stream from frame to frame.
+#[derive(Debug)]
+pub(super) struct Frames {
+    /// Of the frame's type and length, so far.
+    begun: [u8; 16],
+    length: usize,
+    /// The frame that is passing, and what is left of it.
+    frame: Option<(u64, u64)>,
+    /// The head has passed; the trailers have.
+    heads: u8,
+    longest_head: u64,
+}
+
+impl Frames {
+    pub(super) fn new(longest_head: u64) -> Frames {
+        Frames {
+            begun: [0; 16],
+            length: 0,
+            frame: None,
+            heads: 0,
+            longest_head,
+        }
+    }
+
+    /// Whether no frame has begun that has not ended.
+    pub(super) fn is_between(&self) -> bool {
+        self.frame.is_none() && self.length == 0
+    }
+
+    /// Passes bytes of one frame, with `most` of its payload.
+    pub(super) fn pass(&mut self, bytes: &[u8], most: usize) -> Result<Passed, FrameError> {
+        let mut used = 0;
+        let (kind, left) = loop {
+            if let Some(frame) = self.frame {
+                break frame;
+            }
+            let Some(byte) = bytes.get(used) else {
+                return Ok(Passed {
+                    used,
+                    payload: 0,
+                    kind: None,
+                    ends: false,
+                });
+            };
+            self.begun[self.length] = *byte;
+            self.length += 1;
+            used += 1;
+            if let Some((kind, length)) = self.begun() {
+                self.begin(kind, length)?;
+            }
+        };
+        let payload = usize::try_from(left).unwrap_or(usize::MAX);
+        let payload = payload.min(bytes.len() - used).min(most);
+        let left = left - payload as u64;
+        let ends = left == 0;
+        self.frame = (!ends).then_some((kind, left));
+        if ends && kind == HEADERS {
+            self.heads += 1;
+        }
+        Ok(Passed {
+            used: used + payload,
+            payload,
+            kind: Some(kind),
+            ends,
+        })
+    }
+
+    /// The type and length that have come, if both have.
+    fn begun(&self) -> Option<(u64, u64)> {
+        let (kind, rest) = integer(&self.begun[..self.length])?;
+        let (length, _) = integer(rest)?;
+        Some((kind, length))
+    }
+
+    fn begin(&mut self, kind: u64, length: u64) -> Result<(), FrameError> {
+        self.length = 0;
+        self.frame = Some((kind, length));
+        match (kind, self.heads) {
+            (DATA, 1) | (HEADERS, 0 | 1) => {}
+            (DATA | HEADERS, _) => return Err(FrameError::Unexpected),
+            _ if FORBIDDEN.contains(&kind) => return Err(FrameError::Unexpected),
+            // Of a frame before the head the h3 crate keeps all.
+            _ if self.heads > 0 => return Ok(()),
+            _ => {}
+        }
+        if kind != DATA && length > self.longest_head {
+            return Err(FrameError::HeadTooLong);
+        }
+        Ok(())
+    }
+}
+
+/// An integer of variable length (RFC 9000 §16), and what follows.
+fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
+    let length = 1 << (bytes.first()? >> 6);
+    let (own, rest) = bytes.split_at_checked(length)?;
+    let first = u64::from(own[0] & 0x3f);
+    let value = own[1..].iter().fold(first, |n, b| n << 8 | u64::from(*b));
+    Some((value, rest))
+}
+
+/// The beginning of a DATA frame with so many bytes.
+pub(super) fn data_frame(length: u32, out: &mut Vec<u8>) {
+    out.push(DATA as u8);
+    match length {
+        0..0x40 => out.push(length as u8),
+        0x40..0x4000 => out.extend_from_slice(&(length as u16 | 0x4000).to_be_bytes()),
+        _ => out.extend_from_slice(&(length | 0x8000_0000).to_be_bytes()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What passes: kinds, payloads and ends; byte by byte, or as a whole.
+    fn all(bytes: &[u8], step: usize) -> Result<Vec<(u64, usize)>, FrameError> {
+        let mut frames = Frames::new(100);
+        let mut found: Vec<(u64, usize)> = Vec::new();
+        let (mut at, mut payload) = (0, 0);
+        while at < bytes.len() {
+            let passed = frames.pass(&bytes[at..bytes.len().min(at + step)], usize::MAX)?;
+            at += passed.used;
+            payload += passed.payload;
+            if passed.ends {
+                found.push((passed.kind.unwrap(), std::mem::take(&mut payload)));
+            }
+        }
+        assert!(frames.is_between());
+        Ok(found)
+    }
+
+    #[test]
+    fn frames_end_where_they_say_however_they_come() {
+        let mut stream = vec![0x21, 1, b'x', HEADERS as u8, 3, 1, 2, 3];
+        data_frame(0, &mut stream);
+        data_frame(70, &mut stream);
+        stream.extend([7; 70]);
+        data_frame(20_000, &mut stream);
+        stream.extend([8; 20_000]);
+        stream.extend([0x40, 0x21, 0x40, 2, 0, 0, HEADERS as u8, 0]);
+        let expected = [
+            (0x21, 1),
+            (HEADERS, 3),
+            (DATA, 0),
+            (DATA, 70),
+            (DATA, 20_000),
+            (0x21, 2),
+            (HEADERS, 0),
+        ];
+        for step in [1, 2, 1000, usize::MAX / 2] {
+            assert_eq!(all(&stream, step).unwrap(), expected, "{step}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_belong_on_a_request_is_an_error() {
+        for stream in [
+            &[0u8, 1][..],
+            &[1, 0, 4, 0],
+            &[5, 0],
+            &[1, 0, 1, 0, 0, 1],
+            &[1, 0, 1, 0, 1, 0],
+        ] {
+            assert_eq!(all(stream, 100), Err(FrameError::Unexpected), "{stream:?}");
+        }
+        for stream in [&[1u8, 0x40, 101][..], &[0x21, 0x80, 1, 0, 0]] {
+            assert_eq!(all(stream, 100), Err(FrameError::HeadTooLong));
+        }
+        let mut after = vec![1, 0, 0x21, 0x40, 101];
+        after.extend([0; 101]);
+        assert!(all(&after, 100).is_ok(), "nobody keeps it");
+    }
+
+    #[test]
+    fn a_reader_with_little_room_gets_no_more() {
+        let mut frames = Frames::new(100);
+        let stream = [1, 0, 0, 5, 1, 2, 3, 4, 5];
+        assert!(frames.pass(&stream, 9).unwrap().ends);
+        let passed = frames.pass(&stream[2..], 3).unwrap();
+        assert_eq!((passed.used, passed.payload, passed.ends), (5, 3, false));
+        let passed = frames.pass(&stream[7..], 3).unwrap();
+        assert_eq!((passed.used, passed.payload, passed.ends), (2, 2, true));
+    }
+}

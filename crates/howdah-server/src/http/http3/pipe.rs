@@ -1,0 +1,344 @@
+//! A client's stream of QUIC, as the h3 crate and our own side of the request share it: the h3 crate reads
+//! the head and queues heads, everything else is ours.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker, ready};
+
+use bytes::{Buf, Bytes};
+use h3::error::Code;
+use h3::quic::WriteBuf;
+use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt};
+
+use super::frames::{DATA, FrameError, Frames, HEADERS};
+use crate::turn;
+
+/// Read of a stream at once.
+const CHUNK: usize = 16 << 10;
+
+type Stopped = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync;
+
+/// See the module.
+pub(super) struct Pipe {
+    connection: Connection,
+    pub(super) id: u64,
+    out: Mutex<Out>,
+    input: Mutex<Input>,
+}
+
+struct Out {
+    stream: SendStream,
+    queue: VecDeque<Queued>,
+    /// Nothing more will be queued.
+    ended: bool,
+    /// The end has been sent, or a reset.
+    closed: bool,
+    stopped: Option<Pin<Box<Stopped>>>,
+}
+
+enum Queued {
+    Head(WriteBuf<Bytes>),
+    Data(Bytes),
+}
+
+struct Input {
+    stream: RecvStream,
+    frames: Frames,
+    /// Received and not passed on yet.
+    chunk: Bytes,
+    end: Option<InputEnd>,
+    head_too_long: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum InputEnd {
+    Whole,
+    /// The client has reset the stream.
+    Reset,
+    /// The connection is gone, or we have stopped reading.
+    Gone,
+}
+
+pub(super) fn code(code: Code) -> VarInt {
+    VarInt::from_u64(code.value()).unwrap_or(VarInt::MAX)
+}
+
+fn gone() -> io::Error {
+    io::ErrorKind::ConnectionReset.into()
+}
+
+impl Pipe {
+    pub(super) fn new(
+        connection: Connection,
+        send: SendStream,
+        recv: RecvStream,
+        longest_head: u64,
+    ) -> Pipe {
+        Pipe {
+            connection,
+            id: VarInt::from(send.id()).into_inner(),
+            out: Mutex::new(Out {
+                stream: send,
+                queue: VecDeque::new(),
+                ended: false,
+                closed: false,
+                stopped: None,
+            }),
+            input: Mutex::new(Input {
+                stream: recv,
+                frames: Frames::new(longest_head),
+                chunk: Bytes::new(),
+                end: None,
+                head_too_long: false,
+            }),
+        }
+    }
+
+    /// Used by one task at a time: never contended.
+    fn out(&self) -> MutexGuard<'_, Out> {
+        self.out.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn input(&self) -> MutexGuard<'_, Input> {
+        self.input.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Bytes up to the end of the head, for the h3 crate; none: the end, or what the client must not send.
+    pub(super) fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
+        let input = &mut *self.input();
+        if input.chunk.is_empty() {
+            match ready!(input.poll_chunk(cx)) {
+                Ok(Some(chunk)) => input.chunk = chunk,
+                other => return Poll::Ready(other),
+            }
+        }
+        let mut used = 0;
+        while used < input.chunk.len() {
+            match input.frames.pass(&input.chunk[used..], usize::MAX) {
+                Ok(passed) => {
+                    used += passed.used;
+                    if passed.ends && passed.kind == Some(HEADERS) {
+                        break;
+                    }
+                }
+                Err(why) => {
+                    input.head_too_long = why == FrameError::HeadTooLong;
+                    if why == FrameError::Unexpected {
+                        self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                    }
+                    input.end = Some(InputEnd::Gone);
+                    return Poll::Ready(Err(ReadError::ClosedStream));
+                }
+            }
+        }
+        Poll::Ready(Ok(Some(input.chunk.split_to(used))))
+    }
+
+    /// Whether the head was announced longer than it may be.
+    pub(super) fn head_too_long(&self) -> bool {
+        self.input().head_too_long
+    }
+
+    /// Ready when it shows whether the request has a body: at its first bytes, or at its end.
+    pub(super) fn poll_has_body(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let input = &mut *self.input();
+        loop {
+            match input.end {
+                None if !input.chunk.is_empty() => return Poll::Ready(true),
+                None => {}
+                Some(end) => return Poll::Ready(end != InputEnd::Whole),
+            }
+            if let Ok(Some(chunk)) = ready!(input.poll_chunk(cx)) {
+                input.chunk = chunk;
+            }
+        }
+    }
+
+    /// Receives what has come of the request's body, `room` bytes at the most; 0 is its end.
+    pub(super) fn poll_receive(
+        &self,
+        cx: &mut Context<'_>,
+        room: usize,
+        mut put: impl FnMut(&[u8]),
+    ) -> Poll<io::Result<usize>> {
+        ready!(turn::poll_operation(cx));
+        let input = &mut *self.input();
+        let mut received = 0;
+        while received < room {
+            if turn::is_over() {
+                // Of frames that carry nothing there may be many.
+                if received == 0 {
+                    ready!(turn::poll_proceed(cx));
+                }
+                break;
+            }
+            if input.chunk.is_empty() {
+                let more = match input.end {
+                    None => input.poll_chunk(cx),
+                    Some(_) => Poll::Ready(Ok(None)),
+                };
+                match (more, input.end) {
+                    (Poll::Ready(Ok(Some(chunk))), _) => input.chunk = chunk,
+                    // What has come is handed out first.
+                    _ if received > 0 => break,
+                    (Poll::Pending, _) => return Poll::Pending,
+                    (_, Some(InputEnd::Whole)) if input.frames.is_between() => break,
+                    _ => return Poll::Ready(Err(gone())),
+                }
+            }
+            match input.frames.pass(&input.chunk, room - received) {
+                Ok(passed) => {
+                    let bytes = input.chunk.split_to(passed.used);
+                    if passed.kind == Some(DATA) {
+                        put(&bytes[passed.used - passed.payload..]);
+                        received += passed.payload;
+                    }
+                }
+                Err(_) => {
+                    self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                    return Poll::Ready(Err(gone()));
+                }
+            }
+        }
+        Poll::Ready(Ok(received))
+    }
+
+    /// Has the client send no more.
+    pub(super) fn stop_receiving(&self, why: Code) {
+        let input = &mut *self.input();
+        if input.end.is_none() {
+            input.end = Some(InputEnd::Gone);
+            // Fails only when nothing more would come.
+            let _ = input.stream.stop(code(why));
+        }
+    }
+
+    /// Queues a head.
+    pub(super) fn push_head(&self, head: WriteBuf<Bytes>) {
+        self.out().queue.push_back(Queued::Head(head));
+    }
+
+    /// Queues a frame.
+    pub(super) fn push_data(&self, data: Bytes) {
+        self.out().queue.push_back(Queued::Data(data));
+    }
+
+    /// Nothing more will be queued.
+    pub(super) fn end(&self) {
+        self.out().ended = true;
+    }
+
+    /// Sends what is queued.
+    pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        self.out().poll_send(cx)
+    }
+
+    /// As [`Pipe::poll_send`], as far as it goes at once; whoever sends next sees to the rest.
+    pub(super) fn try_send(&self) {
+        let _ = self.poll_send(&mut Context::from_waker(Waker::noop()));
+    }
+
+    /// Sends what is queued, then the end if nothing more will be.
+    pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let out = &mut *self.out();
+        if out.closed && out.ended {
+            return Poll::Ready(Ok(()));
+        }
+        ready!(out.poll_send(cx))?;
+        if out.ended {
+            out.closed = true;
+            out.stream.finish().map_err(|_| gone())?;
+        }
+        Poll::Ready(Ok(()))
+    }
+
+    /// Ready when the client wants no more, or has all, or is gone; true: it has all.
+    pub(super) fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<bool> {
+        let out = &mut *self.out();
+        let stopped = out
+            .stopped
+            .get_or_insert_with(|| Box::pin(out.stream.stopped()));
+        let why = ready!(stopped.as_mut().poll(cx));
+        out.stopped = None;
+        Poll::Ready(matches!(why, Ok(None)))
+    }
+
+    /// A number that grows while the client acknowledges what it gets.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.connection.stats().frame_rx.acks
+    }
+
+    /// Ends the stream so that the client cannot take its answer for whole.
+    pub(super) fn reset(&self, why: Code) {
+        let out = &mut *self.out();
+        if !std::mem::replace(&mut out.closed, true) {
+            out.ended = false;
+            let _ = out.stream.reset(code(why));
+        }
+    }
+
+    /// Whether the end has been sent, or a reset.
+    pub(super) fn is_closed(&self) -> bool {
+        self.out().closed
+    }
+
+    /// Whether the client has cancelled the request, as far as is known.
+    pub(super) fn is_cancelled(&self) -> bool {
+        if self.input().end == Some(InputEnd::Reset) {
+            return true;
+        }
+        let out = &mut *self.out();
+        let stopped = pin!(out.stream.stopped());
+        let stopped = stopped.poll(&mut Context::from_waker(Waker::noop()));
+        matches!(stopped, Poll::Ready(Ok(Some(_))))
+    }
+}
+
+impl Out {
+    fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.closed {
+            return Poll::Ready(Err(gone()));
+        }
+        while let Some(queued) = self.queue.front_mut() {
+            let sent = match queued {
+                Queued::Head(head) => send(&mut self.stream, head, cx),
+                Queued::Data(data) => send(&mut self.stream, data, cx),
+            };
+            ready!(sent)?;
+            self.queue.pop_front();
+        }
+        Poll::Ready(Ok(()))
+    }
+}
+
+/// Sends a whole piece.
+fn send(
+    stream: &mut SendStream,
+    piece: &mut impl Buf,
+    cx: &mut Context<'_>,
+) -> Poll<io::Result<()>> {
+    while piece.has_remaining() {
+        let sent = Pin::new(&mut *stream).poll_write(cx, piece.chunk());
+        let sent = ready!(sent).map_err(|_| gone())?;
+        piece.advance(sent);
+    }
+    Poll::Ready(Ok(()))
+}
+
+impl Input {
+    /// Receives once; none is the end.
+    fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
+        let chunk = pin!(self.stream.read_chunk(CHUNK, true));
+        let chunk = ready!(chunk.poll(cx));
+        match &chunk {
+            Ok(Some(_)) => {}
+            Ok(None) => self.end = Some(InputEnd::Whole),
+            Err(ReadError::Reset(_)) => self.end = Some(InputEnd::Reset),
+            Err(_) => self.end = Some(InputEnd::Gone),
+        }
+        Poll::Ready(chunk.map(|chunk| chunk.map(|chunk| chunk.bytes)))
+    }
+}

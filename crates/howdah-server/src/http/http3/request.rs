@@ -1,0 +1,125 @@
+//! One request of an HTTP/3 connection: its head is read and checked, then it is handled as any other.
+
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use h3::error::{Code, StreamError};
+use h3::server::RequestResolver;
+use howdah_http1::refusal::BadRequest;
+use http::header::{CONTENT_LENGTH, EXPECT, TE};
+use http::request::Parts;
+
+use super::super::channel::Channel;
+use super::super::config::HttpConfig;
+use super::super::handler::{ConnInfo, Handler, Notice};
+use super::super::http2::exchange;
+use super::super::http2::is_forbidden;
+use super::super::http2::request::{Refusal, convert};
+use super::super::io::Io;
+use super::super::lifecycle::Lifecycle;
+use super::super::message::Version;
+use super::connection::Counts;
+use super::pipe::Pipe;
+use super::stream::{Exchange, Http3Stream};
+use super::transport::Transport;
+
+/// What a request needs of its connection.
+pub(super) struct Arrived<H> {
+    pub(super) handler: Arc<H>,
+    pub(super) config: Arc<HttpConfig>,
+    pub(super) life: Arc<Lifecycle>,
+    pub(super) info: ConnInfo,
+    pub(super) counts: Arc<Counts>,
+    pub(super) pipe: Arc<Pipe>,
+}
+
+/// Serves a request to its end.
+pub(super) async fn serve<H: Handler>(
+    arrived: Arrived<H>,
+    resolver: RequestResolver<Transport, bytes::Bytes>,
+) {
+    let pipe = arrived.pipe.clone();
+    let head = async {
+        let (request, exchange) = resolver.resolve_request().await?;
+        let request = request.into_parts().0;
+        // HTTP/3 says only at the end of a stream that it has no body.
+        let told = [CONTENT_LENGTH, EXPECT].iter();
+        let has_body = match told.clone().any(|name| request.headers.contains_key(name)) {
+            true => true,
+            false => poll_fn(|cx| pipe.poll_has_body(cx)).await,
+        };
+        Ok((request, exchange, has_body))
+    };
+    match tokio::time::timeout(arrived.config.header_timeout, head).await {
+        Ok(Ok((request, exchange, has_body))) => {
+            arrived.handle(request, exchange, has_body).await;
+        }
+        Ok(Err(StreamError::HeaderTooBig { .. })) => {
+            // The h3 crate has queued the answer.
+            arrived.notice_refused(BadRequest::HeaderTooLarge);
+            pipe.end();
+            let sent = poll_fn(|cx| pipe.poll_flush(cx));
+            let _ = tokio::time::timeout(arrived.config.send_timeout, sent).await;
+            pipe.stop_receiving(Code::H3_NO_ERROR);
+        }
+        Ok(Err(_)) if pipe.head_too_long() => {
+            arrived.notice_refused(BadRequest::HeaderTooLarge);
+            arrived.give_up(Code::H3_EXCESSIVE_LOAD);
+        }
+        Ok(Err(_)) => arrived.give_up(Code::H3_MESSAGE_ERROR),
+        Err(_) => {
+            arrived.notice_refused(BadRequest::HeaderTimeout);
+            arrived.give_up(Code::H3_REQUEST_CANCELLED);
+        }
+    }
+}
+
+impl<H: Handler> Arrived<H> {
+    async fn handle(self, request: Parts, exchange: Exchange, has_body: bool) {
+        let limits = self.config.head_limits();
+        let malformed = request.headers.iter().any(|(name, value)| match name {
+            name if *name == TE => value != "trailers",
+            name => is_forbidden(name),
+        });
+        let converted = match malformed {
+            true => Err(Refusal::Malformed),
+            false => convert(&request, has_body, Version::Http3, &limits),
+        };
+        drop(request);
+        if matches!(converted, Err(Refusal::Malformed)) {
+            return self.give_up(Code::H3_MESSAGE_ERROR);
+        }
+        let stream = Http3Stream::new(self.pipe, exchange, self.counts);
+        let channel = Channel::Http3(Box::new(stream));
+        let io = Arc::new(Io::new(channel, self.config, self.life, None));
+        match converted {
+            Ok((head, framing)) => {
+                io.life.requests.fetch_add(1, Ordering::Relaxed);
+                exchange::handle(self.handler, io, self.info, head, framing).await;
+            }
+            Err(Refusal::Bad { why, line }) => {
+                exchange::refuse(self.handler, io, self.info, Version::Http3, why, line).await;
+            }
+            Err(Refusal::Malformed) => {}
+        }
+    }
+
+    fn notice_refused(&self, why: BadRequest) {
+        self.life.refused.fetch_add(1, Ordering::Relaxed);
+        self.handler.notice(&Notice::Refused {
+            conn: &self.info,
+            why,
+            line: b"",
+        });
+    }
+
+    /// Ends the stream without an answer.
+    fn give_up(&self, why: Code) {
+        self.pipe.reset(why);
+        self.pipe.stop_receiving(why);
+        if self.pipe.is_cancelled() {
+            self.counts.cancelled();
+        }
+    }
+}

@@ -1,0 +1,341 @@
+//! quinn's connection as the h3 crate sees it. Requests' streams go through their [`Pipe`]; of streams that
+//! are no requests only so much is read as they can need.
+
+use std::future::Future;
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, ready};
+
+use bytes::{Buf, Bytes};
+use h3::error::Code;
+use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
+use quinn::{Connection, ConnectionError, ReadError, WriteError};
+
+use super::pipe::{Pipe, code};
+
+/// Bytes that a client may send on all streams that are no requests: settings, and priorities for as long
+/// as the connection lives.
+const MOST_CONTROL: usize = 1 << 20;
+
+/// What the h3 crate does not tell its caller.
+pub(super) struct Shared {
+    connection: Connection,
+    longest_head: u64,
+    /// The stream that has been accepted last.
+    accepted: Mutex<Option<Arc<Pipe>>>,
+    control: AtomicUsize,
+    flooded: AtomicBool,
+}
+
+impl Shared {
+    pub(super) fn new(connection: Connection, longest_head: u64) -> Arc<Shared> {
+        Arc::new(Shared {
+            connection,
+            longest_head,
+            accepted: Mutex::default(),
+            control: AtomicUsize::new(0),
+            flooded: AtomicBool::new(false),
+        })
+    }
+
+    /// The stream that the h3 crate has just accepted.
+    pub(super) fn take_accepted(&self) -> Option<Arc<Pipe>> {
+        let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
+        accepted.take()
+    }
+
+    /// Whether the client has sent too much on streams that are no requests.
+    pub(super) fn is_flooded(&self) -> bool {
+        self.flooded.load(Ordering::Relaxed)
+    }
+
+    /// Takes note of bytes of such a stream.
+    fn received_control(&self, bytes: usize) {
+        let before = self.control.fetch_add(bytes, Ordering::Relaxed);
+        if before + bytes > MOST_CONTROL {
+            self.flooded.store(true, Ordering::Relaxed);
+            self.connection.close(code(Code::H3_EXCESSIVE_LOAD), b"");
+        }
+    }
+}
+
+/// What waits for a stream. It is kept between two polls: whoever drops it is not woken.
+type Waiting<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>> + Send>>>;
+
+/// A connection for the h3 crate.
+pub(super) struct Transport {
+    shared: Arc<Shared>,
+    requests: Waiting<(quinn::SendStream, quinn::RecvStream)>,
+    controls: Waiting<quinn::RecvStream>,
+    opened: Waiting<quinn::SendStream>,
+}
+
+impl Transport {
+    pub(super) fn new(shared: Arc<Shared>) -> Transport {
+        Transport {
+            shared,
+            requests: None,
+            controls: None,
+            opened: None,
+        }
+    }
+}
+
+/// Polls what waits, or what `begin` makes if nothing does.
+fn poll_waiting<T, F>(
+    waiting: &mut Waiting<T>,
+    begin: impl FnOnce() -> F,
+    cx: &mut Context<'_>,
+) -> Poll<Result<T, ConnectionError>>
+where
+    F: Future<Output = Result<T, ConnectionError>> + Send + 'static,
+{
+    let future = waiting.get_or_insert_with(|| Box::pin(begin()));
+    let done = ready!(future.as_mut().poll(cx));
+    *waiting = None;
+    Poll::Ready(done)
+}
+
+/// A request's stream.
+pub(super) struct RequestPipe(Arc<Pipe>);
+
+/// A stream that is no request, to the client.
+pub(super) struct ControlOut {
+    stream: quinn::SendStream,
+    queued: Option<WriteBuf<Bytes>>,
+}
+
+/// A stream that is no request, from the client.
+pub(super) struct ControlIn {
+    stream: quinn::RecvStream,
+    shared: Arc<Shared>,
+}
+
+fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
+    match error {
+        ConnectionError::ApplicationClosed(close) => ConnectionErrorIncoming::ApplicationClose {
+            error_code: close.error_code.into_inner(),
+        },
+        ConnectionError::TimedOut => ConnectionErrorIncoming::Timeout,
+        other => ConnectionErrorIncoming::Undefined(Arc::new(other)),
+    }
+}
+
+fn lost(error: ConnectionError) -> StreamErrorIncoming {
+    StreamErrorIncoming::ConnectionErrorIncoming {
+        connection_error: connection_error(error),
+    }
+}
+
+fn read_error(error: ReadError) -> StreamErrorIncoming {
+    match error {
+        ReadError::ConnectionLost(error) => lost(error),
+        ReadError::Reset(code) => StreamErrorIncoming::StreamTerminated {
+            error_code: code.into_inner(),
+        },
+        other => StreamErrorIncoming::Unknown(Box::new(other)),
+    }
+}
+
+fn write_error(error: WriteError) -> StreamErrorIncoming {
+    match error {
+        WriteError::ConnectionLost(error) => lost(error),
+        WriteError::Stopped(code) => StreamErrorIncoming::StreamTerminated {
+            error_code: code.into_inner(),
+        },
+        other => StreamErrorIncoming::Unknown(Box::new(other)),
+    }
+}
+
+fn stream_id(id: u64) -> StreamId {
+    match StreamId::try_from(id) {
+        Ok(id) => id,
+        Err(_) => unreachable!("ids of QUIC are below 2^62, as the h3 crate wants them"),
+    }
+}
+
+impl quic::Connection<Bytes> for Transport {
+    type RecvStream = ControlIn;
+    type OpenStreams = Transport;
+
+    fn poll_accept_recv(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlIn, ConnectionErrorIncoming>> {
+        let quic = self.shared.connection.clone();
+        let accept = || async move { quic.accept_uni().await };
+        let accepted = ready!(poll_waiting(&mut self.controls, accept, cx));
+        Poll::Ready(match accepted {
+            Ok(stream) => Ok(ControlIn {
+                stream,
+                shared: self.shared.clone(),
+            }),
+            Err(error) => Err(connection_error(error)),
+        })
+    }
+
+    fn poll_accept_bidi(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<RequestPipe, ConnectionErrorIncoming>> {
+        let quic = self.shared.connection.clone();
+        let accept = || async move { quic.accept_bi().await };
+        let accepted = ready!(poll_waiting(&mut self.requests, accept, cx));
+        let (send, recv) = match accepted {
+            Ok(stream) => stream,
+            Err(error) => return Poll::Ready(Err(connection_error(error))),
+        };
+        let shared = &self.shared;
+        let connection = shared.connection.clone();
+        let pipe = Arc::new(Pipe::new(connection, send, recv, shared.longest_head));
+        let mut accepted = shared
+            .accepted
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        *accepted = Some(pipe.clone());
+        Poll::Ready(Ok(RequestPipe(pipe)))
+    }
+
+    fn opener(&self) -> Transport {
+        Transport::new(self.shared.clone())
+    }
+}
+
+impl quic::OpenStreams<Bytes> for Transport {
+    type BidiStream = RequestPipe;
+    type SendStream = ControlOut;
+
+    fn poll_open_bidi(
+        &mut self,
+        _: &mut Context<'_>,
+    ) -> Poll<Result<RequestPipe, StreamErrorIncoming>> {
+        // A server opens none.
+        let why = ConnectionErrorIncoming::InternalError("a server's request".to_owned());
+        Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming {
+            connection_error: why,
+        }))
+    }
+
+    fn poll_open_send(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<ControlOut, StreamErrorIncoming>> {
+        let quic = self.shared.connection.clone();
+        let open = || async move { quic.open_uni().await };
+        let opened = ready!(poll_waiting(&mut self.opened, open, cx));
+        Poll::Ready(match opened {
+            Ok(stream) => Ok(ControlOut {
+                stream,
+                queued: None,
+            }),
+            Err(error) => Err(lost(error)),
+        })
+    }
+
+    fn close(&mut self, why: Code, reason: &[u8]) {
+        self.shared.connection.close(code(why), reason);
+    }
+}
+
+impl quic::SendStream<Bytes> for ControlOut {
+    fn poll_ready(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        if let Some(queued) = &mut self.queued {
+            while queued.has_remaining() {
+                let sent = Pin::new(&mut self.stream).poll_write(cx, queued.chunk());
+                queued.advance(ready!(sent).map_err(write_error)?);
+            }
+        }
+        self.queued = None;
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        self.queued = Some(data.into());
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        let finished = self.stream.finish();
+        Poll::Ready(finished.map_err(|error| StreamErrorIncoming::Unknown(Box::new(error))))
+    }
+
+    fn reset(&mut self, why: u64) {
+        let why = quinn::VarInt::from_u64(why).unwrap_or(quinn::VarInt::MAX);
+        // Fails only when it has ended.
+        let _ = self.stream.reset(why);
+    }
+
+    fn send_id(&self) -> StreamId {
+        stream_id(quinn::VarInt::from(self.stream.id()).into_inner())
+    }
+}
+
+impl quic::SendStream<Bytes> for RequestPipe {
+    /// What is queued is sent by our own side of the pipe.
+    fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        Poll::Ready(Ok(()))
+    }
+
+    fn send_data<T: Into<WriteBuf<Bytes>>>(&mut self, data: T) -> Result<(), StreamErrorIncoming> {
+        self.0.push_head(data.into());
+        Ok(())
+    }
+
+    fn poll_finish(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
+        self.0.end();
+        Poll::Ready(Ok(()))
+    }
+
+    fn reset(&mut self, why: u64) {
+        self.0.reset(Code::from(why));
+    }
+
+    fn send_id(&self) -> StreamId {
+        stream_id(self.0.id)
+    }
+}
+
+impl quic::RecvStream for RequestPipe {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        self.0.poll_head(cx).map(|head| head.map_err(read_error))
+    }
+
+    fn stop_sending(&mut self, why: u64) {
+        self.0.stop_receiving(Code::from(why));
+    }
+
+    fn recv_id(&self) -> StreamId {
+        stream_id(self.0.id)
+    }
+}
+
+impl quic::RecvStream for ControlIn {
+    type Buf = Bytes;
+
+    fn poll_data(
+        &mut self,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<Option<Bytes>, StreamErrorIncoming>> {
+        let chunk = ready!(pin!(self.stream.read_chunk(usize::MAX, true)).poll(cx));
+        let bytes = chunk.map_err(read_error)?.map(|chunk| chunk.bytes);
+        self.shared
+            .received_control(bytes.as_ref().map_or(0, Bytes::len));
+        Poll::Ready(Ok(bytes))
+    }
+
+    fn stop_sending(&mut self, why: u64) {
+        let why = quinn::VarInt::from_u64(why).unwrap_or(quinn::VarInt::MAX);
+        // Fails only when nothing more would come.
+        let _ = self.stream.stop(why);
+    }
+
+    fn recv_id(&self) -> StreamId {
+        stream_id(quinn::VarInt::from(self.stream.id()).into_inner())
+    }
+}

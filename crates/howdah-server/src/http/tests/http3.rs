@@ -1,0 +1,579 @@
+//! HTTP/3 on UDP sockets of the machine, against quinn and the h3 crate as a client. The clock runs: what
+//! is asserted is what comes, not when.
+
+use std::net::{SocketAddr, UdpSocket};
+
+use bytes::Buf;
+use h3::client::SendRequest;
+use http::{HeaderMap, Request};
+use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{Endpoint, VarInt};
+
+use super::tls::Pki;
+use super::*;
+use crate::listener::{ListenerConfig, QuicSockets, Server, ThreadHooks};
+use crate::tls::tickets::Tickets;
+
+/// A server with two threads.
+struct Site {
+    pki: Pki,
+    script: Arc<Script>,
+    server: Server,
+    tcp: SocketAddr,
+    address: SocketAddr,
+}
+
+/// A client's connection.
+struct Visitor {
+    endpoint: Endpoint,
+    quic: quinn::Connection,
+    send: SendRequest<h3_quinn::OpenStreams, Bytes>,
+    driver: JoinHandle<h3::error::ConnectionError>,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+struct Answer {
+    status: u16,
+    headers: HeaderMap,
+    body: Vec<u8>,
+}
+
+impl Site {
+    fn new() -> Site {
+        Site::with(HttpConfig::for_tests())
+    }
+
+    fn with(config: HttpConfig) -> Site {
+        let sockets = udp_sockets("127.0.0.1:0");
+        Site::on(Pki::one(), config, sockets)
+    }
+
+    fn on(pki: Pki, config: HttpConfig, sockets: Vec<OwnedFd>) -> Site {
+        let tickets = Arc::new(Tickets::default());
+        tickets.set(&[[9; crate::tls::tickets::KEY]], b"");
+        let mut listener = ListenerConfig::bind(&"127.0.0.1:0".parse().unwrap(), 2).unwrap();
+        listener.tls = Some(pki.settings().apply().unwrap());
+        let own = sockets.iter().map(|socket| socket.try_clone().unwrap());
+        listener.quic = Some(QuicSockets {
+            sockets: own.collect(),
+            tickets,
+        });
+        let script = Arc::new(Script::new());
+        let hooks = ThreadHooks {
+            start: Arc::new(|_| ()),
+            park: Arc::new(|| ()),
+            unpark: Arc::new(|| ()),
+        };
+        let server = Server::start(vec![listener], script.clone(), 2, config, hooks).unwrap();
+        let name = rustix::net::getsockname(&sockets[0]).unwrap();
+        Site {
+            pki,
+            script,
+            tcp: server.local_addrs()[0].unwrap(),
+            server,
+            address: name.try_into().unwrap(),
+        }
+    }
+
+    fn client_config(&self) -> quinn::ClientConfig {
+        let mut tls = (*self.pki.client(&[&rustls::version::TLS13])).clone();
+        tls.alpn_protocols = vec![b"h3".to_vec()];
+        quinn::ClientConfig::new(Arc::new(QuicClientConfig::try_from(tls).unwrap()))
+    }
+
+    async fn visit(&self) -> Visitor {
+        let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+        endpoint.set_default_client_config(self.client_config());
+        self.visit_from(endpoint).await
+    }
+
+    async fn visit_from(&self, endpoint: Endpoint) -> Visitor {
+        let quic = endpoint.connect(self.address, "example.org").unwrap();
+        let quic = soon(quic).await.unwrap();
+        let transport = h3_quinn::Connection::new(quic.clone());
+        let (mut driver, send) = h3::client::new(transport).await.unwrap();
+        Visitor {
+            endpoint,
+            quic,
+            send,
+            driver: tokio::spawn(async move { poll_fn(|cx| driver.poll_close(cx)).await }),
+        }
+    }
+
+    async fn until_seen(&self, what: &str) {
+        let seen = async {
+            while !self.script.seen().iter().any(|s| s.starts_with(what)) {
+                tokio::time::sleep(Duration::from_millis(1)).await;
+            }
+        };
+        soon(seen).await;
+    }
+}
+
+fn udp_sockets(address: &str) -> Vec<OwnedFd> {
+    let first = UdpSocket::bind(address).unwrap();
+    let address = first.local_addr().unwrap();
+    drop(first);
+    crate::listener::bind_udp_sockets(&address, 2).unwrap()
+}
+
+async fn soon<T>(what: impl Future<Output = T>) -> T {
+    within(Duration::from_secs(60), what).await
+}
+
+fn get(path: &str) -> Request<()> {
+    let uri = format!("https://example.org{path}");
+    Request::builder().uri(uri).body(()).unwrap()
+}
+
+fn post(path: &str) -> Request<()> {
+    let mut request = get(path);
+    *request.method_mut() = http::Method::POST;
+    request
+}
+
+type Stream = h3::client::RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>;
+
+async fn answer(stream: &mut Stream) -> Result<Answer, h3::error::StreamError> {
+    let mut head = stream.recv_response().await?;
+    while head.status().is_informational() {
+        head = stream.recv_response().await?;
+    }
+    let mut body = Vec::new();
+    while let Some(mut data) = stream.recv_data().await? {
+        body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
+    }
+    let mut headers = head.headers().clone();
+    assert_eq!(headers.remove("server").unwrap(), "Howdah");
+    assert!(headers.remove("date").is_some());
+    Ok(Answer {
+        status: head.status().as_u16(),
+        headers,
+        body,
+    })
+}
+
+impl Visitor {
+    async fn ask(&mut self, request: Request<()>) -> Result<Answer, h3::error::StreamError> {
+        self.upload(request, &[]).await
+    }
+
+    async fn upload(
+        &mut self,
+        request: Request<()>,
+        pieces: &[&[u8]],
+    ) -> Result<Answer, h3::error::StreamError> {
+        let mut stream = soon(self.send.send_request(request)).await?;
+        for piece in pieces {
+            soon(stream.send_data(Bytes::copy_from_slice(piece))).await?;
+        }
+        stream.finish().await?;
+        soon(answer(&mut stream)).await
+    }
+
+    async fn text(&mut self, path: &str) -> String {
+        let answer = self.ask(get(path)).await.unwrap();
+        let body = String::from_utf8_lossy(&answer.body);
+        format!("{} {body}", answer.status)
+    }
+
+    /// A request whose stream carries `frames` after its head, and what comes of it.
+    async fn raw(&self, frames: &[u8]) -> Result<Vec<u8>, quinn::ReadToEndError> {
+        let (mut send, mut recv) = self.quic.open_bi().await.unwrap();
+        // The server may have enough before all is sent.
+        let _ = send.write_all(frames).await;
+        let _ = send.finish();
+        soon(recv.read_to_end(1 << 20)).await
+    }
+}
+
+/// `POST /echo` of example.org as a HEADERS frame, by the static table of QPACK.
+fn echo_head() -> Vec<u8> {
+    let mut block = vec![0, 0, 0xc0 | 20, 0xc0 | 23];
+    block.extend([0x50, 11]);
+    block.extend(b"example.org");
+    block.extend([0x51, 5]);
+    block.extend(b"/echo");
+    let mut frame = vec![1, block.len() as u8];
+    frame.extend(block);
+    frame
+}
+
+#[tokio::test]
+async fn requests_are_answered_as_over_other_versions() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    assert_eq!(
+        visitor.text("/what?a=%20").await,
+        "200 GET /what?a=%20 example.org"
+    );
+    let answer = visitor.ask(get("/nobody")).await.unwrap();
+    assert_eq!((answer.status, answer.body.len()), (200, 0));
+    assert_eq!(answer.headers["content-length"], "0");
+    assert!(!answer.headers.contains_key("alt-svc"));
+    assert_eq!(visitor.text("/pieces").await, "200 abcdefghijklmnopqr");
+    assert_eq!(visitor.text("/status?404").await, "404 abc");
+    let answer = visitor.ask(get("/file")).await.unwrap();
+    let file: Vec<u8> = (0..FILE_LEN).map(|n| (n % 251) as u8).collect();
+    assert!(answer.body == file);
+    let answer = visitor.ask(get("/big?40")).await.unwrap();
+    assert_eq!(answer.body.len(), 4_000_000);
+    let mut head = get("/file");
+    *head.method_mut() = http::Method::HEAD;
+    let answer = visitor.ask(head).await.unwrap();
+    assert_eq!(answer.headers["content-length"], "300000");
+    assert!(answer.body.is_empty());
+    let hints = visitor.ask(get("/hints"));
+    let (hinted, ()) = tokio::join!(hints, async { site.script.gate.notify_one() });
+    assert_eq!(hinted.unwrap().body, b"hinted");
+    let said = visitor.text("/tls").await;
+    for part in [
+        "TLSv1.3",
+        "TLS_AES_128_GCM_SHA256",
+        "example.org",
+        "resumed: false",
+    ] {
+        assert!(said.contains(part), "{said}");
+    }
+}
+
+#[tokio::test]
+async fn many_requests_at_once_do_not_wait_for_one_another() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
+    waiting.finish().await.unwrap();
+    let mut streams = Vec::new();
+    for _ in 0..100 {
+        let mut stream = soon(visitor.send.send_request(get("/big?2")))
+            .await
+            .unwrap();
+        stream.finish().await.unwrap();
+        streams.push(stream);
+    }
+    for mut stream in streams {
+        assert_eq!(soon(answer(&mut stream)).await.unwrap().body.len(), 200_000);
+    }
+    site.script.gate.notify_one();
+    assert_eq!(soon(answer(&mut waiting)).await.unwrap().body, b"waited");
+}
+
+#[tokio::test]
+async fn bodies_come_whole_however_they_are_framed() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let large: Vec<u8> = (0..1_000_000u32).map(|n| n as u8).collect();
+    let pieces: Vec<&[u8]> = large.chunks(70_000).collect();
+    let answer = visitor.upload(post("/echo"), &pieces).await.unwrap();
+    assert!(answer.body == large);
+    let mut known = post("/echo");
+    known.headers_mut().insert("content-length", 5.into());
+    let answer = visitor.upload(known, &[b"ab", b"cde"]).await.unwrap();
+    assert_eq!(answer.body, b"abcde");
+    let refused = visitor.upload(post("/echo?9"), &[b"0123456789"]).await;
+    assert_eq!(refused.unwrap().status, 413);
+    // Frames of no byte, of one, of an unknown type; then trailers.
+    let mut frames = echo_head();
+    for n in 0..20_000u32 {
+        frames.extend([0, 0, 0, 1, n as u8, 0x21, 1, 0]);
+    }
+    frames.extend([1, 2, 0, 0]);
+    let answer = visitor.raw(&frames).await.unwrap();
+    let expected: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
+    assert!(answer.windows(1000).any(|part| part == &expected[..1000]));
+    assert!(answer.len() > expected.len());
+}
+
+#[tokio::test]
+async fn what_is_refused_has_the_same_name() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let mut long = get("/hello");
+    let value = "x".repeat(40 << 10);
+    long.headers_mut().insert("x-long", value.parse().unwrap());
+    let answer = visitor.ask(long).await.unwrap();
+    assert_eq!(answer.status, 431);
+    assert_eq!(answer.headers["howdah-error"], "HeaderTooLarge");
+    for (name, value) in [("transfer-encoding", "chunked"), ("te", "gzip")] {
+        let mut malformed = get("/hello");
+        malformed.headers_mut().insert(name, value.parse().unwrap());
+        let reset = visitor.ask(malformed).await.unwrap_err();
+        assert!(format!("{reset:?}").contains("MESSAGE_ERROR"), "{reset:?}");
+    }
+    // A head that is announced with a megabyte is not waited for.
+    let reset = visitor.raw(&[1, 0x80, 0x10, 0, 0, 0, 0]).await;
+    assert!(reset.is_err());
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    assert_eq!(
+        site.script
+            .seen()
+            .iter()
+            .filter(|s| s.contains("TooLarge"))
+            .count(),
+        2
+    );
+    // A SETTINGS frame belongs elsewhere: that ends the connection.
+    let mut frames = echo_head();
+    frames.extend([4, 0]);
+    assert!(visitor.raw(&frames).await.is_err());
+    soon(visitor.quic.closed()).await;
+}
+
+#[tokio::test]
+async fn a_cancelled_request_cancels_its_script_and_no_other() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let mut stream = visitor.send.send_request(get("/gone")).await.unwrap();
+    stream.finish().await.unwrap();
+    site.until_seen("waiting").await;
+    stream.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+    site.until_seen("gone").await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    let mut stream = visitor.send.send_request(post("/echo")).await.unwrap();
+    stream.send_data(Bytes::from_static(b"some")).await.unwrap();
+    let begun = async {
+        while site.server.control().stats().requests < 3 {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    soon(begun).await;
+    stream.stop_stream(h3::error::Code::H3_REQUEST_CANCELLED);
+    site.until_seen("body: ClientGone").await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+}
+
+#[tokio::test]
+async fn what_is_cut_is_reset() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    for path in ["/cut", "/too-short", "/panic-late", "/file-short"] {
+        assert!(visitor.ask(get(path)).await.is_err(), "{path}");
+    }
+    assert_eq!(visitor.ask(get("/panic")).await.unwrap().status, 500);
+    assert_eq!(visitor.ask(get("/silent")).await.unwrap().status, 500);
+}
+
+#[tokio::test]
+async fn who_does_not_take_an_answer_holds_nothing_for_longer_than_allowed() {
+    let config = HttpConfig {
+        send_timeout: Duration::from_millis(200),
+        ..HttpConfig::for_tests()
+    };
+    let site = Site::with(config);
+    let mut visitor = site.visit().await;
+    let mut stalled = visitor.send.send_request(get("/big?100")).await.unwrap();
+    stalled.finish().await.unwrap();
+    stalled.recv_response().await.unwrap();
+    site.until_seen("send: client gone").await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+}
+
+#[tokio::test]
+async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
+    let site = Site::new();
+    let (mut visitor, mut other) = (site.visit().await, site.visit().await);
+    let flood = async {
+        loop {
+            let Ok(mut stream) = visitor.send.send_request(get("/gone")).await else {
+                return;
+            };
+            stream.stop_sending(h3::error::Code::H3_REQUEST_CANCELLED);
+            stream.stop_stream(h3::error::Code::H3_REQUEST_CANCELLED);
+        }
+    };
+    soon(flood).await;
+    site.until_seen("ended: Http3RapidReset").await;
+    assert_eq!(other.text("/hello").await, "200 hello");
+}
+
+#[tokio::test]
+async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
+    let site = Site::new();
+    let (visitor, mut other) = (site.visit().await, site.visit().await);
+    // A stream of QPACK's encoder is h3's own; of a further kind only the type is read.
+    let mut unknown = visitor.quic.open_uni().await.unwrap();
+    unknown.write_all(&[0x21]).await.unwrap();
+    let stopped = soon(unknown.write_all(&[0; 200_000])).await;
+    assert!(stopped.is_err(), "nobody reads it");
+    // A control stream of its own: the first, since the h3 client's is not used here.
+    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(site.client_config());
+    let quic = soon(endpoint.connect(site.address, "example.org").unwrap())
+        .await
+        .unwrap();
+    let mut control = quic.open_uni().await.unwrap();
+    control.write_all(&[0, 4, 0]).await.unwrap();
+    let flood = async {
+        while control.write_all(&[0x21, 0x40, 100]).await.is_ok()
+            && control.write_all(&[0; 100]).await.is_ok()
+        {}
+    };
+    soon(flood).await;
+    site.until_seen("ended: Http3ControlFlood").await;
+    assert_eq!(other.text("/hello").await, "200 hello");
+}
+
+#[tokio::test]
+async fn clients_may_move_to_another_address() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let mut seen = std::collections::HashSet::new();
+    for _ in 0..8 {
+        seen.insert(
+            visitor
+                .text("/conn")
+                .await
+                .split(' ')
+                .nth(1)
+                .map(str::to_owned),
+        );
+        let other = UdpSocket::bind("127.0.0.1:0").unwrap();
+        visitor.endpoint.rebind(other).unwrap();
+    }
+    assert!(seen.len() > 4, "{seen:?}");
+}
+
+#[tokio::test]
+async fn sessions_are_resumed() {
+    let site = Site::new();
+    let mut first = site.visit().await;
+    assert!(first.text("/tls").await.contains("resumed: false"));
+    let mut second = site.visit_from(first.endpoint.clone()).await;
+    assert!(second.text("/tls").await.contains("resumed: true"));
+}
+
+#[tokio::test]
+async fn a_stop_lets_requests_finish_and_says_good_bye() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let idle = site.visit().await;
+    let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
+    waiting.finish().await.unwrap();
+    site.until_seen("waiting").await;
+    site.server.control().stop(Duration::from_secs(60));
+    let closed = soon(idle.driver).await.unwrap();
+    assert!(closed.is_h3_no_error(), "{closed:?}");
+    site.script.gate.notify_one();
+    assert_eq!(soon(answer(&mut waiting)).await.unwrap().body, b"waited");
+    assert!(soon(visitor.driver).await.unwrap().is_h3_no_error());
+    tokio::task::spawn_blocking(|| site.server.wait())
+        .await
+        .unwrap();
+}
+
+#[tokio::test]
+async fn a_listener_that_goes_away_takes_its_idle_connections_along() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    let listener = site.server.listeners()[0];
+    site.server.control().remove_listener(listener);
+    assert!(soon(visitor.driver).await.unwrap().is_h3_no_error());
+}
+
+#[tokio::test]
+async fn packets_of_unknown_connections_are_answered_by_a_reset() {
+    let site = Site::new();
+    let unknown = UdpSocket::bind("127.0.0.1:0").unwrap();
+    unknown.connect(site.address).unwrap();
+    // An endpoint sends few of them.
+    let limit = Some(Duration::from_millis(50));
+    unknown.set_read_timeout(limit).unwrap();
+    for number in [0, 1, 9] {
+        let mut packet = vec![0x40, number];
+        packet.extend([7; 100]);
+        let mut buf = [0; 1500];
+        let length = loop {
+            unknown.send(&packet).unwrap();
+            if let Ok(length) = unknown.recv(&mut buf) {
+                break length;
+            }
+        };
+        assert!((21..102).contains(&length), "{length}");
+    }
+}
+
+#[tokio::test]
+async fn garbage_is_ignored_and_unknown_versions_are_told_the_known_ones() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    attacker.connect(site.address).unwrap();
+    attacker
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    for n in 0..2000usize {
+        let garbage: Vec<u8> = (0..n % 1400).map(|at| (at * n + n) as u8 | 0x80).collect();
+        let _ = attacker.send(&garbage);
+    }
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    let mut packet = vec![0xc0, 0xba, 0xba, 0xba, 0xba, 8, 1, 2, 3, 4, 5, 6, 7, 8, 0];
+    packet.resize(1200, 0);
+    let told = tokio::task::spawn_blocking(move || {
+        attacker.send(&packet).unwrap();
+        let mut buf = [0; 1500];
+        loop {
+            let n = attacker.recv(&mut buf).unwrap();
+            // Version 0: a Version Negotiation packet.
+            if buf[1..5] == [0; 4] && buf[..n].windows(4).any(|version| version == [0, 0, 0, 1]) {
+                return;
+            }
+        }
+    });
+    soon(told).await.unwrap();
+}
+
+#[tokio::test]
+async fn handshakes_that_are_never_completed_keep_nobody_out() {
+    let config = HttpConfig {
+        max_connections: Some(20),
+        ..HttpConfig::for_tests()
+    };
+    let site = Site::with(config);
+    let mut visitor = site.visit().await;
+    assert_eq!(visitor.text("/hello").await, "200 hello");
+    // First packets of honest clients, sent from an address that answers nothing.
+    let trap = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(site.client_config());
+    let mut pending = Vec::new();
+    trap.set_nonblocking(true).unwrap();
+    for _ in 0..300 {
+        let connecting = endpoint.connect(trap.local_addr().unwrap(), "example.org");
+        pending.push(connecting.unwrap());
+        tokio::task::yield_now().await;
+        let mut buf = [0; 1500];
+        while let Ok(n) = trap.recv(&mut buf) {
+            let _ = attacker.send_to(&buf[..n], site.address);
+        }
+    }
+    let mut another = site.visit().await;
+    assert_eq!(another.text("/hello").await, "200 hello");
+    assert_eq!(
+        visitor.ask(get("/hello")).await.map_or(200, |a| a.status),
+        200
+    );
+    // A few more while others make room.
+    assert!(site.server.control().stats().open < 30);
+    drop(pending);
+    endpoint.close(VarInt::from_u32(0), b"");
+}
+
+#[tokio::test]
+async fn answers_over_tcp_tell_of_http3() {
+    let site = Site::new();
+    let stream = tokio::net::TcpStream::connect(site.tcp).await.unwrap();
+    let name = rustls::pki_types::ServerName::try_from("example.org").unwrap();
+    let config = site.pki.client(&[&rustls::version::TLS13]);
+    let connector = tokio_rustls::TlsConnector::from(config);
+    let mut stream = connector.connect(name, stream).await.unwrap();
+    let request = b"GET /hello HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\n\r\n";
+    stream.write_all(request).await.unwrap();
+    let mut answer = String::new();
+    soon(stream.read_to_string(&mut answer)).await.unwrap();
+    let expected = format!("\r\nAlt-Svc: h3=\":{}\"; ma=86400\r\n", site.tcp.port());
+    assert!(answer.contains(&expected), "{answer}");
+}

@@ -1,0 +1,378 @@
+//! HTTP/3's listeners: an endpoint of QUIC for each UDP socket, on one front thread. Accepts connections as
+//! `accept` does those of TCP, within the same limit.
+//!
+//! The kernel spreads packets over the sockets by the client's address. When that changes (a phone leaves
+//! the house), they come to another thread: [`Exchange`] passes them on by the connection ID, whose first
+//! byte is the endpoint's number.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::io::{self, IoSliceMut};
+use std::net::{SocketAddr, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::pin::Pin;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
+
+use quinn::udp::{RecvMeta, Transmit};
+use quinn::{
+    AsyncTimer, AsyncUdpSocket, ConnectionId, ConnectionIdGenerator, Endpoint, EndpointConfig,
+    Incoming, Runtime, TokioRuntime, UdpPoller,
+};
+use tokio::sync::watch;
+
+use super::accept::Acceptor;
+use crate::http::{Arrival, ConnInfo, Handler, serve_http3, transport_config};
+use crate::tls::CurrentSettings;
+use crate::tls::quic::QuicSecrets;
+use crate::turn;
+
+/// Handshakes in progress on a thread from which on clients have to prove their address first.
+const UNPROVEN: usize = 64;
+/// Bytes of a connection ID.
+const CONNECTION_ID: usize = 8;
+/// Packets that wait for another thread.
+const PASSED_ON: usize = 256;
+/// Connections that wait to be accepted, and bytes of their packets: each, and all.
+const WAITING: usize = 1024;
+const WAITING_BYTES: u64 = 64 << 10;
+const ALL_WAITING_BYTES: u64 = 4 << 20;
+
+/// One endpoint of a listener.
+pub(super) struct QuicListener {
+    pub(super) address: Arc<str>,
+    pub(super) socket: OwnedFd,
+    pub(super) local: Option<SocketAddr>,
+    pub(super) tls: CurrentSettings,
+    pub(super) secrets: QuicSecrets,
+    pub(super) number: usize,
+    pub(super) exchange: Arc<Exchange>,
+}
+
+/// Packets that have come to another endpoint than their own, by the number of theirs.
+pub(super) struct Exchange(Vec<Mutex<Passed>>);
+
+#[derive(Default)]
+struct Passed {
+    packets: VecDeque<(RecvMeta, Box<[u8]>)>,
+    /// Of the endpoint that takes them.
+    waker: Option<Waker>,
+}
+
+impl Exchange {
+    /// For so many endpoints.
+    pub(super) fn new(endpoints: usize) -> Arc<Exchange> {
+        Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
+    }
+
+    fn of(&self, number: usize) -> Option<MutexGuard<'_, Passed>> {
+        let passed = self.0.get(number)?;
+        Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Which other endpoint a packet is for.
+    fn owner(&self, packet: &[u8], own: usize) -> Option<usize> {
+        // RFC 9000 §17.3: packets of a connection that is established.
+        let is_short = packet.first()? & 0x80 == 0;
+        let number = usize::from(*packet.get(1)?);
+        (is_short && number != own && number < self.0.len()).then_some(number)
+    }
+
+    fn pass_on(&self, to: usize, meta: RecvMeta, packet: &[u8]) {
+        let Some(mut passed) = self.of(to) else {
+            return;
+        };
+        // Beyond that it is lost, as in a socket's full buffer.
+        if passed.packets.len() < PASSED_ON {
+            passed.packets.push_back((meta, packet.into()));
+            if let Some(waker) = passed.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+}
+
+/// A socket that receives its endpoint's packets alone, whichever socket they come to.
+struct SharedPort {
+    inner: Arc<dyn AsyncUdpSocket>,
+    number: usize,
+    exchange: Arc<Exchange>,
+}
+
+impl fmt::Debug for SharedPort {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "endpoint {} of {:?}", self.number, self.inner)
+    }
+}
+
+impl SharedPort {
+    /// A packet that another endpoint has passed on.
+    fn poll_passed(
+        &self,
+        cx: &mut Context<'_>,
+        buf: &mut IoSliceMut<'_>,
+        meta: &mut RecvMeta,
+    ) -> Poll<()> {
+        let Some(mut passed) = self.exchange.of(self.number) else {
+            return Poll::Pending;
+        };
+        let Some((of, packet)) = passed.packets.pop_front() else {
+            passed.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        let length = packet.len().min(buf.len());
+        buf[..length].copy_from_slice(&packet[..length]);
+        *meta = of;
+        meta.len = length;
+        Poll::Ready(())
+    }
+}
+
+impl AsyncUdpSocket for SharedPort {
+    fn create_io_poller(self: Arc<Self>) -> Pin<Box<dyn UdpPoller>> {
+        self.inner.clone().create_io_poller()
+    }
+
+    fn try_send(&self, transmit: &Transmit<'_>) -> io::Result<()> {
+        self.inner.try_send(transmit)
+    }
+
+    fn poll_recv(
+        &self,
+        cx: &mut Context<'_>,
+        bufs: &mut [IoSliceMut<'_>],
+        meta: &mut [RecvMeta],
+    ) -> Poll<io::Result<usize>> {
+        if let (Some(buf), Some(meta)) = (bufs.first_mut(), meta.first_mut())
+            && self.poll_passed(cx, buf, meta).is_ready()
+        {
+            return Poll::Ready(Ok(1));
+        }
+        let received = std::task::ready!(self.inner.poll_recv(cx, bufs, meta))?;
+        for (buf, meta) in bufs.iter().zip(meta).take(received) {
+            // Packets that the kernel has put together are of one connection, nearly always.
+            let packet = &buf[..meta.len];
+            if let Some(owner) = self.exchange.owner(packet, self.number) {
+                self.exchange.pass_on(owner, *meta, packet);
+                // Nothing of it is left for this endpoint.
+                meta.len = 0;
+            }
+        }
+        Poll::Ready(Ok(received))
+    }
+
+    fn local_addr(&self) -> io::Result<SocketAddr> {
+        self.inner.local_addr()
+    }
+
+    fn max_transmit_segments(&self) -> usize {
+        self.inner.max_transmit_segments()
+    }
+
+    fn max_receive_segments(&self) -> usize {
+        self.inner.max_receive_segments()
+    }
+
+    fn may_fragment(&self) -> bool {
+        self.inner.may_fragment()
+    }
+}
+
+/// Connection IDs that name their endpoint.
+struct Named(u8);
+
+impl ConnectionIdGenerator for Named {
+    fn generate_cid(&mut self) -> ConnectionId {
+        let mut id = [0; CONNECTION_ID];
+        // Fails only where the kernel has no random bytes, and then no handshake succeeds either.
+        let _ = aws_lc_rs::rand::fill(&mut id);
+        id[0] = self.0;
+        ConnectionId::new(&id)
+    }
+
+    fn cid_len(&self) -> usize {
+        CONNECTION_ID
+    }
+
+    fn cid_lifetime(&self) -> Option<Duration> {
+        None
+    }
+}
+
+/// tokio, with turns that are measured.
+#[derive(Debug)]
+struct Measuring;
+
+impl Runtime for Measuring {
+    fn new_timer(&self, at: Instant) -> Pin<Box<dyn AsyncTimer>> {
+        TokioRuntime.new_timer(at)
+    }
+
+    fn spawn(&self, task: Pin<Box<dyn Future<Output = ()> + Send>>) {
+        tokio::spawn(turn::measured("QUIC", task));
+    }
+
+    fn wrap_udp_socket(&self, socket: UdpSocket) -> io::Result<Arc<dyn AsyncUdpSocket>> {
+        TokioRuntime.wrap_udp_socket(socket)
+    }
+
+    fn now(&self) -> Instant {
+        TokioRuntime.now()
+    }
+}
+
+/// Accepts no more when it is dropped: those that are open live on until they are told to end.
+struct Open(Endpoint);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.set_server_config(None);
+    }
+}
+
+impl QuicListener {
+    fn open(&self, transport: quinn::TransportConfig) -> io::Result<Open> {
+        let socket = UdpSocket::from(self.socket.try_clone()?);
+        let port = SharedPort {
+            inner: TokioRuntime.wrap_udp_socket(socket)?,
+            number: self.number,
+            exchange: self.exchange.clone(),
+        };
+        let mut config = EndpointConfig::new(self.secrets.resets.clone());
+        // There are fewer sockets than descriptors of a message.
+        let number = self.number as u8;
+        config.cid_generator(move || Box::new(Named(number)));
+        let (server, _) = self.server_config(transport)?;
+        let endpoint = Endpoint::new_with_abstract_socket(
+            config,
+            Some(server),
+            Arc::new(port),
+            Arc::new(Measuring),
+        )?;
+        Ok(Open(endpoint))
+    }
+
+    /// What the next connection is set up with.
+    fn server_config(
+        &self,
+        transport: quinn::TransportConfig,
+    ) -> io::Result<(quinn::ServerConfig, crate::tls::quic::Witness)> {
+        let (crypto, witness) = self.tls.load().of_quic().map_err(io::Error::other)?;
+        let tokens = self.secrets.tokens.clone();
+        let mut server = quinn::ServerConfig::new(Arc::new(crypto), tokens);
+        server
+            .transport_config(Arc::new(transport))
+            .max_incoming(WAITING)
+            .incoming_buffer_size(WAITING_BYTES)
+            .incoming_buffer_size_total(ALL_WAITING_BYTES);
+        Ok((server, witness))
+    }
+}
+
+impl<H: Handler> Acceptor<H> {
+    /// Accepts QUIC connections until the task is aborted.
+    pub(super) async fn run_quic(self: Arc<Self>, listener: QuicListener) {
+        let mut pause = super::accept::FIRST_PAUSE;
+        let open = loop {
+            match listener.open(transport_config(&self.config.load())) {
+                Ok(open) => break open,
+                Err(e) => self.rest(&listener.address, &e, &mut pause).await,
+            }
+        };
+        // Dropped with the task: connections learn by it that the listener is gone.
+        let (_listening, gone) = watch::channel(());
+        let handshakes = Arc::new(());
+        while let Some(incoming) = open.0.accept().await {
+            let proven = incoming.remote_address_validated();
+            let slot = self.slots.try_take();
+            let busy = Arc::strong_count(&handshakes) > UNPROVEN || slot.is_none();
+            if busy && !proven && incoming.may_retry() {
+                // Fails only where it may not be asked for.
+                let _ = incoming.retry();
+                continue;
+            }
+            let slot = match slot {
+                Some(slot) => slot,
+                None => self.room().await,
+            };
+            let handshake = handshakes.clone();
+            self.welcome_quic(&listener, incoming, slot, gone.clone(), handshake);
+        }
+    }
+
+    fn welcome_quic(
+        &self,
+        listener: &QuicListener,
+        incoming: Incoming,
+        slot: crate::http::slots::Slot,
+        gone: watch::Receiver<()>,
+        handshake: Arc<()>,
+    ) {
+        let config = self.config.load_full();
+        let peer = incoming.remote_address();
+        let local = listener.local.or_else(|| {
+            let port = UdpSocket::from(listener.socket.try_clone().ok()?)
+                .local_addr()
+                .ok()?
+                .port();
+            Some(SocketAddr::new(incoming.local_ip()?, port))
+        });
+        let Ok((server, witness)) = listener.server_config(transport_config(&config)) else {
+            return incoming.refuse();
+        };
+        // Fails when the first packet was none of QUIC's.
+        let Ok(connecting) = incoming.accept_with(Arc::new(server)) else {
+            return;
+        };
+        let info = ConnInfo {
+            peer: Some(peer),
+            local,
+            listener: listener.address.clone(),
+            tls: None,
+            alternative: None,
+            id: self.next_id.fetch_add(self.id_step, Ordering::Relaxed),
+            request: 0,
+        };
+        let arrival = Arrival {
+            connecting,
+            witness,
+            config,
+            info,
+            place: self.life.enrol(Some(slot)),
+            listener: gone,
+            handshake,
+        };
+        let serving = serve_http3(self.handler.clone(), arrival);
+        tokio::spawn(turn::measured("an HTTP/3 connection", serving));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_packet_goes_to_the_endpoint_that_its_connection_id_names() {
+        let exchange = Exchange::new(3);
+        assert_eq!(exchange.owner(&[0x40, 2, 9, 9], 0), Some(2));
+        assert_eq!(exchange.owner(&[0x40, 0, 9, 9], 0), None, "its own");
+        assert_eq!(exchange.owner(&[0x40, 3, 9, 9], 0), None, "nobody's");
+        assert_eq!(exchange.owner(&[0xc0, 2, 9, 9], 0), None, "a first packet");
+        assert_eq!(exchange.owner(&[0x40], 0), None);
+        assert_eq!(exchange.owner(&[], 0), None);
+        let id = Named(2).generate_cid();
+        assert_eq!((id.len(), id[0]), (CONNECTION_ID, 2));
+    }
+
+    #[test]
+    fn packets_for_a_thread_that_does_not_take_them_are_dropped() {
+        let exchange = Exchange::new(2);
+        for _ in 0..2 * PASSED_ON {
+            exchange.pass_on(1, RecvMeta::default(), b"packet");
+        }
+        assert_eq!(exchange.of(1).unwrap().packets.len(), PASSED_ON);
+        assert!(exchange.of(0).unwrap().packets.is_empty());
+    }
+}

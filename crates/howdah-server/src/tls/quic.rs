@@ -1,0 +1,162 @@
+//! TLS inside QUIC: quinn drives rustls there, and says less of a handshake than `session` sees. What
+//! requests are to know of it is taken down where rustls asks for a certificate and for a ticket's keys.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use aws_lc_rs::{hkdf, hmac};
+use quinn::crypto::rustls::{HandshakeData, NoInitialCipherSuite, QuicServerConfig};
+use quinn::crypto::{HandshakeTokenKey, HmacKey};
+use rustls::CipherSuite;
+use rustls::pki_types::CertificateDer;
+use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::sign::CertifiedKey;
+
+use super::certificates::{self, Asked};
+use super::client_certificate;
+use super::crypto::openssl_name;
+use super::session::Agreed;
+use super::settings::ConnectionSettings;
+use super::tickets::Tickets;
+
+/// The protocol's name in ALPN.
+const PROTOCOL: &[u8] = b"h3";
+
+/// What one handshake has asked for, as far as rustls shows it.
+#[derive(Clone, Debug)]
+pub(crate) struct Witness {
+    seen: Arc<Seen>,
+    asks_clients: bool,
+}
+
+struct Seen {
+    certificates: Arc<dyn ResolvesServerCert>,
+    tickets: Arc<dyn ProducesTickets>,
+    /// Of TLS 1.3, in the order in which the server prefers them.
+    suites: Vec<CipherSuite>,
+    asked: Mutex<Option<(Asked, Option<CipherSuite>)>>,
+    resumed: AtomicBool,
+}
+
+impl fmt::Debug for Seen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?}", self.asked)
+    }
+}
+
+impl ConnectionSettings {
+    /// The settings of one QUIC connection, and who watches its handshake.
+    ///
+    /// # Errors
+    /// The provider lacks the cipher suite of first packets.
+    pub(crate) fn of_quic(&self) -> Result<(QuicServerConfig, Witness), NoInitialCipherSuite> {
+        let mut config = (*self.config).clone();
+        let suites = config.crypto_provider().cipher_suites.iter();
+        let seen = Arc::new(Seen {
+            certificates: config.cert_resolver.clone(),
+            tickets: config.ticketer.clone(),
+            suites: suites
+                .filter(|suite| suite.tls13().is_some())
+                .map(|suite| suite.suite())
+                .collect(),
+            asked: Mutex::default(),
+            resumed: AtomicBool::new(false),
+        });
+        config.cert_resolver = seen.clone();
+        config.ticketer = seen.clone();
+        config.alpn_protocols = vec![PROTOCOL.to_vec()];
+        let witness = Witness {
+            seen,
+            asks_clients: self.asks_clients,
+        };
+        Ok((Arc::new(config).try_into()?, witness))
+    }
+}
+
+impl ResolvesServerCert for Seen {
+    fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
+        let offered = hello.cipher_suites();
+        let suite = self.suites.iter().find(|own| offered.contains(own));
+        let found = self.certificates.resolve(hello);
+        let asked = certificates::take_asked().unwrap_or_default();
+        *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((asked, suite.copied()));
+        found
+    }
+}
+
+impl ProducesTickets for Seen {
+    fn enabled(&self) -> bool {
+        self.tickets.enabled()
+    }
+
+    fn lifetime(&self) -> u32 {
+        self.tickets.lifetime()
+    }
+
+    fn encrypt(&self, plain: &[u8]) -> Option<Vec<u8>> {
+        self.tickets.encrypt(plain)
+    }
+
+    fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
+        let plain = self.tickets.decrypt(ticket);
+        // Whoever has a ticket has the secret that goes with it, or the handshake fails.
+        self.resumed.fetch_or(plain.is_some(), Ordering::Relaxed);
+        plain
+    }
+}
+
+impl Witness {
+    /// What the connection's handshake has agreed on.
+    pub(crate) fn agreed(&self, connection: &quinn::Connection) -> Agreed {
+        let seen = &self.seen;
+        let asked = seen.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        let (asked, suite) = asked.clone().unwrap_or_default();
+        let data = connection.handshake_data();
+        let data = data.and_then(|data| data.downcast::<HandshakeData>().ok());
+        let named = data.and_then(|data| data.server_name);
+        let identity = connection.peer_identity();
+        let chain = identity.and_then(|any| any.downcast::<Vec<CertificateDer<'static>>>().ok());
+        let certificate = chain.as_ref().and_then(|chain| chain.first());
+        Agreed {
+            protocol: "TLSv1.3",
+            cipher: suite.map_or("unknown", openssl_name),
+            server_name: asked.name.filter(|_| named.is_some()),
+            http2: false,
+            challenge: false,
+            resumed: seen.resumed.load(Ordering::Relaxed),
+            client: match self.asks_clients {
+                true => client_certificate::variables(certificate),
+                false => Vec::new(),
+            },
+            names: asked.names,
+        }
+    }
+}
+
+/// Secrets that all QUIC endpoints of the server share: a packet, or a token, may come to another one
+/// than it is meant for.
+#[derive(Clone)]
+pub(crate) struct QuicSecrets {
+    /// Proves that the client has been answered at its address.
+    pub(crate) tokens: Arc<dyn HandshakeTokenKey>,
+    /// Tells a client that its connection is gone (RFC 9000 §10.3).
+    pub(crate) resets: Arc<dyn HmacKey>,
+}
+
+impl QuicSecrets {
+    /// Derived from the keys of tickets: so they outlive the front, as long as those do not rotate.
+    pub(crate) fn new(tickets: &Tickets) -> QuicSecrets {
+        let secret = tickets.derive(b"quic").unwrap_or_else(|| {
+            let mut random = [0; 32];
+            // Fails only where the kernel has no random bytes, and then no handshake succeeds either.
+            let _ = aws_lc_rs::rand::fill(&mut random);
+            random
+        });
+        let salt = hkdf::Salt::new(hkdf::HKDF_SHA256, b"tokens");
+        QuicSecrets {
+            tokens: Arc::new(salt.extract(&secret)),
+            resets: Arc::new(hmac::Key::new(hmac::HMAC_SHA256, &secret)),
+        }
+    }
+}
