@@ -43,16 +43,17 @@ def find(*names):
 class Server:
     """A server with its PHP, in a directory of its own."""
 
-    def __init__(self, name, directory, build=None, caddy=None):
-        self.name, self.directory = name, directory / name
-        self.directory.mkdir()
+    def __init__(self, name, directory, program=None):
+        self.name, self.program = name, program
+        self.directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=directory))
+        self.directory.chmod(0o755)
         self.site, self.pem, self.key = directory / "site", directory / "site.pem", directory / "site.key"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.processes = []
         if name != "howdah":
             self.fpm()
-        getattr(self, name)(build or caddy)
+        getattr(self, name)(program)
         for _ in range(300):
             try:
                 self.connect().close()
@@ -115,6 +116,7 @@ http {{
         config.write_text(f"""{{
   admin off
   auto_https off
+  default_sni localhost
   log {{
     level ERROR
   }}
@@ -193,7 +195,10 @@ def measure(server, program, arguments, path):
     if program == "s_time":
         command = ["openssl", "s_time", "-connect", f"localhost:{server.port}", "-www", path, "-time", str(SECONDS)]
         text = subprocess.run([*command, *arguments], capture_output=True, text=True).stdout
-        units = int(re.findall(r"(\d+) connections in \d+ real", text)[-1])
+        counts = re.findall(r"(\d+) connections in \d+ real", text)
+        if not counts:
+            sys.exit(f"{server.name}: openssl s_time: {text}")
+        units = int(counts[-1])
         seconds = SECONDS
     else:
         text = subprocess.run(["h2load", "-t1", "-D", str(SECONDS), *arguments, url], capture_output=True, text=True).stdout
@@ -240,44 +245,58 @@ def main():
     subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes",
                     "-keyout", directory / "site.key", "-out", directory / "site.pem", "-days", "30",
                     "-subj", "/CN=localhost", "-addext", "subjectAltName=DNS:localhost"], check=True, capture_output=True)
-    servers = [Server("howdah", directory, build=build), Server("nginx", directory)]
+    programs = {"howdah": build, "nginx": None}
     if len(sys.argv) > 3:
-        servers.append(Server("caddy", directory, caddy=pathlib.Path(sys.argv[3]).resolve()))
-    try:
-        report(servers, turns)
-    finally:
-        for server in servers:
-            server.stop()
+        programs["caddy"] = pathlib.Path(sys.argv[3]).resolve()
+    report(programs, directory, turns)
     shutil.rmtree(directory)
 
 
-def report(servers, turns):
-    names = [server.name for server in servers]
+def started(programs, directory):
+    return [Server(name, directory, program) for name, program in programs.items()]
+
+
+def report(programs, directory, turns):
+    names = list(programs)
     print(f"CPU of server and PHP, us a unit, medians of {turns} turns; rival / Howdah: median (smallest-largest)")
     print(f"{'':24}" + "".join(f"{name:>9}" for name in names) + "".join(f"{name + '/howdah':>22}" for name in names[1:])
           + "   units/s " + " ".join(names))
-    for row, program, arguments, path in ROWS:
-        cpu, rate = {name: [] for name in names}, {name: [] for name in names}
-        for turn in range(turns):
-            order = servers if turn % 2 == 0 else servers[::-1]
-            for server in order:
-                if path == "/page.php" and server.name == "caddy":
-                    continue  # It has no page cache.
-                one, speed = measure(server, program, arguments, path)
-                cpu[server.name].append(one)
-                rate[server.name].append(speed)
-        line = f"{row:24}"
-        for name in names:
-            line += f"{statistics.median(cpu[name]):9.1f}" if cpu[name] else f"{'-':>9}"
-        for name in names[1:]:
-            ratios = [rival / ours for rival, ours in zip(cpu[name], cpu["howdah"])]
-            text = f"{statistics.median(ratios):.2f} ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else "-"
-            line += f"{text:>22}"
-        line += "   " + " ".join(f"{statistics.median(rate[name]):.0f}" if rate[name] else "-" for name in names)
-        print(line, flush=True)
+    servers = started(programs, directory)
+    try:
+        for row in ROWS:
+            print(line(servers, row, turns), flush=True)
+    finally:
+        for server in servers:
+            server.stop()
     for row, http2 in [("idle h1 connection, KiB", False), ("idle h2 connection, KiB", True)]:
-        sizes = [idle(server, http2) for server in servers]
+        # What an earlier load has left in the memory of a process would be counted for nothing.
+        servers = started(programs, directory)
+        try:
+            sizes = [idle(server, http2) for server in servers]
+        finally:
+            for server in servers:
+                server.stop()
         print(f"{row:24}" + "".join(f"{size:9.1f}" for size in sizes), flush=True)
+
+
+def line(servers, row, turns):
+    """The row's figures of all servers, measured in turns."""
+    name, program, arguments, path = row
+    cpu, rate = {server.name: [] for server in servers}, {server.name: [] for server in servers}
+    for turn in range(turns):
+        for server in servers if turn % 2 == 0 else servers[::-1]:
+            if path == "/page.php" and server.name == "caddy":
+                continue  # It has no page cache.
+            one, speed = measure(server, program, arguments, path)
+            cpu[server.name].append(one)
+            rate[server.name].append(speed)
+    median = {of: statistics.median(cpu[of]) if cpu[of] else None for of in cpu}
+    text = f"{name:24}" + "".join(f"{m:9.1f}" if m else f"{'-':>9}" for m in median.values())
+    for rival in list(cpu)[1:]:
+        ratios = sorted(other / ours for other, ours in zip(cpu[rival], cpu["howdah"]))
+        shown = f"{statistics.median(ratios):.2f} ({ratios[0]:.2f}-{ratios[-1]:.2f})" if ratios else "-"
+        text += f"{shown:>22}"
+    return text + "   " + " ".join(f"{statistics.median(of):.0f}" if of else "-" for of in rate.values())
 
 
 main()

@@ -186,7 +186,7 @@ impl<H: Handler> Connection<H> {
         let before = self.body.input.bytes().to_vec();
         self.body.input.consume(before.len());
         let (stream, config) = (self.stream.clone(), self.io.config.clone());
-        http2::Connection::new(
+        http2::Http2Connection::new(
             &self.handler,
             stream,
             config,

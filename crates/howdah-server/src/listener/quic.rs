@@ -52,10 +52,10 @@ pub(super) struct QuicListener {
 }
 
 /// Packets that have come to another endpoint than their own, by the number of theirs.
-pub(super) struct Exchange(Vec<Mutex<Passed>>);
+pub(super) struct Exchange(Vec<Mutex<PassedPacket>>);
 
 #[derive(Default)]
-struct Passed {
+struct PassedPacket {
     packets: VecDeque<(RecvMeta, Box<[u8]>)>,
     /// Of the endpoint that takes them.
     waker: Option<Waker>,
@@ -67,7 +67,7 @@ impl Exchange {
         Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
     }
 
-    fn of(&self, number: usize) -> Option<MutexGuard<'_, Passed>> {
+    fn of(&self, number: usize) -> Option<MutexGuard<'_, PassedPacket>> {
         let passed = self.0.get(number)?;
         Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
     }

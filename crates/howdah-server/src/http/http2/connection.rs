@@ -25,7 +25,7 @@ use super::super::lifecycle::Enrolled;
 use super::super::message::Version;
 use super::super::stream::Stream;
 use super::floods::Http2Error;
-use super::request::{Refusal, convert};
+use super::request::{RequestRefusal, convert};
 use super::stream::Http2Stream;
 use super::wire::{Wire, WireEnd};
 use super::{exchange, gate};
@@ -43,7 +43,7 @@ const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a connection without a request in progress waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum Http2Awaited {
     /// Its first request.
     First,
     /// Nothing: a request is in progress.
@@ -57,7 +57,7 @@ enum Awaited {
 }
 
 /// A connection from its first frame on.
-pub(in crate::http) struct Connection<'a, H> {
+pub(in crate::http) struct Http2Connection<'a, H> {
     handler: &'a Arc<H>,
     stream: Arc<Stream>,
     config: Arc<HttpConfig>,
@@ -66,14 +66,14 @@ pub(in crate::http) struct Connection<'a, H> {
     wire: Arc<Wire>,
     streams: JoinSet<()>,
     deadline: Deadline,
-    awaited: Awaited,
+    awaited: Http2Awaited,
     /// GOAWAY has been sent, or is about to be.
     ending: bool,
 }
 
 type H2 = h2::server::Connection<WireEnd, Bytes>;
 
-impl<'a, H: Handler> Connection<'a, H> {
+impl<'a, H: Handler> Http2Connection<'a, H> {
     /// `before` is what has been received of the client's frames.
     pub(in crate::http) fn new(
         handler: &'a Arc<H>,
@@ -82,8 +82,8 @@ impl<'a, H: Handler> Connection<'a, H> {
         info: &'a mut ConnInfo,
         place: &'a Enrolled,
         before: Vec<u8>,
-    ) -> Connection<'a, H> {
-        Connection {
+    ) -> Http2Connection<'a, H> {
+        Http2Connection {
             wire: Arc::new(Wire::new(stream.clone(), config.clone(), before)),
             handler,
             stream,
@@ -92,7 +92,7 @@ impl<'a, H: Handler> Connection<'a, H> {
             info,
             place,
             streams: JoinSet::new(),
-            awaited: Awaited::First,
+            awaited: Http2Awaited::First,
             ending: false,
         }
     }
@@ -187,7 +187,7 @@ impl<'a, H: Handler> Connection<'a, H> {
         respond: SendResponse<Bytes>,
         cx: &mut Context<'_>,
     ) {
-        self.awaited = Awaited::Busy;
+        self.awaited = Http2Awaited::Busy;
         self.place.set_busy();
         self.info.request += 1;
         let (request, recv) = request.into_parts();
@@ -202,7 +202,7 @@ impl<'a, H: Handler> Connection<'a, H> {
             &self.config.head_limits(),
         );
         drop(request);
-        if matches!(converted, Err(Refusal::Malformed)) {
+        if matches!(converted, Err(RequestRefusal::Malformed)) {
             return stream.reset(Reason::PROTOCOL_ERROR);
         }
         let life = &self.place.life;
@@ -219,13 +219,13 @@ impl<'a, H: Handler> Connection<'a, H> {
                 life.requests.fetch_add(1, Ordering::Relaxed);
                 self.start(exchange::handle(handler, io, info, head, framing), cx);
             }
-            Err(Refusal::Bad { why, line }) => {
+            Err(RequestRefusal::Bad { why, line }) => {
                 self.start(
                     exchange::refuse(handler, io, info, Version::Http2, why, line),
                     cx,
                 );
             }
-            Err(Refusal::Malformed) => {}
+            Err(RequestRefusal::Malformed) => {}
         }
     }
 
@@ -240,26 +240,26 @@ impl<'a, H: Handler> Connection<'a, H> {
     /// Waits while no request is in progress, but not longer than allowed.
     fn poll_idle(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         if !self.streams.is_empty() || !self.wire.is_flushed() {
-            self.awaited = Awaited::Busy;
+            self.awaited = Http2Awaited::Busy;
             self.place.set_busy();
             return Poll::Pending;
         }
         let awaited = match self.awaited {
-            _ if self.ending => Awaited::End,
-            _ if self.wire.owes_rest() => Awaited::Rest,
-            Awaited::First => Awaited::First,
-            _ => Awaited::Idle,
+            _ if self.ending => Http2Awaited::End,
+            _ if self.wire.owes_rest() => Http2Awaited::Rest,
+            Http2Awaited::First => Http2Awaited::First,
+            _ => Http2Awaited::Idle,
         };
         if awaited != self.awaited {
             self.awaited = awaited;
             let now = Instant::now();
             match awaited {
-                Awaited::Idle => self.place.set_idle(now),
+                Http2Awaited::Idle => self.place.set_idle(now),
                 _ => self.place.set_owing(now),
             }
             let wait = match awaited {
-                Awaited::Idle => self.config.keepalive_timeout,
-                Awaited::End => FAREWELL,
+                Http2Awaited::Idle => self.config.keepalive_timeout,
+                Http2Awaited::End => FAREWELL,
                 _ => self.config.header_timeout,
             };
             self.deadline.set(now, wait);
@@ -270,8 +270,8 @@ impl<'a, H: Handler> Connection<'a, H> {
         }
         ready!(self.deadline.poll(cx));
         match awaited {
-            Awaited::End => Poll::Ready(ConnectionEnd::Close),
-            Awaited::Rest => {
+            Http2Awaited::End => Poll::Ready(ConnectionEnd::Close),
+            Http2Awaited::Rest => {
                 self.notice_late();
                 h2.abrupt_shutdown(Reason::ENHANCE_YOUR_CALM);
                 self.poll_last(h2, cx, ConnectionEnd::Linger)

@@ -35,7 +35,7 @@ pub(super) struct FrameHead {
 
 /// Something that passed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passed<'a> {
+pub(super) enum FrameEvent<'a> {
     /// A frame has begun.
     Frame(FrameHead),
     /// So many bytes of a DATA frame of this stream.
@@ -74,7 +74,7 @@ impl FrameMeter {
     }
 
     /// Takes note of `bytes`, which come next.
-    pub(super) fn pass(&mut self, mut bytes: &[u8], mut passed: impl FnMut(Passed<'_>)) {
+    pub(super) fn pass(&mut self, mut bytes: &[u8], mut passed: impl FnMut(FrameEvent<'_>)) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;
         bytes = &bytes[skipped..];
@@ -87,22 +87,22 @@ impl FrameMeter {
                 if self.have == HEAD {
                     self.have = 0;
                     self.begin();
-                    passed(Passed::Frame(self.frame));
+                    passed(FrameEvent::Frame(self.frame));
                 }
                 continue;
             }
             let n = self.left.min(bytes.len());
             let stream = self.frame.stream;
             match self.frame.kind {
-                GOAWAY => passed(Passed::GoAway(&bytes[..n])),
-                DATA => passed(Passed::Data { stream, bytes: n }),
+                GOAWAY => passed(FrameEvent::GoAway(&bytes[..n])),
+                DATA => passed(FrameEvent::Data { stream, bytes: n }),
                 RST_STREAM => {
                     for byte in &bytes[..n.min(4)] {
                         self.code = self.code << 8 | u32::from(*byte);
                     }
                     if self.left == n {
                         let code = self.code;
-                        passed(Passed::Reset { stream, code });
+                        passed(FrameEvent::Reset { stream, code });
                     }
                 }
                 _ => {}
@@ -153,7 +153,7 @@ mod tests {
             let (mut meter, mut data, mut seen) = (FrameMeter::after_preface(), 0, 0);
             for piece in wire.chunks(cut) {
                 meter.pass(piece, |passed| match passed {
-                    Passed::Data { bytes, .. } => data += bytes,
+                    FrameEvent::Data { bytes, .. } => data += bytes,
                     _ => seen += 1,
                 });
             }

@@ -13,10 +13,10 @@ const MOST: usize = 64 << 10;
 
 /// A connection's gate. Its tasks run on one thread: the lock is never contended.
 #[derive(Default)]
-pub(super) struct Gate(Mutex<State>);
+pub(super) struct SendGate(Mutex<GateState>);
 
 #[derive(Default)]
-struct State {
+struct GateState {
     under_way: usize,
     of_streams: HashMap<u32, usize>,
     waiting: Vec<Waiting>,
@@ -33,7 +33,7 @@ struct Waiting {
     waker: Waker,
 }
 
-impl State {
+impl GateState {
     fn room(&self) -> usize {
         memory::allowance(MOST).saturating_sub(self.under_way)
     }
@@ -61,12 +61,12 @@ impl State {
     }
 }
 
-impl Gate {
-    fn state(&self) -> MutexGuard<'_, State> {
+impl SendGate {
+    fn state(&self) -> MutexGuard<'_, GateState> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes the stream may hand over now. Whoever does not use them calls [`Gate::pass`].
+    /// How many bytes the stream may hand over now. Whoever does not use them calls [`SendGate::pass`].
     pub(super) fn poll_room(&self, cx: &mut Context<'_>, stream: u32, urgency: u8) -> Poll<usize> {
         let state = &mut *self.state();
         let at = state.waiting.iter().position(|own| own.stream == stream);
@@ -206,11 +206,14 @@ mod tests {
     }
 
     /// Streams 1, 2 and so on, each with a waker of its own.
-    struct Streams(Gate, Vec<Arc<Woken>>);
+    struct TestStreams(SendGate, Vec<Arc<Woken>>);
 
-    impl Streams {
-        fn new() -> Streams {
-            Streams(Gate::default(), (0..4).map(|_| Arc::default()).collect())
+    impl TestStreams {
+        fn new() -> TestStreams {
+            TestStreams(
+                SendGate::default(),
+                (0..4).map(|_| Arc::default()).collect(),
+            )
         }
 
         fn room(&self, stream: u32, urgency: u8) -> Option<usize> {
@@ -231,7 +234,7 @@ mod tests {
 
     #[test]
     fn the_urgent_goes_first_and_equals_take_turns() {
-        let streams = Streams::new();
+        let streams = TestStreams::new();
         assert_eq!(streams.room(1, 3), Some(MOST));
         streams.0.entered(1, MOST);
         assert_eq!(streams.room(1, 3), None);
@@ -252,7 +255,7 @@ mod tests {
 
     #[test]
     fn what_is_reset_or_gone_makes_room() {
-        let streams = Streams::new();
+        let streams = TestStreams::new();
         streams.0.entered(1, MOST);
         assert!(streams.room(2, 3).is_none() && streams.room(3, 3).is_none());
         streams.0.reset(1);

@@ -2,7 +2,7 @@
 //! request's [`Channel`](super::channel::Channel), and everything above is the same.
 //!
 //! `frames` and `floods` watch what passes; `wire` gathers what is sent; `gate` says whose turn it is;
-//! `request` and `response` convert heads; [`Http2Stream`] is one stream, [`Connection`] all of them.
+//! `request` and `response` convert heads; [`Http2Stream`] is one stream, [`Http2Connection`] all of them.
 
 mod connection;
 pub(super) mod exchange;
@@ -14,7 +14,7 @@ mod response;
 mod stream;
 mod wire;
 
-pub(super) use connection::Connection;
+pub(super) use connection::Http2Connection;
 pub use floods::Http2Error;
 pub(super) use floods::Resets;
 pub(super) use frames::PREFACE;

@@ -17,7 +17,7 @@ use super::super::buffers;
 
 /// Why a request is not handled.
 #[derive(Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum RequestRefusal {
     /// It has no `:path`: the stream is reset (RFC 9113 §8.3.1).
     Malformed,
     /// It is answered with the refusal's status.
@@ -39,7 +39,7 @@ pub fn convert(
     has_body: bool,
     version: Version,
     limits: &HeadLimits,
-) -> Result<(RequestHead, Framing), Refusal> {
+) -> Result<(RequestHead, Framing), RequestRefusal> {
     let mut text = buffers::take_bytes();
     let line_end = write_line(request, &mut text)?;
     let converted = match write_fields(request, &mut text) {
@@ -49,7 +49,7 @@ pub fn convert(
     let (head, mut framing) = converted.map_err(|(why, text)| {
         let line = [&text[..line_end], version.as_str().as_bytes()].concat();
         buffers::give_bytes(text);
-        Refusal::Bad { why, line }
+        RequestRefusal::Bad { why, line }
     })?;
     if has_body && framing.body == BodyKind::None && head.header(b"content-length").is_none() {
         framing.body = BodyKind::Chunked;
@@ -59,12 +59,12 @@ pub fn convert(
 }
 
 /// Writes the request line; its length without the version.
-fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, Refusal> {
+fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, RequestRefusal> {
     let target = match (request.uri.path_and_query(), request.uri.authority()) {
         (Some(path), _) if !path.as_str().is_empty() => path.as_str(),
         // CONNECT: for the parser to refuse.
         (_, Some(authority)) if request.method == http::Method::CONNECT => authority.as_str(),
-        _ => return Err(Refusal::Malformed),
+        _ => return Err(RequestRefusal::Malformed),
     };
     for part in [request.method.as_str(), " ", target, " "] {
         text.extend_from_slice(part.as_bytes());
@@ -152,13 +152,13 @@ mod tests {
         request.body(()).unwrap().into_parts().0
     }
 
-    fn of(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, Refusal> {
+    fn of(uri: &str, fields: &[(&str, &str)]) -> Result<RequestHead, RequestRefusal> {
         convert(&request("GET", uri, fields), false, Version::Http2, &LIMITS).map(|(head, _)| head)
     }
 
     fn refused(uri: &str, fields: &[(&str, &str)], why: BadRequest) {
         match of(uri, fields) {
-            Err(Refusal::Bad { why: is, .. }) => assert_eq!(is, why, "{uri} {fields:?}"),
+            Err(RequestRefusal::Bad { why: is, .. }) => assert_eq!(is, why, "{uri} {fields:?}"),
             other => panic!("{uri} {fields:?}: {other:?}"),
         }
     }
@@ -214,7 +214,7 @@ mod tests {
         ] {
             let parts = request(method, uri, &[("host", "a:80")]);
             match convert(&parts, false, Version::Http2, &LIMITS) {
-                Err(Refusal::Bad { why: is, .. }) => assert_eq!(is, why),
+                Err(RequestRefusal::Bad { why: is, .. }) => assert_eq!(is, why),
                 other => panic!("{other:?}"),
             }
         }

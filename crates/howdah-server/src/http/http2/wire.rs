@@ -14,8 +14,8 @@ use super::super::config::HttpConfig;
 use super::super::pace::Pace;
 use super::super::stream::Stream;
 use super::floods::{Floods, Http2Error};
-use super::frames::{CONTINUATION, END_HEADERS, FrameMeter, HEADERS, Passed};
-use super::gate::Gate;
+use super::frames::{CONTINUATION, END_HEADERS, FrameEvent, FrameMeter, HEADERS};
+use super::gate::SendGate;
 use crate::turn;
 
 /// Bytes that are gathered before the socket is asked to take them.
@@ -25,7 +25,7 @@ const GATHERED: usize = 64 << 10;
 pub(super) struct Wire {
     stream: Arc<Stream>,
     config: Arc<HttpConfig>,
-    pub(super) gate: Gate,
+    pub(super) gate: SendGate,
     /// Requests being handled.
     pub(super) streams: AtomicUsize,
     /// Used by the connection's own task alone: never contended.
@@ -55,7 +55,7 @@ impl Wire {
         Wire {
             stream,
             config,
-            gate: Gate::default(),
+            gate: SendGate::default(),
             streams: AtomicUsize::new(0),
             ways: Mutex::new(Ways {
                 before,
@@ -146,7 +146,7 @@ impl Wire {
             ..
         } = ways;
         received.pass(bytes, |passed| match passed {
-            Passed::Frame(frame) => {
+            FrameEvent::Frame(frame) => {
                 if matches!(frame.kind, HEADERS | CONTINUATION) {
                     *in_header = frame.flags & END_HEADERS == 0;
                 }
@@ -154,8 +154,8 @@ impl Wire {
                     flood.get_or_insert(why);
                 }
             }
-            Passed::Reset { stream, .. } => self.gate.reset(stream),
-            Passed::Data { .. } | Passed::GoAway(_) => {}
+            FrameEvent::Reset { stream, .. } => self.gate.reset(stream),
+            FrameEvent::Data { .. } | FrameEvent::GoAway(_) => {}
         });
     }
 
@@ -171,18 +171,18 @@ impl Wire {
             ..
         } = ways;
         sent.pass(bytes, |passed| match passed {
-            Passed::Data { stream, bytes } => {
+            FrameEvent::Data { stream, bytes } => {
                 floods.moved(bytes as u32);
                 self.gate.written(stream, bytes);
             }
-            Passed::Reset { stream, code } => {
+            FrameEvent::Reset { stream, code } => {
                 self.gate.reset(stream);
                 if let Err(why) = floods.reset(code, now) {
                     flood.get_or_insert(why);
                 }
             }
-            Passed::GoAway(text) => last_words.extend_from_slice(text),
-            Passed::Frame(_) => {}
+            FrameEvent::GoAway(text) => last_words.extend_from_slice(text),
+            FrameEvent::Frame(_) => {}
         });
         if out.capacity() == 0 {
             *out = buffers::take_bytes();

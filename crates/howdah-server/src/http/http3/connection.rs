@@ -62,7 +62,7 @@ impl Counts {
 
 /// What a connection without a request in progress waits for.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Awaited {
+enum Http3Awaited {
     /// Its first request.
     First,
     /// Nothing: a request is in progress.
@@ -73,7 +73,7 @@ enum Awaited {
     End,
 }
 
-struct Connection<H> {
+struct Http3Connection<H> {
     handler: Arc<H>,
     quic: quinn::Connection,
     config: Arc<HttpConfig>,
@@ -84,7 +84,7 @@ struct Connection<H> {
     listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     streams: JoinSet<()>,
     deadline: Deadline,
-    awaited: Awaited,
+    awaited: Http3Awaited,
     /// GOAWAY has been sent, or is about to be.
     ending: bool,
 }
@@ -127,7 +127,7 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
     let agreed = info.tls.insert(Arc::new(witness.agreed(&quic)));
     handler.notice(&Notice::Handshake { agreed });
     let header = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
-    let mut connection = Connection {
+    let mut connection = Http3Connection {
         handler,
         // Fields count 32 bytes more each here: what is too long is refused when it is converted.
         shared: Shared::new(quic.clone(), header.saturating_mul(2)),
@@ -144,7 +144,7 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
         // No value is ever sent.
         listener_gone: Box::pin(async move { while listener.changed().await.is_ok() {} }),
         streams: JoinSet::new(),
-        awaited: Awaited::First,
+        awaited: Http3Awaited::First,
         ending: false,
     };
     {
@@ -181,7 +181,7 @@ fn poll_handshake(
     Poll::Ready(Err(HandshakeFailed::TimedOut))
 }
 
-impl<H: Handler> Connection<H> {
+impl<H: Handler> Http3Connection<H> {
     async fn run(&mut self) {
         let header = self.config.max_header_bytes as u64;
         let mut builder = h3::server::builder();
@@ -274,7 +274,7 @@ impl<H: Handler> Connection<H> {
         let Some(pipe) = self.shared.take_accepted() else {
             return;
         };
-        self.awaited = Awaited::Busy;
+        self.awaited = Http3Awaited::Busy;
         self.place.set_busy();
         self.info.request += 1;
         // Clients may have moved.
@@ -297,25 +297,25 @@ impl<H: Handler> Connection<H> {
     /// Waits while no request is in progress, but not longer than allowed.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if !self.streams.is_empty() {
-            self.awaited = Awaited::Busy;
+            self.awaited = Http3Awaited::Busy;
             self.place.set_busy();
             return Poll::Pending;
         }
         let awaited = match self.awaited {
-            _ if self.ending => Awaited::End,
-            Awaited::First => Awaited::First,
-            _ => Awaited::Idle,
+            _ if self.ending => Http3Awaited::End,
+            Http3Awaited::First => Http3Awaited::First,
+            _ => Http3Awaited::Idle,
         };
         if awaited != self.awaited {
             self.awaited = awaited;
             let now = Instant::now();
             match awaited {
-                Awaited::Idle => self.place.set_idle(now),
+                Http3Awaited::Idle => self.place.set_idle(now),
                 _ => self.place.set_owing(now),
             }
             let wait = match awaited {
-                Awaited::Idle => self.config.keepalive_timeout,
-                Awaited::End => FAREWELL,
+                Http3Awaited::Idle => self.config.keepalive_timeout,
+                Http3Awaited::End => FAREWELL,
                 _ => self.config.header_timeout,
             };
             self.deadline.set(now, wait);

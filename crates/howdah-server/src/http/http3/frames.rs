@@ -19,7 +19,7 @@ pub(super) enum FrameError {
 
 /// Some bytes of a stream, as far as one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Passed {
+pub(super) struct PassedFrame {
     /// How many.
     pub(super) used: usize,
     /// The last so many of them are payload.
@@ -60,14 +60,14 @@ impl Frames {
     }
 
     /// Passes bytes of one frame, with `most` of its payload.
-    pub(super) fn pass(&mut self, bytes: &[u8], most: usize) -> Result<Passed, FrameError> {
+    pub(super) fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
         let mut used = 0;
         let (kind, left) = loop {
             if let Some(frame) = self.frame {
                 break frame;
             }
             let Some(byte) = bytes.get(used) else {
-                return Ok(Passed {
+                return Ok(PassedFrame {
                     used,
                     payload: 0,
                     kind: None,
@@ -89,7 +89,7 @@ impl Frames {
         if ends && kind == HEADERS {
             self.heads += 1;
         }
-        Ok(Passed {
+        Ok(PassedFrame {
             used: used + payload,
             payload,
             kind: Some(kind),

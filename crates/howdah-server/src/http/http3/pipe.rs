@@ -26,7 +26,7 @@ pub(super) struct Pipe {
     connection: Connection,
     pub(super) id: u64,
     out: Mutex<Out>,
-    input: Mutex<Input>,
+    input: Mutex<PipeInput>,
 }
 
 struct Out {
@@ -44,7 +44,7 @@ enum Queued {
     Data(Bytes),
 }
 
-struct Input {
+struct PipeInput {
     stream: RecvStream,
     frames: Frames,
     /// Received and not passed on yet.
@@ -87,7 +87,7 @@ impl Pipe {
                 closed: false,
                 stopped: None,
             }),
-            input: Mutex::new(Input {
+            input: Mutex::new(PipeInput {
                 stream: recv,
                 frames: Frames::new(longest_head),
                 chunk: Bytes::new(),
@@ -102,7 +102,7 @@ impl Pipe {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn input(&self) -> MutexGuard<'_, Input> {
+    fn input(&self) -> MutexGuard<'_, PipeInput> {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -328,7 +328,7 @@ fn send(
     Poll::Ready(Ok(()))
 }
 
-impl Input {
+impl PipeInput {
     /// Receives once; none is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let chunk = pin!(self.stream.read_chunk(CHUNK, true));

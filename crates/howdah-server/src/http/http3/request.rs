@@ -15,7 +15,7 @@ use super::super::config::HttpConfig;
 use super::super::handler::{ConnInfo, Handler, Notice};
 use super::super::http2::exchange;
 use super::super::http2::is_forbidden;
-use super::super::http2::request::{Refusal, convert};
+use super::super::http2::request::{RequestRefusal, convert};
 use super::super::io::Io;
 use super::super::lifecycle::Lifecycle;
 use super::super::message::Version;
@@ -83,11 +83,11 @@ impl<H: Handler> Arrived<H> {
             name => is_forbidden(name),
         });
         let converted = match malformed {
-            true => Err(Refusal::Malformed),
+            true => Err(RequestRefusal::Malformed),
             false => convert(&request, has_body, Version::Http3, &limits),
         };
         drop(request);
-        if matches!(converted, Err(Refusal::Malformed)) {
+        if matches!(converted, Err(RequestRefusal::Malformed)) {
             return self.give_up(Code::H3_MESSAGE_ERROR);
         }
         let stream = Http3Stream::new(self.pipe, exchange, self.counts);
@@ -98,10 +98,10 @@ impl<H: Handler> Arrived<H> {
                 io.life.requests.fetch_add(1, Ordering::Relaxed);
                 exchange::handle(self.handler, io, self.info, head, framing).await;
             }
-            Err(Refusal::Bad { why, line }) => {
+            Err(RequestRefusal::Bad { why, line }) => {
                 exchange::refuse(self.handler, io, self.info, Version::Http3, why, line).await;
             }
-            Err(Refusal::Malformed) => {}
+            Err(RequestRefusal::Malformed) => {}
         }
     }
 
