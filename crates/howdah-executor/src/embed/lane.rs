@@ -121,6 +121,7 @@ impl Lane {
         {
             let mut table = self.lock();
             if table.waiting.is_empty()
+                && self.port.has_room()
                 && let Some(slot) = table.free.pop()
             {
                 self.publish(&mut table, slot, in_flight);
@@ -155,6 +156,7 @@ impl Lane {
     fn feed(&self, pool: &PoolState, table: &mut LaneTable) {
         let mut fed = false;
         while !table.waiting.is_empty()
+            && self.port.has_room()
             && let Some(slot) = table.free.pop()
         {
             let Some(in_flight) = table.waiting.pop_front() else {

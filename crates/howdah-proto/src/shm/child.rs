@@ -3,7 +3,7 @@
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
 use super::front::{notify, strike};
-use super::layout::{ENTRIES, SlotHead, state};
+use super::layout::{ENTRIES, SlotHead, entry, state};
 use super::{Bell, ChildId, RING, Region};
 use crate::request::MAX_FRAME;
 use crate::response::{FRAME_HEADER, kind};
@@ -60,12 +60,18 @@ impl ChildPort {
             if tail == ring.head.0.load(Ordering::SeqCst) {
                 return None;
             }
-            let slot = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let entry = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let slot = entry::slot(entry);
             let taken = slot < self.region.geometry().slots && {
                 let head = self.region.slot(front, slot);
                 let mine = state::with_child(state::CLAIMED, self.me);
                 head.state
-                    .compare_exchange(state::READY, mine, Ordering::AcqRel, Ordering::Acquire)
+                    .compare_exchange(
+                        state::ready(entry),
+                        mine,
+                        Ordering::AcqRel,
+                        Ordering::Acquire,
+                    )
                     .is_ok()
             };
             // Whoever comes first steps over the entry; that it was us does not matter.

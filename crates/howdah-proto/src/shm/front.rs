@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 use super::layout::{
-    ENTRIES, FrontRing, Geometry, GeometryError, SharedMemory, SlotHead, WORDS, state,
+    ENTRIES, FrontRing, Geometry, GeometryError, SharedMemory, SlotHead, WORDS, entry, state,
 };
 use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
 use crate::request::{MAX_FRAME, RequestFrame};
@@ -72,7 +72,13 @@ impl FrontPort {
         self.region.geometry().slots
     }
 
-    /// Writes a request into a free slot and offers it to the children. The body, if any, is
+    /// Whether one more request can be offered. Not, if very many were cancelled behind one that waits for
+    /// a child; there is room again when it has been claimed or cancelled.
+    pub fn has_room(&self) -> bool {
+        self.unclaimed() < ENTRIES as u32
+    }
+
+    /// Writes a request into a free slot and offers it to the children; the ring has room. The body, if any, is
     /// fed by [`FrontPort::write_body`] and [`FrontPort::end_body`]; `body_complete` says there
     /// is none. Follow with [`PoolPort::choose_wake`].
     pub fn publish(&self, slot: u32, frame: &RequestFrame, body_complete: bool) {
@@ -91,12 +97,12 @@ impl FrontPort {
         for position in [&head.body_w, &head.body_r, &head.resp_w, &head.resp_r] {
             position.0.store(0, Ordering::Relaxed);
         }
-        head.state.store(state::READY, Ordering::Release);
-
         let ring = self.ring();
         let at = ring.head.0.load(Ordering::Relaxed);
+        let entry = entry::new(slot, at);
+        head.state.store(state::ready(entry), Ordering::Release);
         self.step_over_claimed();
-        ring.entries[at as usize % ENTRIES].store(slot, Ordering::Release);
+        ring.entries[at as usize % ENTRIES].store(entry, Ordering::Release);
         // SeqCst pairs with the child's parked bit: either it sees this entry, or we see it asleep.
         ring.head.0.store(at.wrapping_add(1), Ordering::SeqCst);
     }
@@ -107,9 +113,10 @@ impl FrontPort {
         let head = ring.head.0.load(Ordering::Relaxed);
         let mut tail = ring.tail.0.load(Ordering::Acquire);
         while tail != head {
-            let slot = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let entry = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
+            let slot = entry::slot(entry);
             let ready = slot < self.slots()
-                && self.slot(slot).state.load(Ordering::Acquire) == state::READY;
+                && self.slot(slot).state.load(Ordering::Acquire) == state::ready(entry);
             if ready {
                 return;
             }
@@ -149,15 +156,12 @@ impl FrontPort {
 
     /// Takes a published request back, if no child has claimed it. On `true` the slot is free.
     pub fn cancel(&self, slot: u32) -> bool {
-        self.slot(slot)
-            .state
-            .compare_exchange(
-                state::READY,
-                state::FREE,
-                Ordering::AcqRel,
-                Ordering::Acquire,
-            )
-            .is_ok()
+        let state = &self.slot(slot).state;
+        let raw = state.load(Ordering::Acquire);
+        state::tag(raw) == state::READY
+            && state
+                .compare_exchange(raw, state::FREE, Ordering::AcqRel, Ordering::Acquire)
+                .is_ok()
     }
 
     /// Reads the state of a slot; the child in it is its own claim.

@@ -14,8 +14,8 @@ use crate::request::MAX_FRAME;
 const MAGIC: u64 = u64::from_ne_bytes(*b"HOWDAH\x01\0");
 const PAGE: usize = 4096;
 pub(super) const WORDS: usize = 16;
-/// Entries of a ready ring: twice the slots, so that entries already claimed but not yet stepped
-/// over never fill it.
+/// Entries of a ready ring: twice the slots, for entries that have been claimed or cancelled and not yet
+/// been stepped over. Many cancelled ones behind one that is ready may fill it.
 pub(super) const ENTRIES: usize = 2 * Geometry::MAX_SLOTS as usize;
 
 /// How many of each thing a pool's memory holds.
@@ -111,6 +111,7 @@ pub(super) struct FrontRing {
     pub sleeping: Line<AtomicU32>,
     /// One bit per slot, set when a child has changed something there.
     pub notify: Line<[AtomicU64; WORDS]>,
+    /// See [`entry`].
     pub entries: [AtomicU32; ENTRIES],
 }
 
@@ -155,13 +156,38 @@ pub(super) struct SlotHead {
     pub resp_r: Line<AtomicU64>,
 }
 
-/// Slot states as they stand in memory: tag in bits 0-3, child index in 4-15, incarnation in 16-31.
+/// An entry of a ready ring: the slot in bits 0-9, above it the low bits of the entry's position. The slot's
+/// state has the position, too: an entry whose request was cancelled never stands for the next request of
+/// its slot, which has an entry of its own behind those that came before it.
+pub(super) mod entry {
+    use super::Geometry;
+
+    const SLOT_BITS: u32 = 10;
+    const _: () = assert!(1 << SLOT_BITS == Geometry::MAX_SLOTS);
+
+    pub fn new(slot: u32, position: u32) -> u32 {
+        slot | (position << SLOT_BITS)
+    }
+    pub fn slot(raw: u32) -> u32 {
+        raw & (Geometry::MAX_SLOTS - 1)
+    }
+    /// What of the position the slot's state has.
+    pub fn position(raw: u32) -> u32 {
+        raw >> SLOT_BITS
+    }
+}
+
+/// Slot states as they stand in memory: tag in bits 0-3; of a ready one the position of its entry in the
+/// ring above; of others the child's index in 4-15, its incarnation in 16-31.
 pub(super) mod state {
     use super::super::ChildId;
     pub const FREE: u32 = 0;
     pub const READY: u32 = 1;
     pub const CLAIMED: u32 = 2;
     pub const DONE: u32 = 3;
+    pub fn ready(entry: u32) -> u32 {
+        READY | (super::entry::position(entry) << 4)
+    }
     pub fn with_child(tag: u32, child: ChildId) -> u32 {
         tag | (u32::from(child.index) << 4) | (u32::from(child.incarnation) << 16)
     }

@@ -261,6 +261,46 @@ fn a_dead_childs_slots_are_found_and_a_cancelled_request_never_runs() {
 }
 
 #[test]
+fn the_next_request_of_a_cancelled_ones_slot_does_not_take_its_place_in_the_queue() {
+    let mut memory = Memory::new(1, 4, 2);
+    let port = memory.port();
+    let ch = child(memory.region, 0);
+    for slot in [2, 0, 1] {
+        port.publish(slot, &frame(0), true);
+    }
+    assert!(port.cancel(0));
+    port.free(0);
+    port.publish(0, &frame(0), true);
+    assert_eq!(port.unclaimed(), 4, "the cancelled one still stands there");
+    for slot in [2, 1, 0] {
+        let claim = ch.claim(0).unwrap();
+        assert_eq!(port.state(slot), SlotState::Claimed(ch.id()));
+        let _ = claim.done();
+    }
+    assert!(ch.claim(0).is_none());
+}
+
+#[test]
+fn many_cancelled_requests_do_not_push_out_one_that_waits() {
+    let mut memory = Memory::new(1, 4, 2);
+    let port = memory.port();
+    let ch = child(memory.region, 0);
+    port.publish(0, &frame(0), true);
+    let mut cancelled = 0;
+    while port.has_room() {
+        port.publish(1, &frame(1), true);
+        assert!(port.cancel(1));
+        port.free(1);
+        cancelled += 1;
+    }
+    assert_eq!(cancelled, 2047);
+    let waited = ch.claim(0).unwrap();
+    assert_eq!(port.state(0), SlotState::Claimed(ch.id()));
+    assert!(port.has_room() && !port.has_unclaimed());
+    let _ = waited.done();
+}
+
+#[test]
 fn a_sleeping_child_is_woken_unless_enough_others_are_awake() {
     let memory = Memory::new(1, 4, 3);
     let pool = PoolPort::new(memory.region.clone());

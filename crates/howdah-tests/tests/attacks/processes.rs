@@ -1,5 +1,8 @@
 //! A client, or a script, that keeps PHP processes from others.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, Stop};
@@ -39,6 +42,43 @@ fn slow_uploads_that_ask_for_progress_leave_children_to_visitors() {
         assert!(active.as_u64().unwrap() <= most, "{active} are held");
         drop(uploads);
     }
+}
+
+#[test]
+fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
+    let fixture = Fixture::named("leavers")
+        .children(4)
+        .script("slow.php", "<?php usleep(100_000); echo 'slow';")
+        .pool("queue_timeout = \"8s\"")
+        .start();
+    let address = fixture.address();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        for _ in 0..20 {
+            scope.spawn(|| {
+                while !over.load(Ordering::Relaxed) {
+                    let mut leaver = Connection::open(address).unwrap();
+                    leaver
+                        .send("GET /slow.php HTTP/1.1\r\nHost: x\r\n\r\n")
+                        .unwrap();
+                    leaver
+                        .stream()
+                        .set_read_timeout(Some(Duration::from_millis(5)))
+                        .unwrap();
+                    // Nothing comes so soon: a pause, and then it is gone.
+                    let _ = leaver.read_head();
+                }
+            });
+        }
+        fixture.wait("all children are busy", |f| {
+            f.status()["pools"][0]["active_processes"] == 4
+        });
+        let answers: Vec<_> = (0..20)
+            .map(|_| fixture.get("/hello.php").status())
+            .collect();
+        over.store(true, Ordering::Relaxed);
+        assert_eq!(answers, [200; 20]);
+    });
 }
 
 #[test]
