@@ -97,7 +97,6 @@ fn children_that_hang_when_their_front_has_crashed_are_killed_in_time() {
 fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
     let fixture = Fixture::named("stuck-fork")
         .pool("pm = \"ondemand\"\nmax_children = 2\nprocess_idle_timeout = \"1s\"")
-        .config("[timeouts]\nfork = \"1s\"")
         .start();
     fixture.still_serves();
     fixture.wait("all children to leave", |f| f.children().is_empty());
@@ -114,7 +113,6 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
 fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
     let fixture = Fixture::named("stuck-reap")
         .children(1)
-        .config("[timeouts]\nfork = \"1s\"")
         .start();
     let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
