@@ -111,9 +111,7 @@ fn a_zygote_that_hangs_is_replaced_when_a_child_is_to_be_forked() {
 /// Only the zygote reports how a child ended; without its report the client waited for ever.
 #[test]
 fn a_zygote_that_hangs_is_replaced_when_it_does_not_tell_of_a_child_s_death() {
-    let fixture = Fixture::named("stuck-reap")
-        .children(1)
-        .start();
+    let fixture = Fixture::named("stuck-reap").children(1).start();
     let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
     let standing = gate.wait();
