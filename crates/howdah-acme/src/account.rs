@@ -1,5 +1,7 @@
 //! The account at an authority: made once, kept in the directory.
 
+use base64::Engine;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use instant_acme::{Account, ExternalAccountKey, NewAccount};
 
 use crate::Authority;
@@ -60,25 +62,9 @@ fn external_key(authority: &Authority, id: &str, key: &str) -> Result<ExternalAc
 
 /// Base64 in either alphabet, padded or not: authorities show the key in both.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
-    let mut out = Vec::new();
-    let (mut bits, mut held) = (0u32, 0);
-    for byte in text.trim().trim_end_matches('=').bytes() {
-        let value = match byte {
-            b'A'..=b'Z' => byte - b'A',
-            b'a'..=b'z' => byte - b'a' + 26,
-            b'0'..=b'9' => byte - b'0' + 52,
-            b'+' | b'-' => 62,
-            b'/' | b'_' => 63,
-            _ => return None,
-        };
-        bits = bits << 6 | u32::from(value);
-        held += 6;
-        if held >= 8 {
-            held -= 8;
-            out.push((bits >> held) as u8);
-        }
-    }
-    Some(out)
+    let text = text.trim().trim_end_matches('=');
+    let text = text.replace('+', "-").replace('/', "_");
+    URL_SAFE_NO_PAD.decode(text).ok()
 }
 
 #[cfg(test)]

@@ -34,7 +34,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Joins.
+    /// Becomes one of those who share the directory.
     pub fn join(store: &Store) -> Cluster {
         let cluster = Cluster {
             store: store.clone(),

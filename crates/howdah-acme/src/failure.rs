@@ -20,16 +20,16 @@ pub enum Kind {
 pub enum Failure {
     /// The authority cannot be reached, does not answer in time, or answers with an error of its own.
     AuthorityUnreachable {
-        /// The authority.
+        /// The name of the authority.
         authority: String,
-        /// What happened.
+        /// What happened to the connection or the request.
         why: String,
         /// When it wants to be asked again.
         retry_after: Option<Duration>,
     },
     /// The authority refuses the order or the account.
     OrderRefused {
-        /// The authority.
+        /// The name of the authority.
         authority: String,
         /// What it says.
         why: String,
@@ -38,7 +38,7 @@ pub enum Failure {
     },
     /// Too many orders or failures: the authority wants to be left alone for some time.
     OrderRateLimited {
-        /// The authority.
+        /// The name of the authority.
         authority: String,
         /// What it says.
         why: String,
@@ -59,7 +59,7 @@ pub enum Failure {
     },
     /// The program that sets DNS records failed.
     DnsHookFailed {
-        /// The program.
+        /// The program, as `acme.dns_hook` names it.
         program: String,
         /// How it ended, and what it printed.
         why: String,
@@ -71,7 +71,7 @@ pub enum Failure {
     },
     /// What the authority issued cannot be used.
     CertificateUnfit {
-        /// Why.
+        /// What is wrong with it.
         why: String,
     },
     /// The directory of certificates cannot be read or written.
@@ -82,7 +82,7 @@ pub enum Failure {
 }
 
 impl Failure {
-    /// Its name.
+    /// Its name in log, status and documents.
     pub fn name(&self) -> &'static str {
         self.into()
     }

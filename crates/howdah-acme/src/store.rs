@@ -6,9 +6,10 @@
 
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
+use howdah_os::files::FileStamp;
 use serde::{Deserialize, Serialize};
 
 use crate::Seconds;
@@ -43,9 +44,6 @@ pub struct Trouble {
     /// When the next is made.
     pub next: Seconds,
 }
-
-/// What tells a file that has changed from one that has not.
-pub type Stamp = (u64, u64, i64, i64, u64);
 
 /// What a look at a name's file gave.
 #[derive(Debug)]
@@ -137,15 +135,8 @@ impl Store {
     }
 
     /// What tells whether the file of a name has changed; none: there is none.
-    pub fn stamp(&self, name: &str) -> Option<Stamp> {
-        let meta = fs::metadata(self.certificate_path(name)).ok()?;
-        Some((
-            meta.dev(),
-            meta.ino(),
-            meta.mtime(),
-            meta.mtime_nsec(),
-            meta.size(),
-        ))
+    pub fn stamp(&self, name: &str) -> Option<FileStamp> {
+        FileStamp::of(&self.certificate_path(name))
     }
 
     /// Keeps a certificate with its key.

@@ -3,6 +3,7 @@
 //!
 //! - [`account`]: users and groups, and becoming one.
 //! - [`process`]: what a process denies to others of its user.
+//! - [`files`]: whether a file has changed.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that end with their parent.
 //! - [`mapping`]: memory shared with other processes, and files mapped to be read.
@@ -13,6 +14,7 @@
 
 pub mod account;
 pub mod descriptors;
+pub mod files;
 pub mod mapping;
 pub mod process;
 pub mod signals;

@@ -14,7 +14,7 @@ use tokio::sync::mpsc;
 
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
 use crate::master::say;
-use crate::{exit, sys};
+use crate::{child, exit, sys};
 
 /// `howdah certificates`
 pub fn run(link: i32) -> ExitCode {
@@ -28,21 +28,7 @@ pub fn run(link: i32) -> ExitCode {
 }
 
 fn serve(link: i32) -> Result<(), String> {
-    let link = sys::inherited(link)
-        .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
-    let link = Link::new(link);
-    // Keys are in our memory.
-    sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
-    // The master decides when we end.
-    let blocked = sys::SignalDescriptor::new(&[
-        libc::SIGTERM,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGHUP,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ]);
-    let _blocked = blocked.map_err(|error| format!("cannot block signals: {error}"))?;
+    let (link, _blocked) = child::prepare(link)?;
     let first = match link.receive::<ToCertificates>() {
         Received::Message(ToCertificates::Settings, fds) => settings(fds)?,
         _ => return Ok(()),

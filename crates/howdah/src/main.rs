@@ -12,6 +12,7 @@
 
 mod arguments;
 mod certificates;
+mod child;
 mod commands;
 mod config;
 mod exit;

@@ -17,6 +17,7 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-server", "howdah-http1"),
     ("howdah-php", "howdah-http1"),
     ("howdah-executor", "howdah-proto"),
+    ("howdah-acme", "howdah-os"),
     ("howdah-executor", "howdah-os"),
     ("howdah-os", "howdah-proto"),
     ("howdah-php", "howdah-os"),

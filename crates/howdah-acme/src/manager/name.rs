@@ -5,13 +5,14 @@ mod attempt;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use howdah_os::files::FileStamp;
 use tokio::sync::mpsc;
 
 use super::{NameState, NameStatus, Shared};
 use crate::certificate::Stored;
 use crate::lease::Watcher;
 use crate::order::Orders;
-use crate::store::{Look, Record, Stamp};
+use crate::store::{Look, Record};
 use crate::{names, schedule, seconds, time_of};
 
 /// Longest sleep: the clock may be set, and another host renew.
@@ -36,7 +37,7 @@ pub(super) struct Keeper {
     certificate: Option<Rc<Stored>>,
     /// It could not be written down.
     unsaved: bool,
-    stamp: Option<Stamp>,
+    stamp: Option<FileStamp>,
     record: Record,
     ordering: bool,
     watcher: Watcher,

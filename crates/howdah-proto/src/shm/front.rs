@@ -75,7 +75,13 @@ impl FrontPort {
     /// Whether one more request can be offered. Not, if very many were cancelled behind one that waits for
     /// a child; there is room again when it has been claimed or cancelled.
     pub fn has_room(&self) -> bool {
-        self.unclaimed() < ENTRIES as u32
+        let ring = self.ring();
+        let length = || {
+            let tail = ring.tail.0.load(Ordering::Acquire);
+            ring.head.0.load(Ordering::Relaxed).wrapping_sub(tail)
+        };
+        // Each publication steps over what it can: nearly always that is enough.
+        length() < ENTRIES as u32 || self.unclaimed() < ENTRIES as u32
     }
 
     /// Writes a request into a free slot and offers it to the children; the ring has room. The body, if any, is

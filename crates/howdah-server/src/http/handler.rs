@@ -87,14 +87,14 @@ pub enum Notice<'a> {
     HandshakeFailed {
         /// The connection.
         conn: &'a ConnInfo,
-        /// Why.
+        /// What the client did, or failed to do.
         why: &'a HandshakeFailed,
     },
     /// The server has ended an HTTP/2 connection because of what its client sent.
     Http2Ended {
         /// The connection.
         conn: &'a ConnInfo,
-        /// Why.
+        /// What the client did, or failed to do.
         why: Http2Error,
         /// What the protocol's library says.
         detail: &'a str,
@@ -103,7 +103,7 @@ pub enum Notice<'a> {
     Http3Ended {
         /// The connection.
         conn: &'a ConnInfo,
-        /// Why.
+        /// What the client did, or failed to do.
         why: Http3Error,
         /// What the protocol's library says.
         detail: &'a str,

@@ -52,10 +52,10 @@ pub(super) struct QuicListener {
 }
 
 /// Packets that have come to another endpoint than their own, by the number of theirs.
-pub(super) struct Exchange(Vec<Mutex<PassedPacket>>);
+pub(super) struct Exchange(Vec<Mutex<PassedPackets>>);
 
 #[derive(Default)]
-struct PassedPacket {
+struct PassedPackets {
     packets: VecDeque<(RecvMeta, Box<[u8]>)>,
     /// Of the endpoint that takes them.
     waker: Option<Waker>,
@@ -67,7 +67,7 @@ impl Exchange {
         Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
     }
 
-    fn of(&self, number: usize) -> Option<MutexGuard<'_, PassedPacket>> {
+    fn of(&self, number: usize) -> Option<MutexGuard<'_, PassedPackets>> {
         let passed = self.0.get(number)?;
         Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -181,9 +181,9 @@ impl AsyncUdpSocket for SharedPort {
 }
 
 /// Connection IDs that name their endpoint.
-struct Named(u8);
+struct EndpointIds(u8);
 
-impl ConnectionIdGenerator for Named {
+impl ConnectionIdGenerator for EndpointIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; CONNECTION_ID];
         // Fails only where the kernel has no random bytes, and then no handshake succeeds either.
@@ -243,7 +243,7 @@ impl QuicListener {
         let mut config = EndpointConfig::new(self.secrets.resets.clone());
         // There are fewer sockets than descriptors of a message.
         let number = self.number as u8;
-        config.cid_generator(move || Box::new(Named(number)));
+        config.cid_generator(move || Box::new(EndpointIds(number)));
         let (server, _) = self.server_config(transport)?;
         let endpoint = Endpoint::new_with_abstract_socket(
             config,
@@ -284,6 +284,7 @@ impl<H: Handler> Acceptor<H> {
         // Dropped with the task: connections learn by it that the listener is gone.
         let (_listening, gone) = watch::channel(());
         let handshakes = Arc::new(());
+        let port = open.0.local_addr().ok().map(|address| address.port());
         while let Some(incoming) = open.0.accept().await {
             let proven = incoming.remote_address_validated();
             let slot = self.slots.try_take();
@@ -298,7 +299,7 @@ impl<H: Handler> Acceptor<H> {
                 None => self.room().await,
             };
             let handshake = handshakes.clone();
-            self.welcome_quic(&listener, incoming, slot, gone.clone(), handshake);
+            self.welcome_quic(&listener, incoming, slot, gone.clone(), handshake, port);
         }
     }
 
@@ -309,16 +310,12 @@ impl<H: Handler> Acceptor<H> {
         slot: crate::http::slots::Slot,
         gone: watch::Receiver<()>,
         handshake: Arc<()>,
+        port: Option<u16>,
     ) {
         let config = self.config.load_full();
         let peer = incoming.remote_address();
-        let local = listener.local.or_else(|| {
-            let port = UdpSocket::from(listener.socket.try_clone().ok()?)
-                .local_addr()
-                .ok()?
-                .port();
-            Some(SocketAddr::new(incoming.local_ip()?, port))
-        });
+        let on_any = || Some(SocketAddr::new(incoming.local_ip()?, port?));
+        let local = listener.local.or_else(on_any);
         let Ok((server, witness)) = listener.server_config(transport_config(&config)) else {
             return incoming.refuse();
         };
@@ -362,7 +359,7 @@ mod tests {
         assert_eq!(exchange.owner(&[0xc0, 2, 9, 9], 0), None, "a first packet");
         assert_eq!(exchange.owner(&[0x40], 0), None);
         assert_eq!(exchange.owner(&[], 0), None);
-        let id = Named(2).generate_cid();
+        let id = EndpointIds(2).generate_cid();
         assert_eq!((id.len(), id[0]), (CONNECTION_ID, 2));
     }
 

@@ -30,7 +30,7 @@ use howdah_server::tls::tickets::KEY;
 
 use crate::config::{self, Settings, Source};
 use crate::link::{Configuration, Keys, Link, Received, ToFront, ToMaster, read_text, text_file};
-use crate::{exit, sys};
+use crate::{child, exit, sys};
 use background::Task;
 use launcher::Launches;
 use running::Running;
@@ -95,7 +95,7 @@ enum Incoming {
 /// `howdah front`
 pub fn run(link: i32) -> ExitCode {
     howdah_server::memory::fit_address_space();
-    let (link, _blocked) = match prepare(link) {
+    let (link, _blocked) = match child::prepare(link) {
         Ok(prepared) => prepared,
         Err(why) => {
             eprintln!("howdah: front: {why}");
@@ -126,26 +126,6 @@ pub fn run(link: i32) -> ExitCode {
             Received::Closed => front.stop_without_master(),
         }
     }
-}
-
-/// The line to the master, and the signals that are blocked as long as the process lives.
-fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
-    let link = sys::inherited(link)
-        .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
-    // PHP may run as the same user, always so without root: neither other sites' requests in our memory
-    // nor our descriptors are for its scripts.
-    sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
-    // The master decides: a service manager that signals the whole group stops nothing half-way.
-    let blocked = sys::SignalDescriptor::new(&[
-        libc::SIGTERM,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGHUP,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-    ]);
-    let blocked = blocked.map_err(|error| format!("cannot block signals: {error}"))?;
-    Ok((Link::new(link), blocked))
 }
 
 /// What the thread that reads the master's messages has.

@@ -3,9 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::os::unix::process::CommandExt;
-use std::process::{Command, Stdio};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_acme::Settings;
@@ -15,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::control::Asker;
 use super::{safe_path, say};
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
-use crate::sys;
+use crate::{child, sys};
 
 /// At the start, how long certificates that are there may take to be read.
 const READING: Duration = Duration::from_secs(10);
@@ -308,20 +306,9 @@ fn make_directory(settings: &Settings) {
 }
 
 fn execute() -> io::Result<Process> {
-    let (link, theirs) = Link::pair()?;
-    let mut command = Command::new("/proc/self/exe");
-    command
-        .arg0("howdah")
-        .arg("certificates")
-        .arg("--link")
-        .arg(theirs.as_raw_fd().to_string())
-        .stdin(Stdio::null())
-        // The terminal's Ctrl-C is for the master.
-        .process_group(0);
-    sys::inherit(&mut command, vec![theirs]);
-    let child = command.spawn()?;
+    let (pid, link) = child::execute("certificates")?;
     Ok(Process {
-        pid: child.id() as i32,
+        pid,
         link,
         since: Instant::now(),
         hung_up: false,

@@ -6,13 +6,11 @@
 //! without a reload. One that cannot be used is named in the log, and the former stays, also for a
 //! front that is started later.
 
-use std::fs;
 use std::io;
 use std::os::fd::AsFd;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::time::{Duration, Instant};
 
+use howdah_os::files::FileStamp;
 use howdah_server::tls::client_certificate::ClientAuthority;
 use howdah_server::tls::tickets::{KEY, LIFETIME};
 use rustix::rand::{GetRandomFlags, getrandom};
@@ -31,15 +29,12 @@ const KEPT: usize = 3;
 /// How often the log names certificates that end soon.
 const WARN: Duration = Duration::from_secs(24 * 3600);
 
-/// What tells a file that has changed from one that has not; none: it cannot be read.
-type Stamp = Option<(u64, u64, i64, i64, u64)>;
-
 /// A certificate in use.
 #[derive(Clone)]
 struct InUse {
     files: CertificateFiles,
     /// Of the files when they were last read.
-    stamps: [Stamp; 2],
+    stamps: [Option<FileStamp>; 2],
     loaded: LoadedCertificate,
 }
 
@@ -57,7 +52,7 @@ pub struct KeyStore {
     needed: bool,
     client_authority: Option<ClientAuthority>,
     /// The keys of `tls.ticket_keys`, with the file's stamp.
-    shared_tickets: Option<(Stamp, Vec<[u8; KEY]>)>,
+    shared_tickets: Option<(Option<FileStamp>, Vec<[u8; KEY]>)>,
 }
 
 impl KeyStore {
@@ -221,7 +216,7 @@ impl KeyStore {
         let Some(path) = &settings.tls.ticket_keys else {
             return Ok(self.shared_tickets.take().is_some());
         };
-        let stamp = stamp(path);
+        let stamp = FileStamp::of(path);
         if let Some((known, _)) = &self.shared_tickets
             && *known == stamp
         {
@@ -263,19 +258,8 @@ impl KeyStore {
     }
 }
 
-fn stamps(files: &CertificateFiles) -> [Stamp; 2] {
-    [stamp(&files.file), stamp(&files.key)]
-}
-
-fn stamp(path: &Path) -> Stamp {
-    let meta = fs::metadata(path).ok()?;
-    Some((
-        meta.dev(),
-        meta.ino(),
-        meta.mtime(),
-        meta.mtime_nsec(),
-        meta.size(),
-    ))
+fn stamps(files: &CertificateFiles) -> [Option<FileStamp>; 2] {
+    [FileStamp::of(&files.file), FileStamp::of(&files.key)]
 }
 
 fn ticket_key() -> io::Result<[u8; KEY]> {

@@ -2,10 +2,8 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::process::CommandExt;
+use std::os::fd::OwnedFd;
 use std::path::Path;
-use std::process::{Command, Stdio};
 use std::time::Instant;
 
 use howdah_executor::Mode;
@@ -14,8 +12,8 @@ use rustix::process::{Pid, Signal, WaitStatus, kill_process};
 
 use super::safe_path;
 use super::watchdog::Watch;
+use crate::child;
 use crate::link::Link;
-use crate::sys;
 
 /// The front's process. It is reaped by the master's loop, never here.
 pub struct FrontProcess {
@@ -37,23 +35,11 @@ pub struct FrontProcess {
 }
 
 impl FrontProcess {
-    /// Executes this program as a front. `/proc/self/exe` is the very file we run, also after an
-    /// upgrade has replaced it: front and master always speak the same language.
+    /// Executes this program as a front.
     pub fn start() -> io::Result<FrontProcess> {
-        let (link, theirs) = Link::pair()?;
-        let mut command = Command::new("/proc/self/exe");
-        command
-            .arg0("howdah")
-            .arg("front")
-            .arg("--link")
-            .arg(theirs.as_raw_fd().to_string())
-            .stdin(Stdio::null())
-            // The terminal's Ctrl-C is for the master, which then stops the front.
-            .process_group(0);
-        sys::inherit(&mut command, vec![theirs]);
-        let child = command.spawn()?;
+        let (pid, link) = child::execute("front")?;
         Ok(FrontProcess {
-            pid: child.id() as i32,
+            pid,
             link,
             since: Instant::now(),
             hung_up: false,

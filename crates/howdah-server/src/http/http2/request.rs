@@ -22,7 +22,7 @@ pub enum RequestRefusal {
     Malformed,
     /// It is answered with the refusal's status.
     Bad {
-        /// Why.
+        /// The rule that it breaks.
         why: BadRequest,
         /// The request line, as HTTP/1.1 writes it.
         line: Vec<u8>,

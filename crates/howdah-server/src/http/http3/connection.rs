@@ -22,7 +22,7 @@ use super::super::http2::Resets;
 use super::super::lifecycle::Enrolled;
 use super::pipe::code;
 use super::request::{self, Arrived};
-use super::transport::{Shared, Transport};
+use super::transport::{Http3Shared, Transport};
 use super::{Http3Error, STREAMS};
 use crate::tls::quic::Witness;
 use crate::turn;
@@ -79,7 +79,7 @@ struct Http3Connection<H> {
     config: Arc<HttpConfig>,
     info: ConnInfo,
     place: Enrolled,
-    shared: Arc<Shared>,
+    shared: Arc<Http3Shared>,
     counts: Arc<Counts>,
     listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     streams: JoinSet<()>,
@@ -130,7 +130,7 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
     let mut connection = Http3Connection {
         handler,
         // Fields count 32 bytes more each here: what is too long is refused when it is converted.
-        shared: Shared::new(quic.clone(), header.saturating_mul(2)),
+        shared: Http3Shared::new(quic.clone(), header.saturating_mul(2)),
         quic,
         deadline: Deadline::after(config.header_timeout),
         config,

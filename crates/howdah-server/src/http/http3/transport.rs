@@ -19,7 +19,7 @@ use super::pipe::{Pipe, code};
 const MOST_CONTROL: usize = 1 << 20;
 
 /// What the h3 crate does not tell its caller.
-pub(super) struct Shared {
+pub(super) struct Http3Shared {
     connection: Connection,
     longest_head: u64,
     /// The stream that has been accepted last.
@@ -28,9 +28,9 @@ pub(super) struct Shared {
     flooded: AtomicBool,
 }
 
-impl Shared {
-    pub(super) fn new(connection: Connection, longest_head: u64) -> Arc<Shared> {
-        Arc::new(Shared {
+impl Http3Shared {
+    pub(super) fn new(connection: Connection, longest_head: u64) -> Arc<Http3Shared> {
+        Arc::new(Http3Shared {
             connection,
             longest_head,
             accepted: Mutex::default(),
@@ -65,14 +65,14 @@ type Waiting<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>>
 
 /// A connection for the h3 crate.
 pub(super) struct Transport {
-    shared: Arc<Shared>,
+    shared: Arc<Http3Shared>,
     requests: Waiting<(quinn::SendStream, quinn::RecvStream)>,
     controls: Waiting<quinn::RecvStream>,
     opened: Waiting<quinn::SendStream>,
 }
 
 impl Transport {
-    pub(super) fn new(shared: Arc<Shared>) -> Transport {
+    pub(super) fn new(shared: Arc<Http3Shared>) -> Transport {
         Transport {
             shared,
             requests: None,
@@ -109,7 +109,7 @@ pub(super) struct ControlOut {
 /// A stream that is no request, from the client.
 pub(super) struct ControlIn {
     stream: quinn::RecvStream,
-    shared: Arc<Shared>,
+    shared: Arc<Http3Shared>,
 }
 
 fn connection_error(error: ConnectionError) -> ConnectionErrorIncoming {
@@ -261,9 +261,8 @@ impl quic::SendStream<Bytes> for ControlOut {
     }
 
     fn reset(&mut self, why: u64) {
-        let why = quinn::VarInt::from_u64(why).unwrap_or(quinn::VarInt::MAX);
         // Fails only when it has ended.
-        let _ = self.stream.reset(why);
+        let _ = self.stream.reset(code(Code::from(why)));
     }
 
     fn send_id(&self) -> StreamId {
@@ -330,9 +329,8 @@ impl quic::RecvStream for ControlIn {
     }
 
     fn stop_sending(&mut self, why: u64) {
-        let why = quinn::VarInt::from_u64(why).unwrap_or(quinn::VarInt::MAX);
         // Fails only when nothing more would come.
-        let _ = self.stream.stop(why);
+        let _ = self.stream.stop(code(Code::from(why)));
     }
 
     fn recv_id(&self) -> StreamId {
