@@ -10,8 +10,8 @@ use bytes::Bytes;
 
 use super::buffers::{self, Input};
 use super::channel::Channel;
-use super::http2;
 use super::io::{BodyLeft, Io};
+use super::multiplexed;
 use super::pace::Pace;
 use howdah_http1::chunk::ChunkDecoder;
 use howdah_http1::framing::{BodyKind, Framing};
@@ -345,8 +345,8 @@ impl RequestBody {
         let mut outbox = self.io.outbox();
         match &self.io.channel {
             _ if outbox.began => {}
-            Channel::Http2(stream) => stream.send_informational(http2::response(100, b"")),
-            Channel::Http3(stream) => stream.send_head(http2::response(100, b"")),
+            Channel::Http2(stream) => stream.send_informational(multiplexed::response(100, b"")),
+            Channel::Http3(stream) => stream.send_head(multiplexed::response(100, b"")),
             Channel::Http1(_) => {
                 outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
                 outbox.mark_ahead();

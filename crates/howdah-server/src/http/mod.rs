@@ -20,6 +20,7 @@ mod http3;
 mod io;
 mod lifecycle;
 pub mod message;
+mod multiplexed;
 mod outbox;
 mod pace;
 pub mod proxy_protocol;
@@ -38,8 +39,8 @@ pub use howdah_http1::reason::reason_phrase;
 pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
 pub use http2::Http2Error;
-pub use http2::request as http2_request;
 pub use http3::Http3Error;
+pub use multiplexed::request as http2_request;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};

@@ -18,9 +18,9 @@ use http::header::ALT_SVC;
 use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
 use super::date;
-use super::http2;
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
+use super::multiplexed;
 use super::pace::Pace;
 use crate::turn;
 use howdah_http1::reason::reason_phrase;
@@ -182,7 +182,7 @@ impl Responder {
         if self.version == Version::Http10 || self.state != ResponseState::Waiting {
             return;
         }
-        let fields = || http2::response(head.status, head.lines());
+        let fields = || multiplexed::response(head.status, head.lines());
         match &self.io.channel {
             Channel::Http1(_) => {}
             Channel::Http2(stream) => stream.send_informational(fields()),
@@ -240,8 +240,8 @@ impl Responder {
                 Length::NoBody if has_length => Some(0),
                 Length::NoBody | Length::Unknown => None,
             };
-            let mut response = http2::response(head.status, head.lines());
-            http2::complete(&mut response, length);
+            let mut response = multiplexed::response(head.status, head.lines());
+            multiplexed::complete(&mut response, length);
             if let Some(value) = &self.io.alternative
                 && let Ok(value) = HeaderValue::from_str(value)
             {
@@ -318,7 +318,7 @@ impl Responder {
             self.io.write_alternative(&mut lines);
             lines.extend_from_slice(b"Server: Howdah\r\n");
             self.sent += lines.len() as u64;
-            self.begin_stream(http2::response(status, &lines), framing);
+            self.begin_stream(multiplexed::response(status, &lines), framing);
             self.state = ResponseState::Body(framing);
             return;
         }

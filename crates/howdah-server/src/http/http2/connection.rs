@@ -23,12 +23,13 @@ use super::super::handler::{ConnInfo, Handler, Notice};
 use super::super::io::Io;
 use super::super::lifecycle::Enrolled;
 use super::super::message::Version;
+use super::super::multiplexed::exchange;
+use super::super::multiplexed::request::{RequestRefusal, convert};
 use super::super::stream::Stream;
 use super::floods::Http2Error;
-use super::request::{RequestRefusal, convert};
+use super::gate;
 use super::stream::Http2Stream;
 use super::wire::{Wire, WireEnd};
-use super::{exchange, gate};
 use crate::turn;
 use howdah_http1::refusal::BadRequest;
 

@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use strum::{Display, IntoStaticStr, VariantArray};
 
+use super::super::multiplexed::{Allowance, Left, RESETS};
 use super::frames::{
     CONTINUATION, DATA, END_STREAM_OR_ACK, FrameHead, HEADERS, PING, PRIORITY, PRIORITY_UPDATE,
     RST_STREAM, SETTINGS, WINDOW_UPDATE,
@@ -72,11 +73,6 @@ const FRAMES: Allowance = Allowance {
 /// What a request, and each so many bytes of bodies, explain of them.
 const FRAMES_OF_REQUEST: u32 = 8;
 const BYTES_OF_FRAME: u32 = 256;
-/// Streams that a client resets: a browser that leaves a page resets all it has open.
-const RESETS: Allowance = Allowance {
-    most: 128,
-    a_second: 10,
-};
 /// Streams that the server resets because of mistakes of the client.
 const MISTAKES: Allowance = Allowance {
     most: 16,
@@ -89,49 +85,6 @@ const SMALL_DATA: u32 = 32;
 const NO_ERROR: u32 = 0;
 const INTERNAL_ERROR: u32 = 2;
 const CANCEL: u32 = 8;
-
-#[derive(Clone, Copy, Debug)]
-struct Allowance {
-    most: u32,
-    a_second: u32,
-}
-
-/// What is left of an allowance.
-#[derive(Debug)]
-struct Left {
-    of: Allowance,
-    left: u32,
-    since: Instant,
-}
-
-impl Left {
-    fn all(of: Allowance, now: Instant) -> Left {
-        Left {
-            of,
-            left: of.most,
-            since: now,
-        }
-    }
-
-    /// Takes one; whether there was one.
-    fn take(&mut self, now: Instant) -> bool {
-        if self.left == 0 {
-            let millis = now.saturating_duration_since(self.since).as_millis();
-            let grown = millis * u128::from(self.of.a_second) / 1000;
-            self.left = grown.min(u128::from(self.of.most)) as u32;
-            if self.left == 0 {
-                return false;
-            }
-            self.since = now;
-        }
-        self.left -= 1;
-        true
-    }
-
-    fn give(&mut self, n: u32) {
-        self.left = self.left.saturating_add(n).min(self.of.most);
-    }
-}
 
 /// What is left of a connection's allowances.
 #[derive(Debug)]
@@ -194,21 +147,6 @@ impl Floods {
         let ours = matches!(code, NO_ERROR | INTERNAL_ERROR | CANCEL);
         let allowed = ours || self.mistakes.take(now);
         allowed.then_some(()).ok_or(Http2Error::MadeYouReset)
-    }
-}
-
-/// Streams that a client may cancel, where the protocol's library counts none: HTTP/3.
-#[derive(Debug)]
-pub(in crate::http) struct Resets(Left);
-
-impl Resets {
-    pub(in crate::http) fn new(now: Instant) -> Resets {
-        Resets(Left::all(RESETS, now))
-    }
-
-    /// Takes one; whether there was one.
-    pub(in crate::http) fn take(&mut self, now: Instant) -> bool {
-        self.0.take(now)
     }
 }
 
@@ -277,7 +215,7 @@ mod tests {
         while floods.received(&update, now).is_ok() {}
         let later = now + Duration::from_secs(2);
         assert!(floods.received(&update, later).is_ok());
-        assert_eq!(floods.frames.left, 199);
+        assert_eq!(floods.frames.left(), 199);
     }
 
     #[test]

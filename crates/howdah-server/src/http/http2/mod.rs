@@ -2,21 +2,16 @@
 //! request's [`Channel`](super::channel::Channel), and everything above is the same.
 //!
 //! `frames` and `floods` watch what passes; `wire` gathers what is sent; `gate` says whose turn it is;
-//! `request` and `response` convert heads; [`Http2Stream`] is one stream, [`Http2Connection`] all of them.
+//! [`Http2Stream`] is one stream, [`Http2Connection`] all of them.
 
 mod connection;
-pub(super) mod exchange;
 mod floods;
 mod frames;
 mod gate;
-pub mod request;
-mod response;
 mod stream;
 mod wire;
 
 pub(super) use connection::Http2Connection;
 pub use floods::Http2Error;
-pub(super) use floods::Resets;
 pub(super) use frames::PREFACE;
-pub(super) use response::{complete, is_forbidden, response};
-pub(super) use stream::{FULL_SHARES, Http2Stream};
+pub(super) use stream::Http2Stream;

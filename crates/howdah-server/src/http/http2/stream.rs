@@ -13,14 +13,12 @@ use h2::server::SendResponse;
 use h2::{Reason, RecvStream, SendStream};
 use http::Response;
 
+use super::super::multiplexed::FULL_SHARES;
 use super::wire::Wire;
 use crate::turn;
 
 /// Handed to the h2 crate at once, so that streams take turns: two frames.
 const PIECE: usize = 32 << 10;
-
-/// Streams of a connection of which each may keep as much as a connection of HTTP/1.1.
-pub(in crate::http) const FULL_SHARES: usize = 8;
 
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http2Stream {
@@ -250,12 +248,12 @@ impl Http2Stream {
     }
 
     /// Ready when the socket has all that was sent, or never will.
-    pub(super) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
+    pub(in crate::http) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.wire.gate.poll_empty(cx, self.id)
     }
 
     /// Ends the stream so that the client cannot take its answer for whole.
-    pub(super) fn reset(&self, why: Reason) {
+    pub(in crate::http) fn reset(&self, why: Reason) {
         let halves = &mut *self.halves();
         if std::mem::replace(&mut halves.closed, true) {
             return;

@@ -16,7 +16,7 @@ use h3::error::Code;
 use h3::server::RequestStream;
 use http::Response;
 
-use super::super::http2::FULL_SHARES;
+use super::super::multiplexed::FULL_SHARES;
 use super::connection::Counts;
 use super::frames::data_frame;
 use super::pipe::Pipe;
