@@ -4,6 +4,10 @@
 use std::time::{Duration, SystemTime};
 
 use crate::failure::Kind;
+use crate::{Seconds, time_of};
+
+/// The longest that an authority's `Retry-After` is obeyed.
+const LONGEST_WAIT: Duration = Duration::from_secs(7 * 86400);
 
 /// From when until when a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +50,8 @@ const UNREACHABLE: &[u64] = &[2, 5, 10, 30, 60, 120, 300, 600, 1800];
 const REFUSED: &[u64] = &[60, 300, 900, 1800, 3600, 7200, 14400, 21600];
 
 /// How long after the failure number `attempts` (from 1) the next attempt is made. `retry_after` is the
-/// authority's own word, which is obeyed for up to a week.
+/// authority's own word, which is obeyed for up to
+/// a week.
 pub fn pause(kind: Kind, attempts: u32, retry_after: Option<Duration>, spread: f64) -> Duration {
     let steps = match kind {
         Kind::Unreachable => UNREACHABLE,
@@ -54,11 +59,18 @@ pub fn pause(kind: Kind, attempts: u32, retry_after: Option<Duration>, spread: f
     };
     let step = steps[(attempts.max(1) as usize - 1).min(steps.len() - 1)];
     let pause = Duration::from_secs(step).mul_f64(0.9 + spread / 5.0);
-    pause.max(
-        retry_after
-            .unwrap_or_default()
-            .min(Duration::from_secs(7 * 86400)),
-    )
+    pause.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))
+}
+
+/// When the next attempt is made after failures since `since`, the last of which planned it for `next`.
+/// Failures of the future were noted by a clock that has been set back: they say nothing of when it may
+/// be tried.
+pub fn next_attempt(since: Seconds, next: Seconds, now: SystemTime) -> SystemTime {
+    if time_of(since) > now {
+        return now;
+    }
+    // A clock that was right when it began to fail may have run ahead later.
+    time_of(next).min(now + LONGEST_WAIT)
 }
 
 #[cfg(test)]
@@ -113,5 +125,17 @@ mod tests {
         assert_eq!(later, DAY);
         let never = pause(Kind::Refused, 1, Some(1000 * DAY), 0.0);
         assert_eq!(never, 7 * DAY);
+    }
+
+    #[test]
+    fn a_clock_that_is_set_back_keeps_nothing_from_being_tried() {
+        let now = UNIX_EPOCH + 1000 * DAY;
+        let day = |n: u64| n * 86400;
+        assert_eq!(next_attempt(day(1001), day(1002), now), now);
+        let soon = next_attempt(day(999), day(1001), now);
+        assert_eq!(soon, now + DAY);
+        assert_eq!(next_attempt(day(999), day(2000), now), now + LONGEST_WAIT);
+        // It may have been set forward, too: then it is time.
+        assert_eq!(next_attempt(day(1), day(2), now), UNIX_EPOCH + 2 * DAY);
     }
 }

@@ -71,6 +71,8 @@ pub enum ToFront {
         /// Repeated in the answer.
         number: u64,
     },
+    /// Show these orders of certificates as those that fail. Descriptor: [`FailingOrder`]s as JSON.
+    FailingOrders,
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
         /// The launch's number.

@@ -98,18 +98,18 @@ impl Keeper {
         loop {
             self.look_again();
             let now = SystemTime::now();
-            if self.is_to_be_forgotten() {
+            if self.is_to_be_forgotten(now) {
                 self.shared.names.borrow_mut().remove(&self.name);
                 self.shared.publish_status();
                 return;
             }
-            if self.due() <= now {
+            if self.due(now) <= now {
                 // It is in the log and the status.
                 let _ = self.attempt(false).await;
                 continue;
             }
             self.ask_for_window(now).await;
-            let pause = self.due().duration_since(now).unwrap_or_default();
+            let pause = self.due(now).duration_since(now).unwrap_or_default();
             let pause = pause.clamp(Duration::from_millis(10), LOOK);
             match tokio::time::timeout(pause, nudges.recv()).await {
                 Err(_) => {}
@@ -133,16 +133,16 @@ impl Keeper {
     }
 
     /// A name that nobody configured, and that got no certificate: the next client may ask for it.
-    fn is_to_be_forgotten(&self) -> bool {
+    fn is_to_be_forgotten(&self, now: SystemTime) -> bool {
         let settings = self.shared.settings();
         self.certificate.is_none()
             && self.record.trouble.is_some()
-            && self.due() > SystemTime::now()
+            && self.due(now) > now
             && !settings.names.contains(&self.name)
     }
 
     /// When something is to be done.
-    fn due(&self) -> SystemTime {
+    fn due(&self, now: SystemTime) -> SystemTime {
         let wanted = match (&self.certificate, self.record.renew_at) {
             (None, _) => SystemTime::UNIX_EPOCH,
             (Some(_), Some(at)) => time_of(at),
@@ -151,8 +151,7 @@ impl Keeper {
         match &self.record.trouble {
             // Nothing is to be ordered: it only could not be written down.
             Some(_) if self.unsaved => wanted,
-            // A clock that was set back must not keep it from being tried.
-            Some(trouble) => time_of(trouble.next).min(SystemTime::now() + 7 * 24 * 60 * LOOK),
+            Some(trouble) => schedule::next_attempt(trouble.since, trouble.next, now),
             None => wanted,
         }
     }
@@ -211,7 +210,8 @@ impl Keeper {
         let Some(authority) = self.shared.authority(self.record.authority.as_deref()) else {
             return;
         };
-        if time_of(at) > now {
+        // One further away was noted by a clock that has been set back since.
+        if time_of(at) > now && time_of(at) <= now + 2 * WINDOW_HOLDS.1 {
             return;
         }
         let (settings, store) = (self.shared.settings(), self.shared.store());

@@ -130,6 +130,20 @@ fn answers(m: &mut Metrics, s: &ServerStatus) {
 }
 
 fn tls(m: &mut Metrics, s: &ServerStatus) {
+    if !s.failing_orders.is_empty() {
+        m.family(
+            "howdah_certificate_order_failures",
+            "gauge",
+            "Attempts in a row that gave a name no certificate.",
+        );
+    }
+    for order in &s.failing_orders {
+        m.value(
+            "howdah_certificate_order_failures",
+            &[("name", &order.name), ("failure", &order.failure)],
+            order.attempts,
+        );
+    }
     if s.certificates.is_empty() {
         return;
     }

@@ -8,7 +8,7 @@ use crate::cache::CacheStatus;
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::network::Network;
-use crate::tls::certificates::CertificateStatus;
+use crate::tls::certificates::{CertificateStatus, FailingOrder};
 use crate::turn::Longest;
 
 /// The server at one moment. What a server of another version does not say is zero, or empty.
@@ -49,6 +49,8 @@ pub struct ServerStatus {
     pub handshakes: Vec<(String, bool, u64)>,
     /// The certificates of TLS listeners.
     pub certificates: Vec<CertificateStatus>,
+    /// Names whose certificates could not be ordered or renewed lately.
+    pub failing_orders: Vec<FailingOrder>,
     /// Access log lines lost because the log took none.
     pub access_log_dropped: u64,
     /// Error log lines lost because the log took none.

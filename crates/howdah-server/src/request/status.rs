@@ -51,6 +51,11 @@ impl Front {
                 .get()
                 .map(|c| c.status())
                 .unwrap_or_default(),
+            failing_orders: self
+                .certificates
+                .get()
+                .map(|c| c.failing_orders())
+                .unwrap_or_default(),
             access_log_dropped: config
                 .settings
                 .access_log

@@ -219,7 +219,10 @@ impl ByName {
 
 /// The certificates that handshakes choose from; they can be exchanged at any time.
 #[derive(Default)]
-pub struct Certificates(ArcSwap<ByName>);
+pub struct Certificates {
+    by_name: ArcSwap<ByName>,
+    failing: ArcSwap<Vec<FailingOrder>>,
+}
 
 impl Certificates {
     /// Uses these from now on; the first is for clients whose name none covers.
@@ -238,12 +241,22 @@ impl Certificates {
             new.first = new.found[first].clone();
         }
         new.all = certificates;
-        self.0.store(Arc::new(new));
+        self.by_name.store(Arc::new(new));
+    }
+
+    /// Shows these orders of certificates in the status as those that fail.
+    pub fn show_failing_orders(&self, failing: Vec<FailingOrder>) {
+        self.failing.store(Arc::new(failing));
+    }
+
+    /// The orders of certificates that fail.
+    pub fn failing_orders(&self) -> Vec<FailingOrder> {
+        self.failing.load().to_vec()
     }
 
     /// Whether one of them is for this name, in lower case.
     pub(super) fn cover(&self, name: &str) -> bool {
-        let by_name = self.0.load();
+        let by_name = self.by_name.load();
         let wildcard = name
             .split_once('.')
             .map(|(_, parent)| format!("*.{parent}"));
@@ -263,7 +276,7 @@ impl Certificates {
                 seconds_left: not_after as i64 - now as i64,
             }
         };
-        self.0.load().all.iter().map(status).collect()
+        self.by_name.load().all.iter().map(status).collect()
     }
 }
 
@@ -279,16 +292,29 @@ pub struct CertificateStatus {
     pub seconds_left: i64,
 }
 
+/// A name whose certificate could not be ordered or renewed lately, in the server's status.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailingOrder {
+    /// The name.
+    pub name: String,
+    /// The name of the last failure.
+    pub failure: String,
+    /// How many attempts have failed in a row.
+    pub attempts: u32,
+}
+
 impl fmt::Debug for Certificates {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_list().entries(self.0.load().found.keys()).finish()
+        let by_name = self.by_name.load();
+        f.debug_list().entries(by_name.found.keys()).finish()
     }
 }
 
 impl ResolvesServerCert for Certificates {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        let by_name = self.0.load();
+        let by_name = self.by_name.load();
         let found = match &name {
             Some(name) => by_name.of(name),
             None => &by_name.first,

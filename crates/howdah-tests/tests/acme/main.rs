@@ -8,7 +8,8 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::thread::{Scope, ScopedJoinHandle};
 
-use authority::Authority;
+use authority::{Authority, PATIENCE};
+use howdah_tests::process::wait_until;
 use howdah_tests::rig::{free_address, howdah_program, is_root};
 use site::{NAMES, Options, Site, serial};
 
@@ -160,6 +161,12 @@ fn an_authority_that_is_down_is_named_and_tried_again() {
         status.contains("AuthorityUnreachable: ") && status.contains("the next "),
         "{status}"
     );
+    wait_until("the failing order in the front's status", PATIENCE, || {
+        let shown = text(site.command(&["status", "--json"]));
+        let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let failing = &shown["failing_orders"][0];
+        failing["name"] == NAMES[0] && failing["failure"] == "AuthorityUnreachable"
+    });
     let refused = site.get(NAMES[0], "/hello.txt").unwrap_err();
     assert!(
         refused.contains("curl: (35)"),

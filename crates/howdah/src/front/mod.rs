@@ -163,6 +163,7 @@ impl MasterReader {
                 // A master that is gone is noticed by the next look at the line.
                 let _ = self.link.send(&ToMaster::Answering { number }, &[]);
             }
+            ToFront::FailingOrders => take_failing_orders(&self.shared, fds),
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
         Ok(())
@@ -252,6 +253,14 @@ fn take_challenges(shared: &Shared, fds: Vec<OwnedFd>) {
     let challenges = text.and_then(|text| serde_json::from_str::<Challenges>(&text).ok());
     let challenges = challenges.unwrap_or_default();
     shared.tls.challenges.set(challenges.http, challenges.tls);
+}
+
+/// Shows the orders of certificates that fail, and no others.
+fn take_failing_orders(shared: &Shared, fds: Vec<OwnedFd>) {
+    let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
+    let failing = text.and_then(|text| serde_json::from_str(&text).ok());
+    let failing = failing.unwrap_or_default();
+    shared.tls.certificates.show_failing_orders(failing);
 }
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.

@@ -6,7 +6,8 @@ use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
-use howdah_acme::Settings;
+use howdah_acme::{NameStatus, Settings};
+use howdah_server::tls::certificates::FailingOrder;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -41,6 +42,8 @@ pub struct News {
     pub certificates: bool,
     /// Other challenges are to be answered.
     pub challenges: bool,
+    /// Other orders fail.
+    pub failing: bool,
 }
 
 /// See the module.
@@ -54,6 +57,7 @@ pub struct OrderedCertificates {
     certificates: Vec<(String, String)>,
     challenges: Option<(u64, String)>,
     status: serde_json::Value,
+    failing: Vec<FailingOrder>,
     askers: BTreeMap<u64, Asker>,
     next_id: u64,
 }
@@ -70,6 +74,7 @@ impl OrderedCertificates {
             self.certificates.clear();
             self.challenges = None;
             self.status = serde_json::Value::Null;
+            self.failing.clear();
         } else if self.process.is_some() {
             self.send_settings();
         } else {
@@ -229,6 +234,10 @@ impl OrderedCertificates {
             }
             FromCertificates::Status => {
                 self.status = serde_json::from_str(&text).unwrap_or_default();
+                let names = serde_json::from_str(&text).unwrap_or_default();
+                let failing = failing_orders(names);
+                news.failing |= failing != self.failing;
+                self.failing = failing;
             }
             FromCertificates::Done { id, ok } => {
                 if let Some(asker) = self.askers.remove(&id) {
@@ -259,6 +268,13 @@ impl OrderedCertificates {
         let text = text_file(text)?;
         let message = crate::link::ToFront::Challenges { number: *number };
         front.send_now(&message, &[text.as_fd()])
+    }
+
+    /// Tells the front which orders fail.
+    pub fn send_failing(&self, front: &Link) -> io::Result<()> {
+        let text = serde_json::to_string(&self.failing).map_err(io::Error::from)?;
+        let text = text_file(&text)?;
+        front.send_now(&crate::link::ToFront::FailingOrders, &[text.as_fd()])
     }
 
     /// The front answers them.
@@ -293,6 +309,18 @@ impl OrderedCertificates {
         self.askers.insert(id, asker);
         self.must_hear(sent);
     }
+}
+
+fn failing_orders(names: Vec<NameStatus>) -> Vec<FailingOrder> {
+    let failing = names.into_iter().filter_map(|status| {
+        let trouble = status.trouble?;
+        Some(FailingOrder {
+            name: status.name,
+            failure: trouble.name,
+            attempts: trouble.attempts,
+        })
+    });
+    failing.collect()
 }
 
 /// The directory, before the process that cannot make it there: its account's, or root's own.

@@ -451,6 +451,7 @@ impl Master {
         let ordered = self.ordered.certificates();
         self.keys.send(&front.link, &self.settings, ordered)?;
         self.ordered.send_challenges(&front.link)?;
+        self.ordered.send_failing(&front.link)?;
         reload::send_configuration(
             &front.link,
             self.generation,
@@ -562,6 +563,9 @@ impl Master {
         let mut sent = Ok(());
         if news.challenges {
             sent = self.ordered.send_challenges(&front.link);
+        }
+        if news.failing {
+            sent = sent.and(self.ordered.send_failing(&front.link));
         }
         if news.certificates {
             let ordered = self.ordered.certificates();

@@ -36,7 +36,10 @@ impl Keeper {
         self.look_again();
         let done = match forced {
             true => self.stamp != before,
-            false => self.due() > SystemTime::now(),
+            false => {
+                let now = SystemTime::now();
+                self.due(now) > now
+            }
         };
         if done {
             return Ok(format!(
