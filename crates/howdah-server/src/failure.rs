@@ -36,6 +36,17 @@ pub enum Failure {
         /// The `.htaccess` file, the number of the line that refuses the request, and its text.
         because: Box<str>,
     },
+    /// The client has not shown that it is a user who is admitted.
+    NotAuthenticated {
+        /// The value of `WWW-Authenticate`.
+        challenge: Box<str>,
+        /// Why not, for the log.
+        why: Box<str>,
+    },
+    /// A file of users or groups cannot be read, so nobody is admitted.
+    PasswordFileUnreadable(Box<str>),
+    /// Too many passwords are being checked, or too many of this client's.
+    AuthenticationBusy,
     /// The request is for another host than the one its TLS connection is for.
     MisdirectedRequest,
     /// The request body could not be read.
@@ -95,6 +106,9 @@ impl Failure {
     pub fn status(&self) -> u16 {
         match self {
             Failure::Refused { status, .. } | Failure::Closed { status, .. } => *status,
+            Failure::NotAuthenticated { .. } => 401,
+            Failure::PasswordFileUnreadable(_) => 500,
+            Failure::AuthenticationBusy => 503,
             // RFC 9110 §15.5.20.
             Failure::MisdirectedRequest => 421,
             Failure::Body(error) => error.status(),
@@ -159,6 +173,11 @@ impl Failure {
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Failure::Closed { because, .. } => because.to_string().into(),
+            Failure::NotAuthenticated { why, .. } => why.to_string().into(),
+            Failure::PasswordFileUnreadable(why) => format!("nobody is admitted: {why}").into(),
+            Failure::AuthenticationBusy => {
+                "too many passwords are being checked: somebody may be guessing them".into()
+            }
             Failure::MisdirectedRequest => {
                 "the TLS handshake asked for another host, whose certificate is not for this one".into()
             }

@@ -10,6 +10,8 @@
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted; [`network`]: blocks of
 //!   addresses.
+//! - [`authentication`]: who the client is by name and password; [`watched_file`]: files that are read
+//!   again when they change; `blocking`: threads for what takes long.
 //! - [`script`]: a request becomes a script request, a run becomes a response.
 //! - [`cache`]: pages that need no script; [`cache_config`]: what a site has configured of that.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
@@ -25,6 +27,8 @@
 
 pub mod admin;
 mod allocated;
+pub mod authentication;
+mod blocking;
 pub mod cache;
 pub mod cache_config;
 pub mod client_address;
@@ -52,3 +56,4 @@ mod tally;
 mod testing;
 pub mod tls;
 pub mod turn;
+pub mod watched_file;

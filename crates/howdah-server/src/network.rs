@@ -1,7 +1,7 @@
 //! Blocks of addresses, as configurations name them.
 
 use std::fmt;
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An address block such as `10.0.0.0/8`, `2001:db8::/32` or a single address.
@@ -88,6 +88,18 @@ impl Network {
     }
 }
 
+/// The addresses of one client: an IPv4 address is one's own; of IPv6 everybody has 64 bits to choose
+/// from (RFC 4291 §2.5.1).
+pub fn of_one_client(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => {
+            let network = address.to_bits() & !u128::from(u64::MAX);
+            IpAddr::V6(Ipv6Addr::from_bits(network))
+        }
+        v4 => v4,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -111,5 +123,17 @@ mod tests {
         let one: Network = "127.0.0.1".parse().unwrap();
         assert!(one.contains("::ffff:127.0.0.1".parse().unwrap()));
         assert!(!one.contains("127.0.0.2".parse().unwrap()));
+    }
+
+    #[test]
+    fn one_client_is_an_address_or_the_half_of_one() {
+        for (address, client) in [
+            ("192.0.2.7", "192.0.2.7"),
+            ("::ffff:192.0.2.7", "192.0.2.7"),
+            ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::"),
+        ] {
+            let address = of_one_client(address.parse().unwrap());
+            assert_eq!(address, client.parse::<IpAddr>().unwrap());
+        }
     }
 }

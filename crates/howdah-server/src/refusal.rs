@@ -32,6 +32,8 @@ pub enum Refusal {
     DatabaseFile,
     /// As [`Hidden::ProjectFile`], by the file's name.
     ProjectFile,
+    /// A file of users or groups that a rule names. Not even `expose` opens it.
+    PasswordFile,
     /// Nothing exists at the path.
     NotFound,
     /// Neither a regular file nor a directory: a socket, a pipe, a device.
@@ -54,7 +56,7 @@ pub enum Refusal {
     HtaccessNoScripts,
     /// An `.htaccess` file cannot be read or understood: nobody knows what it closes.
     HtaccessNotUnderstood,
-    /// A script names a file that an authorizer guards which has not been asked about this request.
+    /// A script names a file that is guarded by somebody who has not been asked about this request.
     NotAuthorized,
     /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
     Returned,
@@ -112,6 +114,7 @@ impl Refusal {
             | Refusal::VersionControl
             | Refusal::DatabaseFile
             | Refusal::ProjectFile
+            | Refusal::PasswordFile
             | Refusal::HtaccessHidden
             | Refusal::NotFound
             | Refusal::NotRegular

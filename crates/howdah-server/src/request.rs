@@ -174,7 +174,7 @@ impl Front {
                 (Permission::Answered, _) => return Ok(None),
                 (Permission::Granted(variables), Action::Script(target)) => {
                     target.granted = variables.into();
-                    target.permitted = route.authorizer_rules().into();
+                    target.permitted = route.guarding_rules().into();
                 }
                 (Permission::Granted(_), _) => {}
             }

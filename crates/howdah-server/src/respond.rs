@@ -118,6 +118,9 @@ pub fn head(failure: &Failure) -> ResponseHead {
     if let Some(seconds) = failure.retry_after() {
         head.header(b"Retry-After", seconds.to_string().as_bytes());
     }
+    if let Failure::NotAuthenticated { challenge, .. } = failure {
+        head.header(b"WWW-Authenticate", challenge.as_bytes());
+    }
     if let Failure::Refused {
         allow: Some(allow), ..
     } = failure

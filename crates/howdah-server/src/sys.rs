@@ -1,9 +1,10 @@
 //! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, `sched_setattr`, which
-//! rustix lacks, and the allocator that counts, with what its C library offers. Everything else the
+//! rustix lacks, crypt(3), and the allocator that counts, with what its C library offers. Everything else the
 //! server asks of the kernel goes through rustix.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -46,6 +47,36 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+/// `struct crypt_data` of libxcrypt's crypt.h.
+const CRYPT_DATA: usize = 32768;
+
+#[link(name = "crypt")]
+unsafe extern "C" {
+    fn crypt_rn(
+        phrase: *const c_char,
+        setting: *const c_char,
+        data: *mut c_void,
+        size: c_int,
+    ) -> *mut c_char;
+}
+
+/// Hashes a password as `setting` says, crypt_rn(3). None: it says nothing that libcrypt knows, or the
+/// password is longer than that takes.
+pub(crate) fn crypt(phrase: &CStr, setting: &CStr) -> Option<Vec<u8>> {
+    // Numbers of sixteen bytes: aligned for whatever the library keeps in it.
+    let mut data = vec![0u128; CRYPT_DATA / size_of::<u128>()];
+    let (at, size) = (data.as_mut_ptr().cast(), CRYPT_DATA as c_int);
+    // SAFETY: both texts end with NUL and are only read; the library writes at most `size` bytes, which
+    // `data` has.
+    let hashed = unsafe { crypt_rn(phrase.as_ptr(), setting.as_ptr(), at, size) };
+    if hashed.is_null() {
+        return None;
+    }
+    // SAFETY: not null, so a text with its NUL within `data`, which lives on.
+    let hashed = unsafe { CStr::from_ptr(hashed) }.to_bytes();
+    Some(hashed.to_vec())
 }
 
 /// The system's allocator, counting; see [`crate::memory`].

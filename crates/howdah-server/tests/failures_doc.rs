@@ -24,6 +24,12 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::ClientTooSlow,
         Failure::SpillFull,
         Failure::MemoryLimit,
+        Failure::NotAuthenticated {
+            challenge: "".into(),
+            why: "".into(),
+        },
+        Failure::PasswordFileUnreadable("".into()),
+        Failure::AuthenticationBusy,
         Failure::MisdirectedRequest,
         Failure::ClientGone,
         Failure::Purge(PurgeRefused::Denied("")),

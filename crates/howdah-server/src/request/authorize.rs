@@ -1,6 +1,7 @@
-//! Asks the FastCGI authorizers of a route (specification §6.3) before anything else is done with a
-//! request: each gets the request without its body and answers 200, with variables for the script, or
-//! gives an answer of its own, which the client gets. Knows no protocol: the executor does.
+//! Asks for permission before anything else is done with a request: for a user's password
+//! ([`crate::authentication`]), and the FastCGI authorizers of the route (specification §6.3). Each of
+//! these gets the request without its body and answers 200, with variables for the script, or gives an
+//! answer of its own, which the client gets. Knows no protocol: the executor does.
 //!
 //! One that cannot be reached, fails or says nothing has not allowed anything: the client gets the
 //! failure.
@@ -14,12 +15,14 @@ use howdah_proto::variables::Var;
 
 use super::context::{RequestContext, Response};
 use super::script;
+use crate::authentication::{Authentication, NotAuthenticated};
 use crate::cache::tee::Tee;
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
+use crate::network;
 use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::site::RouteInfo;
-use crate::site::config::Authorizer;
+use crate::site::config::{Authorizer, RuleAction};
 
 /// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
 const MOST_IGNORED: usize = 64 << 10;
@@ -27,7 +30,7 @@ const MOST_IGNORED: usize = 64 << 10;
 /// Variables for a script, by name.
 pub(super) type GrantedVariables = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What the authorizers of a route have decided.
+/// What those have decided who guard a route.
 pub(super) enum Permission {
     /// All of them allow the request, and have set these variables.
     Granted(GrantedVariables),
@@ -42,7 +45,18 @@ pub(super) async fn ask(
     response: &mut Response<'_>,
 ) -> Result<Permission, Failure> {
     let mut granted = GrantedVariables::new();
-    for authorizer in ctx.site.authorizers(route) {
+    if let Some(demand) = &route.authentication {
+        authenticate(ctx, demand, &mut granted).await?;
+    }
+    for guard in ctx.site.guards(route) {
+        let authorizer = match guard {
+            RuleAction::Authenticate(demand) => {
+                authenticate(ctx, demand, &mut granted).await?;
+                continue;
+            }
+            RuleAction::Authorize(authorizer) => authorizer,
+            _ => continue,
+        };
         let mut run = start(ctx, authorizer)?;
         let mut head = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
@@ -72,6 +86,32 @@ pub(super) async fn ask(
         }
     }
     Ok(Permission::Granted(granted))
+}
+
+/// Has the client's user and password checked, and names the user to the script.
+async fn authenticate(
+    ctx: RequestContext<'_>,
+    demand: &Authentication,
+    granted: &mut GrantedVariables,
+) -> Result<(), Failure> {
+    let field = ctx.request.header(b"authorization");
+    let client = ctx.client.address.map(network::of_one_client);
+    let user = demand.authenticate(field, client).await;
+    let user = user.map_err(|why| match why {
+        NotAuthenticated::Unreadable(why) => {
+            Failure::PasswordFileUnreadable(why.to_string().into())
+        }
+        NotAuthenticated::Busy => Failure::AuthenticationBusy,
+        why => Failure::NotAuthenticated {
+            challenge: demand.challenge().into(),
+            why: why.to_string().into(),
+        },
+    })?;
+    for (name, value) in [(&b"REMOTE_USER"[..], &*user), (b"AUTH_TYPE", b"Basic")] {
+        granted.retain(|(known, _)| known != name);
+        granted.push((name.to_vec(), value.to_vec()));
+    }
+    Ok(())
 }
 
 /// Adds the variables that an authorizer's head sets.

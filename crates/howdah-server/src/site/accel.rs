@@ -65,7 +65,7 @@ impl Site {
     /// ([`Site::admit`]), since scripts pass on fields of others (proxies, storage gateways). A
     /// query is ignored. Scripts are not run from here.
     ///
-    /// `permitted` are the numbers of the rules whose authorizers have allowed the request;
+    /// `permitted` are the numbers of the rules by which somebody has allowed the request;
     /// `content_type` is the script's own, if it has set one.
     pub fn accel_redirect(
         &self,

@@ -11,6 +11,8 @@
 //! [`Wanted`] has all it can need: the root, the path below it, and what is to be done with it.
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::Arc;
 
 use super::Site;
@@ -63,8 +65,8 @@ pub(crate) enum Named<'a> {
     /// error page. Rules that refuse a path to clients do not hold for it: `/index.php` may be
     /// closed to clients and still be the front controller. `deny` holds.
     BySite,
-    /// A script, by `X-Accel-Redirect`. `permitted` are the numbers of the rules whose authorizers
-    /// have allowed the request.
+    /// A script, by `X-Accel-Redirect`. `permitted` are the numbers of the rules by which somebody was
+    /// asked, and has allowed the request.
     ByScript { permitted: &'a [usize] },
 }
 
@@ -106,7 +108,7 @@ impl Site {
                     let rule = &rules[**number];
                     rule.is_for(wanted.method) && rule.pattern.is_match(path)
                 };
-                let mut guarding = self.authorizers.iter().filter(guards);
+                let mut guarding = self.guards.iter().filter(guards);
                 if !guarding.all(|number| permitted.contains(number)) {
                     return Err(Refusal::NotAuthorized.into());
                 }
@@ -169,6 +171,9 @@ impl Site {
     /// Checks a path by its name and the configuration alone. Hidden segments hold for what is run as
     /// well.
     fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), Refused> {
+        if self.holds_passwords(path) {
+            return Err(Refusal::PasswordFile.into());
+        }
         if purpose == Purpose::Run {
             return match hidden::hidden_segment(path) {
                 Some(hidden) => Err(Refusal::from(hidden).into()),
@@ -184,12 +189,37 @@ impl Site {
     /// Why a path is never sent, by its name alone. The search treats such a path as one where nothing
     /// exists.
     pub(super) fn hidden(&self, path: &[u8]) -> Option<Refusal> {
-        hidden_name(&self.config, path)
+        match self.holds_passwords(path) {
+            true => Some(Refusal::PasswordFile),
+            false => hidden_name(&self.config, path),
+        }
+    }
+
+    fn holds_passwords(&self, path: &[u8]) -> bool {
+        self.password_files.iter().any(|file| file == path)
     }
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {
         self.denials.is_match(path)
     }
+}
+
+/// The URL paths of files with passwords, where they lie below the root.
+pub(super) fn password_files(config: &SiteConfig) -> Vec<Vec<u8>> {
+    let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
+    let mut paths = Vec::new();
+    for file in config.authentications().flat_map(|demand| demand.files()) {
+        let ways = [
+            (config.root.clone(), file.to_owned()),
+            (real(&config.root), real(file)),
+        ];
+        for (root, file) in ways {
+            if let Ok(below) = file.strip_prefix(&root) {
+                paths.push([b"/", below.as_os_str().as_bytes()].concat());
+            }
+        }
+    }
+    paths
 }
 
 /// Why an error page could never be sent.

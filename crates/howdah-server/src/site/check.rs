@@ -122,6 +122,8 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
         }
         // That it is there is known where the pools are: `ServerConfig::new`.
         RuleAction::Pool(_) | RuleAction::Cgi(_) | RuleAction::Authorize(_) => {}
+        // Its files are read by `Site::new`.
+        RuleAction::Authenticate(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {
                 errors.push(error);

@@ -10,6 +10,7 @@ use howdah_proto::response::{is_field_value, is_token};
 use super::mistake::ConfigError;
 use super::pattern::Pattern;
 use super::template::Template;
+use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
 
@@ -74,11 +75,16 @@ pub struct SiteConfig {
 }
 
 impl SiteConfig {
-    /// Rules that name an authorizer, with their numbers.
-    pub fn authorizers(&self) -> impl Iterator<Item = (usize, &Authorizer)> {
+    /// Numbers of the rules by which somebody is asked before anything is answered.
+    pub(super) fn guards(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
-        rules.filter_map(|(number, rule)| match &rule.action {
-            RuleAction::Authorize(authorizer) => Some((number, authorizer)),
+        rules.filter_map(|(number, rule)| rule.action.is_guard().then_some(number))
+    }
+
+    /// What the rules ask for by user and password.
+    pub fn authentications(&self) -> impl Iterator<Item = &Arc<Authentication>> {
+        self.rules.iter().filter_map(|rule| match &rule.action {
+            RuleAction::Authenticate(demand) => Some(demand),
             _ => None,
         })
     }
@@ -305,8 +311,17 @@ pub enum RuleAction {
     Cgi(Arc<str>),
     /// `authorizer = POOL`: somebody who says first whether the request may be answered.
     Authorize(Authorizer),
+    /// `auth_basic = REALM`: only for users who name themselves, with their password.
+    Authenticate(Arc<Authentication>),
     /// `set_header`, `add_header`; later rules still apply.
     Header(HeaderEdit),
+}
+
+impl RuleAction {
+    /// Somebody, or something, is asked before anything is answered.
+    pub fn is_guard(&self) -> bool {
+        matches!(self, RuleAction::Authorize(_) | RuleAction::Authenticate(_))
+    }
 }
 
 /// A FastCGI application in the role Authorizer.

@@ -4,6 +4,7 @@
 use std::fmt;
 
 use super::Site;
+use super::config::RuleAction;
 use super::route::{Action, Route};
 use crate::http::head::{HeadLimits, parse};
 use crate::http::message::RequestHead;
@@ -26,8 +27,16 @@ impl Site {
     pub fn explain(&self, head: &RequestHead) -> String {
         let Route { action, info } = self.route(head);
         let mut text = String::new();
-        for authorizer in self.authorizers(&info) {
-            text += &format!("if pool {} allows it: ", authorizer.pool);
+        for guard in self.guards(&info) {
+            text += &match guard {
+                RuleAction::Authorize(authorizer) => {
+                    format!("if pool {} allows it: ", authorizer.pool)
+                }
+                RuleAction::Authenticate(demand) => {
+                    format!("if a password satisfies {}: ", demand.challenge())
+                }
+                _ => String::new(),
+            };
         }
         text += &action.to_string();
         if let Some(refusal) = info.passed_over {

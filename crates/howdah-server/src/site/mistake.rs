@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use super::template::TemplateError;
 use crate::refusal::Refusal;
+use crate::watched_file::Unreadable;
 
 /// A mistake in a site's configuration.
 #[derive(Debug)]
@@ -36,6 +37,8 @@ pub enum ConfigError {
     /// An error page that is never sent: a script, which would be sent as text, or a file that the
     /// site denies.
     BadErrorPage(String, Refusal),
+    /// A file of users or groups cannot be read.
+    PasswordFile(Unreadable),
     /// Two sites answer for one host.
     DuplicateHost(String, String, String),
     /// The configuration has no site.
@@ -108,6 +111,9 @@ impl fmt::Display for ConfigError {
                     f,
                     "host `{host}` belongs to site `{one}` and to site `{two}`"
                 )
+            }
+            ConfigError::PasswordFile(why) => {
+                write!(f, "nobody could log in: cannot read {why}")
             }
             ConfigError::NoSite => f.write_str("there is no site"),
         }

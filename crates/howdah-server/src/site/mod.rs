@@ -68,8 +68,10 @@ pub struct Site {
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
     htaccess: htaccess::Door,
-    /// Numbers of the rules that name an authorizer.
-    authorizers: Vec<usize>,
+    /// Numbers of the rules by which somebody is asked first.
+    guards: Vec<usize>,
+    /// URL paths of files with passwords below the root, by its name or its real one.
+    password_files: Vec<Vec<u8>>,
 }
 
 impl Site {
@@ -83,6 +85,10 @@ impl Site {
             .and_then(|controller| UrlPath::from_decoded(controller.script.as_bytes()).ok());
         let internal = accel::open_internal(&config, &mut errors);
         let sendfile_roots = accel::open_roots(&config, &mut errors);
+        for demand in config.authentications() {
+            // Early: a file that only root can read would be found out by the first visitor.
+            errors.extend(demand.read().err().map(ConfigError::PasswordFile));
+        }
         match root {
             Some(root) if errors.is_empty() => Ok(Site {
                 number,
@@ -94,7 +100,8 @@ impl Site {
                 internal,
                 sendfile_roots,
                 htaccess: htaccess::Door::default(),
-                authorizers: config.authorizers().map(|(number, _)| number).collect(),
+                guards: config.guards().collect(),
+                password_files: access::password_files(&config),
                 config,
             }),
             _ => Err(errors),

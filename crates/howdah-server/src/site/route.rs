@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::access::Named;
 use super::script::ScriptPath;
+use crate::authentication::Authentication;
 use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
@@ -30,19 +31,21 @@ pub struct RouteInfo {
     pub https: bool,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
-    /// Numbers of the rules whose authorizers are to be asked first, in order.
-    pub(super) authorizers: Vec<usize>,
+    /// Numbers of the rules by which somebody is to be asked first, in order.
+    pub(super) guards: Vec<usize>,
+    /// What `.htaccess` files ask for by user and password.
+    pub authentication: Option<Arc<Authentication>>,
 }
 
 impl RouteInfo {
     /// Somebody is to be asked before the action is taken.
     pub fn needs_permission(&self) -> bool {
-        !self.authorizers.is_empty()
+        !self.guards.is_empty() || self.authentication.is_some()
     }
 
-    /// Numbers of the rules whose authorizers are to be asked.
-    pub fn authorizer_rules(&self) -> &[usize] {
-        &self.authorizers
+    /// Numbers of the rules by which somebody is to be asked.
+    pub fn guarding_rules(&self) -> &[usize] {
+        &self.guards
     }
 }
 
@@ -99,9 +102,9 @@ pub struct ScriptTarget {
     pub pool: Option<Arc<str>>,
     /// Whether it is a program of a `cgi` rule, which is executed as it is.
     pub program: bool,
-    /// Variables for it that authorizers have set. The router leaves it empty.
+    /// Variables for it that those have set who were asked first. The router leaves it empty.
     pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
-    /// Numbers of the rules whose authorizers have allowed the request. The router leaves it empty.
+    /// Numbers of the rules by which somebody was asked, and has allowed the request. The router leaves it empty.
     pub permitted: Box<[usize]>,
 }
 

@@ -52,8 +52,8 @@ impl Site {
         }
     }
 
-    /// Whether an `.htaccess` file refuses this request, so that nobody may have a page that is stored
-    /// for it.
+    /// Whether an `.htaccess` file refuses this request, or asks who sends it, so that nobody may have
+    /// a page that is stored for it.
     pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead) -> bool {
         if self.config.htaccess == Htaccess::Off {
             return false;
@@ -65,8 +65,9 @@ impl Site {
         if !self.htaccess_may_close(&tree.root, &path) {
             return false;
         }
-        let action = self.route_path(head, path, &tree).action;
-        matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
+        let Route { action, info } = self.route_path(head, path, &tree);
+        info.authentication.is_some()
+            || matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
     }
 
     /// The files as a request sees them that is routed at `now`.

@@ -2,7 +2,7 @@
 
 use super::Site;
 use super::access::Refused;
-use super::config::{Authorizer, HeaderEdit, Rule, RuleAction};
+use super::config::{HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
 use super::route::{Action, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
@@ -45,30 +45,28 @@ impl Site {
         }
     }
 
-    /// Notes the authorizers whose rules are for this path. Asked for the client's path, for each a
+    /// Notes the rules for this path by which somebody is asked first. Asked for the client's path, for each a
     /// rule rewrites it to, and for the file or script that is found ([`Site::guard_what_was_found`]):
     /// whatever leads to what is guarded, somebody is asked; the order of the rules does not matter.
     pub(super) fn guard(&self, path: &[u8], method: &[u8], info: &mut RouteInfo) {
-        for &number in &self.authorizers {
+        for &number in &self.guards {
             let rule = &self.config.rules[number];
-            if rule.is_for(method)
-                && !info.authorizers.contains(&number)
-                && rule.pattern.is_match(path)
+            if rule.is_for(method) && !info.guards.contains(&number) && rule.pattern.is_match(path)
             {
-                info.authorizers.push(number);
-                info.authorizers.sort_unstable();
+                info.guards.push(number);
+                info.guards.sort_unstable();
             }
         }
     }
 
-    /// Adds the authorizers of the file that was found; see [`Site::guard`].
+    /// Adds the guards of the file that was found; see [`Site::guard`].
     pub(super) fn guard_what_was_found(
         &self,
         method: &[u8],
         action: &Action,
         info: &mut RouteInfo,
     ) {
-        if self.authorizers.is_empty() {
+        if self.guards.is_empty() {
             return;
         }
         let name = match action {
@@ -79,14 +77,10 @@ impl Site {
         self.guard(&name, method, info);
     }
 
-    /// The authorizers to ask before the route is taken, in the order of the rules.
-    pub fn authorizers<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s Authorizer> {
-        info.authorizers
-            .iter()
-            .filter_map(|number| match &self.config.rules[*number].action {
-                RuleAction::Authorize(authorizer) => Some(authorizer),
-                _ => None,
-            })
+    /// Who is asked before the route is taken, in the order of the rules.
+    pub fn guards<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s RuleAction> {
+        let rules = info.guards.iter();
+        rules.map(|number| &self.config.rules[*number].action)
     }
 
     /// One rule; `Some` if it answers.
@@ -131,7 +125,7 @@ impl Site {
                 None
             }
             // Noted by `guard`, wherever the rule stands.
-            RuleAction::Authorize(_) => None,
+            RuleAction::Authorize(_) | RuleAction::Authenticate(_) => None,
             RuleAction::Cgi(pool) => Some(match self.program(number, tree, walk, info) {
                 Ok(script) => Action::Script(ScriptTarget {
                     script,

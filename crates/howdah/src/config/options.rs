@@ -532,6 +532,14 @@ options! {
             "Pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows, and its `Variable-NAME` fields become variables; anything else is the answer. Asked for every path that leads there; nothing there comes from the cache.",
             "For one login before several applications.";
         "authorizer_script": Kind::Path, "", "Its script, if it is PHP.", "For authorizers written in PHP.";
+        "auth_basic": Kind::Text, "",
+            "Asks for user and password (Basic authentication); the text is the realm, which browsers show. PHP gets `REMOTE_USER`; nothing there comes from the cache.",
+            "For closed areas without a login of their own, such as staging. See access.md.";
+        "auth_basic_user_file": Kind::Path, "",
+            "Users and passwords as `htpasswd` writes them (bcrypt, apr1, SHA-1, crypt). Read again when it changes, never sent.",
+            "Belongs to `auth_basic`.";
+        "auth_basic_group_file": Kind::Path, "", "Groups: lines of `group: user user`.", "For `auth_basic_require`.";
+        "auth_basic_require": Kind::Texts, "", "Who is admitted: `user NAME`, `group NAME`. By default all users.", "For files that several areas share.";
         "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "For health checks and `robots.txt`.";
         "body": Kind::Text, "", "The body of `return`.", "For texts with `return`.";
         "pool": Kind::Text, "", "Pool that runs a script here; the last such rule counts.", "For workers on a part of a site.";

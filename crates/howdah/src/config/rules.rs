@@ -1,11 +1,12 @@
 //! `[[site.rule]]` into the server's rules, and how files of a site are sent.
 
 use howdah_executor::Mode;
+use howdah_server::authentication::{Admission, Authentication};
 use howdah_server::site::config::{Authorizer, HeaderEdit, Rule, RuleAction, StaticRule};
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
 
-use super::reader::Section;
+use super::reader::{Section, Validation};
 use super::site_options::pool;
 
 /// A `cgi` rule names a pool that executes programs.
@@ -27,6 +28,16 @@ pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pool
     }
 }
 
+/// What may be seen cannot depend on which files there are.
+fn check_guard(section: &Section<'_, '_, '_>, key: &str) {
+    if section.on("if_missing") {
+        let message = format!(
+            "{key}: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest"
+        );
+        section.file().mistake(section.place_of(key), message);
+    }
+}
+
 /// An `authorizer` rule names a pool that speaks FastCGI.
 pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
     for rule in rules {
@@ -34,10 +45,6 @@ pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], p
             continue;
         };
         let place = section.place_of("rule");
-        if rule.if_missing {
-            let message = "authorizer: what may be seen cannot depend on if_missing: a file that comes or goes would open the rest";
-            section.file().mistake(place.clone(), message);
-        }
         let name = &*authorizer.pool;
         let why = match pools.iter().find(|pool| pool.name() == name) {
             Some(Mode::FastCgi(_) | Mode::Pool(_)) => continue,
@@ -85,7 +92,7 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
 }
 
 /// What a rule does in place of the usual answer: one of these at most.
-const ACTIONS: [&str; 7] = [
+const ACTIONS: [&str; 8] = [
     "redirect",
     "rewrite",
     "deny",
@@ -93,6 +100,7 @@ const ACTIONS: [&str; 7] = [
     "pool",
     "cgi",
     "authorizer",
+    "auth_basic",
 ];
 
 /// What a rule changes of the usual answer: any number of these.
@@ -163,6 +171,9 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         ("status", "redirect"),
         ("body", "return"),
         ("authorizer_script", "authorizer"),
+        ("auth_basic_user_file", "auth_basic"),
+        ("auth_basic_group_file", "auth_basic"),
+        ("auth_basic_require", "auth_basic"),
     ] {
         if section.has(key) && !section.has(of) {
             mistake(key, format!("{key}: belongs to a rule with `{of}`"));
@@ -196,6 +207,55 @@ fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
     set.chain(add).map(RuleAction::Header).collect()
 }
 
+/// `auth_basic` and the options that begin so.
+fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
+    let file = section.file();
+    let realm = section.text("auth_basic")?;
+    let Some(users) = section.path("auth_basic_user_file") else {
+        let message =
+            "auth_basic: needs `auth_basic_user_file`, which `htpasswd -cB FILE USER` makes";
+        file.mistake(section.place_of("auth_basic"), message);
+        return None;
+    };
+    let groups = section.path("auth_basic_group_file");
+    let mut admitted = Vec::new();
+    for text in section.texts("auth_basic_require") {
+        let bytes = |name: &str| vec![Box::from(name.trim().as_bytes())];
+        match text.value.trim().split_once(char::is_whitespace) {
+            Some(("user", name)) => admitted.push(Admission::Users(bytes(name))),
+            Some(("group", name)) => admitted.push(Admission::Groups(bytes(name))),
+            _ => {
+                let message = format!(
+                    "auth_basic_require: expected `user NAME` or `group NAME`, found `{}`",
+                    text.value.escape_debug()
+                );
+                file.mistake(text.place, message);
+            }
+        }
+    }
+    let admission = match admitted.is_empty() {
+        true => Admission::ValidUser,
+        false => Admission::Any(admitted),
+    };
+    if admission.needs_groups() && groups.is_none() {
+        let message = "auth_basic_require: a group needs `auth_basic_group_file`";
+        file.mistake(section.place_of("auth_basic_require"), message);
+    }
+    let demand = Authentication::new(&realm, users, groups, admission);
+    if file.validation == Validation::Full {
+        let place = || section.place_of("auth_basic_user_file");
+        match demand.read() {
+            Ok(lines) => {
+                for line in lines {
+                    file.advise(place(), format!("nobody can log in by {line}"));
+                }
+            }
+            Err(why) => file.mistake(place(), format!("auth_basic: cannot read {why}")),
+        }
+    }
+    Some(demand)
+}
+
 fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
     let template = || {
         let text = section.text(key)?;
@@ -206,6 +266,9 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         Template::parse(&text).map_err(note).ok()
     };
     let number = |key| section.number(key).map(|n| n as u16);
+    if matches!(key, "authorizer" | "auth_basic") {
+        check_guard(section, key);
+    }
     match key {
         "redirect" => Some(RuleAction::Redirect {
             status: number("status")?,
@@ -214,6 +277,9 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
         "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
+        "auth_basic" => {
+            authentication(section).map(|demand| RuleAction::Authenticate(demand.into()))
+        }
         "authorizer" => Some(RuleAction::Authorize(Authorizer {
             pool: section.text("authorizer")?.into(),
             script: section

@@ -1,0 +1,84 @@
+//! The credentials of a request: `Authorization: Basic` (RFC 7617 §2), base64 of `user-id ":"
+//! password`. Parses bytes of clients; says nothing of whether they are right.
+
+use std::fmt;
+
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+
+/// Longer ones are of nobody: libcrypt takes 511 bytes of a password.
+const LONGEST: usize = 2048;
+
+/// Who somebody claims to be, and what is to show it.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user's name, which holds no colon and no control character.
+    pub user: Box<[u8]>,
+    /// The password, which may hold anything but control characters.
+    pub password: Box<[u8]>,
+}
+
+impl fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Credentials of {}", self.user.escape_ascii())
+    }
+}
+
+impl Credentials {
+    /// Parses the value of `Authorization`. None: another scheme, or not what RFC 7617 describes.
+    pub fn parse(authorization: &[u8]) -> Option<Credentials> {
+        let (scheme, token) = authorization.split_at_checked(6)?;
+        if !scheme.eq_ignore_ascii_case(b"basic ") || token.len() > LONGEST {
+            return None;
+        }
+        let token = token.trim_ascii();
+        let decoded = STANDARD.decode(token);
+        let pair = decoded.or_else(|_| STANDARD_NO_PAD.decode(token)).ok()?;
+        // §2: "the user-id and password MUST NOT contain any control characters".
+        if pair.iter().any(u8::is_ascii_control) {
+            return None;
+        }
+        let colon = pair.iter().position(|b| *b == b':')?;
+        Some(Credentials {
+            user: pair[..colon].into(),
+            password: pair[colon + 1..].into(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn credentials_are_those_of_rfc_7617() {
+        for (field, pair) in [
+            (
+                "Basic QWxhZGRpbjpvcGVuIHNlc2FtZQ==",
+                Some("Aladdin|open sesame"),
+            ),
+            (
+                "basic  QWxhZGRpbjpvcGVuIHNlc2FtZQ",
+                Some("Aladdin|open sesame"),
+            ),
+            // §2.1: "test", "123£".
+            ("Basic dGVzdDoxMjPCow==", Some("test|123£")),
+            ("Basic OmI6Yw==", Some("|b:c")),
+            ("Basic YTo=", Some("a|")),
+            ("Basic YWJj", None),
+            ("Basic YTpiAA==", None),
+            ("Basic YTpiCg==", None),
+            ("Basic !", None),
+            ("Basic ", None),
+            ("Bearer YTo=", None),
+            ("BasicYTo=", None),
+            ("", None),
+        ] {
+            let found = Credentials::parse(field.as_bytes());
+            let found = found.map(|c| [&c.user[..], b"|", &c.password].concat());
+            assert_eq!(found.as_deref(), pair.map(str::as_bytes), "{field}");
+        }
+        let long = format!("Basic {}", "QUFB".repeat(LONGEST));
+        assert_eq!(Credentials::parse(long.as_bytes()), None);
+    }
+}

@@ -1,0 +1,61 @@
+//! A group file as Apache reads it: lines of `group: user user …`. Parses bytes. A group may have
+//! several lines.
+
+use std::collections::{HashMap, HashSet};
+
+/// The groups of a file, with their members.
+#[derive(Debug, Default)]
+pub struct Groups(HashMap<Box<[u8]>, HashSet<Box<[u8]>>>);
+
+impl Groups {
+    /// Parses a file. A line without a colon is no group.
+    pub fn parse(bytes: &[u8]) -> Result<Groups, String> {
+        let mut groups = Groups::default();
+        for line in bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii) {
+            let Some(colon) = line.iter().position(|b| *b == b':') else {
+                continue;
+            };
+            if line[0] == b'#' {
+                continue;
+            }
+            let members = groups.0.entry(line[..colon].trim_ascii().into());
+            let names = line[colon + 1..].split(u8::is_ascii_whitespace);
+            let names = names.filter(|name| !name.is_empty()).map(Box::from);
+            members.or_default().extend(names);
+        }
+        Ok(groups)
+    }
+
+    /// Whether the user is a member of the group.
+    pub(super) fn has(&self, group: &[u8], user: &[u8]) -> bool {
+        self.0
+            .get(group)
+            .is_some_and(|members| members.contains(user))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn groups_have_the_members_of_all_their_lines() {
+        let file = b"# all\nstaff: ann bob\r\n\n staff :\tcid \nnone\n:x\nadmins:";
+        let groups = Groups::parse(file).unwrap();
+        for (group, user, expected) in [
+            ("staff", "ann", true),
+            ("staff", "bob", true),
+            ("staff", "cid", true),
+            ("staff", "an", false),
+            ("staff", "", false),
+            ("admins", "ann", false),
+            ("none", "ann", false),
+        ] {
+            assert_eq!(
+                groups.has(group.as_bytes(), user.as_bytes()),
+                expected,
+                "{group} {user}"
+            );
+        }
+    }
+}

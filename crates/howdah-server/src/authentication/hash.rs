@@ -1,0 +1,233 @@
+//! One stored password: in which form, and whether another one is the same. The forms are those that
+//! `htpasswd` writes and Apache reads; libcrypt checks all but two. Plain text is no form: what nobody
+//! has hashed admits nobody.
+//!
+//! A form's cost is its owner's choice, up to a bound: a line of the file must not occupy a thread for
+//! an hour.
+
+use std::ffi::CString;
+use std::fmt;
+
+use aws_lc_rs::constant_time::verify_slices_are_equal;
+use aws_lc_rs::digest::{SHA1_FOR_LEGACY_USE_ONLY, SHA1_OUTPUT_LEN, digest};
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD;
+use md5::{Digest, Md5};
+
+use crate::sys;
+
+/// bcrypt's cost: 14 takes a second.
+const DEAREST_BCRYPT: u32 = 14;
+/// Rounds of SHA-crypt: as many take a second.
+const MOST_ROUNDS: u32 = 1_000_000;
+
+/// A stored password.
+#[derive(Clone, PartialEq, Eq)]
+pub struct PasswordHash(Form);
+
+#[derive(Clone, PartialEq, Eq)]
+enum Form {
+    /// `{SHA}`: SHA-1 without salt.
+    Sha([u8; SHA1_OUTPUT_LEN]),
+    /// `$apr1$SALT$…`: Apache's MD5.
+    Apr1 { salt: Box<[u8]>, text: Box<[u8]> },
+    /// What crypt(3) understands, and how dear it is.
+    Crypt { text: CString, cost: u64 },
+}
+
+impl fmt::Debug for PasswordHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("PasswordHash")
+    }
+}
+
+/// Why a text is no stored password.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BadHash {
+    /// It is plain text, or of a form that nobody knows.
+    Unknown,
+    /// Its check would take too long.
+    TooDear,
+}
+
+impl fmt::Display for BadHash {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            BadHash::Unknown => f.write_str(
+                "not a hashed password (bcrypt, apr1, SHA-1, crypt): make the line with `htpasswd -B`",
+            ),
+            BadHash::TooDear => write!(
+                f,
+                "its check takes too long: at most cost {DEAREST_BCRYPT} of bcrypt, {MOST_ROUNDS} rounds of SHA-crypt"
+            ),
+        }
+    }
+}
+
+impl PasswordHash {
+    /// Reads what follows `user:` in a password file.
+    pub fn parse(text: &[u8]) -> Result<PasswordHash, BadHash> {
+        if let Some(digest) = text.strip_prefix(b"{SHA}") {
+            let digest = STANDARD.decode(digest).ok();
+            let digest = digest.and_then(|digest| digest.try_into().ok());
+            return digest
+                .map(|digest| PasswordHash(Form::Sha(digest)))
+                .ok_or(BadHash::Unknown);
+        }
+        if let Some(rest) = text.strip_prefix(b"$apr1$") {
+            let mut parts = rest.split(|b| *b == b'$');
+            let salt = parts.next().filter(|salt| salt.len() <= 8);
+            let (Some(salt), Some(digest), None) = (salt, parts.next(), parts.next()) else {
+                return Err(BadHash::Unknown);
+            };
+            if digest.len() != 22 || ![salt, digest].concat().iter().all(is_sixty_four) {
+                return Err(BadHash::Unknown);
+            }
+            let (salt, text) = (salt.into(), digest.into());
+            return Ok(PasswordHash(Form::Apr1 { salt, text }));
+        }
+        let cost = cost_of_crypt(text)?;
+        let text = CString::new(text).map_err(|_| BadHash::Unknown)?;
+        Ok(PasswordHash(Form::Crypt { text, cost }))
+    }
+
+    /// What a check costs, to be compared.
+    pub fn cost(&self) -> u64 {
+        match &self.0 {
+            Form::Sha(_) => 1,
+            Form::Apr1 { .. } => 1000,
+            Form::Crypt { cost, .. } => *cost,
+        }
+    }
+
+    /// The stored text, or what stands for it: another one for another password.
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        match &self.0 {
+            Form::Sha(digest) => digest,
+            Form::Apr1 { text, .. } => text,
+            Form::Crypt { text, .. } => text.as_bytes(),
+        }
+    }
+
+    /// Whether the password is this one. Takes long.
+    pub fn matches(&self, password: &[u8]) -> bool {
+        match &self.0 {
+            Form::Sha(stored) => {
+                let digest = digest(&SHA1_FOR_LEGACY_USE_ONLY, password);
+                verify_slices_are_equal(digest.as_ref(), stored).is_ok()
+            }
+            Form::Apr1 { salt, text } => {
+                verify_slices_are_equal(&apr1(password, salt), text).is_ok()
+            }
+            Form::Crypt { text, .. } => {
+                let Ok(password) = CString::new(password) else {
+                    return false;
+                };
+                let hashed = sys::crypt(&password, text);
+                hashed
+                    .is_some_and(|hashed| verify_slices_are_equal(&hashed, text.as_bytes()).is_ok())
+            }
+        }
+    }
+}
+
+/// The alphabet of crypt(3).
+const SIXTY_FOUR: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
+
+fn is_sixty_four(byte: &u8) -> bool {
+    SIXTY_FOUR.contains(byte)
+}
+
+/// What a check by crypt(3) costs, in steps of MD5, roughly.
+fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
+    let number = |digits: &[u8]| -> Option<u32> { std::str::from_utf8(digits).ok()?.parse().ok() };
+    let parts: Vec<&[u8]> = text.split(|b| *b == b'$').collect();
+    // Each form is whole: libcrypt would take a prefix for the settings of a new one.
+    let whole = |digest: &[u8], length| digest.len() == length && digest.iter().all(is_sixty_four);
+    match parts[..] {
+        [b"", b"2a" | b"2b" | b"2y", cost, digest] if whole(digest, 53) && cost.len() == 2 => {
+            match number(cost).ok_or(BadHash::Unknown)? {
+                cost @ 4..=DEAREST_BCRYPT => Ok(1000 << cost),
+                cost if cost > DEAREST_BCRYPT => Err(BadHash::TooDear),
+                _ => Err(BadHash::Unknown),
+            }
+        }
+        [b"", b"1", _, digest] if whole(digest, 22) => Ok(1000),
+        [b"", form @ (b"5" | b"6"), ref rest @ .., digest]
+            if whole(digest, if form == b"5" { 43 } else { 86 }) =>
+        {
+            let rounds = match *rest {
+                [_] => 5000,
+                [rounds, _] => rounds
+                    .strip_prefix(b"rounds=")
+                    .and_then(number)
+                    .ok_or(BadHash::Unknown)?,
+                _ => return Err(BadHash::Unknown),
+            };
+            match rounds {
+                ..=MOST_ROUNDS => Ok(4 * u64::from(rounds)),
+                _ => Err(BadHash::TooDear),
+            }
+        }
+        // yescrypt, Debian's own since 11, with its default of 16 MiB or less.
+        [
+            b"",
+            b"y",
+            [b'j', b'.' | b'/' | b'0'..=b'9', b'T'],
+            _,
+            digest,
+        ] if whole(digest, 43) => Ok(1 << 20),
+        // Traditional DES: two characters of salt, eleven of the digest.
+        [des] if whole(des, 13) => Ok(25),
+        _ => Err(BadHash::Unknown),
+    }
+}
+
+/// Apache's variant of MD5-crypt: Poul-Henning Kamp's, with another name in it (apr_md5.c).
+fn apr1(password: &[u8], salt: &[u8]) -> [u8; 22] {
+    let md5 = |parts: &[&[u8]]| -> [u8; 16] {
+        let mut md5 = Md5::new();
+        parts.iter().for_each(|part| md5.update(part));
+        md5.finalize().into()
+    };
+    let mixed = md5(&[password, salt, password]);
+    let mut first = [password, b"$apr1$", salt].concat();
+    first.extend(mixed.iter().cycle().take(password.len()));
+    let mut bits = password.len();
+    while bits > 0 {
+        // A zero, or the password's first byte: so it was written, and so it stayed.
+        first.push(if bits & 1 == 1 { 0 } else { password[0] });
+        bits >>= 1;
+    }
+    let mut digest = md5(&[&first]);
+    for round in 0..1000 {
+        let (odd, salted) = (round & 1 == 1, round % 3 != 0);
+        digest = md5(&[
+            if odd { password } else { &digest },
+            if salted { salt } else { b"" },
+            if round % 7 != 0 { password } else { b"" },
+            if odd { &digest } else { password },
+        ]);
+    }
+    let mut text = [0; 22];
+    let mut put = |at: usize, mut bits: u32, count: usize| {
+        for place in &mut text[at..at + count] {
+            *place = SIXTY_FOUR[(bits & 63) as usize];
+            bits >>= 6;
+        }
+    };
+    for (at, [a, b, c]) in [[0, 6, 12], [1, 7, 13], [2, 8, 14], [3, 9, 15], [4, 10, 5]]
+        .into_iter()
+        .enumerate()
+    {
+        let bits = [digest[a], digest[b], digest[c]];
+        let bits = u32::from_be_bytes([0, bits[0], bits[1], bits[2]]);
+        put(4 * at, bits, 4);
+    }
+    put(20, u32::from(digest[11]), 2);
+    text
+}
+
+#[cfg(test)]
+#[path = "hash_tests.rs"]
+mod tests;

@@ -1,0 +1,105 @@
+//! Stored passwords as `htpasswd`, `openssl passwd` and crypt(3) write them.
+
+use super::*;
+
+const STORED: &[(&str, &str)] = &[
+    (
+        "open sesame",
+        "$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
+    ),
+    (
+        "pw",
+        "$2b$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW",
+    ),
+    (
+        "pw",
+        "$2a$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW",
+    ),
+    ("open sesame", "$apr1$rPwSdDye$xsOgsKPmph4qMCOxofDPl0"),
+    ("x", "$apr1$abcdefgh$82JubPF2dQkt1tVfvLnXS."),
+    ("", "$apr1$ab$S8K6Sgp3W8c9Jb6LxgywZ."),
+    (
+        "a long password of more than sixteen bytes, with ü",
+        "$apr1$12345678$MMNr9THQTY1wyDqqilpgf/",
+    ),
+    ("open sesame", "{SHA}W8r/fyL/UzygmbNAjq2HbA67qac="),
+    ("open sesame", "uYYZE0jRBx2Fs"),
+    ("open sesame", "ab/G8gtZdMwak"),
+    ("open sesame", "$1$abcdefgh$9qMkHazuSy1Q8myEum7yb/"),
+    (
+        "open sesame",
+        "$5$abcd$mNyVEhiTWofI4vq8jXG48.pXZX1G1jxnS20uKhBl2WA",
+    ),
+    (
+        "open sesame",
+        "$6$rounds=1000$abcd$H3tqNGs.MLGZlbr40GSqpx5ArmNsrIjo1uhtOo.uk.QI548GHzERTQcdxEOuzt3as91UOILyBe5mZNqeYEmQc/",
+    ),
+    (
+        "open sesame",
+        "$y$j9T$F5Jx5fExrKuPp53xLKQ..1$6JlLzEdKMvGk83Zgd3owplAejssJr2SFlJFlOc7i54A",
+    ),
+];
+
+#[test]
+fn each_form_takes_its_password_and_no_other() {
+    for (password, stored) in STORED {
+        let hash =
+            PasswordHash::parse(stored.as_bytes()).unwrap_or_else(|e| panic!("{stored}: {e}"));
+        assert!(hash.matches(password.as_bytes()), "{stored}");
+        for wrong in ["Open sesame", "wrong", "pw\0"] {
+            assert!(!hash.matches(wrong.as_bytes()), "{stored}: {wrong}");
+        }
+    }
+}
+
+#[test]
+fn a_dearer_form_is_known_as_such() {
+    let cost = |stored: &str| PasswordHash::parse(stored.as_bytes()).unwrap().cost();
+    let by_cost = [
+        "{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=",
+        "uYYZE0jRBx2Fs",
+        "$apr1$ab$S8K6Sgp3W8c9Jb6LxgywZ.",
+        "$5$abcd$mNyVEhiTWofI4vq8jXG48.pXZX1G1jxnS20uKhBl2WA",
+        "$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
+        "$2y$10$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
+    ];
+    assert!(by_cost.is_sorted_by_key(|stored| cost(stored)));
+}
+
+#[test]
+fn what_is_not_hashed_or_cut_short_or_too_dear_is_refused() {
+    let digest = "GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
+    for (text, why) in [
+        ("", BadHash::Unknown),
+        ("secret", BadHash::Unknown),
+        ("correct horse battery", BadHash::Unknown),
+        ("{SHA}", BadHash::Unknown),
+        ("{SHA}W8r/", BadHash::Unknown),
+        ("{SSHA}W8r/fyL/UzygmbNAjq2HbA67qac=", BadHash::Unknown),
+        ("$apr1$salt$", BadHash::Unknown),
+        (
+            "$apr1$saltsaltsalt$xsOgsKPmph4qMCOxofDPl0",
+            BadHash::Unknown,
+        ),
+        ("$2y$05$", BadHash::Unknown),
+        // What a shell makes of a line in double quotes.
+        ("y5/IrefufmAHJNs.jylXwRSZsUm", BadHash::Unknown),
+        ("$6$abcd$", BadHash::Unknown),
+        ("$6$abcd", BadHash::Unknown),
+        ("$1$", BadHash::Unknown),
+        ("*0", BadHash::Unknown),
+        ("!", BadHash::Unknown),
+        (
+            "$2y$03$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
+            BadHash::Unknown,
+        ),
+        (&format!("$2y$31${digest}"), BadHash::TooDear),
+        (&format!("$2y$15${digest}"), BadHash::TooDear),
+        (
+            "$5$rounds=999999999$abcd$mNyVEhiTWofI4vq8jXG48.pXZX1G1jxnS20uKhBl2WA",
+            BadHash::TooDear,
+        ),
+    ] {
+        assert_eq!(PasswordHash::parse(text.as_bytes()), Err(why), "{text}");
+    }
+}

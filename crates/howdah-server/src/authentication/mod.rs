@@ -1,0 +1,229 @@
+//! Basic authentication (RFC 7617) against password files as `htpasswd` writes them: who somebody
+//! claims to be, whether the password says so, and whether that user is admitted. Sends nothing; asked
+//! by the phases of a request, for a site's rule or an `.htaccess` file.
+//!
+//! - [`credentials`]: the claim, from the field `Authorization`.
+//! - [`hash`]: one stored password and its check, which takes long by design.
+//! - [`password_file`], [`group_file`]: what the files say.
+//! - `verified`: pairs that were right a moment ago, so that not every request pays for a check.
+
+pub mod credentials;
+pub mod group_file;
+pub mod hash;
+pub mod password_file;
+mod verified;
+
+use std::fmt;
+use std::net::IpAddr;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::blocking::{self, Full};
+use crate::watched_file::{Unreadable, WatchedFile};
+use credentials::Credentials;
+use group_file::Groups;
+use password_file::Passwords;
+
+/// What a request needs to be answered: somebody who is known, and admitted.
+#[derive(Debug)]
+pub struct Authentication {
+    realm: Box<str>,
+    passwords: Arc<WatchedFile<Passwords>>,
+    groups: Option<Arc<WatchedFile<Groups>>>,
+    admission: Admission,
+}
+
+/// Who is admitted, of those whose password was right.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Admission {
+    /// All of them (`valid-user`).
+    ValidUser,
+    /// One of these users.
+    Users(Vec<Box<[u8]>>),
+    /// Members of one of these groups.
+    Groups(Vec<Box<[u8]>>),
+    /// Whom one of these admits.
+    Any(Vec<Admission>),
+    /// Whom all of these admit.
+    All(Vec<Admission>),
+    /// Whom this does not admit.
+    Not(Box<Admission>),
+}
+
+impl Admission {
+    fn admits(&self, user: &[u8], groups: Option<&Groups>) -> bool {
+        match self {
+            Admission::ValidUser => true,
+            Admission::Users(names) => names.iter().any(|name| **name == *user),
+            Admission::Groups(names) => {
+                groups.is_some_and(|groups| names.iter().any(|name| groups.has(name, user)))
+            }
+            Admission::Any(of) => of.iter().any(|one| one.admits(user, groups)),
+            Admission::All(of) => of.iter().all(|one| one.admits(user, groups)),
+            Admission::Not(one) => !one.admits(user, groups),
+        }
+    }
+
+    /// Whether it asks for groups.
+    pub fn needs_groups(&self) -> bool {
+        match self {
+            Admission::ValidUser | Admission::Users(_) => false,
+            Admission::Groups(_) => true,
+            Admission::Any(of) | Admission::All(of) => of.iter().any(Admission::needs_groups),
+            Admission::Not(one) => one.needs_groups(),
+        }
+    }
+}
+
+/// Why a request is not authenticated.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotAuthenticated {
+    /// No credentials, or none of this scheme.
+    NoCredentials,
+    /// There is no such user, or the password is another. Nobody is told which.
+    WrongPassword,
+    /// The user is who they claim to be, and not among those admitted.
+    NotAdmitted,
+    /// A file cannot be read: nobody knows who is admitted.
+    Unreadable(Unreadable),
+    /// Too many passwords are being checked.
+    Busy,
+}
+
+impl fmt::Display for NotAuthenticated {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            NotAuthenticated::NoCredentials => f.write_str("no credentials"),
+            NotAuthenticated::WrongPassword => f.write_str("no such user, or another password"),
+            NotAuthenticated::NotAdmitted => f.write_str("the user is not among those admitted"),
+            NotAuthenticated::Unreadable(why) => why.fmt(f),
+            NotAuthenticated::Busy => f.write_str("too many passwords are being checked"),
+        }
+    }
+}
+
+impl From<Full> for NotAuthenticated {
+    fn from(_: Full) -> NotAuthenticated {
+        NotAuthenticated::Busy
+    }
+}
+
+impl From<Unreadable> for NotAuthenticated {
+    fn from(why: Unreadable) -> NotAuthenticated {
+        NotAuthenticated::Unreadable(why)
+    }
+}
+
+impl Authentication {
+    /// A demand for users of this file. No file is read yet.
+    pub fn new(
+        realm: &str,
+        users: impl Into<PathBuf>,
+        groups: Option<PathBuf>,
+        admission: Admission,
+    ) -> Authentication {
+        Authentication {
+            realm: realm.into(),
+            passwords: Arc::new(WatchedFile::new(users, Passwords::parse)),
+            groups: groups.map(|path| Arc::new(WatchedFile::new(path, Groups::parse))),
+            admission,
+        }
+    }
+
+    /// What the client is asked for, as the value of `WWW-Authenticate`. RFC 7617 §2.1: credentials are
+    /// UTF-8.
+    pub fn challenge(&self) -> String {
+        let mut realm = String::new();
+        for c in self.realm.chars().filter(|c| !c.is_control()) {
+            if matches!(c, '"' | '\\') {
+                realm.push('\\');
+            }
+            realm.push(c);
+        }
+        format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
+    }
+
+    /// The files that are asked.
+    pub fn files(&self) -> impl Iterator<Item = &Path> {
+        let groups = self.groups.iter().map(|file| file.path());
+        [self.passwords.path()].into_iter().chain(groups)
+    }
+
+    /// Reads the files, and says which of their lines are of no use.
+    pub fn read(&self) -> Result<Vec<String>, Unreadable> {
+        let path = self.passwords.path().display();
+        let passwords = self.passwords.read()?;
+        let lines = passwords.unusable.iter();
+        let lines = lines
+            .map(|(line, why)| format!("{path}:{line}: {why}"))
+            .collect();
+        if let Some(groups) = &self.groups {
+            groups.read()?;
+        }
+        Ok(lines)
+    }
+
+    /// The user that a request's `authorization` field names, if the password is right and the user is
+    /// admitted. What takes long is done by another thread, on account of `client`.
+    pub async fn authenticate(
+        &self,
+        authorization: Option<&[u8]>,
+        client: Option<IpAddr>,
+    ) -> Result<Box<[u8]>, NotAuthenticated> {
+        let credentials = authorization.and_then(Credentials::parse);
+        let credentials = credentials.ok_or(NotAuthenticated::NoCredentials)?;
+        let passwords = current(&self.passwords, client).await?;
+        if !self.is_right(&passwords, &credentials, client).await? {
+            return Err(NotAuthenticated::WrongPassword);
+        }
+        let groups = match &self.groups {
+            Some(file) if self.admission.needs_groups() => Some(current(file, client).await?),
+            _ => None,
+        };
+        match self.admission.admits(&credentials.user, groups.as_deref()) {
+            true => Ok(credentials.user),
+            false => Err(NotAuthenticated::NotAdmitted),
+        }
+    }
+
+    async fn is_right(
+        &self,
+        passwords: &Arc<Passwords>,
+        credentials: &Credentials,
+        client: Option<IpAddr>,
+    ) -> Result<bool, Full> {
+        let stored = passwords.of(&credentials.user);
+        let mark = stored.and_then(|stored| verified::mark(stored, credentials));
+        if mark.as_ref().is_some_and(verified::is_known) {
+            return Ok(true);
+        }
+        // Somebody unknown costs what somebody known does.
+        let Some(checked) = stored.or(passwords.dearest()).cloned() else {
+            return Ok(false);
+        };
+        let password = credentials.password.clone();
+        let matches = blocking::run(client, move || checked.matches(&password)).await?;
+        let right = matches && stored.is_some();
+        if let Some(mark) = mark.filter(|_| right) {
+            verified::keep(mark);
+        }
+        Ok(right)
+    }
+}
+
+/// What a file says now; one that has changed is read by another thread.
+async fn current<T: Send + Sync + 'static>(
+    file: &Arc<WatchedFile<T>>,
+    client: Option<IpAddr>,
+) -> Result<Arc<T>, NotAuthenticated> {
+    match file.unchanged() {
+        Some(content) => Ok(content?),
+        None => {
+            let file = file.clone();
+            Ok(blocking::run(client, move || file.read()).await??)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Whole demands: files, users, groups, and what changes while the server runs.
+
+use super::*;
+use std::fs;
+use std::time::{Duration, SystemTime};
+
+const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09MlzlW\n";
+
+fn write(path: &Path, text: &str) {
+    fs::write(path, text).unwrap();
+    // Long enough ago for its time to tell it from another.
+    let file = fs::File::options().append(true).open(path).unwrap();
+    let length = text.len() as u64;
+    let past = SystemTime::now() - Duration::from_secs(60 + length);
+    file.set_modified(past).unwrap();
+}
+
+fn basic(pair: &str) -> String {
+    use base64::Engine;
+    let token = base64::engine::general_purpose::STANDARD.encode(pair);
+    format!("Basic {token}")
+}
+
+async fn ask(demand: &Authentication, pair: &str) -> Result<String, NotAuthenticated> {
+    let field = basic(pair);
+    let user = demand.authenticate(Some(field.as_bytes()), None).await?;
+    Ok(String::from_utf8(user.into()).unwrap())
+}
+
+fn any(names: &[&str]) -> Vec<Box<[u8]>> {
+    names.iter().map(|name| name.as_bytes().into()).collect()
+}
+
+#[tokio::test]
+async fn a_right_password_names_the_user_and_a_changed_file_counts_at_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let users = dir.path().join("users");
+    write(&users, ANN);
+    let demand = Authentication::new("r", &users, None, Admission::ValidUser);
+    let none = demand.authenticate(None, None).await;
+    assert_eq!(none, Err(NotAuthenticated::NoCredentials));
+    for _ in 0..2 {
+        assert_eq!(ask(&demand, "ann:pw").await, Ok("ann".to_owned()));
+        for wrong in ["ann:px", "ann:", "bob:pw", ":pw", "ann:pw:"] {
+            let answer = ask(&demand, wrong).await;
+            assert_eq!(answer, Err(NotAuthenticated::WrongPassword), "{wrong}");
+        }
+    }
+    // Another password: the old one is not remembered.
+    write(&users, "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
+    assert_eq!(
+        ask(&demand, "ann:pw").await,
+        Err(NotAuthenticated::WrongPassword)
+    );
+    assert_eq!(ask(&demand, "ann:open sesame").await, Ok("ann".to_owned()));
+    write(&users, "");
+    assert_eq!(
+        ask(&demand, "ann:open sesame").await,
+        Err(NotAuthenticated::WrongPassword)
+    );
+    fs::remove_file(&users).unwrap();
+    let gone = ask(&demand, "ann:open sesame").await;
+    assert!(
+        matches!(gone, Err(NotAuthenticated::Unreadable(_))),
+        "{gone:?}"
+    );
+}
+
+#[tokio::test]
+async fn users_and_groups_say_who_is_admitted() {
+    let dir = tempfile::tempdir().unwrap();
+    let (users, groups) = (dir.path().join("users"), dir.path().join("groups"));
+    write(&users, ANN);
+    write(&groups, "staff: ann bob\n");
+    let staff = || Admission::Groups(any(&["staff"]));
+    for (admission, admitted) in [
+        (Admission::ValidUser, true),
+        (Admission::Users(any(&["bob", "ann"])), true),
+        (Admission::Users(any(&["an"])), false),
+        (staff(), true),
+        (Admission::Groups(any(&["admins"])), false),
+        (
+            Admission::Any(vec![Admission::Users(any(&["bob"])), staff()]),
+            true,
+        ),
+        (
+            Admission::All(vec![Admission::Users(any(&["bob"])), staff()]),
+            false,
+        ),
+        (
+            Admission::All(vec![Admission::ValidUser, Admission::Not(staff().into())]),
+            false,
+        ),
+    ] {
+        let case = format!("{admission:?}");
+        let demand = Authentication::new("r", &users, Some(groups.clone()), admission);
+        let expected = match admitted {
+            true => Ok("ann".to_owned()),
+            false => Err(NotAuthenticated::NotAdmitted),
+        };
+        assert_eq!(ask(&demand, "ann:pw").await, expected, "{case}");
+    }
+    let demand = Authentication::new("r", &users, Some(groups.clone()), staff());
+    write(&groups, "staff: bob\n");
+    assert_eq!(
+        ask(&demand, "ann:pw").await,
+        Err(NotAuthenticated::NotAdmitted)
+    );
+    fs::remove_file(&groups).unwrap();
+    assert!(matches!(
+        ask(&demand, "ann:pw").await,
+        Err(NotAuthenticated::Unreadable(_))
+    ));
+}
+
+#[test]
+fn a_realm_cannot_break_out_of_its_quotes() {
+    let demand = Authentication::new("a \"b\" \\ \r\nc", "/u", None, Admission::ValidUser);
+    let expected = "Basic realm=\"a \\\"b\\\" \\\\ c\", charset=\"UTF-8\"";
+    assert_eq!(demand.challenge(), expected);
+}

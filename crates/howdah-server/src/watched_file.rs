@@ -1,0 +1,207 @@
+//! A file that is read again when it changes: passwords, groups, lists of networks. What it means is
+//! its reader's; here it is only decided when to read, and how much.
+//!
+//! A file that cannot be read, or is too long, is an error until it can be: what stood there before is
+//! no longer what its owner wants.
+
+use std::fmt;
+use std::fs::File;
+use std::io::Read;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, SystemTime};
+
+use arc_swap::ArcSwapOption;
+use howdah_os::files::FileStamp;
+
+/// The longest file that is read: a hundred thousand users.
+pub const LONGEST: u64 = 16 << 20;
+/// A file that changed less than this before it was read may have changed again unseen: the file
+/// system's clock has its grain. It is read again.
+const SETTLED: Duration = Duration::from_millis(100);
+
+/// Why a file cannot be used, in words that follow its name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreadable {
+    /// The file.
+    pub path: PathBuf,
+    /// What is wrong with it.
+    pub why: Box<str>,
+}
+
+impl fmt::Display for Unreadable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.path.display(), self.why)
+    }
+}
+
+impl std::error::Error for Unreadable {}
+
+/// What was made of a file, or why nothing was.
+pub type Content<T> = Result<Arc<T>, Unreadable>;
+
+/// A file, and what was made of it when it was last read.
+pub struct WatchedFile<T> {
+    path: PathBuf,
+    parse: fn(&[u8]) -> Result<T, String>,
+    known: ArcSwapOption<Known<T>>,
+}
+
+struct Known<T> {
+    stamp: Option<FileStamp>,
+    settled: bool,
+    content: Content<T>,
+}
+
+impl<T> fmt::Debug for WatchedFile<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("WatchedFile").field(&self.path).finish()
+    }
+}
+
+impl<T> WatchedFile<T> {
+    /// A file that `parse` understands, not read yet.
+    pub fn new(path: impl Into<PathBuf>, parse: fn(&[u8]) -> Result<T, String>) -> WatchedFile<T> {
+        WatchedFile {
+            path: path.into(),
+            parse,
+            known: ArcSwapOption::empty(),
+        }
+    }
+
+    /// The file.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// What was last made of the file, if that is still the same; one look at the file, nothing is read.
+    pub fn unchanged(&self) -> Option<Content<T>> {
+        let known = self.known.load();
+        let known = known.as_ref().filter(|known| known.settled)?;
+        (FileStamp::of(&self.path) == known.stamp).then(|| known.content.clone())
+    }
+
+    /// What was last made of the file, however old; none: it has not been read yet.
+    pub fn last(&self) -> Option<Content<T>> {
+        let known = self.known.load();
+        known.as_ref().map(|known| known.content.clone())
+    }
+
+    /// What the file says now. Reads it if it has changed.
+    pub fn read(&self) -> Content<T> {
+        if let Some(content) = self.unchanged() {
+            return content;
+        }
+        // Taken before the file is opened: a change meanwhile is seen the next time.
+        let stamp = FileStamp::of(&self.path);
+        let now = SystemTime::now();
+        let (content, changed) = match read(&self.path) {
+            Ok((bytes, changed)) => ((self.parse)(&bytes), changed),
+            Err(why) => (Err(why), None),
+        };
+        let content = content.map(Arc::new).map_err(|why| Unreadable {
+            path: self.path.clone(),
+            why: why.into(),
+        });
+        let age = changed.map(|changed| now.duration_since(changed).unwrap_or_default());
+        self.known.store(Some(Arc::new(Known {
+            stamp,
+            // One that cannot be opened may be without a change of its own: its directory's rights.
+            settled: age.is_some_and(|age| age >= SETTLED),
+            content: content.clone(),
+        })));
+        content
+    }
+}
+
+/// The bytes of a regular file, and when it was changed.
+fn read(path: &Path) -> Result<(Vec<u8>, Option<SystemTime>), String> {
+    let text = |error: std::io::Error| error.to_string();
+    // A pipe without a writer is opened at once, and refused.
+    let file = File::options()
+        .read(true)
+        .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)
+        .open(path)
+        .map_err(text)?;
+    let meta = file.metadata().map_err(text)?;
+    if !meta.is_file() {
+        return Err("is not a regular file".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let most = LONGEST + 1;
+    (&file).take(most).read_to_end(&mut bytes).map_err(text)?;
+    if bytes.len() as u64 > LONGEST {
+        return Err(format!("is longer than {} MiB", LONGEST >> 20));
+    }
+    Ok((bytes, meta.modified().ok()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    fn text(bytes: &[u8]) -> Result<String, String> {
+        String::from_utf8(bytes.to_vec()).map_err(|_| "is not UTF-8".to_owned())
+    }
+
+    fn old(path: &Path) {
+        let file = File::options().append(true).open(path).unwrap();
+        file.set_modified(SystemTime::now() - Duration::from_secs(60))
+            .unwrap();
+    }
+
+    #[test]
+    fn a_changed_file_is_read_again_and_an_unchanged_one_is_not() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("f");
+        let file = WatchedFile::new(&path, text);
+        assert!(file.last().is_none());
+        assert!(
+            file.read()
+                .unwrap_err()
+                .to_string()
+                .contains("No such file")
+        );
+        fs::write(&path, "one").unwrap();
+        assert_eq!(*file.read().unwrap(), "one");
+        assert!(
+            file.unchanged().is_none(),
+            "it may have changed within its clock's grain"
+        );
+        old(&path);
+        assert_eq!(*file.read().unwrap(), "one");
+        assert!(file.unchanged().is_some());
+        fs::write(&path, "two").unwrap();
+        assert!(file.unchanged().is_none());
+        assert_eq!(*file.last().unwrap().unwrap(), "one");
+        assert_eq!(*file.read().unwrap(), "two");
+        fs::remove_file(&path).unwrap();
+        assert!(file.read().is_err());
+    }
+
+    #[test]
+    fn what_is_no_readable_file_is_an_error_in_words() {
+        let dir = tempfile::tempdir().unwrap();
+        let directory = WatchedFile::new(dir.path(), text);
+        assert!(directory.read().unwrap_err().why.contains("regular"));
+        let path = dir.path().join("f");
+        fs::write(&path, [0xff]).unwrap();
+        assert!(
+            WatchedFile::new(&path, text)
+                .read()
+                .unwrap_err()
+                .why
+                .contains("UTF-8")
+        );
+        File::create(&path).unwrap().set_len(LONGEST + 1).unwrap();
+        assert!(
+            WatchedFile::new(&path, text)
+                .read()
+                .unwrap_err()
+                .why
+                .contains("16 MiB")
+        );
+    }
+}
