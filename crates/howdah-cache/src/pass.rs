@@ -47,6 +47,8 @@ pub enum Pass {
     UnreadableQuery,
     /// The client sent no valid host.
     NoHost,
+    /// `.htaccess` files look at more of the request than its URL: cookies, other fields, the address.
+    Htaccess,
     /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
     AmbiguousPath,
     /// The client accepts JSON alone.

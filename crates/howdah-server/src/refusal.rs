@@ -56,6 +56,12 @@ pub enum Refusal {
     HtaccessNoScripts,
     /// An `.htaccess` file cannot be read or understood: nobody knows what it closes.
     HtaccessNotUnderstood,
+    /// An `.htaccess` file wants a password, and none or a wrong one was given.
+    HtaccessPassword,
+    /// The rules of `.htaccess` files lead on and on: ten internal redirects, or a name that grows.
+    HtaccessLoop,
+    /// An `.htaccess` file asks for something that this server does not do, as a proxy.
+    HtaccessUnsupported,
     /// A script names a file that is guarded by somebody who has not been asked about this request.
     NotAuthorized,
     /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
@@ -85,6 +91,9 @@ impl Refusal {
                 | Refusal::HtaccessHidden
                 | Refusal::HtaccessNoScripts
                 | Refusal::HtaccessNotUnderstood
+                | Refusal::HtaccessPassword
+                | Refusal::HtaccessLoop
+                | Refusal::HtaccessUnsupported
         )
     }
 
@@ -107,6 +116,7 @@ impl Refusal {
             | Refusal::HtaccessDenied
             | Refusal::HtaccessNoScripts
             | Refusal::HtaccessNotUnderstood
+            | Refusal::HtaccessUnsupported
             | Refusal::NotAuthorized => 403,
             Refusal::DotFile
             | Refusal::ProgramSource
@@ -119,8 +129,9 @@ impl Refusal {
             | Refusal::NotFound
             | Refusal::NotRegular
             | Refusal::Returned => 404,
+            Refusal::HtaccessPassword => 401,
             Refusal::MethodNotAllowed => 405,
-            Refusal::SendfileOutside | Refusal::ReadFailed => 500,
+            Refusal::HtaccessLoop | Refusal::SendfileOutside | Refusal::ReadFailed => 500,
         }
     }
 }

@@ -43,6 +43,7 @@ use crate::log::error::ErrorLog;
 use crate::memory::{self, Pressure};
 use crate::respond;
 use crate::server_config::ServerConfig;
+use crate::site::htaccess::{Live, Visitor};
 use crate::site::{Action, Route, RouteInfo, Site};
 use crate::tls::certificates::Certificates;
 use crate::turn;
@@ -166,7 +167,17 @@ impl Front {
             return Ok(None);
         };
         turn::doing("routing");
-        let (mut action, mut route) = find_route(ctx);
+        let (mut action, mut route) = find_route(ctx, ctx.visitor());
+        if let Some(demand) = route.live.as_ref().and_then(|live| live.demand()) {
+            // Boxed: a connection's memory is that of its largest state.
+            let login = Box::pin(authorize::log_in(ctx, demand)).await?;
+            let visitor = Visitor {
+                login: Some(&login),
+                ..ctx.visitor()
+            };
+            (action, route) = find_route(ctx, visitor);
+        }
+        response.record.live = route.live.clone();
         if route.needs_permission() {
             // Boxed: a connection's memory is that of its largest state.
             let asked = authorize::ask(ctx, &route, response);
@@ -203,7 +214,7 @@ impl Front {
     }
 
     /// Answers a failure, if anything can still be answered.
-    fn fail(ctx: RequestContext<'_>, failure: &Failure, out: &mut Responder) {
+    fn fail(ctx: RequestContext<'_>, failure: &Failure, live: Option<&Live>, out: &mut Responder) {
         ctx.front.counters.failed(failure.name());
         ctx.note(failure.level(), failure.name(), &failure.message());
         if out.ended() {
@@ -215,6 +226,9 @@ impl Front {
         }
         let (mut head, page) = file::configured_page(ctx.site, failure)
             .unwrap_or_else(|| respond::page(failure, ctx.request, ctx.id));
+        if let Some(live) = live {
+            live.edit(ctx.site, &mut head, true);
+        }
         if ctx.client.https {
             ctx.site.add_hsts(&mut head);
         }
@@ -246,8 +260,8 @@ fn check_length(ctx: RequestContext<'_>, body: &RequestBody) -> Result<(), Failu
 }
 
 /// Routes the request, and logs what there is to be said about that.
-fn find_route(ctx: RequestContext<'_>) -> (Action, RouteInfo) {
-    let Route { action, mut info } = ctx.site.route(ctx.request);
+fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteInfo) {
+    let Route { action, mut info } = ctx.site.route_for(ctx.request, visitor);
     info.https = ctx.client.https;
     for text in ctx.site.htaccess_news() {
         let log = &ctx.front.error_log;
@@ -403,7 +417,7 @@ impl Handler for Front {
             Box::pin(later.send(&config.settings.encoding, out)).await;
         }
         if let Err(failure) = answered {
-            Front::fail(ctx, &failure, out);
+            Front::fail(ctx, &failure, record.live.as_deref(), out);
             record.failure = Some(Box::new(failure));
         }
         unfinished.0 = None;

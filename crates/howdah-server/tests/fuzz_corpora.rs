@@ -12,6 +12,8 @@ mod checks;
 mod front_checks;
 #[path = "../../../fuzz/htaccess_checks.rs"]
 mod htaccess_checks;
+#[path = "../../../fuzz/htaccess_live_checks.rs"]
+mod htaccess_live_checks;
 
 /// xorshift64*: the quality of the numbers is of no matter.
 struct Numbers(u64);
@@ -141,6 +143,11 @@ fn received_requests() {
 #[test]
 fn htaccess_files() {
     exercise("htaccess", htaccess_checks::htaccess);
+}
+
+#[test]
+fn htaccess_files_that_decide() {
+    exercise("htaccess_live", htaccess_live_checks::htaccess_live);
 }
 
 #[test]

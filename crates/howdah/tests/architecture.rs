@@ -15,6 +15,7 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-server", "howdah-executor"),
     ("howdah-server", "howdah-proto"),
     ("howdah-server", "howdah-http1"),
+    ("howdah-server", "howdah-htaccess"),
     ("howdah-server", "howdah-os"),
     ("howdah-php", "howdah-http1"),
     ("howdah-executor", "howdah-proto"),

@@ -186,6 +186,21 @@ impl Authentication {
         }
     }
 
+    /// Which of `names` are groups that have the user.
+    pub async fn groups_of(
+        &self,
+        user: &[u8],
+        names: &[Vec<u8>],
+        client: Option<IpAddr>,
+    ) -> Result<Vec<Vec<u8>>, NotAuthenticated> {
+        let Some(file) = self.groups.as_ref().filter(|_| !names.is_empty()) else {
+            return Ok(Vec::new());
+        };
+        let groups = current(file, client).await?;
+        let has = |name: &&Vec<u8>| groups.has(name, user);
+        Ok(names.iter().filter(has).cloned().collect())
+    }
+
     async fn is_right(
         &self,
         passwords: &Arc<Passwords>,

@@ -86,6 +86,8 @@ pub struct SiteCache {
     passes: PassCounters,
     /// The generation it began with.
     first: u64,
+    /// How often `.htaccess` files had changed when the pages that are kept were made.
+    htaccess: AtomicU64,
     /// Renders for the cache, in a row, that were not stored, and those that were not tried.
     unstored: AtomicU32,
     /// How often somebody has purged by hand: what was learnt of pages before counts no more.
@@ -99,8 +101,20 @@ pub struct SiteCache {
 }
 
 impl SiteCache {
+    /// Whether `.htaccess` files have changed since: then all pages are, too, since each has fields that
+    /// they set. None: nothing is known of changes.
+    pub fn is_outdated(&self, changes: Option<u64>) -> bool {
+        let Some(changes) = changes else { return false };
+        if self.htaccess.swap(changes, Ordering::Relaxed) == changes {
+            return false;
+        }
+        self.generations.purge(&Purge::All, Force::Hard);
+        true
+    }
+
     fn new(config: CacheConfig) -> SiteCache {
         SiteCache {
+            htaccess: AtomicU64::new(0),
             config,
             first: 1,
             generations: Arc::default(),

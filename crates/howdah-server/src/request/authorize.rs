@@ -10,6 +10,7 @@ use std::future::poll_fn;
 
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Role, Run, ScriptBody, ScriptRequest};
+use howdah_htaccess::{Demand, Login};
 use howdah_proto::level::Level;
 use howdah_proto::variables::Var;
 
@@ -88,6 +89,34 @@ pub(super) async fn ask(
     Ok(Permission::Granted(granted))
 }
 
+/// Has the client's user and password checked, for lines of `.htaccess` files.
+pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<Login, Failure> {
+    let Some(asked) = ctx.site.live_authentication(demand) else {
+        return Ok(Login::Failed);
+    };
+    let field = ctx.request.header(b"authorization");
+    let client = ctx.client.address.map(network::of_one_client);
+    match asked.authenticate(field, client).await {
+        Ok(user) => {
+            let groups = asked.groups_of(&user, &demand.groups, client).await;
+            Ok(match groups {
+                Ok(groups) => Login::Verified {
+                    user: user.into_vec(),
+                    groups,
+                },
+                Err(_) => Login::Failed,
+            })
+        }
+        Err(NotAuthenticated::Busy) => Err(Failure::AuthenticationBusy),
+        Err(NotAuthenticated::Unreadable(why)) => {
+            let why = why.to_string();
+            ctx.note(Level::Warning, "PasswordFileUnreadable", &why);
+            Ok(Login::Failed)
+        }
+        Err(_) => Ok(Login::Refused),
+    }
+}
+
 /// Has the client's user and password checked, and names the user to the script.
 async fn authenticate(
     ctx: RequestContext<'_>,
@@ -145,6 +174,7 @@ fn start(ctx: RequestContext<'_>, authorizer: &Authorizer) -> Result<Box<dyn Run
         query: None,
         redirect_url: None,
         granted: &[],
+        apache: None,
     };
     let frame = frame::build(
         Vec::new(),

@@ -85,7 +85,10 @@ fn look<'a>(
         })),
         Lookup::None(key) => Some(Gate::Miss(Box::new(miss(key)))),
         // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
-        Lookup::Page { .. } if site.is_closed_by_htaccess(request) => {
+        Lookup::Page { .. }
+            if site.is_closed_by_htaccess(request, ctx.visitor())
+                || part.is_outdated(site.htaccess_changes()) =>
+        {
             Some(match lookup::key_of(part, site, request, client) {
                 Ok(key) => Gate::Miss(Box::new(miss(key))),
                 Err(why) => Gate::Bypass(why.into()),
@@ -161,6 +164,7 @@ impl<'a> Gate<'a> {
             Gate::Off => return Ok(Passage::Run(None)),
             // Nothing is kept of what is not for everybody; what it writes counts.
             Gate::Miss(_) if route.needs_permission() => Pass::Authorization.into(),
+            Gate::Miss(_) if route.is_for_some() => Pass::Htaccess.into(),
             Gate::Bypass(bypass) if route.needs_permission() => Bypass {
                 dry_run: bypass.dry_run,
                 ..Pass::Authorization.into()

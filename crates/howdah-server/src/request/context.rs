@@ -17,6 +17,7 @@ use crate::http::{ConnInfo, Responder};
 use crate::log::error::About;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
+use crate::site::htaccess::{Live, Visitor};
 use crate::site_service::SiteService;
 
 /// A request, and everything that answers it.
@@ -33,6 +34,15 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
+    /// Who asks, for the site's `.htaccess` files.
+    pub fn visitor(self) -> Visitor<'a> {
+        Visitor {
+            client: Some(self.client),
+            local: self.conn.local,
+            login: None,
+        }
+    }
+
     /// What was made ready for the requests of the site.
     pub fn service(self) -> &'a Arc<SiteService> {
         self.config.service(self.site)
@@ -84,6 +94,8 @@ pub(super) struct Record {
     pub effects: Option<Arc<RunEffects>>,
     /// The name of the cookie by which the request bypassed the page cache.
     pub cookie: Option<Box<str>>,
+    /// What the site's `.htaccess` files say of the response.
+    pub live: Option<Arc<Live>>,
     /// The stored page that is the answer, whose coded form is to be made.
     pub later: Option<Box<Later>>,
 }

@@ -25,6 +25,7 @@ use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
+use howdah_htaccess::Table;
 use howdah_proto::request::{FrameBuilder, FrameError, IniKind, RequestFrame};
 use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name};
 
@@ -33,6 +34,7 @@ use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::site::ScriptTarget;
 use crate::site::config::HostPattern;
+use crate::site::route::ApacheRequest;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
@@ -70,6 +72,8 @@ pub struct ScriptNames<'a> {
     pub redirect_url: Option<&'a [u8]>,
     /// Variables that an authorizer has set.
     pub granted: &'a [(Vec<u8>, Vec<u8>)],
+    /// What `.htaccess` files say to the script.
+    pub apache: Option<&'a ApacheRequest>,
 }
 
 /// Most frames need less; more is allocated once, not by doubling.
@@ -99,6 +103,7 @@ pub fn script_frame(
         query: target.query.as_deref(),
         redirect_url: redirect_url.map(UrlPath::as_bytes),
         granted: &target.granted,
+        apache: target.apache.as_deref(),
     };
     let buffer = Vec::with_capacity(FRAME_CAPACITY);
     build(buffer, request, client, local, &names, site, body)
@@ -119,7 +124,12 @@ pub fn build(
     if site.effects {
         frame.ask_for_effects();
     }
-    frame.var(Var::RequestMethod, request.method());
+    let apache = script.apache;
+    let method = apache.and_then(|apache| apache.method);
+    frame.var(
+        Var::RequestMethod,
+        method.map_or(request.method(), str::as_bytes),
+    );
     frame.var(Var::RequestUri, request.target());
     frame.var(
         Var::QueryString,
@@ -137,24 +147,29 @@ pub fn build(
             frame.var(Var::PathTranslated, translated);
         }
     }
-    if let Some(url) = script.redirect_url {
+    let redirect = apache.and_then(|apache| apache.redirect.as_ref());
+    if let Some(url) = redirect.map(|(url, _)| &url[..]).or(script.redirect_url) {
         frame.var(Var::RedirectUrl, url);
     }
     frame.var(Var::GatewayInterface, b"CGI/1.1");
     frame.var(Var::ServerProtocol, request.version().as_str().as_bytes());
     frame.var(Var::ServerSoftware, SOFTWARE.as_bytes());
-    frame.var(Var::RedirectStatus, b"200");
+    let status = apache.and_then(|apache| apache.status).unwrap_or(200);
+    frame.var(
+        Var::RedirectStatus,
+        Digits::new(u64::from(status)).as_bytes(),
+    );
     addresses(&mut frame, request, client, local, site);
     if let Some(length) = body.known() {
         if body != BodyLength::None {
             frame.var(Var::ContentLength, Digits::new(length).as_bytes());
         }
-        headers(&mut frame, request, client);
-        variables(&mut frame, client, site, script);
+        headers(&mut frame, request, client, script);
+        variables(&mut frame, request, client, site, script);
         return frame.finish(Some(length), site.number);
     }
-    headers(&mut frame, request, client);
-    variables(&mut frame, client, site, script);
+    headers(&mut frame, request, client, script);
+    variables(&mut frame, request, client, site, script);
     frame.finish(None, site.number)
 }
 
@@ -248,8 +263,16 @@ fn own_name<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
     })
 }
 
-fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>) {
+fn headers(
+    frame: &mut FrameBuilder,
+    request: &RequestHead,
+    client: &Client<'_>,
+    script: &ScriptNames<'_>,
+) {
     let mut name_buffer = Vec::new();
+    if let Some(edited) = script.apache.and_then(|apache| apache.headers.as_ref()) {
+        return edited_headers(frame, edited, &mut name_buffer);
+    }
     // Used, and allocated, only where a name comes twice.
     let mut parts: Vec<&[u8]> = Vec::new();
     for (at, (name, value)) in request.headers().enumerate() {
@@ -309,6 +332,35 @@ fn headers(frame: &mut FrameBuilder, request: &RequestHead, client: &Client<'_>)
     }
 }
 
+/// As [`headers`], of a header that `RequestHeader` lines have changed: no name comes twice that the
+/// client has sent twice.
+fn edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
+    let mut seen: Vec<&[u8]> = Vec::new();
+    for (name, value) in edited.iter() {
+        let is_type = name.eq_ignore_ascii_case(b"content-type");
+        match header_fate(name) {
+            HeaderFate::Pass => {}
+            HeaderFate::OwnVariable if is_type => {
+                frame.var(Var::ContentType, value);
+                continue;
+            }
+            _ => continue,
+        }
+        let again = seen.iter().any(|known| known.eq_ignore_ascii_case(name));
+        if again || name.eq_ignore_ascii_case(b"transfer-encoding") || speaks_for_a_cache(name) {
+            continue;
+        }
+        seen.push(name);
+        match known_header(name) {
+            Some(var) => frame.var(var, value),
+            None => {
+                header_variable_name(name, name_buffer);
+                frame.named(name_buffer, value);
+            }
+        }
+    }
+}
+
 /// Fields by which a LiteSpeed cache in front of PHP makes itself known: plugins believe whoever
 /// sends them, and leave holes in the page for it to fill (lscache_wp, litespeed-cache.php).
 fn speaks_for_a_cache(name: &[u8]) -> bool {
@@ -322,6 +374,7 @@ fn speaks_for_a_cache(name: &[u8]) -> bool {
 
 fn variables(
     frame: &mut FrameBuilder,
+    request: &RequestHead,
     client: &Client<'_>,
     site: &SiteVariables,
     script: &ScriptNames<'_>,
@@ -338,8 +391,51 @@ fn variables(
     for (name, value) in granted {
         frame.named(name, value);
     }
+    if let Some(apache) = script.apache {
+        for (name, value) in &apache.php {
+            frame.ini(IniKind::Value, name.as_bytes(), value.as_bytes());
+        }
+        if let Some((_, Some(query))) = &apache.redirect {
+            frame.named(b"REDIRECT_QUERY_STRING", query);
+        }
+        if let Some(user) = &apache.user {
+            frame.var(Var::RemoteUser, user);
+            frame.var(Var::AuthType, b"Basic");
+        }
+        for (name, value) in &apache.environment {
+            if !is_granted(name) && may_be_set(name, script, request, client) {
+                frame.named(name, value);
+            }
+        }
+    }
     for (name, value) in client.tls.iter().flat_map(|tls| &tls.client) {
         frame.named(name.as_bytes(), value.as_bytes());
+    }
+}
+
+/// A variable of an `.htaccess` file that the server does not set itself for this request.
+fn may_be_set(
+    name: &[u8],
+    script: &ScriptNames<'_>,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> bool {
+    if let Some(field) = name.strip_prefix(b"HTTP_") {
+        let mut own = Vec::new();
+        let is_there = request.headers().any(|(header, _)| {
+            header_variable_name(header, &mut own);
+            own[..] == *name
+        });
+        return !field.is_empty() && !is_there;
+    }
+    match Var::from_name(name) {
+        Some(Var::Https) => !client.https,
+        Some(Var::RemoteUser | Var::AuthType) => {
+            script.apache.is_none_or(|apache| apache.user.is_none())
+        }
+        Some(Var::PathInfo) => script.path_info.is_empty(),
+        Some(_) => false,
+        None => name != b"REDIRECT_QUERY_STRING",
     }
 }
 

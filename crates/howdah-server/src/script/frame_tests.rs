@@ -15,6 +15,7 @@ const NAMES: ScriptNames<'static> = ScriptNames {
     query: None,
     redirect_url: None,
     granted: &[],
+    apache: None,
 };
 
 fn server(

@@ -16,7 +16,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Site;
-use super::config::{RuleAction, SiteConfig};
+use super::config::{Htaccess, RuleAction, SiteConfig};
 use super::htaccess::Lies;
 use super::script::is_script_name;
 use crate::docroot::path::UrlPath;
@@ -133,6 +133,16 @@ impl Site {
     /// The path that the request itself names has been asked about with what follows it
     /// ([`Site::htaccess_of_request`]).
     fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<(), Refused> {
+        if self.config.htaccess == Htaccess::On {
+            // Whatever else answers was found by them; a script's word was not.
+            let (Named::ByScript { .. }, Some(head)) = (wanted.named, wanted.head) else {
+                return Ok(());
+            };
+            return match self.live_admits(wanted.root, head, wanted.path) {
+                true => Ok(()),
+                false => Err(Refusal::HtaccessDenied.into()),
+            };
+        }
         let by_script = match wanted.named {
             Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(()),
             Named::BySite => false,

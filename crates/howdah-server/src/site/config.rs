@@ -152,6 +152,8 @@ impl SiteConfig {
 /// What is made of Apache's `.htaccess` files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Htaccess {
+    /// `on`: they decide what becomes of a request, as under Apache.
+    On,
     /// `deny`: what they close is closed; nothing else of them is read.
     Deny,
     /// `off`: they are not looked at.

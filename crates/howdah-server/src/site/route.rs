@@ -3,12 +3,14 @@
 use std::sync::Arc;
 
 use super::access::Named;
+use super::htaccess::Live;
 use super::script::ScriptPath;
 use crate::authentication::Authentication;
 use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
+use howdah_htaccess::Table;
 
 /// Where the router sends a request, and what else it found on the way.
 #[derive(Debug)]
@@ -35,12 +37,21 @@ pub struct RouteInfo {
     pub(super) guards: Vec<usize>,
     /// What `.htaccess` files ask for by user and password.
     pub authentication: Option<Arc<Authentication>>,
+    /// What `.htaccess` files have made of the request, where they decide all of it.
+    pub live: Option<Arc<Live>>,
 }
 
 impl RouteInfo {
     /// Somebody is to be asked before the action is taken.
     pub fn needs_permission(&self) -> bool {
         !self.guards.is_empty() || self.authentication.is_some()
+    }
+
+    /// `.htaccess` files look at who asks: the answer may differ for others.
+    pub fn is_for_some(&self) -> bool {
+        self.live
+            .as_ref()
+            .is_some_and(|live| !live.is_for_everybody())
     }
 
     /// Numbers of the rules by which somebody is to be asked.
@@ -106,6 +117,27 @@ pub struct ScriptTarget {
     pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
     /// Numbers of the rules by which somebody was asked, and has allowed the request. The router leaves it empty.
     pub permitted: Box<[usize]>,
+    /// What `.htaccess` files say to it, where they decide all of a request.
+    pub apache: Option<Box<ApacheRequest>>,
+}
+
+/// What a script gets beside the request, where `.htaccess` files decide.
+#[derive(Debug)]
+pub struct ApacheRequest {
+    /// Environment variables.
+    pub environment: Vec<(Vec<u8>, Vec<u8>)>,
+    /// Settings of PHP.
+    pub php: Vec<(String, String)>,
+    /// Path and query that an internal redirect came from.
+    pub redirect: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    /// The status of the error that the script is the document of.
+    pub status: Option<u16>,
+    /// The method, if it is another than the client's.
+    pub method: Option<&'static str>,
+    /// The request's header, if lines have changed it.
+    pub headers: Option<Table>,
+    /// The user whose password was right.
+    pub user: Option<Vec<u8>>,
 }
 
 impl Action {

@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use super::access::{Named, Purpose, Refused, Wanted};
 use super::config::Htaccess;
-use super::htaccess::{self, Lies};
+use super::htaccess::{self, Lies, Visitor};
 use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::{FileView, Found, Searched};
@@ -30,11 +30,16 @@ const FILE_METHODS: &str = "GET, HEAD, OPTIONS";
 impl Site {
     /// Decides what a request gets: a file, a script, a redirect or a refusal.
     pub fn route(&self, head: &RequestHead) -> Route {
-        self.route_at(head, monotonic())
+        self.route_for(head, Visitor::default())
     }
 
-    /// As [`Site::route`]; `now` is of a clock that only goes forward.
-    pub fn route_at(&self, head: &RequestHead, now: Duration) -> Route {
+    /// As [`Site::route`], for somebody.
+    pub fn route_for(&self, head: &RequestHead, visitor: Visitor<'_>) -> Route {
+        self.route_at(head, visitor, monotonic())
+    }
+
+    /// As [`Site::route_for`]; `now` is of a clock that only goes forward.
+    pub fn route_at(&self, head: &RequestHead, visitor: Visitor<'_>, now: Duration) -> Route {
         if head.path() == b"*" && head.method() == b"OPTIONS" {
             return Route {
                 action: Action::Options {
@@ -44,7 +49,7 @@ impl Site {
             };
         }
         match UrlPath::parse(head.path()) {
-            Ok(path) => self.route_path(head, path, &self.tree_at(now)),
+            Ok(path) => self.route_path(head, path, visitor, &self.tree_at(now)),
             Err(refusal) => Route {
                 action: Action::refused(refusal),
                 info: RouteInfo::default(),
@@ -54,7 +59,7 @@ impl Site {
 
     /// Whether an `.htaccess` file refuses this request, or asks who sends it, so that nobody may have
     /// a page that is stored for it.
-    pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead) -> bool {
+    pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead, visitor: Visitor<'_>) -> bool {
         if self.config.htaccess == Htaccess::Off {
             return false;
         }
@@ -62,10 +67,15 @@ impl Site {
             return false;
         };
         let tree = self.tree_at(monotonic());
+        if self.config.htaccess == Htaccess::On {
+            let Route { action, info } = self.route_path(head, path, visitor, &tree);
+            let everybody = info.live.is_some_and(|live| live.is_for_everybody());
+            return !(everybody && matches!(action, Action::Script(_)));
+        }
         if !self.htaccess_may_close(&tree.root, &path) {
             return false;
         }
-        let Route { action, info } = self.route_path(head, path, &tree);
+        let Route { action, info } = self.route_path(head, path, visitor, &tree);
         info.authentication.is_some()
             || matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
     }
@@ -83,6 +93,7 @@ impl Site {
         &self,
         head: &RequestHead,
         path: UrlPath<'_>,
+        visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Route {
         let walk = Walk {
@@ -93,12 +104,18 @@ impl Site {
             pool: None,
         };
         let mut info = RouteInfo::default();
-        let action = self.walk(walk, &mut info, tree);
+        let action = self.walk(walk, &mut info, visitor, tree);
         self.guard_what_was_found(head.method(), &action, &mut info);
         Route { action, info }
     }
 
-    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &FileView) -> Action {
+    fn walk(
+        &self,
+        mut walk: Walk<'_>,
+        info: &mut RouteInfo,
+        visitor: Visitor<'_>,
+        tree: &FileView,
+    ) -> Action {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
@@ -107,6 +124,9 @@ impl Site {
             if let Some(action) = self.apply(number, rule, tree, &mut walk, info) {
                 return action;
             }
+        }
+        if self.config.htaccess == Htaccess::On {
+            return self.live(tree, &walk, info, visitor);
         }
         let mut found = self.search(tree, &walk, info);
         if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
@@ -239,6 +259,7 @@ impl Site {
                 program: false,
                 granted: Box::default(),
                 permitted: Box::default(),
+                apache: None,
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
                 script: self.judge_translation(script, walk.head.method()),
@@ -248,6 +269,7 @@ impl Site {
                 program: false,
                 granted: Box::default(),
                 permitted: Box::default(),
+                apache: None,
             }),
             Searched::Here(Found::File(plan)) => match walk.head.method() {
                 b"GET" | b"HEAD" => Action::Static(plan),

@@ -27,6 +27,9 @@ impl Site {
                 head.header(name.as_bytes(), value.as_bytes());
             }
         }
+        if let Some(live) = &info.live {
+            live.edit(self, head, false);
+        }
         if info.https {
             self.add_hsts(head);
         }
@@ -135,6 +138,7 @@ impl Site {
                     program: true,
                     granted: Box::default(),
                     permitted: Box::default(),
+                    apache: None,
                 }),
                 Err(refused) => Action::refused_with(refused.refusal, refused.status),
             }),

@@ -103,6 +103,12 @@ impl ScriptPath {
         }
     }
 
+    /// A regular file that was found a moment ago, and that lines of `.htaccess` files make a script,
+    /// whatever its name; what follows it in the URL.
+    pub(super) fn found(root: &Arc<RootDir>, name: &[u8], path_info: &[u8]) -> ScriptPath {
+        ScriptPath::new(root, name, path_info)
+    }
+
     /// A worker script, which may lie outside of the root: the pool's configuration names it, and its
     /// processes have booted it. To the application it is a script at the root.
     pub fn worker(root: &Arc<RootDir>, script: &Path) -> ScriptPath {

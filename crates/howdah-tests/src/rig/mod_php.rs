@@ -72,14 +72,16 @@ impl Server for ModPhp {
 }
 
 /// Modules whose directives stand in `.htaccess` files; mod_version is built in.
-const FOR_HTACCESS: [&str; 12] = [
+const FOR_HTACCESS: [&str; 14] = [
     "access_compat",
     "alias",
     "auth_basic",
     "authn_core",
     "authn_file",
+    "authz_groupfile",
     "authz_host",
     "authz_user",
+    "autoindex",
     "expires",
     "filter",
     "headers",

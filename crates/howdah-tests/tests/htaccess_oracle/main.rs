@@ -4,6 +4,8 @@
 //! in docs/differences.md: "closed here, open under Apache".
 
 mod cases;
+mod live;
+mod live_cases;
 mod random;
 
 use std::path::Path;

@@ -441,9 +441,9 @@ options! {
             "URL path of the script that gets everything that is no file, such as `/index.php`.",
             "For nearly every framework.";
         "php_extensions": Kind::Texts, ".php", "Endings of PHP scripts.", "For `.phtml` and the like.";
-        "htaccess": Kind::Word(&["deny", "off"]), "deny",
-            "`deny`: what `.htaccess` files close is closed, at once; nothing else of them is applied. `off`: they are ignored.",
-            "`off` is for roots known to have none.";
+        "htaccess": Kind::Word(&["on", "deny", "off"]), "deny",
+            "`on`: `.htaccess` files decide, as under Apache (docs/htaccess.md). `deny`: what they close is closed; nothing else of them is applied. `off`: they are ignored.",
+            "`on` takes an Apache site over; `off` is for roots known to have none.";
         "symlinks": Kind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where links below the root may lead: anywhere; to files of the link's owner; below the root.",
             "For roots that others write into. Links in `root` itself are looked at once a second.";

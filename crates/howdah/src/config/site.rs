@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use howdah_executor::Mode;
 use howdah_server::site::ConfigError;
 use howdah_server::site::check::check;
-use howdah_server::site::config::{HostPattern, Htaccess, RuleAction, SiteConfig};
+use howdah_server::site::config::{HostPattern, Htaccess, Rule, RuleAction, SiteConfig};
 use howdah_server::site::htaccess;
 use howdah_server::site::recognise::{has_scripts, recognise};
 
@@ -44,6 +44,9 @@ pub fn sites(
             .map(|mut site| {
                 site.pool = default_pool(pools);
                 site.worker = worker_of(pools, &site);
+                if site.worker.is_none() {
+                    by_its_own_file(&mut site, chosen);
+                }
                 warn_of_writable_root(top, &site.root, None);
                 advise_of_htaccess(top, &site);
                 acme::of_command_line(arguments, top, &mut site);
@@ -131,6 +134,21 @@ fn recognised(
     }
 }
 
+/// Where an application brings an `.htaccess` file of its own, and nobody has configured anything, its
+/// files decide, as under Apache. What is refused for a known application stays refused.
+fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
+    let Some(routes) = htaccess::decides(&site.root) else {
+        return;
+    };
+    site.htaccess = Htaccess::On;
+    chosen.push("  .htaccess files decide, as under Apache: htaccess = \"on\"".to_owned());
+    if routes {
+        site.front_controller = None;
+        let leads_elsewhere = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
+        site.rules.retain(|rule| !leads_elsewhere(rule));
+    }
+}
+
 fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Place) {
     if let Ok(meta) = root.metadata()
         && meta.mode() & 0o1002 == 0o002
@@ -148,8 +166,13 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
 /// Lines of `.htaccess` files that restrict something and are not applied exactly.
 fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
-    if site.htaccess == Htaccess::Deny && file.validation == Validation::Full {
-        for sentence in htaccess::survey(&site.root) {
+    if file.validation == Validation::Full {
+        let sentences = match site.htaccess {
+            Htaccess::On => htaccess::survey_live(&site.root),
+            Htaccess::Deny => htaccess::survey(&site.root),
+            Htaccess::Off => Vec::new(),
+        };
+        for sentence in sentences {
             // The place that matters is in the sentence.
             file.advise(None, sentence);
         }

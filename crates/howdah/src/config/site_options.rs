@@ -57,7 +57,11 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     }
     site.htaccess = section.word(
         "htaccess",
-        &[("deny", Htaccess::Deny), ("off", Htaccess::Off)],
+        &[
+            ("on", Htaccess::On),
+            ("deny", Htaccess::Deny),
+            ("off", Htaccess::Off),
+        ],
     );
     site.symlinks = section.word(
         "symlinks",

@@ -27,6 +27,8 @@ const MOST_REPORTS: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     files: Files,
+    pub(super) kept: super::kept::Kept,
+    pub(super) demands: super::demands::Demands,
     has_news: AtomicBool,
     reports: Mutex<Reports>,
 }
@@ -180,6 +182,17 @@ impl Site {
     }
 }
 
+impl Door {
+    /// Keeps a sentence for the log, if it is a new one.
+    pub(super) fn report(&self, text: String) {
+        let mut reports = lock(&self.reports);
+        if reports.said.len() < MOST_REPORTS && reports.said.insert(text.clone()) {
+            reports.waiting.push(text);
+            self.has_news.store(true, Ordering::Release);
+        }
+    }
+}
+
 fn lock(reports: &Mutex<Reports>) -> std::sync::MutexGuard<'_, Reports> {
     reports.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -190,7 +203,7 @@ fn directory_of(path: &[u8]) -> &[u8] {
     &path[..end.map_or(0, |slash| slash + 1)]
 }
 
-fn file_name(root: &RootDir, directory: &[u8]) -> PathBuf {
+pub(super) fn file_name(root: &RootDir, directory: &[u8]) -> PathBuf {
     let name = root.file_name(&[directory, b".htaccess"].concat());
     Path::new(std::ffi::OsStr::from_bytes(&name)).to_owned()
 }

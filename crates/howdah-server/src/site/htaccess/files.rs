@@ -49,6 +49,32 @@ pub(crate) fn remember_absence() {
     THREAD.with_borrow_mut(|thread| thread.absent = Absent::new().ok());
 }
 
+/// A request begins: what the kernel has reported counts.
+pub(super) fn begin() {
+    THREAD.with_borrow_mut(|thread| {
+        if let Some(absent) = &mut thread.absent {
+            absent.check(monotonic());
+        }
+    });
+}
+
+/// The calling thread knows that the directory has no file.
+pub(super) fn is_known_absent(root: &RootDir, directory: &[u8]) -> bool {
+    THREAD.with_borrow(|thread| {
+        let absent = thread.absent.as_ref();
+        absent.is_some_and(|absent| absent.knows(root, directory))
+    })
+}
+
+/// The calling thread remembers whether the directory has a file; `name` is that file's.
+pub(super) fn learn(root: &RootDir, directory: &[u8], name: &[u8], has_file: bool) {
+    THREAD.with_borrow_mut(|thread| {
+        if let Some(absent) = &mut thread.absent {
+            absent.learn(root, directory, name, has_file);
+        }
+    });
+}
+
 /// What is known of a root's files.
 #[derive(Debug, Default)]
 pub(crate) struct Files {
@@ -206,7 +232,7 @@ fn in_directory(directory: &[u8], parsed: Parsed) -> InDirectory {
 }
 
 /// It changed long enough ago.
-fn is_settled(meta: &Meta) -> bool {
+pub(super) fn is_settled(meta: &Meta) -> bool {
     let (seconds, nanoseconds) = meta.ctime;
     let Ok(seconds) = u64::try_from(seconds) else {
         return false;

@@ -7,6 +7,7 @@
 //! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
 //! - [`door`]: where a site asks.
 //! - `catch_all`: the front controller that a file names.
+//! - `live`, with `world` and `kept`: `htaccess = "on"`, all of it (`howdah-htaccess`).
 //! - [`report`]: the lines that are not applied exactly, for the one who starts the server.
 //!
 //! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
@@ -17,23 +18,28 @@ mod access;
 mod access_query;
 pub(super) mod catch_all;
 mod decide;
+mod demands;
 mod door;
 mod files;
-mod lines;
+mod kept;
+use howdah_htaccess::lines;
+mod live;
 mod modules;
 mod names;
 mod parse;
-mod pattern;
+use howdah_htaccess::pattern;
 mod report;
 mod rewrite;
 mod rewrite_lines;
 mod section;
 mod truth;
+mod world;
 
 pub use access_query::{AccessQuery, Lies};
 pub use decide::{Because, InDirectory, Verdict, decide};
 pub(crate) use door::{Closed, Door};
 pub(crate) use files::{Chain, Files, remember_absence};
+pub use live::{Live, Visitor};
 pub use parse::parse_bytes;
-pub use report::survey;
+pub use report::{decides, survey, survey_live};
 pub use section::{Note, Parsed, Why};

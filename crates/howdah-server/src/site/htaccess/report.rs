@@ -5,8 +5,12 @@
 use std::collections::VecDeque;
 use std::fs;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
+use howdah_htaccess::{HtFile, Problem, Table};
+
+use super::live;
 use super::parse::{LONGEST, parse_bytes};
 use super::section::{Note, Parsed, Unusable, Why};
 
@@ -15,8 +19,30 @@ const MOST_DIRECTORIES: usize = 4000;
 /// Sentences about one site.
 const MOST_SENTENCES: usize = 50;
 
-/// What a site's files say that is not applied exactly.
+/// What a site's files say that is not applied exactly, where only what they close counts.
 pub fn survey(root: &Path) -> Vec<String> {
+    survey_by(root, |file, at_root| {
+        let notes = read(file);
+        let notes = notes.iter().flat_map(Parsed::notes);
+        notes.map(|note| sentence(file, at_root, note)).collect()
+    })
+}
+
+/// What a site's files say that has no effect, where they decide: `htaccess = "on"`.
+pub fn survey_live(root: &Path) -> Vec<String> {
+    survey_by(root, |file, _| {
+        read_live(file).map_or(Vec::new(), |found| live::sentences(file, &found))
+    })
+}
+
+/// Whether the file of a directory could decide for a site, and says which script answers for what is no
+/// file. None: there is none, or it has a mistake.
+pub fn decides(root: &Path) -> Option<bool> {
+    let found = read_live(&root.join(".htaccess"))?;
+    found.problem.is_none().then(|| found.routes())
+}
+
+fn survey_by(root: &Path, sentences_of: impl Fn(&Path, bool) -> Vec<String>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut left_out = 0;
     let mut seen = 0;
@@ -24,9 +50,9 @@ pub fn survey(root: &Path) -> Vec<String> {
     while let Some(directory) = left.pop_front() {
         seen += 1;
         let file = directory.join(".htaccess");
-        for note in read(&file).iter().flat_map(Parsed::notes) {
+        for sentence in sentences_of(&file, directory == root) {
             match sentences.len() < MOST_SENTENCES {
-                true => sentences.push(sentence(&file, directory == root, note)),
+                true => sentences.push(sentence),
                 false => left_out += 1,
             }
         }
@@ -61,6 +87,26 @@ fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
     found.sort();
     let room = MOST_DIRECTORIES.saturating_sub(left.len());
     left.extend(found.into_iter().take(room));
+}
+
+/// As [`read`], for sites where the files decide.
+fn read_live(file: &Path) -> Option<HtFile> {
+    let meta = match fs::metadata(file) {
+        Ok(meta) => meta,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
+        Err(_) => return Some(HtFile::unusable(Problem::Unreadable)),
+    };
+    if !meta.is_file() {
+        return Some(HtFile::unusable(Problem::NotAFile));
+    }
+    let mut text = Vec::new();
+    let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
+    let directory = file.parent().unwrap_or(Path::new("/"));
+    let name = [directory.as_os_str().as_bytes(), b"/"].concat();
+    Some(match read {
+        Err(_) => HtFile::unusable(Problem::Unreadable),
+        Ok(_) => howdah_htaccess::parse(&text, &name, &Table::default()),
+    })
 }
 
 /// What a file says; none if there is none.

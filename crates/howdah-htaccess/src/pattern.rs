@@ -19,7 +19,7 @@ const LONGEST_EXPRESSION: usize = 16 << 10;
 
 /// A regular expression.
 #[derive(Debug)]
-pub(super) struct Regex {
+pub struct Regex {
     engine: Engine,
     weight: usize,
 }
@@ -59,14 +59,14 @@ impl Linear {
 
 /// The match could not be found out within its limits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct LimitReached;
+pub struct LimitReached;
 
 /// Where the groups of a match lie; the whole match is the first.
-pub(super) type Groups = Vec<Option<Range<usize>>>;
+pub type Groups = Vec<Option<Range<usize>>>;
 
 impl Regex {
     /// `None` if Apache could not compile it either, or it is far too long.
-    pub(super) fn new(text: &str, ignore_case: bool) -> Option<Regex> {
+    pub fn new(text: &str, ignore_case: bool) -> Option<Regex> {
         if text.len() > LONGEST_EXPRESSION {
             return None;
         }
@@ -91,7 +91,7 @@ impl Regex {
     }
 
     /// As it is written, if the `regex` crate reads it.
-    pub(super) fn text(&self) -> Option<&str> {
+    pub fn text(&self) -> Option<&str> {
         match &self.engine {
             Engine::Linear(linear) => Some(&linear.text),
             Engine::Backtracking(_) => None,
@@ -99,11 +99,12 @@ impl Regex {
     }
 
     /// Its length with repetitions written out (`a{3}` as `aaa`): what it costs to compile and to keep.
-    pub(super) fn weight(&self) -> usize {
+    pub fn weight(&self) -> usize {
         self.weight
     }
 
-    pub(super) fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
+    /// Whether it matches somewhere in `text`.
+    pub fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
             Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
@@ -111,7 +112,8 @@ impl Regex {
         }
     }
 
-    pub(super) fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
+    /// Where its groups match, if it does.
+    pub fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.captures(text).map(|found| {
                 let groups = found.iter();
@@ -310,7 +312,7 @@ fn written_out(text: &[u8]) -> usize {
 
 /// `apr_fnmatch` without flags: `*` and `?` match a slash as well, `[…]` is a class, a backslash
 /// makes the next character plain.
-pub(super) fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
+pub fn fnmatch(pattern: &[u8], name: &[u8]) -> bool {
     // Where to go on when what follows the last star does not match: linear for one star, and
     // quadratic at worst.
     let (mut p, mut n) = (0, 0);

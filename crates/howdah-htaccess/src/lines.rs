@@ -5,7 +5,7 @@ use std::borrow::Cow;
 
 /// A logical line: what continuation lines make together, without blanks at its ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Line<'t> {
+pub struct Line<'t> {
     /// Number of its first physical line, from 1.
     pub number: u32,
     /// Not empty and no comment.
@@ -14,7 +14,7 @@ pub(super) struct Line<'t> {
 
 /// The lines of a file that say something, and whether a byte-order mark stands before them: Apache
 /// takes it for a part of the first directive and refuses the file.
-pub(super) fn lines(text: &str) -> (Vec<Line<'_>>, bool) {
+pub fn lines(text: &str) -> (Vec<Line<'_>>, bool) {
     let (text, marked) = match text.strip_prefix('\u{feff}') {
         Some(rest) => (rest, true),
         None => (text, false),
@@ -57,13 +57,14 @@ fn push<'t>(lines: &mut Vec<Line<'t>>, number: u32, text: Cow<'t, str>) {
 
 /// The first word of `text` and what follows it. A word in quotes ends at the next such quote; a
 /// backslash takes the meaning from a quote and from itself.
-pub(super) fn word(text: &str) -> (String, &str) {
+pub fn word(text: &str) -> (String, &str) {
     let text = text.trim_ascii_start();
     let Some(quote) = text.chars().next().filter(|c| matches!(c, '"' | '\'')) else {
         let end = text
             .find(|c: char| c.is_ascii_whitespace())
             .unwrap_or(text.len());
-        return (text[..end].to_owned(), text[end..].trim_ascii_start());
+        let word = text[..end].replace("\\\\", "\\");
+        return (word, text[end..].trim_ascii_start());
     };
     let mut word = String::new();
     let mut chars = text[1..].char_indices().peekable();
@@ -81,7 +82,7 @@ pub(super) fn word(text: &str) -> (String, &str) {
 }
 
 /// All words of `text`.
-pub(super) fn words(text: &str) -> Vec<String> {
+pub fn words(text: &str) -> Vec<String> {
     let mut words = Vec::new();
     let mut rest = text.trim_ascii();
     while !rest.is_empty() {

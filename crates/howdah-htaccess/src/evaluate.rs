@@ -1,0 +1,335 @@
+//! Values of variables and expressions for a request: mod_rewrite's `%{…}` and ap_expr.
+
+use std::cmp::Ordering;
+
+use crate::engine::Engine;
+use crate::expression::{Condition, Shell, Word};
+use crate::pattern::{LimitReached, fnmatch};
+use crate::request::{Handler, Request, StatKind};
+use crate::table::Table;
+use crate::text::{self, Found, lossy, number};
+
+/// The response, where one is there already.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Response<'r> {
+    pub fields: &'r Table,
+    pub always: &'r Table,
+    pub media_type: Option<&'r [u8]>,
+    pub status: u16,
+}
+
+/// What an expression is evaluated for.
+pub(crate) struct Evaluation<'e, 'f> {
+    pub engine: &'e Engine<'f>,
+    pub request: &'e Request,
+    pub response: Option<Response<'e>>,
+    /// What the last match with groups has found.
+    pub matched: Option<(Vec<u8>, Found)>,
+    /// Names of the request's fields that were asked for, to be varied by.
+    pub vary: Vec<Vec<u8>>,
+}
+
+/// Longest text that an expression may make.
+const LONGEST: usize = 64 << 10;
+
+impl<'e, 'f> Evaluation<'e, 'f> {
+    pub(crate) fn new(engine: &'e Engine<'f>, request: &'e Request) -> Evaluation<'e, 'f> {
+        Evaluation {
+            engine,
+            request,
+            response: None,
+            matched: None,
+            vary: Vec::new(),
+        }
+    }
+
+    pub(crate) fn condition(&mut self, condition: &Condition) -> Result<bool, LimitReached> {
+        Ok(match condition {
+            Condition::Constant(value) => *value,
+            Condition::Not(inner) => !self.condition(inner)?,
+            Condition::And(left, right) => self.condition(left)? && self.condition(right)?,
+            Condition::Or(left, right) => self.condition(left)? || self.condition(right)?,
+            Condition::Numbers(comparison, left, right) => {
+                let (left, right) = (self.word(left)?, self.word(right)?);
+                comparison.holds(number(&left).cmp(&number(&right)))
+            }
+            Condition::Texts(comparison, left, right) => {
+                let (left, right) = (self.word(left)?, self.word(right)?);
+                comparison.holds(left.cmp(&right))
+            }
+            Condition::In(needle, words) => {
+                let needle = self.word(needle)?;
+                for word in words {
+                    if self.word(word)? == needle {
+                        return Ok(true);
+                    }
+                }
+                false
+            }
+            Condition::Matches {
+                word,
+                regex,
+                keeps,
+                negated,
+            } => {
+                let text = self.word(word)?;
+                let found = regex.groups(&text)?;
+                let holds = found.is_some();
+                if *keeps {
+                    self.matched = found.map(|found| (text, found));
+                }
+                holds != *negated
+            }
+            Condition::Unary(letter, word) => {
+                let text = self.word(word)?;
+                self.unary(*letter, &text)
+            }
+            Condition::Network(word, network) => {
+                let address = match word {
+                    Some(word) => lossy(&self.word(word)?).parse().ok(),
+                    None => {
+                        self.engine.consulted.client();
+                        self.engine.facts.address
+                    }
+                };
+                address.is_some_and(|address| network.contains(address))
+            }
+            Condition::Shell(shell, text, pattern) => {
+                let (mut text, mut pattern) = (self.word(text)?, self.word(pattern)?);
+                match shell {
+                    // A star stops at a slash: segment by segment.
+                    Shell::Path => {
+                        let (a, b) = (text.split(|b| *b == b'/'), pattern.split(|b| *b == b'/'));
+                        return Ok(a.clone().count() == b.clone().count()
+                            && a.zip(b).all(|(text, pattern)| fnmatch(pattern, text)));
+                    }
+                    Shell::TextNoCase => {
+                        text.make_ascii_lowercase();
+                        pattern.make_ascii_lowercase();
+                    }
+                    Shell::Text => {}
+                }
+                fnmatch(&pattern, &text)
+            }
+        })
+    }
+
+    fn unary(&self, letter: u8, text: &[u8]) -> bool {
+        let stat = || self.engine.world.stat(text);
+        match letter {
+            b'n' => !text.is_empty(),
+            b'z' => text.is_empty(),
+            b'T' => !matches!(
+                &*text.to_ascii_lowercase(),
+                b"" | b"off" | b"no" | b"false" | b"0"
+            ),
+            b'd' => stat().kind == StatKind::Directory,
+            b'e' => !matches!(stat().kind, StatKind::Missing | StatKind::Forbidden),
+            b'f' => stat().kind == StatKind::File,
+            b's' => {
+                let stat = stat();
+                stat.kind == StatKind::File && stat.size > 0
+            }
+            b'L' | b'h' => self.engine.world.is_link(text),
+            b'x' => self.engine.world.is_executable(text),
+            b'F' => self.engine.file_is_accessible(self.request, text),
+            b'U' | b'A' => self.engine.url_is_accessible(self.request, text),
+            _ => false,
+        }
+    }
+
+    pub(crate) fn word(&mut self, word: &Word) -> Result<Vec<u8>, LimitReached> {
+        let value = match word {
+            Word::Text(text) => text.clone(),
+            Word::Variable(name) => self.variable(name),
+            Word::Group(number) => match &self.matched {
+                Some((text, found)) => text::group(text, found, *number).to_vec(),
+                None => Vec::new(),
+            },
+            Word::Concatenated(words) => {
+                let mut all = Vec::new();
+                for word in words {
+                    all.extend(self.word(word)?);
+                }
+                all
+            }
+            Word::Function(name, argument) => {
+                let argument = self.word(argument)?;
+                self.function(name, &argument)
+            }
+        };
+        match value.len() > LONGEST {
+            true => Err(LimitReached),
+            false => Ok(value),
+        }
+    }
+
+    fn variable(&mut self, name: &str) -> Vec<u8> {
+        let header: &[u8] = match name {
+            "HTTP_USER_AGENT" => b"User-Agent",
+            "HTTP_PROXY_CONNECTION" => b"Proxy-Connection",
+            "HTTP_REFERER" => b"Referer",
+            "HTTP_COOKIE" => b"Cookie",
+            "HTTP_FORWARDED" => b"Forwarded",
+            "HTTP_ACCEPT" => b"Accept",
+            "CONTENT_TYPE" => {
+                let of_response = self.response.and_then(|response| response.media_type);
+                return of_response
+                    .or(self.request.media_type.as_deref())
+                    .unwrap_or_default()
+                    .to_vec();
+            }
+            "REQUEST_STATUS" => {
+                let status = self
+                    .response
+                    .map_or(self.request.status, |response| response.status);
+                return status.to_string().into_bytes();
+            }
+            "SCRIPT_USER" | "SCRIPT_GROUP" => return Vec::new(),
+            name => return self.engine.variable(self.request, name).unwrap_or_default(),
+        };
+        self.vary.push(header.to_vec());
+        self.engine.header(header).unwrap_or_default().to_vec()
+    }
+
+    fn function(&mut self, name: &str, argument: &[u8]) -> Vec<u8> {
+        let engine = self.engine;
+        let of = |table: &Table| table.get(argument).map(<[u8]>::to_vec);
+        let found = match name {
+            "req" | "http" => {
+                if !argument.eq_ignore_ascii_case(b"host") {
+                    self.vary.push(argument.to_vec());
+                }
+                engine.header(argument).map(<[u8]>::to_vec)
+            }
+            "req_novary" => engine.header(argument).map(<[u8]>::to_vec),
+            "resp" => match self.response {
+                Some(response) => of(response.fields).or_else(|| of(response.always)),
+                None => of(&self.request.headers_out),
+            },
+            "reqenv" => of(&self.request.env),
+            "env" => of(&self.request.env).or_else(|| engine.world.environment(argument)),
+            "osenv" => engine.world.environment(argument),
+            "ssl" => Some(engine.ssl_variable(argument)),
+            "tolower" => Some(argument.to_ascii_lowercase()),
+            "toupper" => Some(argument.to_ascii_uppercase()),
+            "escape" => Some(text::escape_uri(argument)),
+            "unescape" => text::unescape(argument),
+            "base64" => Some(crate::digest::base64(argument)),
+            "unbase64" => Some(crate::digest::unbase64(argument)),
+            "filesize" => {
+                let stat = engine.world.stat(argument);
+                let size = if stat.kind == StatKind::File {
+                    stat.size
+                } else {
+                    0
+                };
+                Some(size.to_string().into_bytes())
+            }
+            // `file`, `md5`, `sha1`, `ldap`: the parser has said that they have no value here.
+            _ => None,
+        };
+        found.unwrap_or_default()
+    }
+}
+
+impl Engine<'_> {
+    /// A field of the request's header.
+    pub(crate) fn header(&self, name: &[u8]) -> Option<&[u8]> {
+        self.consulted.header(name);
+        self.headers_in.get(name)
+    }
+
+    /// `%{SSL:NAME}`
+    pub(crate) fn ssl_variable(&self, name: &[u8]) -> Vec<u8> {
+        match (name, self.facts.https) {
+            (b"HTTPS", true) => b"on".to_vec(),
+            (b"HTTPS", false) => b"off".to_vec(),
+            _ => Vec::new(),
+        }
+    }
+
+    /// A server variable that mod_rewrite and ap_expr have in common; `name` is in upper case.
+    pub(crate) fn variable(&self, request: &Request, name: &str) -> Option<Vec<u8>> {
+        let facts = &self.facts;
+        let text = |text: &str| Some(text.as_bytes().to_vec());
+        let digits = |value: u32, width: usize| Some(format!("{value:0width$}").into_bytes());
+        let time = || {
+            self.consulted.time();
+            self.world.local_time()
+        };
+        let header = |name: &[u8]| self.header(name).map(<[u8]>::to_vec);
+        match name {
+            "TIME" => {
+                let [y, mo, d, h, mi, s, _] = time();
+                Some(format!("{y:04}{mo:02}{d:02}{h:02}{mi:02}{s:02}").into_bytes())
+            }
+            "TIME_YEAR" => digits(time()[0], 4),
+            "TIME_MON" => digits(time()[1], 2),
+            "TIME_DAY" => digits(time()[2], 2),
+            "TIME_HOUR" => digits(time()[3], 2),
+            "TIME_MIN" => digits(time()[4], 2),
+            "TIME_SEC" => digits(time()[5], 2),
+            "TIME_WDAY" => digits(time()[6], 1),
+            "HTTP_USER_AGENT" => header(b"User-Agent"),
+            "HTTP_REFERER" => header(b"Referer"),
+            "HTTP_COOKIE" => header(b"Cookie"),
+            "HTTP_FORWARDED" => header(b"Forwarded"),
+            "HTTP_ACCEPT" => header(b"Accept"),
+            "HTTP_HOST" => header(b"Host"),
+            "HTTP_PROXY_CONNECTION" => header(b"Proxy-Connection"),
+            "REQUEST_METHOD" => Some(request.method.clone()),
+            "REQUEST_SCHEME" => text(if facts.https { "https" } else { "http" }),
+            "REQUEST_URI" | "DOCUMENT_URI" => Some(request.uri.clone()),
+            "REQUEST_FILENAME" | "SCRIPT_FILENAME" => Some(request.filename.clone()),
+            "PATH_INFO" => Some(request.path_info.clone()),
+            "QUERY_STRING" => request.args.clone(),
+            "IS_SUBREQ" => text(if request.is_sub { "true" } else { "false" }),
+            "DOCUMENT_ROOT" | "CONTEXT_DOCUMENT_ROOT" => Some(facts.document_root.to_vec()),
+            "THE_REQUEST" => Some(facts.request_line()),
+            "SERVER_PROTOCOL" => text(facts.protocol),
+            "SERVER_NAME" => Some(facts.host_name().to_vec()),
+            "SERVER_PORT" => digits(u32::from(facts.url_port()), 1),
+            "SERVER_ADDR" => text(&facts.local?.ip().to_canonical().to_string()),
+            "SERVER_SOFTWARE" => text("Howdah"),
+            "SERVER_ADMIN" => text("[no address given]"),
+            "API_VERSION" => text("20120211:124"),
+            "HTTPS" => text(if facts.https { "on" } else { "off" }),
+            "HTTP2" => text(if facts.protocol == "HTTP/2.0" {
+                "on"
+            } else {
+                "off"
+            }),
+            "IPV6" => {
+                self.consulted.client();
+                let v6 = facts
+                    .address
+                    .is_some_and(|address| address.to_canonical().is_ipv6());
+                text(if v6 { "on" } else { "off" })
+            }
+            "REMOTE_ADDR" | "REMOTE_HOST" | "CONN_REMOTE_ADDR" => {
+                self.consulted.client();
+                text(&facts.address?.to_canonical().to_string())
+            }
+            "REMOTE_PORT" => {
+                self.consulted.client();
+                text(&facts.port?.to_string())
+            }
+            "REMOTE_USER" => request.user.clone(),
+            "AUTH_TYPE" => request.user.as_ref().and_then(|_| text("Basic")),
+            "HANDLER" => match &request.handler {
+                Handler::Named(name) => Some(name.clone()),
+                Handler::Redirect => text("redirect-handler"),
+                Handler::None => None,
+            },
+            "LAST_MODIFIED" | "SCRIPT_USER" | "SCRIPT_GROUP" | "REMOTE_IDENT"
+            | "CONTEXT_PREFIX" => None,
+            _ => None,
+        }
+    }
+}
+
+/// mod_rewrite's order of texts: by length first.
+pub(crate) fn lexicography(a: &[u8], b: &[u8]) -> Ordering {
+    a.len().cmp(&b.len()).then_with(|| a.cmp(b))
+}

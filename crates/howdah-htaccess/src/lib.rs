@@ -1,0 +1,44 @@
+//! Apache's `.htaccess` files as Apache 2.4 understands them: [`parse`] reads one, [`answer`] finds out
+//! what becomes of a request below some, [`Answer::finish`] changes the response's header as they say.
+//!
+//! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: text into `config`'s values.
+//! - `request`, `engine`: the run of a request through Apache's hooks, in Apache's order: `storage`
+//!   (files and directories), `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects,
+//!   index files).
+//! - `evaluate`: variables and expressions. `response`: `Header`, Expires, types.
+//!
+//! It asks for files through [`World`] and does nothing itself: no I/O, no clock. What it cannot find out
+//! within its limits refuses the request.
+
+mod authorize;
+mod config;
+mod digest;
+mod engine;
+mod environment;
+mod evaluate;
+mod expression;
+mod limits;
+pub mod lines;
+mod mapping;
+mod modules;
+mod names;
+mod network;
+mod parse;
+pub mod pattern;
+mod request;
+mod response;
+mod rewrite;
+mod rules;
+mod storage;
+mod table;
+mod text;
+mod types;
+
+pub use engine::{Action, Answer, Demand, Refusal, answer};
+pub use parse::{HtFile, LONGEST, Note, Problem, parse};
+pub use request::{Consulted, Facts, Login, Stat, StatKind, World};
+pub use response::Fields;
+pub use table::Table;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,259 @@
+//! `Redirect` and `RedirectMatch` (mod_alias); index files, slashes and `FallbackResource` (mod_dir).
+
+use crate::config::{Dir, RedirectPath};
+use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::request::{Handler, Request, StatKind};
+use crate::text::{escape_uri, is_url, last_segment, pregsub};
+
+impl Engine<'_> {
+    pub(crate) fn redirect_by_alias(&self, request: &mut Request) -> Step {
+        let Some(alias) = request.config.alias.clone() else {
+            return Ok(());
+        };
+        if let Some((origin, status, to)) = &alias.all {
+            let to = match to {
+                Some(word) => escape_path(&self.text(request, word)?),
+                None => Vec::new(),
+            };
+            self.because(&Some(origin.clone()));
+            return self.send_elsewhere(request, *status, to, alias.relative == Some(true));
+        }
+        for redirect in &alias.redirects {
+            let to = match &redirect.path {
+                RedirectPath::Matches(regex) => match regex.groups(&request.uri)? {
+                    None => continue,
+                    Some(found) => match &redirect.to {
+                        Some(to) => escape_path(&pregsub(to.as_bytes(), &request.uri, &found)),
+                        None => Vec::new(),
+                    },
+                },
+                RedirectPath::Below(path) => match alias_matches(&request.uri, path.as_bytes()) {
+                    0 => continue,
+                    length => {
+                        let to = redirect.to.as_deref().unwrap_or_default();
+                        [to.as_bytes(), &escape_uri(&request.uri[length..])].concat()
+                    }
+                },
+            };
+            self.because(&Some(redirect.origin.clone()));
+            return self.send_elsewhere(request, redirect.status, to, alias.relative == Some(true));
+        }
+        Ok(())
+    }
+
+    fn send_elsewhere(
+        &self,
+        request: &mut Request,
+        status: u16,
+        mut to: Vec<u8>,
+        relative: bool,
+    ) -> Step {
+        if (300..400).contains(&status) {
+            if !(relative && to.starts_with(b"/")) {
+                if to.starts_with(b"/") {
+                    to = [self.facts.origin(), to].concat();
+                }
+                if !is_url(&to) {
+                    return Err(Stop::Status(500, Refusal::NotUnderstood));
+                }
+            }
+            if let Some(args) = request.args.as_ref().filter(|_| !to.contains(&b'?')) {
+                to.push(b'?');
+                to.extend_from_slice(args);
+            }
+            request.headers_out.set(b"Location", &to);
+        }
+        let refusal = match status {
+            403 | 404 | 410 => Refusal::Denied,
+            _ => Refusal::Status,
+        };
+        Err(Stop::Status(status, refusal))
+    }
+
+    /// mod_dir.
+    pub(crate) fn find_index(&mut self, request: &mut Request) -> Step {
+        let dir = request.config.dir.clone().unwrap_or_default();
+        match request.found.kind {
+            StatKind::Directory => self.directory(request, &dir),
+            StatKind::Missing if request.handler == Handler::None => self.fall_back(request, &dir),
+            _ => Ok(()),
+        }
+    }
+
+    fn directory(&mut self, request: &mut Request, dir: &Dir) -> Step {
+        if !request.path_info.is_empty() {
+            return Ok(());
+        }
+        if !request.uri.ends_with(b"/") {
+            if dir.slash == Some(false) {
+                return Ok(());
+            }
+            let mut to = [self.facts.origin(), escape_uri(&request.uri), b"/".to_vec()].concat();
+            if let Some(args) = &request.args {
+                to.push(b'?');
+                to.extend_from_slice(args);
+            }
+            request.headers_out.set(b"Location", &to);
+            return Err(Stop::Status(301, Refusal::Status));
+        }
+        if request.handler == Handler::Redirect
+            || dir.check_handler == Some(true) && request.handler != Handler::None
+        {
+            return Ok(());
+        }
+        let names: Vec<Vec<u8>> = match &dir.index {
+            Some(names) => names.iter().map(|name| name.clone().into_bytes()).collect(),
+            None => self
+                .facts
+                .index
+                .iter()
+                .map(|name| name.clone().into_bytes())
+                .collect(),
+        };
+        let mut error = None;
+        for name in &names {
+            let (sub, done) = self.sub_request(request, &with_args(name, request));
+            match done {
+                Ok(()) if sub.found.kind == StatKind::File => {
+                    if let Some(Some(status)) = dir.index_redirect {
+                        let to = [self.facts.origin(), sub.uri].concat();
+                        request.headers_out.set(b"Location", &to);
+                        return Err(Stop::Status(status, Refusal::Status));
+                    }
+                    become_sub(request, sub);
+                    return Ok(());
+                }
+                Ok(()) | Err(Stop::Status(404, _)) => {}
+                Err(Stop::Status(status, refusal)) if (300..400).contains(&status) => {
+                    take_location(request, &sub);
+                    return Err(Stop::Status(status, refusal));
+                }
+                Err(login @ Stop::Login(_)) => return Err(login),
+                Err(stop) => error = Some(stop),
+            }
+        }
+        error.map_or(Ok(()), Err)
+    }
+
+    fn fall_back(&mut self, request: &mut Request, dir: &Dir) -> Step {
+        let target = dir.fallback.as_deref().or(self.facts.fallback.as_deref());
+        let Some(target) = target.filter(|name| !name.eq_ignore_ascii_case("disabled")) else {
+            return Ok(());
+        };
+        // A name that scripts have has a handler, though nothing is there.
+        if self.world.is_script(last_segment(&request.filename)) {
+            return Ok(());
+        }
+        let (sub, done) = self.sub_request(request, &with_args(target.as_bytes(), request));
+        match done {
+            Ok(()) if sub.found.kind == StatKind::File => {
+                become_sub(request, sub);
+                Ok(())
+            }
+            Ok(()) | Err(Stop::Status(404, _)) => Ok(()),
+            Err(stop) => {
+                take_location(request, &sub);
+                Err(stop)
+            }
+        }
+    }
+}
+
+fn with_args(name: &[u8], request: &Request) -> Vec<u8> {
+    match &request.args {
+        Some(args) => [name, b"?", args].concat(),
+        None => name.to_vec(),
+    }
+}
+
+fn take_location(request: &mut Request, sub: &Request) {
+    for (name, value) in sub.headers_out.iter() {
+        request.headers_out.set(name, value);
+    }
+}
+
+/// `ap_internal_fast_redirect`: `request` becomes the one that was only asked for.
+fn become_sub(request: &mut Request, sub: Request) {
+    let mut headers_out = sub.headers_out;
+    headers_out.overlay(&request.headers_out);
+    let mut env = sub.env;
+    env.overlay(&request.env);
+    let main = std::mem::take(request);
+    *request = Request {
+        headers_out,
+        env,
+        method: main.method,
+        status: main.status,
+        user: main.user,
+        is_sub: main.is_sub,
+        redirects: main.redirects,
+        depth: main.depth,
+        main_uri: main.main_uri,
+        prev: main.prev,
+        authorized: main.authorized,
+        ended: main.ended || sub.ended,
+        ..sub
+    };
+}
+
+/// How much of `uri` the path of an alias matches; slashes may be doubled.
+fn alias_matches(uri: &[u8], alias: &[u8]) -> usize {
+    let (mut at, mut fake) = (0, 0);
+    let slash = |text: &[u8], at: usize| text.get(at) == Some(&b'/');
+    while fake < alias.len() {
+        if slash(alias, fake) {
+            if !slash(uri, at) {
+                return 0;
+            }
+            while slash(alias, fake) {
+                fake += 1;
+            }
+            while slash(uri, at) {
+                at += 1;
+            }
+        } else {
+            if uri.get(at) != alias.get(fake) {
+                return 0;
+            }
+            (at, fake) = (at + 1, fake + 1);
+        }
+    }
+    if alias.last() != Some(&b'/') && at < uri.len() && !slash(uri, at) {
+        return 0;
+    }
+    at
+}
+
+/// Escapes a URL but for its query and fragment.
+fn escape_path(url: &[u8]) -> Vec<u8> {
+    let end = url
+        .iter()
+        .position(|b| matches!(b, b'?' | b'#'))
+        .unwrap_or(url.len());
+    let mut out = escape_uri(&url[..end]);
+    out.extend_from_slice(&url[end..]);
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_alias_matches_whole_segments() {
+        for (uri, alias, length) in [
+            ("/a/b", "/a", 2),
+            ("/a", "/a", 2),
+            ("/ab", "/a", 0),
+            ("//a//b", "/a/", 5),
+            ("/a", "/a/", 0),
+            ("/x", "/", 1),
+        ] {
+            assert_eq!(
+                alias_matches(uri.as_bytes(), alias.as_bytes()),
+                length,
+                "{uri} {alias}"
+            );
+        }
+    }
+}

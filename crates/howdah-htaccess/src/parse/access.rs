@@ -1,0 +1,269 @@
+//! Lines about who may come: mod_authz_core and its providers, mod_access_compat, Basic authentication.
+
+use std::sync::Arc;
+
+use super::{Parsed, Parser, at_least, flag, note, one};
+use crate::config::{Authn, Compat, Merging, Order, Require, Required};
+use crate::expression;
+use crate::limits::{Address, Methods};
+use crate::lines::{Line, word, words};
+use crate::network::Network;
+
+impl Parser<'_> {
+    pub(super) fn access_directive(
+        &mut self,
+        line: &Line<'_>,
+        name: &str,
+        rest: &str,
+        all: &[String],
+    ) -> Option<Parsed> {
+        let done = match name {
+            "require" => self.require_line(line, rest),
+            "authmerging" => one(all).and_then(|word| {
+                let merging = match &*word.to_ascii_lowercase() {
+                    "off" => Merging::Off,
+                    "and" => Merging::And,
+                    "or" => Merging::Or,
+                    _ => return Err("it must be Off, And or Or"),
+                };
+                Arc::make_mut(self.here().authz.get_or_insert_default()).merging = merging;
+                Ok(())
+            }),
+            "authzsendforbiddenonfailure" => flag(all).map(|on| {
+                let authz = Arc::make_mut(self.here().authz.get_or_insert_default());
+                authz.forbidden_on_fail = Some(on);
+            }),
+            "order" => one(all).and_then(|word| {
+                let order = match &*word.to_ascii_lowercase() {
+                    "allow,deny" => Order::AllowDeny,
+                    "deny,allow" => Order::DenyAllow,
+                    "mutual-failure" => Order::MutualFailure,
+                    _ => return Err("the order is unknown"),
+                };
+                let methods = self.methods;
+                self.compat(line).order.push((methods, order));
+                Ok(())
+            }),
+            "allow" | "deny" => self.allow(line, name == "allow", all),
+            "satisfy" => one(all).and_then(|word| {
+                let any = match &*word.to_ascii_lowercase() {
+                    "any" => true,
+                    "all" => false,
+                    _ => return Err("it must be Any or All"),
+                };
+                let methods = self.methods;
+                self.compat(line).satisfy_any.push((methods, any));
+                Ok(())
+            }),
+            "authtype"
+            | "authname"
+            | "authuserfile"
+            | "authgroupfile"
+            | "authbasicprovider"
+            | "authbasicauthoritative" => self.authn_line(line, name, all),
+            _ => return None,
+        };
+        Some(done)
+    }
+
+    fn compat(&mut self, line: &Line<'_>) -> &mut Compat {
+        let origin = self.origin(line);
+        let compat = Arc::make_mut(self.here().compat.get_or_insert_default());
+        compat.origin.get_or_insert(origin);
+        compat
+    }
+
+    fn allow(&mut self, line: &Line<'_>, allow: bool, all: &[String]) -> Parsed {
+        if !all
+            .first()
+            .is_some_and(|word| word.eq_ignore_ascii_case("from"))
+        {
+            return Err("`from` must follow");
+        }
+        at_least(2, all)?;
+        let methods = self.methods;
+        for word in &all[1..] {
+            let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
+            if address == Address::Host {
+                let why = "names of hosts are not looked up: nobody has that name";
+                self.file.notes.push(note(line, why));
+            }
+            let compat = self.compat(line);
+            match allow {
+                true => compat.allow.push((methods, address)),
+                false => compat.deny.push((methods, address)),
+            }
+        }
+        if !allow {
+            // The line that most likely refuses, for messages.
+            let origin = self.origin(line);
+            self.compat(line).origin = Some(origin);
+        }
+        Ok(())
+    }
+
+    fn require_line(&mut self, line: &Line<'_>, rest: &str) -> Parsed {
+        let (mut provider, mut rest) = word(rest);
+        let negated = provider.eq_ignore_ascii_case("not");
+        if negated {
+            (provider, rest) = word(rest);
+        }
+        let what = self.required(line, &provider, rest)?;
+        let origin = self.origin(line);
+        Arc::make_mut(self.here().authz.get_or_insert_default()).origin = Some(origin);
+        self.require(Require {
+            methods: self.methods,
+            negated,
+            what,
+        })
+    }
+
+    fn required(
+        &mut self,
+        line: &Line<'_>,
+        provider: &str,
+        rest: &str,
+    ) -> Result<Required, &'static str> {
+        let all = words(rest);
+        let texts = |rest: &str| {
+            words(rest)
+                .iter()
+                .map(|word| expression::text(word.as_bytes()).ok_or("the expression has a mistake"))
+                .collect::<Result<Vec<_>, _>>()
+        };
+        Ok(match provider {
+            "all" => match &*rest.to_ascii_lowercase() {
+                "granted" => Required::Everybody(true),
+                "denied" => Required::Everybody(false),
+                _ => return Err("`Require all` takes granted or denied"),
+            },
+            "method" => {
+                Required::Method(Methods::named(&all, None).ok_or("the method is unknown")?)
+            }
+            "env" => Required::Env(all),
+            "ip" => {
+                at_least(1, &all)?;
+                let networks = all
+                    .iter()
+                    .map(|word| Network::parse(word))
+                    .collect::<Option<_>>();
+                Required::Address(networks.ok_or("it is no address")?)
+            }
+            "host" => {
+                let why = "names of hosts are not looked up: nobody has that name";
+                self.file.notes.push(note(line, why));
+                expression::text(rest.as_bytes()).ok_or("the expression has a mistake")?;
+                Required::Host
+            }
+            "forward-dns" => {
+                let why = "names of hosts are not looked up: nobody has that name";
+                self.file.notes.push(note(line, why));
+                Required::ForwardDns
+            }
+            "local" => Required::Local,
+            "expr" => {
+                let quoted = rest
+                    .strip_prefix('"')
+                    .and_then(|rest| rest.strip_suffix('"'));
+                let text = quoted.unwrap_or(rest);
+                let condition = expression::condition(text.as_bytes());
+                Required::Expression {
+                    condition: condition.ok_or("the expression has a mistake")?,
+                    wants_user: text.to_ascii_uppercase().contains("REMOTE_USER"),
+                }
+            }
+            "valid-user" => Required::ValidUser,
+            "user" => Required::User(texts(rest)?),
+            "group" => Required::Group(texts(rest)?),
+            "file-owner" | "file-group" | "ldap-user" | "ldap-group" | "ldap-dn"
+            | "ldap-attribute" | "ldap-filter" | "ldap-search" | "dbm-group" | "dbm-file-group"
+            | "dbd-group" | "dbd-login" | "dbd-logout" => {
+                self.file
+                    .notes
+                    .push(note(line, "is not supported: nobody is granted"));
+                Required::Unknown
+            }
+            _ => return Err("nothing of that name can be required"),
+        })
+    }
+
+    /// Adds what is required to the innermost container.
+    pub(super) fn require(&mut self, require: Require) -> Parsed {
+        let require = Arc::new(require);
+        let useless = "negated, it has no effect outside of <RequireAll>";
+        if let Some(container) = self.containers.last_mut() {
+            if require.negated && !container.all {
+                return Err(useless);
+            }
+            // Associative: what a container of the same kind requires is one of this one's own.
+            match &require.what {
+                Required::All(inside) if container.all && !require.negated => {
+                    container.inside.extend(inside.iter().cloned());
+                }
+                Required::Any(inside) if !container.all && !require.negated => {
+                    container.inside.extend(inside.iter().cloned());
+                }
+                _ => container.inside.push(require),
+            }
+            return Ok(());
+        }
+        if require.negated {
+            return Err(useless);
+        }
+        let authz = Arc::make_mut(self.here().authz.get_or_insert_default());
+        let mut own = match authz.section.take().and_then(Arc::into_inner) {
+            Some(own) => own,
+            None => Require {
+                methods: Methods(0),
+                negated: false,
+                what: Required::Any(Vec::new()),
+            },
+        };
+        own.methods = Methods(own.methods.0 | require.methods.0);
+        if let Required::Any(list) = &mut own.what {
+            match &require.what {
+                Required::Any(inside) => list.extend(inside.iter().cloned()),
+                _ => list.push(require),
+            }
+        }
+        authz.section = Some(Arc::new(own));
+        Ok(())
+    }
+
+    fn authn_line(&mut self, line: &Line<'_>, name: &str, all: &[String]) -> Parsed {
+        let mut unsupported = None;
+        {
+            let authn: &mut Authn = Arc::make_mut(self.here().authn.get_or_insert_default());
+            match name {
+                "authtype" => {
+                    let kind = one(all)?.to_ascii_lowercase();
+                    if !matches!(&*kind, "basic" | "none") {
+                        unsupported = Some("only Basic is supported: nobody is let in");
+                    }
+                    authn.kind = Some(kind);
+                }
+                "authname" => {
+                    let word = expression::text(one(all)?.as_bytes());
+                    authn.name = Some(word.ok_or("the expression has a mistake")?);
+                }
+                "authuserfile" => authn.user_file = Some(one(all)?.to_owned()),
+                "authgroupfile" => authn.group_file = Some(one(all)?.to_owned()),
+                "authbasicprovider" => {
+                    at_least(1, all)?;
+                    let other = all.iter().any(|name| !name.eq_ignore_ascii_case("file"));
+                    if other {
+                        unsupported = Some("only `file` is supported: nobody is let in");
+                    }
+                    authn.other_provider = Some(other);
+                }
+                _ => {
+                    flag(all)?;
+                }
+            }
+        }
+        if let Some(why) = unsupported {
+            self.file.notes.push(note(line, why));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,304 @@
+//! A file's text into [`HtFile`]: sections with their nesting, and each line into the settings of the
+//! scope it stands in. Pure.
+//!
+//! As in Apache a mistake anywhere, also in a section that is for no request, makes the whole file one:
+//! everything below its directory is answered with 500.
+
+mod access;
+mod core;
+mod headers;
+mod mime;
+mod sections;
+
+use std::sync::Arc;
+
+use crate::config::{Config, Require};
+use crate::limits::Methods;
+use crate::lines::{Line, lines, word, words};
+use crate::names::{self, Known};
+use crate::table::Table;
+
+/// Longer files are not read: it would take a thread that serves others too long.
+pub const LONGEST: u64 = 1 << 20;
+/// Deeper sections are a mistake.
+const DEEPEST: usize = 64;
+
+/// A file that was read.
+#[derive(Clone, Debug, Default)]
+pub struct HtFile {
+    /// What it configures.
+    pub(crate) config: Arc<Config>,
+    /// Why nothing below it is answered.
+    pub problem: Option<Problem>,
+    /// Lines that have no effect here.
+    pub notes: Vec<Note>,
+}
+
+/// Why a file closes everything below its directory.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Problem {
+    /// Apache finds a mistake in this line: 500.
+    Mistake(Note),
+    /// It is too long: 500.
+    TooLong,
+    /// It is there and cannot be read: 403.
+    Unreadable,
+    /// A directory or something else has its name: 403.
+    NotAFile,
+}
+
+/// A line, and what there is to be said of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Note {
+    /// Its number, from 1.
+    pub line: u32,
+    /// The line.
+    pub text: Box<str>,
+    /// What is wrong with it, or why it has no effect.
+    pub why: &'static str,
+}
+
+impl HtFile {
+    /// It says itself which script answers for paths that are no file: by rules, or by `FallbackResource`.
+    pub fn routes(&self) -> bool {
+        let rewrite = self.config.rewrite.as_ref();
+        let dir = self.config.dir.as_ref();
+        rewrite.is_some_and(|rewrite| rewrite.engine == Some(true) && !rewrite.rules.is_empty())
+            || dir.is_some_and(|dir| dir.fallback.is_some())
+    }
+
+    /// A file that could not be read.
+    pub fn unusable(problem: Problem) -> HtFile {
+        HtFile {
+            problem: Some(problem),
+            ..HtFile::default()
+        }
+    }
+}
+
+impl Problem {
+    /// `/dir/.htaccess:3: TEXT: WHY`
+    pub(crate) fn describe(&self, directory: &[u8]) -> Arc<str> {
+        let file = format!("{}.htaccess", String::from_utf8_lossy(directory));
+        match self {
+            Problem::Mistake(note) => {
+                format!(
+                    "{file}:{}: `{}`: {}",
+                    note.line,
+                    note.text.escape_debug(),
+                    note.why
+                )
+            }
+            Problem::TooLong => format!("{file} is too long"),
+            Problem::Unreadable => format!("{file} cannot be read"),
+            Problem::NotAFile => format!("{file} is no file"),
+        }
+        .into()
+    }
+}
+
+/// Reads a file as it is on the disk. `directory` is its directory's file name, with a slash at its end;
+/// `env` the server's environment, for `PassEnv`.
+pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
+    if bytes.len() as u64 > LONGEST {
+        return HtFile::unusable(Problem::TooLong);
+    }
+    let text = String::from_utf8_lossy(bytes);
+    let (lines, marked) = lines(&text);
+    let mut parser = Parser {
+        scopes: vec![Scope::new(directory)],
+        open: Vec::new(),
+        skipped: 0,
+        methods: Methods::ALL,
+        containers: Vec::new(),
+        file: HtFile::default(),
+        env,
+        directory: String::from_utf8_lossy(directory).into_owned(),
+    };
+    let mut result = match marked {
+        true => Err("a byte-order mark stands before the first directive"),
+        false => Ok(()),
+    };
+    let first = Line {
+        number: 1,
+        text: "".into(),
+    };
+    let mut at = &first;
+    for line in &lines {
+        if result.is_err() {
+            break;
+        }
+        at = line;
+        result = parser.line(line);
+    }
+    if let (Ok(()), Some(open)) = (result, parser.open.last()) {
+        result = Err("a section is never closed");
+        if let Some(line) = lines.iter().find(|line| line.number == open.line) {
+            at = line;
+        }
+    }
+    if let Err(why) = result {
+        let note = note(at, why);
+        return HtFile {
+            notes: parser.file.notes,
+            ..HtFile::unusable(Problem::Mistake(note))
+        };
+    }
+    let mut file = parser.file;
+    if let Some(scope) = parser.scopes.pop() {
+        file.config = Arc::new(scope.config);
+    }
+    file
+}
+
+fn note(line: &Line<'_>, why: &'static str) -> Note {
+    let text: String = line.text.chars().take(200).collect();
+    Note {
+        line: line.number,
+        text: text.into(),
+        why,
+    }
+}
+
+/// What Apache calls a mistake, in words.
+type Parsed = Result<(), &'static str>;
+
+/// The settings that lines belong to.
+struct Scope {
+    config: Config,
+    /// What mod_rewrite takes for the directory.
+    directory: Arc<[u8]>,
+    /// `<Else>` may follow.
+    after_if: bool,
+}
+
+impl Scope {
+    fn new(directory: &[u8]) -> Scope {
+        Scope {
+            config: Config::default(),
+            directory: directory.into(),
+            after_if: false,
+        }
+    }
+}
+
+struct OpenSection {
+    line: u32,
+    /// Lower case, without bracket.
+    name: String,
+    kind: sections::Kind,
+}
+
+/// `<RequireAll>` and its kind.
+struct Container {
+    all: bool,
+    negated: bool,
+    methods: Methods,
+    inside: Vec<Arc<Require>>,
+}
+
+struct Parser<'e> {
+    scopes: Vec<Scope>,
+    open: Vec<OpenSection>,
+    /// How many sections are open that are not for this server.
+    skipped: usize,
+    methods: Methods,
+    /// Innermost last.
+    containers: Vec<Container>,
+    file: HtFile,
+    env: &'e Table,
+    /// Where the file lies, for messages.
+    directory: String,
+}
+
+impl Parser<'_> {
+    fn line(&mut self, line: &Line<'_>) -> Parsed {
+        let text = &*line.text;
+        if let Some(closed) = text.strip_prefix("</") {
+            return self.close(closed);
+        }
+        if let Some(section) = text.strip_prefix('<') {
+            return self.open(line, section);
+        }
+        if self.skipped > 0 {
+            return Ok(());
+        }
+        let (name, rest) = word(text);
+        let name = name.to_ascii_lowercase();
+        if !self.containers.is_empty() && !names::of_authorization(&name) {
+            return Err("the directive cannot stand here");
+        }
+        self.directive(line, &name, rest)
+    }
+
+    fn directive(&mut self, line: &Line<'_>, name: &str, rest: &str) -> Parsed {
+        let all = words(rest);
+        let known = self
+            .core_directive(line, name, rest, &all)
+            .or_else(|| self.access_directive(line, name, rest, &all))
+            .or_else(|| self.header_directive(line, name, rest, &all))
+            .or_else(|| self.mime_directive(line, name, &all));
+        if let Some(parsed) = known {
+            return parsed;
+        }
+        match names::known(name) {
+            Known::WithoutEffect => Ok(()),
+            Known::Unsupported => {
+                self.file
+                    .notes
+                    .push(note(line, "is not supported and has no effect"));
+                Ok(())
+            }
+            Known::ServerOnly => Err("the directive cannot stand in an .htaccess file"),
+            Known::No => Err("Apache knows no such directive"),
+        }
+    }
+
+    fn here(&mut self) -> &mut Config {
+        // The file's own scope is there until the end.
+        let last = self.scopes.len() - 1;
+        &mut self.scopes[last].config
+    }
+
+    /// The line with the file's name, for messages.
+    fn origin(&self, line: &Line<'_>) -> Arc<str> {
+        let text: String = line.text.chars().take(120).collect();
+        let text = text.escape_debug();
+        format!("{}.htaccess:{}: {text}", self.directory, line.number).into()
+    }
+}
+
+/// One argument.
+fn one(all: &[String]) -> Result<&str, &'static str> {
+    match all {
+        [one] => Ok(one),
+        _ => Err("the directive takes one argument"),
+    }
+}
+
+fn two(all: &[String]) -> Result<(&str, &str), &'static str> {
+    match all {
+        [one, two] => Ok((one, two)),
+        _ => Err("the directive takes two arguments"),
+    }
+}
+
+/// `On` or `Off`.
+fn flag(all: &[String]) -> Result<bool, &'static str> {
+    match all {
+        [one] if one.eq_ignore_ascii_case("on") => Ok(true),
+        [one] if one.eq_ignore_ascii_case("off") => Ok(false),
+        _ => Err("the directive takes On or Off"),
+    }
+}
+
+/// At least so many arguments.
+fn at_least(count: usize, all: &[String]) -> Parsed {
+    match all.len() >= count {
+        true => Ok(()),
+        false => Err("the directive takes more arguments"),
+    }
+}
+
+#[cfg(test)]
+mod tests;

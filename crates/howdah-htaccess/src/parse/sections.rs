@@ -1,0 +1,219 @@
+//! Lines in angle brackets: what they open and close.
+
+use std::sync::Arc;
+
+use super::{Container, DEEPEST, OpenSection, Parsed, Parser, Scope};
+use crate::config::{FilesSection, IfSection, Names, Require, Required};
+use crate::expression::{self, Condition};
+use crate::limits::Methods;
+use crate::lines::{Line, word, words};
+use crate::modules::{if_define, if_module, if_version};
+use crate::pattern::Regex;
+
+/// What a section is.
+pub(super) enum Kind {
+    /// It holds, and changes nothing.
+    Plain,
+    /// It is not for this server.
+    Skipped,
+    Files(Names),
+    If(Option<Condition>, bool),
+    /// The methods that were before.
+    Limit(Methods),
+    Container,
+}
+
+impl Parser<'_> {
+    pub(super) fn open(&mut self, line: &Line<'_>, text: &str) -> Parsed {
+        // `<IfModule x>`; the bracket may be missing in a section that is skipped.
+        let (name, rest) = word(text);
+        let name = name.trim_end_matches('>').to_ascii_lowercase();
+        if self.open.len() >= DEEPEST {
+            return Err("sections are nested too deeply");
+        }
+        let argument = match (text.strip_suffix('>'), self.skipped) {
+            (Some(_), _) => rest.strip_suffix('>').unwrap_or(rest).trim_ascii(),
+            (None, 0) => return Err("the section's first line has no closing bracket"),
+            (None, _) => rest,
+        };
+        let kind = match self.skipped {
+            0 => self.kind(&name, argument)?,
+            _ => Kind::Skipped,
+        };
+        match kind {
+            Kind::Skipped => self.skipped += 1,
+            Kind::Files(_) => {
+                let directory = word(argument).0;
+                self.scopes.push(Scope::new(directory.as_bytes()));
+            }
+            Kind::If(..) => self.scopes.push(Scope::new(b"*If")),
+            _ => {}
+        }
+        self.open.push(OpenSection {
+            line: line.number,
+            name,
+            kind,
+        });
+        Ok(())
+    }
+
+    fn kind(&mut self, name: &str, argument: &str) -> Result<Kind, &'static str> {
+        let if_true = |holds| match holds {
+            true => Kind::Plain,
+            false => Kind::Skipped,
+        };
+        let limited = self.methods != Methods::ALL || !self.containers.is_empty();
+        let missing = "the section's first line has no argument";
+        match name {
+            "ifmodule" | "ifdefine" | "iffile" | "ifdirective" | "ifsection" | "ifversion"
+                if argument.is_empty() =>
+            {
+                Err(missing)
+            }
+            "ifmodule" => Ok(if_true(if_module(&word(argument).0))),
+            "ifdefine" => Ok(if_true(if_define(&word(argument).0))),
+            // Files are not looked at while a file is read: no such one is there.
+            "iffile" => Ok(if_true(argument.starts_with('!'))),
+            "ifdirective" | "ifsection" => {
+                let name = argument.trim_start_matches('!').to_ascii_lowercase();
+                let known = match crate::names::known(name.trim_start_matches('<')) {
+                    crate::names::Known::No => is_own(&name),
+                    _ => true,
+                };
+                Ok(if_true(known != argument.starts_with('!')))
+            }
+            "ifversion" => match if_version(&words(argument)) {
+                Some(holds) => Ok(if_true(holds)),
+                None => Err("the version cannot be compared"),
+            },
+            "files" | "filesmatch" | "if" | "elseif" | "else" | "limit" | "limitexcept"
+                if limited =>
+            {
+                Err("the section cannot stand here")
+            }
+            "files" | "filesmatch" if argument.is_empty() => Err(missing),
+            "files" | "filesmatch" => files(name == "filesmatch", argument),
+            "if" | "elseif" => {
+                let (condition, rest) = word(argument);
+                if name == "elseif" && !self.after_if() {
+                    return Err("there is no <If> before it");
+                }
+                if condition.is_empty() || !rest.is_empty() {
+                    return Err("the section takes one argument: put it in quotation marks");
+                }
+                let condition = expression::condition(condition.as_bytes());
+                let condition = condition.ok_or("the expression has a mistake")?;
+                Ok(Kind::If(Some(condition), name == "elseif"))
+            }
+            "else" if !argument.is_empty() => Err("<Else> takes no argument"),
+            "else" if !self.after_if() => Err("there is no <If> before it"),
+            "else" => Ok(Kind::If(None, true)),
+            "limit" | "limitexcept" => {
+                let except = name == "limitexcept";
+                let named = Methods::named(&words(argument), Some(except));
+                let methods = named.ok_or("the method is unknown, or cannot be limited")?;
+                Ok(Kind::Limit(std::mem::replace(&mut self.methods, methods)))
+            }
+            "requireall" | "requireany" | "requirenone" | "requirenotall" => {
+                if !argument.is_empty() {
+                    return Err("the section takes no argument");
+                }
+                self.containers.push(Container {
+                    all: matches!(name, "requireall" | "requirenotall"),
+                    negated: matches!(name, "requirenone" | "requirenotall"),
+                    methods: self.methods,
+                    inside: Vec::new(),
+                });
+                Ok(Kind::Container)
+            }
+            _ => Err("Apache knows no such section, or permits none here"),
+        }
+    }
+
+    fn after_if(&self) -> bool {
+        self.scopes.last().is_some_and(|scope| scope.after_if)
+    }
+
+    pub(super) fn close(&mut self, text: &str) -> Parsed {
+        let name = text.trim_end_matches('>').trim_ascii().to_ascii_lowercase();
+        let Some(open) = self.open.pop().filter(|open| open.name == name) else {
+            return Err("it closes no section that is open");
+        };
+        match open.kind {
+            Kind::Plain => {}
+            Kind::Skipped => self.skipped -= 1,
+            Kind::Limit(before) => self.methods = before,
+            Kind::Files(names) => {
+                if let Some(scope) = self.scopes.pop() {
+                    let config = scope.config;
+                    self.here()
+                        .files
+                        .push(Arc::new(FilesSection { names, config }));
+                }
+            }
+            Kind::If(condition, is_else) => {
+                if let Some(scope) = self.scopes.pop() {
+                    let may_follow = condition.is_some();
+                    let section = IfSection {
+                        condition,
+                        is_else,
+                        config: scope.config,
+                    };
+                    self.here().ifs.push(Arc::new(section));
+                    if let Some(scope) = self.scopes.last_mut() {
+                        scope.after_if = may_follow;
+                    }
+                }
+            }
+            Kind::Container => return self.close_container(),
+        }
+        Ok(())
+    }
+
+    fn close_container(&mut self) -> Parsed {
+        let Some(container) = self.containers.pop() else {
+            return Ok(());
+        };
+        if container.inside.is_empty() {
+            return Err("nothing is required in the section");
+        }
+        let require = Require {
+            methods: container.methods,
+            negated: container.negated,
+            what: match container.all {
+                true => Required::All(container.inside),
+                false => Required::Any(container.inside),
+            },
+        };
+        self.require(require)
+    }
+}
+
+/// Directives that the parser itself knows.
+fn is_own(name: &str) -> bool {
+    [
+        "<files", "<if", "<limit", "<require", "rewrite", "require", "header", "redirect", "php_",
+    ]
+    .iter()
+    .any(|start| name.starts_with(start))
+}
+
+fn files(expression: bool, argument: &str) -> Result<Kind, &'static str> {
+    let (mut name, mut rest) = word(argument);
+    let expression = match (expression, &*name) {
+        (false, "~") => {
+            let (second, after) = word(rest);
+            (name, rest) = (second, after);
+            true
+        }
+        (expression, _) => expression,
+    };
+    if !rest.is_empty() {
+        return Err("the section takes one argument: put it in quotation marks");
+    }
+    Ok(Kind::Files(match expression {
+        true => Names::Expression(Regex::new(&name, false).ok_or("the expression has a mistake")?),
+        false if name.contains(['*', '?', '[']) => Names::Shell(name),
+        false => Names::Plain(name),
+    }))
+}

@@ -1,0 +1,386 @@
+//! What the lines make of a response's header: types, encodings, Expires, `Header` with its two lists.
+
+use std::sync::Arc;
+
+use crate::config::{Format, HeaderAction, HeaderLine, Part, When};
+use crate::engine::{Answer, Engine, Step};
+use crate::evaluate::{Evaluation, Response};
+use crate::pattern::{LimitReached, Regex};
+use crate::request::{Facts, Request, World};
+use crate::table::Table;
+use crate::text::pregsub;
+use crate::types::without_charset;
+
+/// A value that `Header edit*` makes grows no further.
+const LONGEST: usize = 64 << 10;
+
+/// A response's header while it is finished.
+#[derive(Clone, Debug, Default)]
+pub struct Fields {
+    /// The status.
+    pub status: u16,
+    /// All fields but `Content-Type`; those of connections do not belong here.
+    pub table: Table,
+    /// `Content-Type`.
+    pub media_type: Option<Vec<u8>>,
+    /// Whether the body is a file as it is: its type is for the lines to say.
+    pub is_file: bool,
+    /// When the file changed, in seconds of Unix.
+    pub changed: Option<i64>,
+}
+
+impl Answer {
+    /// The lines say something about responses.
+    pub fn edits(&self) -> bool {
+        let config = self.last.config();
+        let core = config.core.as_ref();
+        let headers = config.headers.as_ref();
+        !self.always.is_empty()
+            || !self.last.headers_out.is_empty()
+            || headers
+                .is_some_and(|headers| !headers.always.is_empty() || !headers.on_success.is_empty())
+            || config
+                .expires
+                .as_ref()
+                .is_some_and(|expires| expires.active == Some(true))
+            || core.is_some_and(|core| core.default_charset.is_some() || core.etag.is_some())
+            || self.last.media_type.is_some()
+            || self.last.encoding.is_some()
+            || !self.last.languages.is_empty()
+    }
+
+    /// The file's type was taken from it (`RemoveType`).
+    pub fn takes_type(&self) -> bool {
+        self.last.media_type.as_ref().is_some_and(Vec::is_empty)
+    }
+
+    /// Changes a response's header. `made_here`: the server answers with a page of its own, which only
+    /// `Header always` reaches.
+    pub fn finish(
+        &self,
+        world: &dyn World,
+        facts: &Facts<'_>,
+        fields: &mut Fields,
+        made_here: bool,
+    ) {
+        let mut engine = Engine::new(world, facts);
+        if let Some(headers) = &self.headers {
+            engine.headers_in = std::borrow::Cow::Borrowed(headers);
+        }
+        let made_here = made_here || self.is_error;
+        let mut always = self.always.clone();
+        if !made_here {
+            self.set_type(fields);
+        }
+        for (name, value) in self.last.headers_out.iter() {
+            if name.eq_ignore_ascii_case(b"vary") {
+                vary(&mut fields.table, value);
+            }
+        }
+        if !made_here || fields.status < 400 {
+            self.expire(&engine, fields, &mut always);
+        }
+        if let Some(headers) = &self.last.config().headers {
+            let lines = [(&headers.always, true), (&headers.on_success, false)];
+            for (list, is_always) in lines {
+                if made_here && !is_always {
+                    continue;
+                }
+                let snapshot = (fields.table.clone(), always.clone());
+                let response = Response {
+                    fields: &snapshot.0,
+                    always: &snapshot.1,
+                    media_type: None,
+                    status: fields.status,
+                };
+                let table = match is_always {
+                    true => &mut always,
+                    false => &mut fields.table,
+                };
+                // What cannot be found out within its limits leaves the header as it is.
+                let _ = edit(
+                    &engine,
+                    &self.last,
+                    list,
+                    table,
+                    Some(response),
+                    &mut fields.media_type,
+                );
+            }
+        }
+        // Those of all answers stand first, beside those of the same name.
+        always.overlay(&fields.table);
+        fields.table = always;
+    }
+
+    fn set_type(&self, fields: &mut Fields) {
+        let core = self.last.config().core.as_ref();
+        if fields.is_file {
+            if let Some(kind) = &self.last.media_type {
+                fields.media_type = Some(kind.clone()).filter(|kind| !kind.is_empty());
+            }
+            if core.is_some_and(|core| core.etag.is_some_and(|etag| !etag.0)) {
+                fields.table.unset(b"ETag");
+            }
+        }
+        if let (true, Some(encoding)) = (fields.is_file, &self.last.encoding) {
+            fields.table.set(b"Content-Encoding", encoding);
+        }
+        if !self.last.languages.is_empty() && fields.table.get(b"Content-Language").is_none() {
+            let languages = self.last.languages.join(", ");
+            fields.table.set(b"Content-Language", languages.as_bytes());
+        }
+        let Some(charset) = core.and_then(|core| core.default_charset.as_ref()) else {
+            return;
+        };
+        // Only for these two, as Apache's core.
+        let Some(kind) = &fields.media_type else {
+            return;
+        };
+        let essence = kind
+            .split(|b| *b == b';')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii();
+        let is_text = essence.eq_ignore_ascii_case(b"text/plain")
+            || essence.eq_ignore_ascii_case(b"text/html");
+        // What the table of types says of itself is no word of the site's author.
+        let own = fields.is_file && self.last.media_type.is_none();
+        match charset {
+            Some(charset) if is_text && (own || !has_charset(kind)) => {
+                let plain = without_charset(kind);
+                fields.media_type = Some([&plain, &b"; charset="[..], charset.as_bytes()].concat());
+            }
+            None if own => fields.media_type = Some(without_charset(kind)),
+            _ => {}
+        }
+    }
+
+    /// mod_expires.
+    fn expire(&self, engine: &Engine<'_>, fields: &mut Fields, always: &mut Table) {
+        let Some(expires) = &self.last.config().expires else {
+            return;
+        };
+        if expires.active != Some(true) || fields.status >= 400 {
+            return;
+        }
+        let has_own = always.get(b"Expires").is_some() || fields.table.get(b"Expires").is_some();
+        if has_own {
+            return;
+        }
+        // A redirect's own page, where there is nothing else, is HTML.
+        let kind = fields.media_type.as_deref().unwrap_or(match fields.status {
+            300..=399 => b"text/html",
+            _ => b"",
+        });
+        let essence = kind
+            .split(|b| *b == b';')
+            .next()
+            .unwrap_or_default()
+            .trim_ascii();
+        let essence = crate::text::lossy(essence).to_ascii_lowercase();
+        let wildcard = || {
+            let (major, _) = essence.split_once('/').filter(|_| expires.wildcards)?;
+            expires.by_type.get(&format!("{major}/*"))
+        };
+        let found = expires.by_type.get(&essence).or_else(wildcard);
+        let Some(lifetime) = found.copied().or(expires.default) else {
+            return;
+        };
+        let now = engine.world.now() / 1_000_000;
+        let base = match (lifetime.from_change, fields.changed) {
+            (false, _) => now,
+            (true, Some(changed)) => changed,
+            (true, None) => return,
+        };
+        let at = base.saturating_add(lifetime.seconds).max(now);
+        fields
+            .table
+            .merge(b"Cache-Control", format!("max-age={}", at - now).as_bytes());
+        let seconds = u64::try_from(at).unwrap_or_default();
+        let date = httpdate::fmt_http_date(
+            std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds.min(253_402_300_799)),
+        );
+        fields.table.set(b"Expires", date.as_bytes());
+    }
+}
+
+fn has_charset(kind: &[u8]) -> bool {
+    kind.to_ascii_lowercase()
+        .windows(8)
+        .any(|w| w == b"charset=")
+}
+
+/// Adds names to `Vary`, unless they are there.
+fn vary(table: &mut Table, names: &[u8]) {
+    for name in names.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
+        let there = table.get(b"Vary").unwrap_or_default();
+        let has = there
+            .split(|b| *b == b',')
+            .any(|own| own.trim_ascii().eq_ignore_ascii_case(name));
+        if !has {
+            table.merge(b"Vary", name);
+        }
+    }
+}
+
+/// Carries out `Header` or `RequestHeader` lines on one list of fields.
+pub(crate) fn edit(
+    engine: &Engine<'_>,
+    request: &Request,
+    lines: &[Arc<HeaderLine>],
+    table: &mut Table,
+    response: Option<Response<'_>>,
+    media_type: &mut Option<Vec<u8>>,
+) -> Step {
+    for line in lines {
+        let own_type = media_type.clone();
+        let response = response.map(|response| Response {
+            media_type: own_type.as_deref(),
+            ..response
+        });
+        let evaluation = || Evaluation {
+            response,
+            ..Evaluation::new(engine, request)
+        };
+        let holds = match &line.when {
+            When::Always => true,
+            When::Never => false,
+            When::Env(name, wanted) => request.env.get(name).is_some() == *wanted,
+            When::Expression(condition) => evaluation().condition(condition)?,
+        };
+        if !holds {
+            continue;
+        }
+        let is_type = response.is_some() && line.name.eq_ignore_ascii_case(b"content-type");
+        let value = || value(engine, request, &line.value, &mut evaluation());
+        match &line.action {
+            HeaderAction::Set | HeaderAction::SetIfEmpty => {
+                let keeps = matches!(line.action, HeaderAction::SetIfEmpty);
+                if keeps && table.get(&line.name).is_some() {
+                    continue;
+                }
+                let value = value()?;
+                match is_type {
+                    true => *media_type = Some(value),
+                    false => table.set(&line.name, &value),
+                }
+            }
+            HeaderAction::Add => table.add(&line.name, &value()?),
+            HeaderAction::Append => table.merge(&line.name, &value()?),
+            HeaderAction::Merge => {
+                let value = value()?;
+                let there = table.get(&line.name).unwrap_or_default();
+                let has = table.get(&line.name).is_some() && has_token(there, &value);
+                if !has {
+                    table.merge(&line.name, &value);
+                }
+            }
+            HeaderAction::Unset => table.unset(&line.name),
+            HeaderAction::Note => {}
+            HeaderAction::Echo(regex) => {
+                for (name, value) in engine.headers_in.iter() {
+                    engine.consulted.header(name);
+                    if regex.is_match(name)? {
+                        table.add(name, value);
+                    }
+                }
+            }
+            HeaderAction::Edit(regex, everywhere) => {
+                let template = value()?;
+                if is_type && let Some(kind) = media_type {
+                    *kind = substitute(regex, kind, &template, *everywhere)?;
+                }
+                let all: Vec<Vec<u8>> = table
+                    .iter()
+                    .filter(|(name, _)| name.eq_ignore_ascii_case(&line.name))
+                    .map(|(_, value)| substitute(regex, value, &template, *everywhere))
+                    .collect::<Result<_, _>>()?;
+                if !all.is_empty() {
+                    table.unset(&line.name);
+                    for value in all {
+                        table.add(&line.name, &value);
+                    }
+                }
+            }
+        }
+    }
+    Ok(())
+}
+
+fn value(
+    engine: &Engine<'_>,
+    request: &Request,
+    format: &Format,
+    evaluation: &mut Evaluation<'_, '_>,
+) -> Result<Vec<u8>, LimitReached> {
+    let parts = match format {
+        Format::Expression(word) => return evaluation.word(word),
+        Format::Parts(parts) => parts,
+    };
+    let mut out = Vec::new();
+    for part in parts {
+        match part {
+            Part::Text(text) => out.extend_from_slice(text),
+            Part::Env(name) => {
+                let value = request.env.get(name).unwrap_or(b"(null)");
+                out.extend(
+                    value
+                        .iter()
+                        .map(|b| if matches!(b, b'\r' | b'\n') { b' ' } else { *b }),
+                );
+            }
+            Part::Ssl(name) => match &*engine.ssl_variable(name) {
+                b"" => out.extend_from_slice(b"(null)"),
+                value => out.extend_from_slice(value),
+            },
+            Part::Time => {
+                engine.consulted.time();
+                out.extend_from_slice(format!("t={}", engine.world.now()).as_bytes());
+            }
+            Part::Duration => {
+                engine.consulted.time();
+                out.extend_from_slice(b"D=0");
+            }
+            Part::Load(b'l') => out.extend_from_slice(b"l=0.00/0.00/0.00"),
+            Part::Load(letter) => out.extend_from_slice(&[*letter, b'=', b'0']),
+        }
+    }
+    Ok(out)
+}
+
+/// One of the tokens of a list is `wanted`.
+fn has_token(list: &[u8], wanted: &[u8]) -> bool {
+    let mut quoted = false;
+    let tokens = list.split(|b| {
+        quoted ^= *b == b'"';
+        *b == b',' && !quoted
+    });
+    let mut tokens = tokens.map(<[u8]>::trim_ascii_start);
+    tokens.any(|token| token == wanted)
+}
+
+fn substitute(
+    regex: &Regex,
+    text: &[u8],
+    template: &[u8],
+    everywhere: bool,
+) -> Result<Vec<u8>, LimitReached> {
+    let mut out = Vec::new();
+    let mut rest = text;
+    while let Some(found) = regex.groups(rest)? {
+        let Some(Some(whole)) = found.first().cloned() else {
+            break;
+        };
+        out.extend_from_slice(&rest[..whole.start]);
+        out.extend(pregsub(template, rest, &found));
+        // An empty match would be found again at the same place.
+        let is_empty = whole.is_empty();
+        rest = &rest[whole.end..];
+        if !everywhere || is_empty || out.len() > LONGEST {
+            break;
+        }
+    }
+    out.extend_from_slice(rest);
+    Ok(out)
+}

@@ -1,0 +1,512 @@
+//! mod_rewrite in a directory's context: rules and conditions on a request, and what is made of the result.
+
+mod expand;
+
+use std::sync::Arc;
+
+use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::evaluate::{Evaluation, lexicography};
+use crate::request::{Handler, Request, StatKind};
+use crate::rules::{Cond, NumberTest, Rewrite, Rule, Test, TextTest};
+use crate::text::{self, Found, absolute_uri, escape_uri, number};
+
+/// Twice the longest request line: longer results are a loop.
+const LONGEST: usize = 2 * 8190;
+/// Most rules tried for a request, with those of its internal redirects.
+const MOST_RULES: u32 = 200_000;
+
+/// What a list of rules has done.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Done {
+    Nothing,
+    Changed,
+    /// The last change is not to be escaped.
+    Unescaped,
+}
+
+/// While a list of rules runs.
+#[derive(Default)]
+pub(crate) struct Context {
+    /// The directory, as a file name with its slash.
+    directory: Arc<[u8]>,
+    base: Option<String>,
+    /// What the rule is compared with.
+    uri: Vec<u8>,
+    /// What the rule and the last condition have matched.
+    rule_match: Option<(Vec<u8>, Found)>,
+    cond_match: Option<(Vec<u8>, Found)>,
+    /// Fields of the request that conditions have looked at.
+    vary: Vec<Vec<u8>>,
+    vary_this: Vec<Vec<u8>>,
+}
+
+impl Engine<'_> {
+    pub(crate) fn rewrite(&mut self, request: &mut Request) -> Step {
+        let Some(conf) = request.config.rewrite.clone() else {
+            return Ok(());
+        };
+        if conf.engine != Some(true) {
+            return Ok(());
+        }
+        // A directory named without its slash: mod_dir is to redirect first.
+        let no_slash = conf.options.unwrap_or_default() & Rewrite::NO_SLASH != 0;
+        if !no_slash && conf.directory.strip_suffix(b"/") == Some(&request.filename[..]) {
+            return Ok(());
+        }
+        if request.ended {
+            return Ok(());
+        }
+        if request
+            .config
+            .core
+            .as_ref()
+            .is_some_and(|core| !core.options.allow_links())
+        {
+            return Err(Stop::Status(403, Refusal::Denied));
+        }
+        let (filename, args) = (request.filename.clone(), request.args.clone());
+        let done = self.apply_rules(request, &conf)?;
+        if done == Done::Nothing {
+            request.filename = filename;
+            return Ok(());
+        }
+        self.settle(request, &conf, done, &filename, args)
+    }
+
+    /// What becomes of a changed name.
+    fn settle(
+        &self,
+        request: &mut Request,
+        conf: &Rewrite,
+        done: Done,
+        before: &[u8],
+        args_before: Option<Vec<u8>>,
+    ) -> Step {
+        let (scheme, _) = absolute_uri(&request.filename);
+        let escapes = scheme > 0 && done == Done::Changed;
+        let raw = |args: &Vec<u8>| args.iter().any(|b| b.is_ascii_control() || *b == b' ');
+        if !escapes && request.args.as_ref().is_some_and(raw) {
+            return Err(Stop::Status(403, Refusal::Denied));
+        }
+        if request.filename.starts_with(b"proxy:") {
+            return Err(Stop::Status(403, Refusal::Unsupported));
+        }
+        if scheme > 0 {
+            return self.redirect_outside(request, conf, done, scheme, &args_before);
+        }
+        if !request.filename.starts_with(b"/") {
+            return Err(Stop::Status(400, Refusal::BadPath));
+        }
+        if request.filename == before {
+            return Ok(());
+        }
+        let root = self.facts.document_root.to_vec();
+        request.filename = match &conf.base {
+            Some(base) => substitute_prefix(&request.filename, &conf.directory, base.as_bytes()),
+            None => match request.filename.strip_prefix(&root[..]) {
+                Some(below) if below.starts_with(b"/") => below.to_vec(),
+                _ => request.filename.clone(),
+            },
+        };
+        request.handler = Handler::Redirect;
+        Ok(())
+    }
+
+    fn redirect_outside(
+        &self,
+        request: &mut Request,
+        conf: &Rewrite,
+        done: Done,
+        scheme: usize,
+        args_before: &Option<Vec<u8>>,
+    ) -> Step {
+        let mut to = std::mem::take(&mut request.filename);
+        let slash = to[scheme..].iter().position(|b| *b == b'/');
+        if let (Some(base), Some(slash)) = (&conf.base, slash) {
+            let path = scheme + slash + 1;
+            if path < to.len() {
+                let directory = conf.directory.strip_prefix(b"/").unwrap_or(&conf.directory);
+                let replaced = substitute_prefix(&to[path..], directory, &base.as_bytes()[1..]);
+                to.truncate(path);
+                to.extend(replaced);
+            }
+        }
+        if done == Done::Changed {
+            to = escape_absolute(&to, scheme);
+        }
+        if let Some(args) = &request.args {
+            to.push(b'?');
+            match done == Done::Unescaped || Some(args) == args_before.as_ref() {
+                true => to.extend_from_slice(args),
+                false => to.extend(escape_uri(args)),
+            }
+        }
+        let status = match request.status {
+            300..=399 => std::mem::replace(&mut request.status, 200),
+            _ => 302,
+        };
+        request.headers_out.set(b"Location", &to);
+        Err(Stop::Status(status, Refusal::Status))
+    }
+
+    fn apply_rules(&mut self, request: &mut Request, conf: &Rewrite) -> Step<Done> {
+        let mut done = Done::Nothing;
+        let mut context = Context {
+            directory: conf.directory.clone(),
+            base: conf.base.clone(),
+            ..Context::default()
+        };
+        let mut round = 1;
+        let mut at = 0;
+        while let Some(rule) = conf.rules.get(at) {
+            let flags = &rule.flags;
+            at += 1;
+            if request.is_sub && (flags.no_sub_request || flags.redirect) {
+                continue;
+            }
+            self.rules.set(self.rules.get() + 1);
+            if self.rules.get() > MOST_RULES {
+                return Err(Stop::Status(500, Refusal::Loop));
+            }
+            context.vary.clear();
+            if !self.apply_rule(request, rule, &mut context)? {
+                // Chained rules are skipped with it.
+                let mut chained = flags.chain;
+                while chained && at < conf.rules.len() {
+                    chained = conf.rules[at].flags.chain;
+                    at += 1;
+                }
+                continue;
+            }
+            if request.filename.len() > LONGEST {
+                return Err(Stop::Status(500, Refusal::Loop));
+            }
+            for name in std::mem::take(&mut context.vary) {
+                request.headers_out.merge(b"Vary", &name);
+            }
+            if flags.status {
+                self.because(&rule.origin);
+                return Err(self.forced_status(request, rule));
+            }
+            if !flags.no_sub {
+                self.because(&rule.origin);
+                done = match flags.no_escape {
+                    true => Done::Unescaped,
+                    false => Done::Changed,
+                };
+            }
+            if flags.pass_through {
+                done = Done::Changed;
+                break;
+            }
+            if flags.end {
+                request.ended = true;
+                break;
+            }
+            if flags.proxy || flags.last {
+                break;
+            }
+            if let Some(most) = flags.next {
+                round += 1;
+                if round >= most {
+                    return Err(Stop::Status(500, Refusal::Loop));
+                }
+                at = 0;
+            } else {
+                at += flags.skip;
+            }
+        }
+        Ok(done)
+    }
+
+    /// A rule's own status, unless the query it leaves could not be one.
+    fn forced_status(&self, request: &mut Request, rule: &Rule) -> Stop {
+        request.status = 200;
+        let refusal = match rule.flags.code {
+            403 | 404 | 410 => Refusal::Denied,
+            _ => Refusal::Status,
+        };
+        Stop::Status(rule.flags.code, refusal)
+    }
+
+    /// Whether the rule matched; `request` is changed as it says.
+    fn apply_rule(
+        &mut self,
+        request: &mut Request,
+        rule: &Rule,
+        context: &mut Context,
+    ) -> Step<bool> {
+        let flags = &rule.flags;
+        let mut uri = [&request.filename[..], &request.path_info].concat();
+        if uri.starts_with(&context.directory) {
+            uri.drain(..context.directory.len());
+        }
+        context.uri = uri;
+        let found = rule.regex.groups(&context.uri)?;
+        if found.is_some() == flags.negated {
+            return Ok(false);
+        }
+        context.vary_this.clear();
+        context.cond_match = None;
+        context.rule_match = found.map(|found| (context.uri.clone(), found));
+        if !self.conditions_hold(request, &rule.conditions, context)? {
+            return Ok(false);
+        }
+        let mut new = None;
+        if !flags.no_sub {
+            let (text, from_request) = self.expand(request, context, &rule.output, Some(rule));
+            if from_request && !flags.unsafe_allow_3f {
+                request.status = 403;
+                return Err(Stop::Status(403, Refusal::Denied));
+            }
+            new = Some(text);
+        }
+        self.expand_env(request, context, rule);
+        self.expand_cookies(request, context, rule);
+        let Some(mut new) = new else {
+            self.remember_types(request, context, rule);
+            return Ok(true);
+        };
+        let mut prefixed = false;
+        if !new.starts_with(b"/") && absolute_uri(&new).0 == 0 {
+            new = [&context.directory[..], &new].concat();
+            prefixed = true;
+        }
+        request.filename = new;
+        if flags.discard_path_info {
+            request.path_info.clear();
+        }
+        split_query(request, rule);
+        if flags.proxy {
+            let qualified = self.qualified(&request.filename);
+            request.filename = [&b"proxy:"[..], &qualified].concat();
+            return Ok(true);
+        }
+        if flags.redirect {
+            request.filename = self.qualified(&request.filename);
+            request.status = flags.code;
+            return Ok(true);
+        }
+        self.reduce(request);
+        if absolute_uri(&request.filename).0 > 0 {
+            request.status = flags.code;
+            return Ok(true);
+        }
+        if !flags.unc && !prefixed && !rule.output.starts_with(b"//") {
+            let doubled = request
+                .filename
+                .windows(2)
+                .take_while(|w| *w == b"//")
+                .count();
+            request.filename.drain(..doubled);
+        }
+        self.remember_types(request, context, rule);
+        Ok(true)
+    }
+
+    fn conditions_hold(
+        &mut self,
+        request: &mut Request,
+        list: &[Cond],
+        context: &mut Context,
+    ) -> Step<bool> {
+        let mut at = 0;
+        while let Some(cond) = list.get(at) {
+            let holds = self.condition_holds(request, cond, context)?;
+            if cond.no_vary {
+                context.vary_this.clear();
+            }
+            if cond.or_next && !holds {
+                context.vary_this.clear();
+                at += 1;
+                continue;
+            }
+            if cond.or_next {
+                // The others of the alternative do not count any more.
+                while list.get(at).is_some_and(|cond| cond.or_next) {
+                    at += 1;
+                }
+            } else if !holds {
+                return Ok(false);
+            }
+            context.vary.append(&mut context.vary_this);
+            at += 1;
+        }
+        Ok(true)
+    }
+
+    fn condition_holds(
+        &mut self,
+        request: &mut Request,
+        cond: &Cond,
+        context: &mut Context,
+    ) -> Step<bool> {
+        if let Test::Expression(condition) = &*cond.test {
+            let mut evaluation = Evaluation::new(self, request);
+            let holds = evaluation.condition(condition)?;
+            let matched = evaluation.matched.take();
+            context.vary_this.append(&mut evaluation.vary);
+            if holds && !cond.negated {
+                context.cond_match = matched;
+            }
+            return Ok(holds != cond.negated);
+        }
+        let input = self.expand(request, context, &cond.input, None).0;
+        let stat = || self.world.stat(&input);
+        let holds = match &*cond.test {
+            Test::Regex(regex) => {
+                let found = regex.groups(&input)?;
+                let holds = found.is_some();
+                if let (Some(found), false) = (found, cond.negated) {
+                    context.cond_match = Some((input, found));
+                }
+                holds
+            }
+            Test::File(b'f') => stat().kind == StatKind::File,
+            Test::File(b'd') => stat().kind == StatKind::Directory,
+            Test::File(b's') => {
+                let stat = stat();
+                stat.kind == StatKind::File && stat.size > 0
+            }
+            Test::File(b'x') => self.world.is_executable(&input),
+            Test::File(b'l') => self.world.is_link(&input),
+            Test::File(b'F') => self.file_is_accessible(request, &input),
+            Test::File(_) => self.url_is_accessible(request, &input),
+            Test::Text(test, pattern) => text_holds(*test, &input, pattern, cond.no_case),
+            Test::Number(test, wanted) => {
+                let value = number(&input);
+                match test {
+                    NumberTest::Less => value < *wanted,
+                    NumberTest::LessOrEqual => value <= *wanted,
+                    NumberTest::Equal => value == *wanted,
+                    NumberTest::GreaterOrEqual => value >= *wanted,
+                    NumberTest::Greater => value > *wanted,
+                }
+            }
+            Test::Expression(_) => false,
+        };
+        Ok(holds != cond.negated)
+    }
+
+    /// With scheme and host in front, unless it has them.
+    fn qualified(&self, to: &[u8]) -> Vec<u8> {
+        if absolute_uri(to).0 > 0 {
+            return to.to_vec();
+        }
+        let slash: &[u8] = if to.starts_with(b"/") { b"" } else { b"/" };
+        [&self.facts.origin(), slash, to].concat()
+    }
+
+    /// Strips scheme and host if they are those of the request.
+    fn reduce(&self, request: &mut Request) {
+        let scheme: &[u8] = if self.facts.https {
+            b"https://"
+        } else {
+            b"http://"
+        };
+        let name = &request.filename;
+        if name.len() <= scheme.len() || !name[..scheme.len()].eq_ignore_ascii_case(scheme) {
+            return;
+        }
+        let rest = &name[scheme.len()..];
+        let end = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+        let (authority, path) = rest.split_at(end);
+        let (host, port) = match authority.iter().position(|b| *b == b':') {
+            Some(colon) => (&authority[..colon], number(&authority[colon + 1..])),
+            None => (authority, if self.facts.https { 443 } else { 80 }),
+        };
+        // The site's port is the one that was asked.
+        let is_ours = host.eq_ignore_ascii_case(self.facts.host_name())
+            && port == i64::from(self.facts.server_port);
+        if is_ours {
+            request.filename = match path {
+                b"" => b"/".to_vec(),
+                path => path.to_vec(),
+            };
+        }
+    }
+}
+
+fn text_holds(test: TextTest, input: &[u8], pattern: &[u8], no_case: bool) -> bool {
+    let order = match no_case {
+        true => input
+            .to_ascii_lowercase()
+            .cmp(&pattern.to_ascii_lowercase()),
+        false if test == TextTest::Equal => input.cmp(pattern),
+        false => lexicography(input, pattern),
+    };
+    match test {
+        TextTest::Less => order.is_lt(),
+        TextTest::LessOrEqual => order.is_le(),
+        TextTest::Equal => order.is_eq(),
+        TextTest::GreaterOrEqual => order.is_ge(),
+        TextTest::Greater => order.is_gt(),
+    }
+}
+
+/// Splits the query from a substitution.
+fn split_query(request: &mut Request, rule: &Rule) {
+    let flags = &rule.flags;
+    if flags.no_query {
+        request.args = None;
+        return;
+    }
+    let (skip, has_query) = absolute_uri(&request.filename);
+    if skip > 0 && !has_query {
+        request.args = None;
+        return;
+    }
+    if flags.discard_query {
+        request.args = None;
+    }
+    let rest = &request.filename[skip..];
+    let mark = match flags.last_query {
+        true => rest.iter().rposition(|b| *b == b'?'),
+        false => rest.iter().position(|b| *b == b'?'),
+    };
+    let Some(mark) = mark else { return };
+    let own = request.filename.split_off(skip + mark)[1..].to_vec();
+    match flags.append_query {
+        true if own.is_empty() => {}
+        true => {
+            let old = request.args.take().unwrap_or_default();
+            request.args = Some([&own, &b"&"[..], &old].concat());
+        }
+        false => request.args = Some(own),
+    }
+    if let Some(args) = &mut request.args {
+        if args.last() == Some(&b'&') {
+            args.pop();
+        } else if args.is_empty() {
+            request.args = None;
+        }
+    }
+}
+
+/// Replaces the directory `from` at the start of `text` by `to`.
+fn substitute_prefix(text: &[u8], from: &[u8], to: &[u8]) -> Vec<u8> {
+    let from = from.strip_suffix(b"/").unwrap_or(from);
+    match text.strip_prefix(from) {
+        Some(rest) if rest.starts_with(b"/") => {
+            let slash: &[u8] = match to {
+                [] => b"",
+                to if to.ends_with(b"/") => b"",
+                _ => b"/",
+            };
+            [to, slash, &rest[1..]].concat()
+        }
+        _ => text.to_vec(),
+    }
+}
+
+/// Escapes an absolute URL behind its host.
+fn escape_absolute(url: &[u8], scheme: usize) -> Vec<u8> {
+    let mut start = scheme;
+    if url[..scheme].ends_with(b"/") {
+        match url[scheme..].iter().position(|b| *b == b'/') {
+            Some(slash) if scheme + slash + 1 < url.len() => start = scheme + slash + 1,
+            _ => return url.to_vec(),
+        }
+    }
+    [&url[..start], &text::escape_uri(&url[start..])].concat()
+}

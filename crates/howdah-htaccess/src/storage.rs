@@ -1,0 +1,196 @@
+//! From a URL to a file, and to the settings of the directories on the way: Apache's translation of names,
+//! its walks through directories, files and `<If>` sections.
+
+use std::sync::Arc;
+
+use crate::config::{Config, IfSection};
+use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::parse::Problem;
+use crate::request::{Request, StatKind};
+use crate::text::{self, last_segment, normalize};
+
+/// Names longer than Linux permits.
+const LONGEST_NAME: usize = 4095;
+
+impl Engine<'_> {
+    /// Reads a URL of this site, as an internal redirect gives it: query, escapes, dots.
+    pub(crate) fn set_uri(&self, request: &mut Request, url: &[u8]) -> Step {
+        let bad = Err(Stop::Status(400, Refusal::BadPath));
+        let url = url.split(|b| *b == b'#').next().unwrap_or_default();
+        let (path, query) = match url.iter().position(|b| *b == b'?') {
+            Some(at) => (&url[..at], Some(url[at + 1..].to_vec())),
+            None => (url, None),
+        };
+        request.args = query;
+        // Relative to the path of who asks.
+        let path = match (path.first(), &request.main_uri) {
+            (Some(b'/'), _) => path.to_vec(),
+            (_, Some(uri)) => [&text::escape_uri(text::parent(uri))[..], path].concat(),
+            _ => return bad,
+        };
+        // Dots that are escaped count as dots, and a slash that is, is none.
+        let Some(decoded) = text::unescape(&path) else {
+            return bad;
+        };
+        let lower = path.to_ascii_lowercase();
+        if lower.windows(3).any(|w| w == b"%2f") || decoded.contains(&0) {
+            return Err(Stop::Status(404, Refusal::NotFound));
+        }
+        match normalize(&decoded) {
+            Some(path) => request.uri = path,
+            None => return bad,
+        }
+        Ok(())
+    }
+
+    /// Finds file, `PATH_INFO` and settings.
+    pub(crate) fn map_to_storage(&self, request: &mut Request) -> Step {
+        if !request.uri.starts_with(b"/") {
+            return Err(Stop::Status(400, Refusal::BadPath));
+        }
+        let root = &*self.facts.document_root;
+        let whole = [root, &request.uri].concat();
+        if whole.len() > LONGEST_NAME {
+            return Err(Stop::Status(403, Refusal::Forbidden));
+        }
+        let found = self.world.stat(&whole);
+        request.found = found;
+        request.path_info.clear();
+        request.filename = whole;
+        match found.kind {
+            StatKind::File | StatKind::Directory => {}
+            StatKind::Other | StatKind::Forbidden => {
+                self.read_settings(request, false)?;
+                return Err(Stop::Status(403, Refusal::Forbidden));
+            }
+            StatKind::Missing => self.find_path_info(request, root.len()),
+        }
+        self.read_settings(request, true)?;
+        match request.found.kind {
+            StatKind::Other | StatKind::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
+            _ => self.apply_files(request),
+        }
+    }
+
+    /// The file name ends with the first part that is no directory; the rest is `PATH_INFO`.
+    fn find_path_info(&self, request: &mut Request, root: usize) {
+        let whole = std::mem::take(&mut request.filename);
+        let mut end = root;
+        loop {
+            let rest = &whole[end + 1..];
+            let length = rest.iter().position(|b| *b == b'/').unwrap_or(rest.len());
+            if length == 0 {
+                // A directory that was not there a moment ago.
+                request.found = self.world.stat(&whole[..=end]);
+                end += 1;
+                break;
+            }
+            end += 1 + length;
+            request.found = self.world.stat(&whole[..end]);
+            if request.found.kind != StatKind::Directory || end == whole.len() {
+                break;
+            }
+        }
+        request.path_info = whole[end..].to_vec();
+        request.filename = whole;
+        request.filename.truncate(end);
+    }
+
+    /// The files of all directories on the way, merged.
+    fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
+        let root = self.facts.document_root.len();
+        let below = request.filename.get(root..).unwrap_or_default().to_vec();
+        let mut config: Option<Arc<Config>> = None;
+        request.merged.clear();
+        let mut directories: Vec<Vec<u8>> = below
+            .iter()
+            .enumerate()
+            .filter(|(_, b)| **b == b'/')
+            .map(|(at, _)| below[..=at].to_vec())
+            .collect();
+        let is_directory = request.found.kind == StatKind::Directory;
+        if is_directory && complete && !below.ends_with(b"/") {
+            directories.push([&below[..], b"/"].concat());
+        }
+        for directory in directories {
+            let Some(file) = self.world.htaccess(&directory) else {
+                continue;
+            };
+            if let Some(problem) = &file.problem {
+                *self.because.borrow_mut() = Some(problem.describe(&directory));
+                let status = match problem {
+                    Problem::Mistake(_) | Problem::TooLong => 500,
+                    Problem::Unreadable | Problem::NotAFile => 403,
+                };
+                // Nothing of the files above holds for such a request, as their walk is not at its end.
+                return Err(Stop::Status(status, Refusal::NotUnderstood));
+            }
+            request.merged.push(Arc::as_ptr(&file.config) as usize);
+            config = Some(match config {
+                None if file.config.stands_alone() => file.config.clone(),
+                None => Arc::new(Config::default().merge(&file.config)),
+                Some(above) => Arc::new(above.merge(&file.config)),
+            });
+        }
+        request.config = config.unwrap_or_default();
+        Ok(())
+    }
+
+    /// `<Files>` sections that are for the name.
+    fn apply_files(&self, request: &mut Request) -> Step {
+        if request.config.files.is_empty() {
+            return Ok(());
+        }
+        let sections = request.config.files.clone();
+        for section in &sections {
+            if section.names.are(last_segment(&request.filename))? {
+                request.merged.push(Arc::as_ptr(section) as usize);
+                request.config = Arc::new(request.config.merge(&section.config));
+            }
+        }
+        Ok(())
+    }
+
+    /// `<If>` sections that hold, and those within them.
+    pub(crate) fn apply_ifs(&self, request: &mut Request) -> Step {
+        let mut sections = request.config.ifs.clone();
+        while !sections.is_empty() {
+            let merged = self.merge_ifs(request, &sections)?;
+            let Some(merged) = merged else {
+                return Ok(());
+            };
+            sections = merged.ifs.clone();
+            request.config = Arc::new(request.config.merge(&merged));
+        }
+        Ok(())
+    }
+
+    fn merge_ifs(
+        &self,
+        request: &mut Request,
+        sections: &[Arc<IfSection>],
+    ) -> Step<Option<Config>> {
+        let mut merged: Option<Config> = None;
+        // Whether the last of a chain held.
+        let mut held = false;
+        for section in sections {
+            if section.is_else && held {
+                continue;
+            }
+            if let Some(condition) = &section.condition {
+                held = self.holds(request, condition)?;
+                if !held {
+                    continue;
+                }
+            } else {
+                held = false;
+            }
+            request.merged.push(Arc::as_ptr(section) as usize);
+            merged = Some(match merged {
+                None => section.config.clone(),
+                Some(before) => before.merge(&section.config),
+            });
+        }
+        Ok(merged)
+    }
+}

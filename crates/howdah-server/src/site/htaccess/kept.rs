@@ -1,0 +1,168 @@
+//! The `.htaccess` files of directories for `htaccess = "on"`, as they are now: what each says is kept by
+//! its directory's URL path, and read again when the file's state has changed. One `statx` for a directory,
+//! or none where the kernel reports that a file was made ([`absent`](super::absent)).
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::io::Read;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use howdah_htaccess::{HtFile, LONGEST, Problem, Table};
+
+use super::absent::NAME;
+use super::files::{self, is_settled};
+use crate::docroot::root::{FileKind, Meta, RootDir};
+use crate::refusal::Refusal;
+
+/// Most files kept; beyond it all are forgotten.
+const MOST: usize = 4096;
+
+thread_local! {
+    /// The name that is asked for: reused.
+    static ASKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
+/// What is known of a root's files.
+#[derive(Debug, Default)]
+pub(crate) struct Kept {
+    known: RwLock<Known>,
+    /// How often a file has changed, come or gone since the start, as far as requests have met it.
+    changes: AtomicU64,
+    started: Started,
+}
+
+/// When the site was opened: a file that is older was there all the time.
+#[derive(Debug)]
+struct Started(SystemTime);
+
+impl Default for Started {
+    fn default() -> Started {
+        Started(SystemTime::now())
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    root: u64,
+    files: HashMap<Box<[u8]>, (Meta, Arc<HtFile>)>,
+}
+
+impl Kept {
+    /// The file of a directory that is there, and whether it was read just now.
+    pub(crate) fn of(&self, root: &RootDir, directory: &[u8]) -> Option<(Arc<HtFile>, bool)> {
+        if files::is_known_absent(root, directory) {
+            return None;
+        }
+        ASKED.with_borrow_mut(|name| {
+            name.clear();
+            name.extend_from_slice(&directory[1..]);
+            name.extend_from_slice(NAME.as_bytes());
+            let found = root.stat_relative(name);
+            files::learn(root, directory, name, found != Err(Refusal::NotFound));
+            let meta = match found {
+                Ok(meta) => meta,
+                Err(Refusal::NotFound) => {
+                    self.forget(directory);
+                    return None;
+                }
+                Err(_) => return Some((unusable(Problem::Unreadable), true)),
+            };
+            if let Some(file) = self.known(root, directory, meta) {
+                return Some((file, false));
+            }
+            let (file, meta) = read(root, directory, name, meta);
+            let file = Arc::new(file);
+            self.count(directory, &meta);
+            if is_settled(&meta) {
+                self.remember(root, directory, meta, &file);
+            }
+            Some((file, true))
+        })
+    }
+
+    /// See [`Kept::changes`].
+    pub(crate) fn changes(&self) -> u64 {
+        self.changes.load(Ordering::Relaxed)
+    }
+
+    fn forget(&self, directory: &[u8]) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        if !known.files.contains_key(directory) {
+            return;
+        }
+        drop(known);
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.files.remove(directory).is_some() {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// A file that was read just now is another one than those that answered before.
+    fn count(&self, directory: &[u8], meta: &Meta) {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let changed =
+            UNIX_EPOCH + Duration::from_secs(u64::try_from(meta.ctime.0).unwrap_or_default());
+        if known.files.contains_key(directory) || changed + Duration::from_secs(1) >= self.started.0
+        {
+            self.changes.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn known(&self, root: &RootDir, directory: &[u8], meta: Meta) -> Option<Arc<HtFile>> {
+        let known = self.known.read().unwrap_or_else(PoisonError::into_inner);
+        let (seen, file) = known
+            .files
+            .get(directory)
+            .filter(|_| known.root == root.id())?;
+        (*seen == meta).then(|| file.clone())
+    }
+
+    fn remember(&self, root: &RootDir, directory: &[u8], meta: Meta, file: &Arc<HtFile>) {
+        let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
+        if known.root != root.id() || known.files.len() >= MOST {
+            known.files.clear();
+            known.root = root.id();
+        }
+        known.files.insert(directory.into(), (meta, file.clone()));
+    }
+}
+
+fn unusable(problem: Problem) -> Arc<HtFile> {
+    Arc::new(HtFile::unusable(problem))
+}
+
+fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: Meta) -> (HtFile, Meta) {
+    if meta.kind != FileKind::File {
+        return (HtFile::unusable(Problem::NotAFile), meta);
+    }
+    let (file, meta) = match root.open_file(name) {
+        Ok(opened) => opened,
+        Err(Refusal::NoIndex | Refusal::NotRegular) => {
+            return (HtFile::unusable(Problem::NotAFile), meta);
+        }
+        Err(_) => return (HtFile::unusable(Problem::Unreadable), meta),
+    };
+    let mut text = Vec::new();
+    match file.take(LONGEST + 1).read_to_end(&mut text) {
+        Err(_) => (HtFile::unusable(Problem::Unreadable), meta),
+        Ok(_) => (
+            howdah_htaccess::parse(&text, &root.file_name(directory), environment()),
+            meta,
+        ),
+    }
+}
+
+/// The server's environment, for `PassEnv`.
+fn environment() -> &'static Table {
+    static ENVIRONMENT: OnceLock<Table> = OnceLock::new();
+    ENVIRONMENT.get_or_init(|| {
+        use std::os::unix::ffi::OsStrExt;
+        let mut table = Table::default();
+        for (name, value) in std::env::vars_os() {
+            table.set(name.as_bytes(), value.as_bytes());
+        }
+        table
+    })
+}

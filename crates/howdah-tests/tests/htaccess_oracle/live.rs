@@ -1,0 +1,158 @@
+//! `htaccess = "on"` beside Apache: the same tree, the same requests, answers compared by status, `Location`,
+//! chosen fields, which file or script it was, and what the script was given.
+
+use std::fs;
+
+use howdah_tests::http::{self, Response};
+use howdah_tests::rig::{Howdah, ModPhp, Server, Site};
+use howdah_tests::scratch::Scratch;
+
+use super::live_cases::LIVE;
+
+/// Prints the file that runs and what it was given.
+const PROBE: &str = r#"<?php
+$given = array_filter($_SERVER, fn ($name) => in_array($name, ['REQUEST_METHOD', 'REQUEST_URI',
+    'QUERY_STRING', 'SCRIPT_NAME', 'PATH_INFO', 'PHP_SELF', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING',
+    'REMOTE_USER', 'HTTPS']) || preg_match('/^(REDIRECT_MY|MY_|BASE|HTTP_X)/', $name), ARRAY_FILTER_USE_KEY);
+ksort($given);
+if (isset($_GET['hdr'])) { header('X-Frame-Options: OWN'); header('Cache-Control: private'); }
+echo __FILE__, json_encode($given), ini_get('memory_limit'), ini_get('upload_max_filesize');
+"#;
+
+/// Fields that each server writes in its own way, or that say what the other does not.
+const OWN: &[&str] = &[
+    "accept-ranges",
+    "allow",
+    "connection",
+    "content-encoding",
+    "content-length",
+    "content-type",
+    "date",
+    "etag",
+    "expires",
+    "howdah-error",
+    "howdah-request",
+    "keep-alive",
+    "last-modified",
+    "server",
+    "transfer-encoding",
+    "upgrade",
+    "vary",
+    "x-powered-by",
+];
+
+fn fill(scratch: &Scratch) {
+    let directories = "defghijklmnopqrstuvwyz".chars().map(|c| format!("{c}/"));
+    for directory in directories.chain([String::new()]) {
+        let write = |name: &str, text: &str| {
+            scratch.write(format!("site/{directory}{name}"), text);
+        };
+        write("x.php", PROBE);
+        for name in [
+            "x.txt",
+            "x.css",
+            "x.js",
+            "x.jpg",
+            "x.html",
+            "x.xml",
+            "x.foo",
+            "x.tgz2",
+            "x.html.de",
+            "x.log",
+            "x.ini",
+        ] {
+            write(name, &format!("STATIC {directory}{name}"));
+        }
+    }
+    for name in ["index.php", "h/index.php", "y.phtml", "d/y.html", "x.bar"] {
+        scratch.write(format!("site/{name}"), PROBE);
+    }
+    let cached = "wp-content/cache/supercache/example.test/hello/index.html";
+    for name in ["error.html", "images/z", cached, &format!("{cached}.gz")] {
+        scratch.write(format!("site/{name}"), format!("STATIC {name}"));
+    }
+    // The password of both is `secret`.
+    let users = "alice:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\nbob:{SHA}5en6G6MezRroT3XKqkdPOmY/BfQ=\n";
+    scratch.write("users", users);
+    scratch.write("groups", "admins: alice\n");
+}
+
+fn ask(server: &dyn Server, (method, target, fields): (&str, &str, &str)) -> Response {
+    let host = if fields.contains("Host:") {
+        ""
+    } else {
+        "Host: example.test\r\n"
+    };
+    let request = format!(
+        "{method} {target} HTTP/1.1\r\n{host}{fields}Content-Length: 0\r\nConnection: close\r\n\r\n"
+    );
+    http::exchange(server.address(), request.as_bytes())
+        .unwrap_or_else(|broken| panic!("{method} {target}: {broken}\n{}", server.log()))
+}
+
+/// What of an answer is to be the same.
+fn shown(answer: &Response) -> Vec<String> {
+    let mut lines: Vec<String> = answer
+        .head
+        .headers
+        .0
+        .iter()
+        .map(|(name, value)| (name.to_ascii_lowercase(), value))
+        .filter(|(name, _)| !OWN.contains(&&**name))
+        // A page for an error is each server's own.
+        .filter(|(name, value)| !(name == "cache-control" && *value == "no-store"))
+        .map(|(name, value)| format!("{name}: {}", value.replace(", charset=\"UTF-8\"", "")))
+        .collect();
+    lines.sort();
+    lines.insert(0, answer.status().to_string());
+    let text = answer.text();
+    if text.contains("STATIC") || text.contains("QUERY_STRING") || text.contains("<?php") {
+        lines.push(text);
+    }
+    lines
+}
+
+#[test]
+fn everything_that_files_say_is_done_as_apache_does_it() {
+    let scratch = Scratch::new("htaccess-live");
+    fill(&scratch);
+    let root = scratch.join("site");
+    let mut site = Site::new(root.clone()).children(2);
+    site.htaccess = true;
+    site.howdah_config = Some(format!(
+        "[[site]]\nroot = \"{}\"\nhtaccess = \"on\"\nindex = [\"index.php\", \"index.html\"]\nrecognise = false\n",
+        root.display()
+    ));
+    let howdah = Howdah::start(&site);
+    let apache = ModPhp::start(&site);
+    let name = |file: &str| scratch.join(file).display().to_string();
+    let (mut wrong, mut count) = (Vec::new(), 0);
+    for (title, files, asked) in LIVE {
+        for (place, text) in *files {
+            let text = text
+                .replace("@USERS@", &name("users"))
+                .replace("@GROUPS@", &name("groups"));
+            scratch.write(format!("site/{place}"), text);
+        }
+        for request in *asked {
+            count += 1;
+            let (ours, theirs) = (ask(&howdah, *request), ask(&apache, *request));
+            let (ours, theirs) = (shown(&ours), shown(&theirs));
+            if ours != theirs {
+                wrong.push(format!(
+                    "{title}: {request:?}\n  Howdah {ours:?}\n  Apache {theirs:?}"
+                ));
+            }
+        }
+        for (place, _) in *files {
+            fs::remove_file(root.join(place)).expect("it was written");
+        }
+    }
+    assert!(count > 250, "{count} requests");
+    assert!(
+        wrong.is_empty(),
+        "{} answers differ:\n{}",
+        wrong.len(),
+        wrong.join("\n")
+    );
+}

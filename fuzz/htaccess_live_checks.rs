@@ -1,0 +1,116 @@
+//! What must hold for any bytes in the place of an `.htaccess` file that decides (`htaccess = "on"`): a
+//! request comes to an end, twice the same one, and a mistake answers nothing. Used by the fuzz target,
+//! and by the test that replays its corpus.
+
+use std::sync::Arc;
+
+use howdah_htaccess::{
+    Action, Answer, Facts, Fields, HtFile, Stat, StatKind, Table, World, answer, parse,
+};
+
+/// A root with one file in it, and one in a directory.
+struct Site(Arc<HtFile>);
+
+impl World for Site {
+    fn stat(&self, file: &[u8]) -> Stat {
+        let kind = match file {
+            b"/r/x.txt" | b"/r/x.php" | b"/r/d/x.txt" | b"/r/index.php" => StatKind::File,
+            b"/r" | b"/r/" | b"/r/d" | b"/r/d/" => StatKind::Directory,
+            _ => StatKind::Missing,
+        };
+        Stat {
+            kind,
+            ..Stat::MISSING
+        }
+    }
+
+    fn is_link(&self, _file: &[u8]) -> bool {
+        false
+    }
+
+    fn is_executable(&self, _file: &[u8]) -> bool {
+        false
+    }
+
+    fn htaccess(&self, directory: &[u8]) -> Option<Arc<HtFile>> {
+        matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
+    }
+
+    fn is_script(&self, path: &[u8]) -> bool {
+        path.ends_with(b".php")
+    }
+
+    fn media_type(&self, _path: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+
+    fn local_time(&self) -> [u32; 7] {
+        [2026, 1, 2, 3, 4, 5, 5]
+    }
+
+    fn now(&self) -> i64 {
+        1_767_000_000_000_000
+    }
+
+    fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
+}
+
+fn facts(path: &'static [u8]) -> Facts<'static> {
+    let mut headers = Table::default();
+    headers.add(b"Host", b"h.example");
+    headers.add(b"Cookie", b"a=b");
+    Facts {
+        method: b"GET".into(),
+        target: path.into(),
+        path: path.into(),
+        query: Some(b"q=1".into()),
+        protocol: "HTTP/1.1",
+        headers,
+        server_port: 80,
+        document_root: b"/r".into(),
+        ..Facts::default()
+    }
+}
+
+fn ask(site: &Site, path: &'static [u8]) -> Answer {
+    let facts = facts(path);
+    let found = answer(site, &facts);
+    for made_here in [false, true] {
+        let mut fields = Fields {
+            status: 200,
+            media_type: Some(b"text/html".to_vec()),
+            is_file: true,
+            ..Fields::default()
+        };
+        fields.table.add(b"Cache-Control", b"private");
+        found.finish(site, &facts, &mut fields, made_here);
+    }
+    found
+}
+
+/// See the head of this file.
+pub fn htaccess_live(data: &[u8]) {
+    let read = || parse(data, b"/r/", &Table::default());
+    let (site, again) = (Site(Arc::new(read())), Site(Arc::new(read())));
+    assert_eq!(site.0.problem, again.0.problem);
+    for path in [
+        &b"/x.txt"[..],
+        b"/d/x.txt",
+        b"/none/a",
+        b"/",
+        b"/d",
+        b"/x.php/i",
+    ] {
+        let (one, other) = (ask(&site, path), ask(&again, path));
+        assert_eq!(one.action, other.action);
+        if site.0.problem.is_some() {
+            assert!(
+                matches!(one.action, Action::Refuse(403 | 500, _)),
+                "{:?}",
+                one.action
+            );
+        }
+    }
+}
