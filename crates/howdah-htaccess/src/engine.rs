@@ -231,7 +231,10 @@ impl<'f> Engine<'f> {
                 }
                 Stop::Status(status, refusal) => (status, refusal),
             };
-            if let Some((request, status, refusal)) = failed.take() {
+            // A redirect is no second error: mod_rewrite has made the request a sound one before.
+            if request.status != 200
+                && let Some((request, status, refusal)) = failed.take()
+            {
                 return self.finish(request, Action::Refuse(status, refusal), true);
             }
             // What is already the document of an error gets none of its own.
@@ -377,6 +380,9 @@ impl<'f> Engine<'f> {
     /// `-F`
     pub(crate) fn file_is_accessible(&self, request: &Request, file: &[u8]) -> bool {
         let root = &*self.facts.document_root;
+        if file.is_empty() {
+            return false;
+        }
         let below = match file.strip_prefix(root) {
             Some(below) if below.starts_with(b"/") => below.to_vec(),
             _ if file.starts_with(b"/") => return false,
@@ -385,7 +391,9 @@ impl<'f> Engine<'f> {
         let url = crate::text::escape_uri(&below);
         let found = self.look_ahead(request, &url);
         found.is_some_and(|(sub, done)| {
-            done.is_ok() && matches!(sub.found.kind, StatKind::File | StatKind::Directory)
+            done.is_ok()
+                && sub.handler != Handler::Redirect
+                && matches!(sub.found.kind, StatKind::File | StatKind::Directory)
         })
     }
 
@@ -439,6 +447,7 @@ impl<'f> Engine<'f> {
             StatKind::Directory if request.path_info.is_empty() => match request.handler {
                 // No listing is asked of another handler, and it finds no file.
                 Handler::Named(_) => refuse(404, Refusal::NotFound),
+                _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
                 _ => refuse(403, Refusal::NoIndex),
             },
             _ if !matches!(&*request.method, b"GET" | b"HEAD" | b"POST")
@@ -481,6 +490,8 @@ impl<'f> Engine<'f> {
         }
         match &*request.method {
             b"GET" | b"HEAD" | b"OPTIONS" => Ok(Handled::Done(Action::File(path.to_vec()))),
+            // As Apache: a form that a rule leads to a file gets it.
+            b"POST" if request.redirects > 0 => Ok(Handled::Done(Action::File(path.to_vec()))),
             _ => refuse(405, Refusal::Method),
         }
     }
@@ -572,6 +583,7 @@ impl Default for Request {
             languages: Vec::new(),
             forced_type: None,
             forced_handler: None,
+            type_by_table: false,
             closed: None,
             status: 200,
             user: None,

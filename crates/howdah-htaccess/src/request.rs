@@ -271,6 +271,8 @@ pub(crate) struct Request {
     pub languages: Vec<String>,
     pub forced_type: Option<Vec<u8>>,
     pub forced_handler: Option<Vec<u8>>,
+    /// `media_type` is what the server's table says of the name.
+    pub type_by_table: bool,
     /// A handler or a removal of one said that PHP is not to run; the line.
     pub closed: Option<Arc<str>>,
     pub status: u16,

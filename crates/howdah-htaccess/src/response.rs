@@ -145,7 +145,7 @@ impl Answer {
         let is_text = essence.eq_ignore_ascii_case(b"text/plain")
             || essence.eq_ignore_ascii_case(b"text/html");
         // What the table of types says of itself is no word of the site's author.
-        let own = fields.is_file && self.last.media_type.is_none();
+        let own = fields.is_file && (self.last.media_type.is_none() || self.last.type_by_table);
         match charset {
             Some(charset) if is_text && (own || !has_charset(kind)) => {
                 let plain = without_charset(kind);

@@ -196,6 +196,9 @@ impl Engine<'_> {
                 };
             }
             if flags.pass_through {
+                if absolute_uri(&request.filename).0 > 0 {
+                    return Err(Stop::Status(400, Refusal::BadPath));
+                }
                 done = Done::Changed;
                 break;
             }

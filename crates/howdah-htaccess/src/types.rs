@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Step, is_php, is_php_type};
+use crate::engine::{Engine, Step, is_php};
 use crate::request::{Handler, Request, StatKind};
 use crate::text::last_segment;
 
@@ -35,8 +35,8 @@ impl Engine<'_> {
             match own.and_then(|own| own.media_type.as_ref()) {
                 Some((origin, kind)) if !kind.is_empty() => {
                     request.media_type = Some(kind.clone().into_bytes());
-                    let harmless = kind == "text/html" || is_php_type(kind.as_bytes());
-                    if is_script && !harmless {
+                    request.type_by_table = false;
+                    if is_script && makes_text(kind) {
                         request.closed = Some(origin.clone());
                     }
                 }
@@ -44,6 +44,7 @@ impl Engine<'_> {
                 None => {
                     if let Some(kind) = self.world.media_type(&example) {
                         request.media_type = Some(kind);
+                        request.type_by_table = true;
                     }
                 }
             }
@@ -68,6 +69,7 @@ impl Engine<'_> {
         }
         if let (Some(charset), Some(kind)) = (charset, &request.media_type) {
             let plain = without_charset(kind);
+            request.type_by_table = false;
             request.media_type = Some([&plain, &b"; charset="[..], charset.as_bytes()].concat());
         }
         if removed && request.media_type.is_none() {
@@ -100,7 +102,8 @@ impl Engine<'_> {
             && !kind.eq_ignore_ascii_case("none")
         {
             request.media_type = Some(kind.clone().into_bytes());
-            if is_script && !is_php_type(kind.as_bytes()) {
+            request.type_by_table = false;
+            if is_script && makes_text(kind) {
                 request.closed = Some(origin.clone());
             }
         }
@@ -139,6 +142,19 @@ impl Engine<'_> {
             _ => None,
         }
     }
+}
+
+/// A media type that people give to scripts so that they are not run. Any other is for the pages that they
+/// make.
+fn makes_text(kind: &str) -> bool {
+    let kind = kind.to_ascii_lowercase();
+    [
+        "text/plain",
+        "application/octet-stream",
+        "application/x-httpd-php-source",
+    ]
+    .iter()
+    .any(|start| kind.starts_with(start))
 }
 
 /// A media type without its `charset`.

@@ -368,7 +368,7 @@ impl Site {
                 environment,
                 php: answer.php.clone(),
                 redirect: answer.redirect.clone(),
-                status: answer.error_status,
+                status: answer.error_status.filter(|_| answer.redirect.is_some()),
                 method: answer.method,
                 headers: answer.headers.clone(),
                 user: answer.user.clone(),
