@@ -2,6 +2,7 @@
 //! not accept; [`server`] does. A socket may also come from outside (a master process, a reload).
 
 mod accept;
+pub mod exchange;
 mod quic;
 mod server;
 mod slice;

@@ -10,6 +10,8 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::gate::{self, Gate};
 use crate::http::{self, Response};
+use crate::http3;
+use crate::pki::Pki;
 use crate::process::wait_until;
 use crate::process_tree::{self, Entry};
 use crate::rig::{Howdah, Server, Site, howdah_program};
@@ -65,6 +67,13 @@ impl Builder {
     /// of the configuration.
     pub fn tls(self) -> Self {
         self.argument("--listen", "127.0.0.1:0 tls")
+    }
+
+    /// Listens for HTTPS and HTTP/3, too, with a certificate for `localhost`; see [`Fixture::http3`].
+    pub fn http3(self) -> Self {
+        Pki::new(self.scratch.path()).sign("site", &["localhost", "127.0.0.1"]);
+        self.argument("--listen", "127.0.0.1:0 tls http3")
+            .site(&Pki::site("site"))
     }
 
     /// Speaks HTTP/2 without TLS, too, as [`crate::http2`] asks for it.
@@ -244,6 +253,15 @@ impl Fixture {
     /// Where it listens for HTTPS; see [`Builder::tls`].
     pub fn tls_address(&self) -> std::net::SocketAddr {
         self.howdah.tls_address()
+    }
+
+    /// A connection of HTTP/3, to what [`Builder::http3`] has it listen on.
+    ///
+    /// # Panics
+    /// If the server does not answer.
+    pub fn http3(&self) -> http3::Client {
+        let authority = self.path("ca.pem");
+        http3::Client::open(&authority, self.tls_address(), "localhost").expect("HTTP/3")
     }
 
     /// `GET path` on a connection of its own.

@@ -55,12 +55,18 @@ impl Request {
         self
     }
 
-    fn head(&self) -> Result<http::Request<()>, Broken> {
+    /// Its body, if it has one.
+    pub(crate) fn content(&self) -> Option<Bytes> {
+        self.body.clone().map(Bytes::from)
+    }
+
+    /// Its fields, of a URI with this scheme.
+    pub(crate) fn head(&self, scheme: &str) -> Result<http::Request<()>, Broken> {
         let refused = |why: http::Error| Broken::Io(io::Error::other(why));
         let path = http::uri::PathAndQuery::try_from(self.target.as_str());
         let path = path.map_err(|error| refused(error.into()))?;
         let uri = http::Uri::builder()
-            .scheme("http")
+            .scheme(scheme)
             .authority(self.host.as_str())
             .path_and_query(path)
             .build()
@@ -129,7 +135,7 @@ impl Client {
     /// # Errors
     /// The request cannot be said, or the connection has ended.
     pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
-        let head = request.head()?;
+        let head = request.head("http")?;
         let (runtime, send) = (&self.runtime, &mut self.send);
         let sending = async {
             std::future::poll_fn(|cx| send.poll_ready(cx)).await?;
@@ -145,7 +151,7 @@ impl Client {
     /// As [`Client::send`], and: the stream was reset.
     pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
         let Asked { response, stream } = self.send(request)?;
-        let body = request.body.clone().map(Bytes::from);
+        let body = request.content();
         if let Some(body) = body {
             self.runtime.spawn(async {
                 // An answer may come, and the rest be refused, before all is sent.
@@ -208,10 +214,11 @@ async fn read(mut response: ResponseFuture) -> Result<Response, h2::Error> {
     Ok(answer)
 }
 
-fn head(parts: &http::response::Parts) -> Head {
+/// The head of an answer.
+pub(crate) fn head(parts: &http::response::Parts) -> Head {
     let fields = parts.headers.iter();
     Head {
-        version: "HTTP/2".to_owned(),
+        version: format!("{:?}", parts.version),
         status: parts.status.as_u16(),
         reason: None,
         headers: Headers(

@@ -6,9 +6,10 @@
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
 
 use crate::http::{Broken, Connection, Response};
-use crate::http2;
+use crate::{http2, http3};
 
 /// A request to be sent, byte for byte, to every server.
 #[derive(Clone, Debug)]
@@ -114,12 +115,8 @@ impl Probe {
 }
 
 impl Probe {
-    /// Sends it as HTTP/2 has it: no chunks, and blanks around values taken off, as parsers do.
-    fn ask_over_http2(
-        &self,
-        address: SocketAddr,
-        cookie: Option<&str>,
-    ) -> Result<Response, Broken> {
+    /// As HTTP/2 and HTTP/3 have it: no chunks, and blanks around values taken off, as parsers do.
+    fn for_http2(&self, cookie: Option<&str>) -> http2::Request {
         let mut request = http2::Request::new(&self.method, &self.host, &self.target);
         for (name, value) in &self.headers {
             if !name.eq_ignore_ascii_case("transfer-encoding") {
@@ -135,7 +132,7 @@ impl Probe {
         }) {
             request = request.body(self.whole.as_ref().unwrap_or(&self.body));
         }
-        http2::Client::open(address)?.ask(&request)
+        request
     }
 }
 
@@ -149,7 +146,17 @@ pub struct Witness {
     /// Replaced by `ROOT` in answers: the same for all witnesses.
     root: String,
     cookie: Option<String>,
-    http2: bool,
+    protocol: Protocol,
+    /// The server's port, which it may tell.
+    port: u16,
+}
+
+#[derive(Debug)]
+enum Protocol {
+    Http1,
+    Http2,
+    /// The authority that the server is trusted by.
+    Http3(PathBuf),
 }
 
 impl Witness {
@@ -159,13 +166,26 @@ impl Witness {
             address,
             root: root.into(),
             cookie: None,
-            http2: false,
+            protocol: Protocol::Http1,
+            port: address.port(),
         }
     }
 
     /// Asks over HTTP/2 from now on.
     pub fn over_http2(mut self) -> Self {
-        self.http2 = true;
+        self.protocol = Protocol::Http2;
+        self
+    }
+
+    /// Asks over HTTP/3 from now on; `authority` (a PEM file) has signed for the server's address.
+    pub fn over_http3(mut self, authority: &Path) -> Self {
+        self.protocol = Protocol::Http3(authority.to_path_buf());
+        self
+    }
+
+    /// The server's own port, where others pass on what it is asked.
+    pub fn of_port(mut self, port: u16) -> Self {
+        self.port = port;
         self
     }
 
@@ -183,18 +203,24 @@ impl Witness {
 
     fn exchange(&mut self, probe: &Probe) -> Result<Response, Broken> {
         let cookie = self.cookie.as_deref().filter(|_| probe.session);
-        if self.http2 {
-            let response = probe.ask_over_http2(self.address, cookie)?;
-            return Ok(self.keep_cookie(probe, response));
-        }
+        let response = match &self.protocol {
+            Protocol::Http1 => self.exchange_http1(probe, cookie),
+            Protocol::Http2 => http2::Client::open(self.address)?.ask(&probe.for_http2(cookie)),
+            Protocol::Http3(authority) => {
+                let name = self.address.ip().to_string();
+                let mut client = http3::Client::open(authority, self.address, &name)?;
+                client.ask(&probe.for_http2(cookie))
+            }
+        };
+        Ok(self.keep_cookie(probe, response?))
+    }
+
+    fn exchange_http1(&self, probe: &Probe, cookie: Option<&str>) -> Result<Response, Broken> {
         let mut connection = Connection::open(self.address)?;
         // A refusal may come, and the connection close, before all is sent.
         let sent = connection.send(probe.bytes(cookie));
-        let response = match connection.read_response(&probe.method) {
-            Ok(response) => response,
-            Err(broken) => return Err(sent.err().map_or(broken, Broken::Io)),
-        };
-        Ok(self.keep_cookie(probe, response))
+        let answer = connection.read_response(&probe.method);
+        answer.map_err(|broken| sent.err().map_or(broken, Broken::Io))
     }
 
     fn keep_cookie(&mut self, probe: &Probe, response: Response) -> Response {
@@ -283,7 +309,7 @@ impl Witness {
     /// Takes out what must differ between two servers: ports, private directories,
     /// session ids, names of temporary files.
     fn normalise(&self, text: &str) -> String {
-        let port = self.address.port().to_string();
+        let port = self.port.to_string();
         let mut text = text
             .replace(&self.root, "ROOT")
             .replace(&format!(":{port}"), ":PORT")

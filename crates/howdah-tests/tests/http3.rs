@@ -1,106 +1,24 @@
-//! HTTP/3 through the whole program: UDP sockets of the master, the front's endpoints, PHP; a reload and the
-//! front's death. Most of HTTP/3 is tested within howdah-server.
+//! HTTP/3 through the whole program: UDP sockets of the master, the front's endpoints, PHP; reloads, a stop
+//! and the front's death. Most of HTTP/3 is tested within howdah-server.
 
-use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use bytes::{Buf, Bytes};
-use h3::client::SendRequest;
-use howdah_tests::fixture::{Fixture, signal};
+use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::http::{self, Response};
+use howdah_tests::http2::Request;
+use howdah_tests::http3::Client;
 use howdah_tests::pki::Pki;
-use http::Request;
-use quinn::Endpoint;
-use quinn::crypto::rustls::QuicClientConfig;
+use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 use rustix::process::Signal;
-use rustls::RootCertStore;
-use rustls::pki_types::CertificateDer;
-use rustls::pki_types::pem::PemObject;
 
 const SCRIPT: &str = "<?php header('Content-Type: application/json');
     $_SERVER['BODY'] = strlen(file_get_contents('php://input')); echo json_encode($_SERVER);";
-const WHEN: Duration = Duration::from_secs(60);
 
-struct Visitor {
-    quic: quinn::Connection,
-    send: SendRequest<h3_quinn::OpenStreams, Bytes>,
-    _endpoint: Endpoint,
-}
-
-async fn visit(authority: PathBuf, address: SocketAddr) -> Visitor {
-    let mut roots = RootCertStore::empty();
-    roots
-        .add(CertificateDer::from_pem_file(authority).unwrap())
-        .unwrap();
-    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-    let mut tls = rustls::ClientConfig::builder_with_provider(provider)
-        .with_protocol_versions(&[&rustls::version::TLS13])
-        .unwrap()
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    tls.alpn_protocols = vec![b"h3".to_vec()];
-    let config = QuicClientConfig::try_from(tls).unwrap();
-    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    endpoint.set_default_client_config(quinn::ClientConfig::new(Arc::new(config)));
-    let connecting = endpoint.connect(address, "example.org").unwrap();
-    let quic = tokio::time::timeout(WHEN, connecting).await.unwrap();
-    let quic = quic.unwrap();
-    let transport = h3_quinn::Connection::new(quic.clone());
-    let (mut driver, send) = h3::client::new(transport).await.unwrap();
-    tokio::spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
-    Visitor {
-        quic,
-        send,
-        _endpoint: endpoint,
-    }
-}
-
-impl Visitor {
-    async fn ask(&mut self, path: &str, body: Vec<u8>) -> (u16, Vec<u8>) {
-        tokio::time::timeout(WHEN, self.try_ask(path, body))
-            .await
-            .unwrap()
-            .unwrap()
-    }
-
-    /// Asks until the page comes from the cache.
-    async fn until_stored(&mut self, path: &str) {
-        let asking = async {
-            loop {
-                let uri = format!("https://example.org{path}");
-                let request = Request::get(uri).body(()).unwrap();
-                let mut stream = self.send.send_request(request).await.unwrap();
-                stream.finish().await.unwrap();
-                let head = stream.recv_response().await.unwrap();
-                if head.headers().get("x-cache").is_some_and(|x| x == "HIT") {
-                    return;
-                }
-            }
-        };
-        tokio::time::timeout(WHEN, asking).await.unwrap();
-    }
-
-    async fn try_ask(
-        &mut self,
-        path: &str,
-        body: Vec<u8>,
-    ) -> Result<(u16, Vec<u8>), h3::error::StreamError> {
-        let method = if body.is_empty() { "GET" } else { "POST" };
-        let uri = format!("https://example.org{path}");
-        let request = Request::builder().method(method).uri(uri).body(()).unwrap();
-        let mut stream = self.send.send_request(request).await?;
-        if !body.is_empty() {
-            stream.send_data(Bytes::from(body)).await?;
-        }
-        stream.finish().await?;
-        let head = stream.recv_response().await?;
-        let mut body = Vec::new();
-        while let Some(mut data) = stream.recv_data().await? {
-            body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
-        }
-        Ok((head.status().as_u16(), body))
-    }
+#[track_caller]
+fn get(client: &mut Client, path: &str) -> Response {
+    client.ask(&Request::get(path)).expect("an answer")
 }
 
 #[test]
@@ -108,70 +26,181 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
     let large: Vec<u8> = (0..5_000_000u32).map(|n| n as u8).collect();
     let builder = Fixture::named("http3")
         .script("server.php", SCRIPT)
-        .script(
-            "page.php",
-            "<?php header('Cache-Control: public, max-age=60'); echo 'page';",
-        )
         .file("large.bin", &large)
         .argument("--listen", "127.0.0.1:0 tls http3");
     let pki = Pki::new(builder.scratch().path());
-    pki.sign("site", &["example.org"]);
-    let authority = builder.scratch().path().join("ca.pem");
-    let fixture = builder
-        .site("hosts = [\"example.org\"]\ncache = \"rfc\"")
-        .site(&Pki::site("site"))
-        .start();
+    pki.sign("site", &["localhost"]);
+    let fixture = builder.site(&Pki::site("site")).start();
     let address = fixture.tls_address();
-    let told = pki.get(address, "example.org", "/server.php", &["-i"]);
+    let told = pki.get(address, "localhost", "/server.php", &["-i"]);
     let told = told.to_ascii_lowercase();
     let alternative = format!("alt-svc: h3=\":{}\"; ma=86400", address.port());
     assert!(told.contains(&alternative), "{told}");
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .unwrap();
-    runtime.block_on(async {
-        let mut visitor = visit(authority.clone(), address).await;
-        let (status, body) = visitor.ask("/server.php?a=1", vec![b'x'; 3_000_000]).await;
-        assert_eq!(status, 200);
-        let server: serde_json::Value = serde_json::from_slice(&body).unwrap();
-        for (name, value) in [
-            ("SERVER_PROTOCOL", "HTTP/3.0"),
-            ("HTTPS", "on"),
-            ("SSL_PROTOCOL", "TLSv1.3"),
-            ("SSL_CIPHER", "TLS_AES_128_GCM_SHA256"),
-            ("REQUEST_METHOD", "POST"),
-            ("QUERY_STRING", "a=1"),
-            ("REMOTE_ADDR", "127.0.0.1"),
-            ("SERVER_PORT", &address.port().to_string()),
-        ] {
-            assert_eq!(server[name], value, "{name}");
-        }
-        assert_eq!(server["BODY"], 3_000_000);
-        assert!(visitor.ask("/large.bin", Vec::new()).await.1 == large);
-        assert_eq!(visitor.ask("/none", Vec::new()).await.0, 404);
-        visitor.until_stored("/page.php").await;
 
-        fixture.reload();
-        assert_eq!(visitor.ask("/server.php", Vec::new()).await.0, 200);
-        assert!(visitor.quic.close_reason().is_none());
-        fixture.wait("its line", |f| {
-            let lines = f.access_log();
-            lines
-                .last()
-                .is_some_and(|l| l.contains("GET /server.php HTTP/3.0"))
-        });
+    let mut client = fixture.http3();
+    let upload = Request::new("POST", "localhost", "/server.php?a=1").body(&vec![b'x'; 3_000_000]);
+    let server = client.ask(&upload).unwrap().json();
+    for (name, value) in [
+        ("SERVER_PROTOCOL", "HTTP/3.0"),
+        ("HTTPS", "on"),
+        ("SSL_PROTOCOL", "TLSv1.3"),
+        ("SSL_CIPHER", "TLS_AES_128_GCM_SHA256"),
+        ("REQUEST_METHOD", "POST"),
+        ("QUERY_STRING", "a=1"),
+        ("REMOTE_ADDR", "127.0.0.1"),
+        ("SERVER_PORT", &address.port().to_string()),
+    ] {
+        assert_eq!(server[name], value, "{name}");
+    }
+    assert_eq!(server["BODY"], 3_000_000);
+    assert!(get(&mut client, "/large.bin").body == large);
+    assert_eq!(get(&mut client, "/none").status(), 404);
 
-        let front = fixture.front();
-        signal(front, Signal::KILL);
-        fixture.wait("another front serves", |f| {
-            f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
-        });
-        // The new front does not know the connection, and says so.
-        let _ = visitor.try_ask("/server.php", Vec::new()).await;
-        let why = tokio::time::timeout(WHEN, visitor.quic.closed()).await;
-        assert_eq!(why.unwrap(), quinn::ConnectionError::Reset);
-        let mut again = visit(authority, address).await;
-        assert_eq!(again.ask("/server.php", Vec::new()).await.0, 200);
+    fixture.reload();
+    assert_eq!(get(&mut client, "/server.php").status(), 200);
+    assert!(client.connection().close_reason().is_none());
+    fixture.wait("its line", |f| {
+        let lines = f.access_log();
+        lines
+            .last()
+            .is_some_and(|l| l.contains("GET /server.php HTTP/3.0"))
     });
+
+    let front = fixture.front();
+    signal(front, Signal::KILL);
+    fixture.wait("another front serves", |f| {
+        f.try_front().is_some_and(|new| new != front) && f.control(&["status"]).status.success()
+    });
+    // The new front does not know the connection, and says so.
+    assert!(client.ask(&Request::get("/server.php")).is_err());
+    let why = client.within(client.connection().closed()).unwrap();
+    assert_eq!(why, quinn::ConnectionError::Reset);
+    assert_eq!(get(&mut fixture.http3(), "/server.php").status(), 200);
+}
+
+const LONG: &str = "<?php for ($i = 0; $i < 50; $i++) echo str_repeat('x', 10000);";
+
+#[test]
+fn no_request_fails_while_the_server_reloads_and_clients_move() {
+    let fixture = Fixture::named("http3-reload")
+        .http3()
+        .file("a.txt", "a")
+        .script("long.php", LONG)
+        .start();
+    let stop = Arc::new(AtomicBool::new(false));
+    let visit = |moves: bool| {
+        let stop = stop.clone();
+        let mut client = fixture.http3();
+        std::thread::spawn(move || {
+            let mut visits = 0;
+            while !stop.load(Ordering::Relaxed) {
+                let asked = ["/hello.php", "/a.txt", "/hello.php", "/long.php"]
+                    .map(|path| client.send(&Request::get(path)).unwrap());
+                if moves {
+                    client.move_elsewhere();
+                }
+                for asked in asked {
+                    assert_eq!(client.read(asked).unwrap().status(), 200);
+                    visits += 1;
+                }
+            }
+            visits
+        })
+    };
+    let visitors = [visit(false), visit(false), visit(true)];
+    for _ in 0..20 {
+        fixture.reload();
+    }
+    stop.store(true, Ordering::Relaxed);
+    for visitor in visitors {
+        assert!(visitor.join().expect("no visit failed") > 0);
+    }
+    fixture.still_serves();
+}
+
+#[test]
+fn a_stop_completes_what_has_begun() {
+    let mut fixture = Fixture::named("http3-stop").http3().start();
+    let gate = fixture.gate("stop");
+    let mut client = fixture.http3();
+    assert_eq!(get(&mut client, "/hello.php").text(), HELLO);
+    let waiting = client.send(&Request::get("/hold.php?gate=stop")).unwrap();
+    let standing = gate.wait();
+    signal(fixture.master(), Signal::QUIT);
+    fixture.wait("nobody to accept connections", |fixture| {
+        std::net::TcpStream::connect(fixture.address()).is_err()
+    });
+    standing.open();
+    assert_eq!(client.read(waiting).unwrap().text(), "released");
+    let ended = fixture.howdah.process.wait_exit(Duration::from_secs(20));
+    assert!(ended.unwrap().success());
+}
+
+#[test]
+fn a_request_that_its_client_cancels_frees_its_child() {
+    let fixture = Fixture::named("http3-cancel").http3().children(1).start();
+    let gate = fixture.gate("cancel");
+    let mut client = fixture.http3();
+    let waiting = client.send(&Request::get("/hold.php?gate=cancel")).unwrap();
+    let standing = gate.wait();
+    waiting.cancel();
+    fixture.wait("its line", |f| {
+        f.access_log()
+            .iter()
+            .any(|line| line.contains("/hold.php") && line.contains(" 499 "))
+    });
+    standing.open();
+    assert_eq!(get(&mut client, "/hello.php").text(), HELLO);
+}
+
+#[test]
+fn stored_pages_and_files_are_the_same_over_both() {
+    let page = "<?php header('Cache-Control: public, max-age=600'); header('ETag: \"v1\"'); \
+        header('Content-Type: text/html'); echo str_repeat('<p>page</p>', 3000);";
+    let fixture = Fixture::named("http3-stored")
+        .site("cache = \"rfc\"")
+        .http3()
+        .script("page.php", page)
+        .file("a.txt", "0123456789")
+        .file("big.bin", vec![7; 300_000])
+        .start();
+    let mut client = fixture.http3();
+    let stored = |page: &Response| page.header("x-cache") == Some("HIT");
+    fixture.wait("the page to be stored", |_| {
+        stored(&get(&mut client, "/page.php"))
+    });
+    let config = client_config(&fixture.path("ca.pem"), b"http/1.1");
+    let tunnel = TlsTunnel::start(config, fixture.tls_address()).unwrap();
+    for (path, field, value) in [
+        ("/page.php", "x", "1"),
+        ("/page.php", "if-none-match", "\"v1\""),
+        ("/page.php", "accept-encoding", "gzip"),
+        ("/a.txt", "range", "bytes=2-5"),
+        ("/a.txt", "range", "bytes=99-"),
+        ("/big.bin", "range", "bytes=1-200000"),
+        ("/big.bin", "x", "1"),
+        ("/missing.txt", "x", "1"),
+    ] {
+        let request = Request::get(path).header(field, value.as_bytes());
+        let http3 = client.ask(&request).unwrap();
+        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
+        let http1 = http::exchange(tunnel.address(), request.as_bytes()).unwrap();
+        let facts = |response: &Response| {
+            let mut fields: Vec<_> = response.head.headers.0.clone();
+            for field in &mut fields {
+                field.0.make_ascii_lowercase();
+            }
+            let own = ["date", "age", "cache-status", "alt-svc"];
+            fields.retain(|(name, _)| !own.contains(&name.as_str()));
+            fields.sort();
+            fields
+        };
+        assert_eq!(http3.status(), http1.status(), "{path} {value}");
+        for answer in [&http3, &http1] {
+            assert_eq!(stored(answer), path == "/page.php", "{value}");
+        }
+        assert_eq!(facts(&http3), facts(&http1), "{path} {value}");
+        // Errors name the number of the request.
+        assert!(http1.status() >= 400 || http3.body == http1.body, "{path}");
+    }
 }

@@ -1,19 +1,15 @@
 //! HTTP/3's listeners: an endpoint of QUIC for each UDP socket, on one front thread. Accepts connections as
-//! `accept` does those of TCP, within the same limit.
-//!
-//! The kernel spreads packets over the sockets by the client's address. When that changes (a phone leaves
-//! the house), they come to another thread: [`Exchange`] passes them on by the connection ID, whose first
-//! byte is the endpoint's number.
+//! `accept` does those of TCP, within the same limit. Connection IDs begin with the endpoint's number, for
+//! [`Exchange`].
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::io::{self, IoSliceMut};
 use std::net::{SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use quinn::udp::{RecvMeta, Transmit};
@@ -24,6 +20,7 @@ use quinn::{
 use tokio::sync::watch;
 
 use super::accept::Acceptor;
+use super::exchange::Exchange;
 use crate::http::{Arrival, ConnInfo, Handler, serve_http3, transport_config};
 use crate::tls::CurrentSettings;
 use crate::tls::quic::QuicSecrets;
@@ -33,8 +30,6 @@ use crate::turn;
 const UNPROVEN: usize = 64;
 /// Bytes of a connection ID.
 const CONNECTION_ID: usize = 8;
-/// Packets that wait for another thread.
-const PASSED_ON: usize = 256;
 /// Connections that wait to be accepted, and bytes of their packets: each, and all.
 const WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 64 << 10;
@@ -51,49 +46,6 @@ pub(super) struct QuicListener {
     pub(super) exchange: Arc<Exchange>,
 }
 
-/// Packets that have come to another endpoint than their own, by the number of theirs.
-pub(super) struct Exchange(Vec<Mutex<PassedPackets>>);
-
-#[derive(Default)]
-struct PassedPackets {
-    packets: VecDeque<(RecvMeta, Box<[u8]>)>,
-    /// Of the endpoint that takes them.
-    waker: Option<Waker>,
-}
-
-impl Exchange {
-    /// For so many endpoints.
-    pub(super) fn new(endpoints: usize) -> Arc<Exchange> {
-        Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
-    }
-
-    fn of(&self, number: usize) -> Option<MutexGuard<'_, PassedPackets>> {
-        let passed = self.0.get(number)?;
-        Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
-    }
-
-    /// Which other endpoint a packet is for.
-    fn owner(&self, packet: &[u8], own: usize) -> Option<usize> {
-        // RFC 9000 §17.3: packets of a connection that is established.
-        let is_short = packet.first()? & 0x80 == 0;
-        let number = usize::from(*packet.get(1)?);
-        (is_short && number != own && number < self.0.len()).then_some(number)
-    }
-
-    fn pass_on(&self, to: usize, meta: RecvMeta, packet: &[u8]) {
-        let Some(mut passed) = self.of(to) else {
-            return;
-        };
-        // Beyond that it is lost, as in a socket's full buffer.
-        if passed.packets.len() < PASSED_ON {
-            passed.packets.push_back((meta, packet.into()));
-            if let Some(waker) = passed.waker.take() {
-                waker.wake();
-            }
-        }
-    }
-}
-
 /// A socket that receives its endpoint's packets alone, whichever socket they come to.
 struct SharedPort {
     inner: Arc<dyn AsyncUdpSocket>,
@@ -104,29 +56,6 @@ struct SharedPort {
 impl fmt::Debug for SharedPort {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "endpoint {} of {:?}", self.number, self.inner)
-    }
-}
-
-impl SharedPort {
-    /// A packet that another endpoint has passed on.
-    fn poll_passed(
-        &self,
-        cx: &mut Context<'_>,
-        buf: &mut IoSliceMut<'_>,
-        meta: &mut RecvMeta,
-    ) -> Poll<()> {
-        let Some(mut passed) = self.exchange.of(self.number) else {
-            return Poll::Pending;
-        };
-        let Some((of, packet)) = passed.packets.pop_front() else {
-            passed.waker = Some(cx.waker().clone());
-            return Poll::Pending;
-        };
-        let length = packet.len().min(buf.len());
-        buf[..length].copy_from_slice(&packet[..length]);
-        *meta = of;
-        meta.len = length;
-        Poll::Ready(())
     }
 }
 
@@ -146,19 +75,17 @@ impl AsyncUdpSocket for SharedPort {
         meta: &mut [RecvMeta],
     ) -> Poll<io::Result<usize>> {
         if let (Some(buf), Some(meta)) = (bufs.first_mut(), meta.first_mut())
-            && self.poll_passed(cx, buf, meta).is_ready()
+            && self
+                .exchange
+                .poll_take(self.number, cx, buf, meta)
+                .is_ready()
         {
             return Poll::Ready(Ok(1));
         }
         let received = std::task::ready!(self.inner.poll_recv(cx, bufs, meta))?;
-        for (buf, meta) in bufs.iter().zip(meta).take(received) {
-            // Packets that the kernel has put together are of one connection, nearly always.
-            let packet = &buf[..meta.len];
-            if let Some(owner) = self.exchange.owner(packet, self.number) {
-                self.exchange.pass_on(owner, *meta, packet);
-                // Nothing of it is left for this endpoint.
-                meta.len = 0;
-            }
+        for (buf, meta) in bufs.iter_mut().zip(meta).take(received) {
+            let packets = &mut buf[..meta.len];
+            meta.len = self.exchange.sort(self.number, *meta, packets);
         }
         Poll::Ready(Ok(received))
     }
@@ -351,25 +278,8 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_goes_to_the_endpoint_that_its_connection_id_names() {
-        let exchange = Exchange::new(3);
-        assert_eq!(exchange.owner(&[0x40, 2, 9, 9], 0), Some(2));
-        assert_eq!(exchange.owner(&[0x40, 0, 9, 9], 0), None, "its own");
-        assert_eq!(exchange.owner(&[0x40, 3, 9, 9], 0), None, "nobody's");
-        assert_eq!(exchange.owner(&[0xc0, 2, 9, 9], 0), None, "a first packet");
-        assert_eq!(exchange.owner(&[0x40], 0), None);
-        assert_eq!(exchange.owner(&[], 0), None);
+    fn connection_ids_begin_with_the_number_of_their_endpoint() {
         let id = EndpointIds(2).generate_cid();
         assert_eq!((id.len(), id[0]), (CONNECTION_ID, 2));
-    }
-
-    #[test]
-    fn packets_for_a_thread_that_does_not_take_them_are_dropped() {
-        let exchange = Exchange::new(2);
-        for _ in 0..2 * PASSED_ON {
-            exchange.pass_on(1, RecvMeta::default(), b"packet");
-        }
-        assert_eq!(exchange.of(1).unwrap().packets.len(), PASSED_ON);
-        assert!(exchange.of(0).unwrap().packets.is_empty());
     }
 }

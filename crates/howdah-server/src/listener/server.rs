@@ -20,7 +20,8 @@ use tokio::time::Instant;
 
 use super::ListenerConfig;
 use super::accept::{Acceptor, ThreadListener};
-use super::quic::{Exchange, QuicListener};
+use super::exchange::Exchange;
+use super::quic::QuicListener;
 use super::slice;
 use crate::http::slots::Slots;
 use crate::http::{Beginning, Handler, HttpConfig, Lifecycle};

@@ -11,7 +11,7 @@ use howdah_tests::http2::{Frames, frame, headers, reset};
 use howdah_tests::process_tree;
 
 /// Attackers at once.
-const ATTACKERS: usize = 6;
+pub(super) const ATTACKERS: usize = 6;
 /// Visits during an attack, to a file and to a page each.
 const VISITS: usize = 20;
 
@@ -32,7 +32,7 @@ fn site(name: &str) -> Fixture {
 }
 
 /// Attackers at work; each ends when told to, or when the server has sent it away often enough.
-struct Attack {
+pub(super) struct Attack {
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -40,13 +40,19 @@ struct Attack {
 impl Attack {
     /// `once` is one connection's attack; it is repeated. It ends when it cannot go on, or `stop` is set.
     fn begin(fixture: &Fixture, once: fn(SocketAddr, &AtomicBool)) -> Attack {
-        let stop = Arc::new(AtomicBool::new(false));
         let address = fixture.address();
+        Attack::begin_with(move |stop| once(address, stop))
+    }
+
+    /// As [`Attack::begin`].
+    pub(super) fn begin_with(once: impl Fn(&AtomicBool) + Send + Sync + 'static) -> Attack {
+        let stop = Arc::new(AtomicBool::new(false));
+        let once = Arc::new(once);
         let attack = |_| {
-            let stop = stop.clone();
+            let (stop, once) = (stop.clone(), once.clone());
             std::thread::spawn(move || {
                 while !stop.load(Ordering::Relaxed) {
-                    once(address, &stop);
+                    once(&stop);
                 }
             })
         };
@@ -56,7 +62,7 @@ impl Attack {
         }
     }
 
-    fn end(self) {
+    pub(super) fn end(self) {
         self.stop.store(true, Ordering::Relaxed);
         for thread in self.threads {
             thread.join().expect("the attack itself works");
@@ -64,14 +70,14 @@ impl Attack {
     }
 }
 
-fn visit(fixture: &Fixture) {
+pub(super) fn visit(fixture: &Fixture) {
     for _ in 0..VISITS {
         assert_eq!(fixture.get("/a.txt").text(), "a");
         fixture.still_serves();
     }
 }
 
-fn failures(fixture: &Fixture) -> Vec<String> {
+pub(super) fn failures(fixture: &Fixture) -> Vec<String> {
     let status = fixture.status();
     let failures = status["failures"].as_array().expect("a list");
     failures
@@ -83,7 +89,11 @@ fn failures(fixture: &Fixture) -> Vec<String> {
 /// Visitors are answered during the attack; afterwards all children are free, and if the attack has a
 /// name, the status has it.
 fn check(fixture: &Fixture, name: Option<&str>, once: fn(SocketAddr, &AtomicBool)) {
-    let attack = Attack::begin(fixture, once);
+    hold_out(fixture, name, Attack::begin(fixture, once));
+}
+
+/// As [`check`], of an attack that has begun.
+pub(super) fn hold_out(fixture: &Fixture, name: Option<&str>, attack: Attack) {
     visit(fixture);
     if let Some(name) = name {
         fixture.wait(name, |f| failures(f).iter().any(|failure| failure == name));
@@ -93,7 +103,7 @@ fn check(fixture: &Fixture, name: Option<&str>, once: fn(SocketAddr, &AtomicBool
     all_children_are_free(fixture);
 }
 
-fn all_children_are_free(fixture: &Fixture) {
+pub(super) fn all_children_are_free(fixture: &Fixture) {
     fixture.wait("all children to be free", |f| {
         let pool = f.status()["pools"][0].clone();
         pool["active_processes"] == 0 && pool["queue"] == 0

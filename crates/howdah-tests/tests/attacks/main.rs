@@ -10,6 +10,7 @@ mod connections;
 mod event_loop;
 mod htaccess;
 mod http2;
+mod http3;
 mod local_users;
 mod memory;
 mod paths;

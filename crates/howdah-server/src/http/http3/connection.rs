@@ -28,7 +28,7 @@ use crate::tls::quic::Witness;
 use crate::turn;
 
 /// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
-const FAREWELL: Duration = Duration::from_secs(1);
+pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
 /// A connection whose first packet has come.
 pub(crate) struct Arrival {

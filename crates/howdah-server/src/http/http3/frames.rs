@@ -59,6 +59,11 @@ impl Frames {
         self.frame.is_none() && self.length == 0
     }
 
+    /// The type of the frame that has begun and not ended.
+    pub(super) fn kind(&self) -> Option<u64> {
+        self.frame.map(|(kind, _)| kind)
+    }
+
     /// Passes bytes of one frame, with `most` of its payload.
     pub(super) fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
         let mut used = 0;

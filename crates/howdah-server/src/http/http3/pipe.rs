@@ -142,14 +142,33 @@ impl Pipe {
         self.input().head_too_long
     }
 
-    /// Ready when it shows whether the request has a body: at its first bytes, or at its end.
+    /// Ready when it shows whether the request has a body, perhaps an empty one: at its first frame, or at
+    /// the stream's end.
     pub(super) fn poll_has_body(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let input = &mut *self.input();
         loop {
-            match input.end {
-                None if !input.chunk.is_empty() => return Poll::Ready(true),
-                None => {}
-                Some(end) => return Poll::Ready(end != InputEnd::Whole),
+            while !input.chunk.is_empty() {
+                // Not the bytes of a body, but those of other frames: clients send unknown ones, too.
+                let most = match input.frames.kind() {
+                    None | Some(DATA) => 0,
+                    Some(_) => usize::MAX,
+                };
+                match input.frames.pass(&input.chunk, most) {
+                    Ok(passed) => {
+                        let _ = input.chunk.split_to(passed.used);
+                        if passed.kind == Some(DATA) {
+                            return Poll::Ready(true);
+                        }
+                    }
+                    Err(_) => {
+                        self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                        input.end = Some(InputEnd::Gone);
+                        return Poll::Ready(true);
+                    }
+                }
+            }
+            if let Some(end) = input.end {
+                return Poll::Ready(end != InputEnd::Whole);
             }
             if let Ok(Some(chunk)) = ready!(input.poll_chunk(cx)) {
                 input.chunk = chunk;

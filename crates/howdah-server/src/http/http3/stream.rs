@@ -15,9 +15,11 @@ use bytes::Bytes;
 use h3::error::Code;
 use h3::server::RequestStream;
 use http::Response;
+use tokio::time::Instant;
 
+use super::super::lifecycle::Lifecycle;
 use super::super::multiplexed::FULL_SHARES;
-use super::connection::Counts;
+use super::connection::{Counts, FAREWELL};
 use super::frames::data_frame;
 use super::pipe::Pipe;
 use super::transport::RequestPipe;
@@ -162,16 +164,30 @@ impl Http3Stream {
         });
     }
 
-    /// Waits until the client has the whole answer, while it takes some of it in each `patience`: when
-    /// the connection's last stream has ended, the connection may.
-    pub(in crate::http) async fn delivered(&self, patience: Duration) {
-        for _ in 0..PATIENCE {
+    /// Waits until the client has the whole answer, while it takes some of it in each `patience`, or each
+    /// second once the server stops: when the connection's last stream has ended, the connection may.
+    pub(in crate::http) async fn delivered(&self, patience: Duration, life: &Lifecycle) {
+        let mut acknowledged = self.pipe.acknowledged();
+        let begun = Instant::now();
+        let mut since = begun;
+        loop {
             let stopped = poll_fn(|cx| self.pipe.poll_stopped(cx));
-            let before = self.pipe.acknowledged();
-            if tokio::time::timeout(patience, stopped).await.is_ok() {
+            if tokio::time::timeout(FAREWELL.min(patience), stopped)
+                .await
+                .is_ok()
+            {
                 return;
             }
-            if self.pipe.acknowledged() == before {
+            let now = Instant::now();
+            let allowed = match life.is_draining() {
+                true => FAREWELL,
+                false => patience,
+            };
+            let before = std::mem::replace(&mut acknowledged, self.pipe.acknowledged());
+            if acknowledged != before {
+                since = now;
+            }
+            if now - since >= allowed || now - begun >= patience * PATIENCE {
                 return;
             }
         }

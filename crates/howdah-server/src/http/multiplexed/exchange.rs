@@ -91,7 +91,7 @@ async fn finish(io: &Io, out: &mut Responder) {
     match &io.channel {
         Channel::Http2(stream) if sent.is_err() => stream.reset(Reason::CANCEL),
         Channel::Http3(stream) if sent.is_err() => stream.reset(true),
-        Channel::Http3(stream) => stream.delivered(io.config.send_timeout).await,
+        Channel::Http3(stream) => stream.delivered(io.config.send_timeout, &io.life).await,
         Channel::Http1(_) | Channel::Http2(_) => {}
     }
 }

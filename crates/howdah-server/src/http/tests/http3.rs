@@ -188,13 +188,18 @@ impl Visitor {
     }
 }
 
-/// `POST /echo` of example.org as a HEADERS frame, by the static table of QPACK.
+/// `POST /echo` of example.org.
 fn echo_head() -> Vec<u8> {
+    static_head("/echo")
+}
+
+/// `POST path` of example.org as a HEADERS frame, by the static table of QPACK.
+fn static_head(path: &str) -> Vec<u8> {
     let mut block = vec![0, 0, 0xc0 | 20, 0xc0 | 23];
     block.extend([0x50, 11]);
     block.extend(b"example.org");
-    block.extend([0x51, 5]);
-    block.extend(b"/echo");
+    block.extend([0x51, path.len() as u8]);
+    block.extend(path.as_bytes());
     let mut frame = vec![1, block.len() as u8];
     frame.extend(block);
     frame
@@ -284,6 +289,26 @@ async fn bodies_come_whole_however_they_are_framed() {
     let expected: Vec<u8> = (0..20_000u32).map(|n| n as u8).collect();
     assert!(answer.windows(1000).any(|part| part == &expected[..1000]));
     assert!(answer.len() > expected.len());
+}
+
+#[tokio::test]
+async fn frames_without_meaning_are_no_body() {
+    let site = Site::new();
+    let visitor = site.visit().await;
+    for (frames, has_body) in [
+        (&[][..], false),
+        (&[0x21, 0], false),
+        (&[0x21, 3, 1, 2, 3, 0x40, 0x21, 0x40, 1, 9], false),
+        (&[1, 2, 0, 0], false),
+        (&[0, 0], true),
+        (&[0x21, 1, 7, 0, 0, 0, 1, b'x'], true),
+    ] {
+        let head = static_head("/body");
+        let answer = visitor.raw(&[&head[..], frames].concat()).await.unwrap();
+        let expected = format!("body: {has_body}");
+        let told = String::from_utf8_lossy(&answer);
+        assert!(told.contains(&expected), "{frames:?}: {told}");
+    }
 }
 
 #[tokio::test]
@@ -461,6 +486,38 @@ async fn a_stop_lets_requests_finish_and_says_good_bye() {
     tokio::task::spawn_blocking(|| site.server.wait())
         .await
         .unwrap();
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
+    let long = Duration::from_secs(3600);
+    let site = Site::with(HttpConfig {
+        send_timeout: long,
+        keepalive_timeout: long,
+        ..HttpConfig::for_tests()
+    });
+    // Nobody acknowledges anything for a client whose runtime does not run.
+    let vanishing = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let site = tokio::task::spawn_blocking(move || {
+        let visitor = vanishing.block_on(async {
+            let mut visitor = site.visit().await;
+            let mut waiting = visitor.send.send_request(get("/wait")).await.unwrap();
+            waiting.finish().await.unwrap();
+            site.until_seen("waiting").await;
+            (visitor, waiting)
+        });
+        std::mem::forget(visitor);
+        std::mem::forget(vanishing);
+        site
+    });
+    let site = site.await.unwrap();
+    site.script.gate.notify_one();
+    site.server.control().stop(long);
+    let stopped = tokio::task::spawn_blocking(|| site.server.wait());
+    soon(stopped).await.unwrap();
 }
 
 #[tokio::test]

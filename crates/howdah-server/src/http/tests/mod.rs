@@ -119,6 +119,10 @@ impl Handler for Script {
                 assert_eq!(body.received(), all.len() as u64);
                 text(out, 200, all);
             }
+            b"/body" => {
+                let has_body = body.expected() != BodyKind::None;
+                text(out, 200, format!("body: {has_body}"));
+            }
             b"/duplex" => {
                 assert_ne!(body.expected(), BodyKind::None);
                 out.begin(&ok, Length::Unknown);

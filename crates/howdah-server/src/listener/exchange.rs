@@ -1,0 +1,175 @@
+//! Packets of QUIC that come to another endpoint than their own.
+//!
+//! The kernel spreads packets over the sockets of a port by the client's address. When that changes (a
+//! phone leaves the house), they come to another thread: [`Exchange`] passes them on by the connection ID,
+//! whose first byte is the endpoint's number. Reads no socket.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+
+use quinn::udp::RecvMeta;
+
+/// Bytes of packets that may wait for an endpoint, as in a socket's buffer.
+pub const MOST_WAITING: usize = 512 << 10;
+
+/// See the module.
+pub struct Exchange(Vec<Mutex<PassedPackets>>);
+
+/// What waits for an endpoint.
+#[derive(Default)]
+struct PassedPackets {
+    packets: VecDeque<(RecvMeta, Box<[u8]>)>,
+    bytes: usize,
+    waker: Option<Waker>,
+}
+
+impl Exchange {
+    /// For so many endpoints, numbered from 0.
+    pub fn new(endpoints: usize) -> Arc<Exchange> {
+        Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
+    }
+
+    fn of(&self, number: usize) -> Option<MutexGuard<'_, PassedPackets>> {
+        let passed = self.0.get(number)?;
+        Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Which other endpoint a packet is for.
+    fn owner(&self, packet: &[u8], own: usize) -> Option<usize> {
+        // RFC 9000 §17.3: packets of a connection that is established.
+        let is_short = packet.first()? & 0x80 == 0;
+        let number = usize::from(*packet.get(1)?);
+        (is_short && number != own && number < self.0.len()).then_some(number)
+    }
+
+    /// Passes on what of `received` is for others; how many bytes, moved to its front, are the endpoint's
+    /// own. The kernel may have put packets together: `meta.stride` bytes each but for the last.
+    pub fn sort(&self, own: usize, meta: RecvMeta, received: &mut [u8]) -> usize {
+        let stride = meta.stride.max(1);
+        let mut owners = received
+            .chunks(stride)
+            .map(|packet| self.owner(packet, own));
+        let first = owners.next().flatten();
+        if owners.all(|owner| owner == first) {
+            let Some(owner) = first else {
+                return received.len();
+            };
+            self.pass_on(owner, meta, received);
+            return 0;
+        }
+        // Of several connections of one client.
+        let mut kept = 0;
+        for begin in (0..received.len()).step_by(stride) {
+            let end = received.len().min(begin + stride);
+            match self.owner(&received[begin..end], own) {
+                Some(owner) => self.pass_on(owner, meta, &received[begin..end]),
+                None => {
+                    received.copy_within(begin..end, kept);
+                    kept += end - begin;
+                }
+            }
+        }
+        kept
+    }
+
+    fn pass_on(&self, to: usize, mut meta: RecvMeta, packets: &[u8]) {
+        let Some(mut passed) = self.of(to) else {
+            return;
+        };
+        // Beyond that they are lost, as in a socket's full buffer.
+        if passed.bytes + packets.len() <= MOST_WAITING {
+            meta.len = packets.len();
+            passed.bytes += packets.len();
+            passed.packets.push_back((meta, packets.into()));
+            if let Some(waker) = passed.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    /// Packets that another endpoint has passed on, as they came to it.
+    pub fn poll_take(
+        &self,
+        own: usize,
+        cx: &mut Context<'_>,
+        buf: &mut [u8],
+        meta: &mut RecvMeta,
+    ) -> Poll<()> {
+        let Some(mut passed) = self.of(own) else {
+            return Poll::Pending;
+        };
+        let Some((of, packets)) = passed.packets.pop_front() else {
+            passed.waker = Some(cx.waker().clone());
+            return Poll::Pending;
+        };
+        passed.bytes -= packets.len();
+        let length = packets.len().min(buf.len());
+        buf[..length].copy_from_slice(&packets[..length]);
+        *meta = of;
+        meta.len = length;
+        Poll::Ready(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taken(exchange: &Exchange, own: usize) -> Option<(usize, Vec<u8>)> {
+        let (mut buf, mut meta) = ([0; 2000], RecvMeta::default());
+        let mut cx = Context::from_waker(Waker::noop());
+        match exchange.poll_take(own, &mut cx, &mut buf, &mut meta) {
+            Poll::Ready(()) => Some((meta.stride, buf[..meta.len].to_vec())),
+            Poll::Pending => None,
+        }
+    }
+
+    #[test]
+    fn a_packet_goes_to_the_endpoint_that_its_connection_id_names() {
+        let exchange = Exchange::new(3);
+        assert_eq!(exchange.owner(&[0x40, 2, 9, 9], 0), Some(2));
+        assert_eq!(exchange.owner(&[0x40, 0, 9, 9], 0), None, "its own");
+        assert_eq!(exchange.owner(&[0x40, 3, 9, 9], 0), None, "nobody's");
+        assert_eq!(exchange.owner(&[0xc0, 2, 9, 9], 0), None, "a first packet");
+        assert_eq!(exchange.owner(&[0x40], 0), None);
+        assert_eq!(exchange.owner(&[], 0), None);
+    }
+
+    #[test]
+    fn packets_that_the_kernel_has_put_together_part_again() {
+        let exchange = Exchange::new(2);
+        let mut meta = RecvMeta::default();
+        meta.stride = 3;
+        let mut all = *b"@\x01a@\x01b@\x01";
+        assert_eq!(exchange.sort(0, meta, &mut all), 0);
+        assert_eq!(
+            taken(&exchange, 1),
+            Some((3, b"@\x01a@\x01b@\x01".to_vec()))
+        );
+        let mut mixed = *b"@\x00a@\x01b@\x00c@\x01";
+        assert_eq!(exchange.sort(0, meta, &mut mixed), 6);
+        assert_eq!(&mixed[..6], b"@\x00a@\x00c");
+        assert_eq!(taken(&exchange, 1), Some((3, b"@\x01b".to_vec())));
+        assert_eq!(taken(&exchange, 1), Some((3, b"@\x01".to_vec())));
+        assert_eq!(taken(&exchange, 1), None);
+    }
+
+    #[test]
+    fn packets_for_a_thread_that_does_not_take_them_are_dropped() {
+        let exchange = Exchange::new(2);
+        let mut packet = [0x40; 1200];
+        packet[1] = 1;
+        for _ in 0..2 * MOST_WAITING / packet.len() {
+            let mut meta = RecvMeta::default();
+            meta.stride = packet.len();
+            exchange.sort(0, meta, &mut packet);
+        }
+        let mut waiting = 0;
+        while let Some((_, packet)) = taken(&exchange, 1) {
+            waiting += packet.len();
+        }
+        assert!(waiting <= MOST_WAITING && waiting > MOST_WAITING - 1200);
+        assert_eq!(taken(&exchange, 0), None);
+    }
+}

@@ -1,0 +1,220 @@
+//! HTTP/3: a blocking [`Client`] for requests, by quinn and the h3 crate, and its connection for what no
+//! client sends.
+
+use std::future::Future;
+use std::io;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use bytes::{Buf, Bytes};
+use h3::client::{RequestStream, SendRequest};
+use h3::error::Code;
+use quinn::Endpoint;
+use quinn::crypto::rustls::QuicClientConfig;
+use tokio::runtime::Runtime;
+
+use crate::http::{Broken, Response};
+use crate::http2::{self, Request};
+use crate::tls_tunnel;
+
+/// A server silent for this long has hung.
+const SILENCE: Duration = Duration::from_secs(60);
+
+/// A connection to a server.
+pub struct Client {
+    endpoint: Endpoint,
+    quic: quinn::Connection,
+    send: SendRequest<h3_quinn::OpenStreams, Bytes>,
+}
+
+/// A request that has been sent without a body, and whose answer has not been read.
+pub struct Asked(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
+
+/// Sends and receives while nobody asks, and what clients say at their end.
+fn runtime() -> &'static Runtime {
+    static RUNTIME: OnceLock<Runtime> = OnceLock::new();
+    RUNTIME.get_or_init(|| {
+        tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .expect("a thread")
+    })
+}
+
+fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Broken {
+    Broken::Io(io::Error::other(error))
+}
+
+impl Asked {
+    /// The client has lost its interest.
+    pub fn cancel(mut self) {
+        self.0.stop_stream(Code::H3_REQUEST_CANCELLED);
+        self.0.stop_sending(Code::H3_REQUEST_CANCELLED);
+    }
+}
+
+impl Client {
+    /// Connects to the server with this name, whose certificate `authority` (a PEM file) has signed. An
+    /// address is a name, too: then the server is told none.
+    ///
+    /// # Errors
+    /// The server does not answer, or is not trusted.
+    ///
+    /// # Panics
+    /// If the authority's file or the machine's sockets cannot be used.
+    pub fn open(authority: &Path, address: SocketAddr, name: &str) -> Result<Client, Broken> {
+        let windows = quinn::TransportConfig::default();
+        Client::open_with(authority, address, name, windows)
+    }
+
+    /// As [`Client::open`], with other windows and limits of QUIC.
+    ///
+    /// # Errors
+    /// As for [`Client::open`].
+    ///
+    /// # Panics
+    /// As for [`Client::open`].
+    pub fn open_with(
+        authority: &Path,
+        address: SocketAddr,
+        name: &str,
+        transport: quinn::TransportConfig,
+    ) -> Result<Client, Broken> {
+        let config = tls_tunnel::client_config(authority, b"h3");
+        let config = QuicClientConfig::try_from(config).expect("TLS 1.3 is offered");
+        let connecting = async {
+            let any_port = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
+            let endpoint = Endpoint::client(any_port)?;
+            let mut config = quinn::ClientConfig::new(Arc::new(config));
+            config.transport_config(Arc::new(transport));
+            let connecting = endpoint.connect_with(config, address, name);
+            let connecting = connecting.map_err(broken)?;
+            let quic = connecting.await.map_err(broken)?;
+            let transport = h3_quinn::Connection::new(quic.clone());
+            let (driver, send) = h3::client::new(transport).await.map_err(broken)?;
+            Ok((endpoint, quic, driver, send))
+        };
+        let (endpoint, quic, mut driver, send) = within(connecting)?;
+        // How it ends is seen by whoever asks next.
+        runtime().spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
+        Ok(Client {
+            endpoint,
+            quic,
+            send,
+        })
+    }
+
+    /// Sends a request without a body.
+    ///
+    /// # Errors
+    /// The request cannot be said, or the connection has ended.
+    pub fn send(&mut self, request: &Request) -> Result<Asked, Broken> {
+        let head = request.head("https")?;
+        let send = &mut self.send;
+        within(async {
+            let mut stream = send.send_request(head).await.map_err(broken)?;
+            stream.finish().await.map_err(broken)?;
+            Ok(Asked(stream))
+        })
+    }
+
+    /// Reads the answer.
+    ///
+    /// # Errors
+    /// The stream was reset, or the connection has ended.
+    pub fn read(&mut self, asked: Asked) -> Result<Response, Broken> {
+        let mut stream = asked.0;
+        within(async { read(&mut stream).await.map_err(broken) })
+    }
+
+    /// Sends a request, with its body, and reads the answer.
+    ///
+    /// # Errors
+    /// As [`Client::send`] and [`Client::read`].
+    pub fn ask(&mut self, request: &Request) -> Result<Response, Broken> {
+        let head = request.head("https")?;
+        let body = request.content();
+        let send = &mut self.send;
+        within(async {
+            let stream = send.send_request(head).await.map_err(broken)?;
+            let (mut out, mut answer) = stream.split();
+            let sending = async {
+                // An answer may come, and the rest be refused, before all is sent.
+                if let Some(body) = body
+                    && out.send_data(body).await.is_err()
+                {
+                    return std::future::pending().await;
+                }
+                let _ = out.finish().await;
+                std::future::pending().await
+            };
+            let answer = async { read(&mut answer).await.map_err(broken) };
+            tokio::select! {
+                answer = answer => answer,
+                () = sending => unreachable!("it never ends"),
+            }
+        })
+    }
+
+    /// The connection, for what no client sends, to be used by [`Client::within`].
+    pub fn connection(&self) -> &quinn::Connection {
+        &self.quic
+    }
+
+    /// Runs what uses the connection.
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn within<T>(&self, what: impl Future<Output = T>) -> Result<T, Broken> {
+        within(async { Ok(what.await) })
+    }
+
+    /// The client goes on at another address of its own, as when a phone changes networks.
+    ///
+    /// # Panics
+    /// If the machine has no more sockets.
+    pub fn move_elsewhere(&self) {
+        let other = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let _in_runtime = runtime().enter();
+        self.endpoint.rebind(other).expect("a socket");
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let no_error = quinn::VarInt::from_u32(0x100);
+        self.quic.close(no_error, b"");
+    }
+}
+
+fn within<T>(what: impl Future<Output = Result<T, Broken>>) -> Result<T, Broken> {
+    runtime().block_on(async {
+        let late = |_| Broken::Io(io::ErrorKind::TimedOut.into());
+        tokio::time::timeout(SILENCE, what).await.map_err(late)?
+    })
+}
+
+async fn read<S>(stream: &mut RequestStream<S, Bytes>) -> Result<Response, h3::error::StreamError>
+where
+    S: h3::quic::RecvStream,
+{
+    let mut answer = Response::default();
+    let parts = loop {
+        let parts = stream.recv_response().await?.into_parts().0;
+        if !parts.status.is_informational() {
+            break parts;
+        }
+        answer.interim.push(http2::head(&parts));
+    };
+    answer.head = http2::head(&parts);
+    while let Some(mut data) = stream.recv_data().await? {
+        answer
+            .body
+            .extend_from_slice(&data.copy_to_bytes(data.remaining()));
+    }
+    answer.keeps_alive = true;
+    Ok(answer)
+}

@@ -1,0 +1,224 @@
+//! Clients that misuse HTTP/3, as those of HTTP/2 in `http2`.
+
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http3::Client;
+use howdah_tests::process_tree;
+use quinn::{SendStream, TransportConfig, VarInt};
+
+use super::http2::{ATTACKERS, Attack, all_children_are_free, hold_out, visit};
+
+/// Requests of one connection at once.
+const STREAMS: usize = 100;
+
+fn site(name: &str) -> Fixture {
+    Fixture::named(name)
+        .http3()
+        .children(4)
+        .file("a.txt", "a")
+        .script("slow.php", "<?php usleep(300000); echo 'slow';")
+        .script(
+            "long.php",
+            "<?php for ($i = 0; $i < 100; $i++) echo str_repeat('x', 10000);",
+        )
+        .start()
+}
+
+/// What an attacker needs.
+struct Mark {
+    address: SocketAddr,
+    authority: PathBuf,
+}
+
+impl Mark {
+    fn of(fixture: &Fixture) -> Mark {
+        Mark {
+            address: fixture.tls_address(),
+            authority: fixture.path("ca.pem"),
+        }
+    }
+
+    /// A connection whose streams, and it as a whole, have this much room for answers. None: the server
+    /// wants no more of them.
+    fn connect(&self, window: u32) -> Option<Client> {
+        let mut transport = TransportConfig::default();
+        transport.stream_receive_window(window.into());
+        Client::open_with(&self.authority, self.address, "localhost", transport).ok()
+    }
+}
+
+/// `method path` as a HEADERS frame, by the static table of QPACK (RFC 9204, Appendix A).
+fn request(method: u8, path: &str) -> Vec<u8> {
+    let mut block = vec![0, 0, 0xc0 | method, 0xc0 | 23];
+    for (name, value) in [(0x50, "localhost"), (0x51, path)] {
+        block.push(name);
+        block.push(u8::try_from(value.len()).expect("a short value"));
+        block.extend(value.as_bytes());
+    }
+    let mut frame = vec![1, u8::try_from(block.len()).expect("a short head")];
+    frame.extend(block);
+    frame
+}
+
+const GET: u8 = 17;
+const POST: u8 = 20;
+
+fn wait(stop: &AtomicBool) {
+    while !stop.load(Ordering::Relaxed) {
+        std::thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// Opens streams that carry `frames`, and keeps them open and unread until told to stop.
+fn hold(client: &Client, stop: &AtomicBool, frames: &[u8], ends: bool) {
+    let opening = async {
+        let mut held = Vec::new();
+        for _ in 0..STREAMS {
+            let (mut send, recv) = client.connection().open_bi().await.ok()?;
+            send.write_all(frames).await.ok()?;
+            if ends {
+                send.finish().ok()?;
+            }
+            held.push((send, recv));
+        }
+        Some(held)
+    };
+    let held = client.within(opening);
+    wait(stop);
+    drop(held);
+}
+
+#[test]
+fn requests_that_are_cancelled_at_once_hold_nobody_up() {
+    let fixture = site("h3-rapid-reset");
+    let mark = Mark::of(&fixture);
+    let attack = Attack::begin_with(move |stop| {
+        let Some(client) = mark.connect(1 << 20) else {
+            return;
+        };
+        let cancelling = async {
+            while !stop.load(Ordering::Relaxed) {
+                let (mut send, mut recv) = client.connection().open_bi().await.ok()?;
+                send.write_all(&request(GET, "/slow.php")).await.ok()?;
+                let cancelled = VarInt::from_u32(0x10c);
+                send.reset(cancelled).ok()?;
+                recv.stop(cancelled).ok()?;
+            }
+            Some(())
+        };
+        let _ = client.within(cancelling);
+    });
+    hold_out(&fixture, Some("Http3RapidReset"), attack);
+}
+
+#[test]
+fn floods_on_control_streams_hold_nobody_up() {
+    let fixture = site("h3-control");
+    let mark = Mark::of(&fixture);
+    let attack = Attack::begin_with(move |stop| {
+        let Some(client) = mark.connect(1 << 20) else {
+            return;
+        };
+        // The client has its own control stream: this one is of QPACK's encoder, which is never written.
+        let flooding = async {
+            let mut stream: SendStream = client.connection().open_uni().await.ok()?;
+            stream.write_all(&[2]).await.ok()?;
+            while !stop.load(Ordering::Relaxed) {
+                // "Set Dynamic Table Capacity" to none, again and again.
+                stream.write_all(&[0x20; 1000]).await.ok()?;
+            }
+            Some(())
+        };
+        let _ = client.within(flooding);
+    });
+    hold_out(&fixture, None, attack);
+}
+
+#[test]
+fn answers_that_are_not_taken_keep_no_child() {
+    for (name, window) in [("h3-windows", 1), ("h3-unread", 1 << 20)] {
+        let fixture = site(name);
+        let mark = Mark::of(&fixture);
+        let attack = Attack::begin_with(move |stop| {
+            if let Some(client) = mark.connect(window) {
+                hold(&client, stop, &request(GET, "/long.php"), true);
+            }
+        });
+        visit(&fixture);
+        // The pages are done, though nobody takes them.
+        fixture.wait("all pages to be made", |f| {
+            f.status()["pools"][0]["accepted_requests"].as_u64()
+                >= Some((STREAMS * ATTACKERS) as u64)
+        });
+        all_children_are_free(&fixture);
+        let memory = process_tree::memory(fixture.front(), "Rss").expect("the front is there");
+        assert!(memory < 200 << 10, "{memory} KiB for 600 answers of 1 MB");
+        visit(&fixture);
+        attack.end();
+    }
+}
+
+#[test]
+fn bodies_that_never_come_keep_no_child() {
+    let fixture = site("h3-no-bodies");
+    let mark = Mark::of(&fixture);
+    let attack = Attack::begin_with(move |stop| {
+        if let Some(client) = mark.connect(1 << 20) {
+            hold(&client, stop, &request(POST, "/slow.php"), false);
+        }
+    });
+    hold_out(&fixture, None, attack);
+}
+
+#[test]
+fn frames_that_carry_nothing_hold_nobody_up() {
+    let fixture = site("h3-empty-frames");
+    let mark = Mark::of(&fixture);
+    let attack = Attack::begin_with(move |stop| {
+        let Some(client) = mark.connect(1 << 20) else {
+            return;
+        };
+        let flooding = async {
+            let (mut send, _recv) = client.connection().open_bi().await.ok()?;
+            send.write_all(&request(POST, "/slow.php")).await.ok()?;
+            while !stop.load(Ordering::Relaxed) {
+                // DATA without a byte, and an unknown frame.
+                send.write_all(&[0, 0, 0x21, 0].repeat(1000)).await.ok()?;
+            }
+            Some(())
+        };
+        let _ = client.within(flooding);
+    });
+    hold_out(&fixture, None, attack);
+}
+
+#[test]
+fn clients_that_begin_handshakes_and_leave_hold_nobody_up() {
+    let fixture = site("h3-handshakes");
+    let address = fixture.tls_address();
+    let attack = Attack::begin_with(move |stop| {
+        // A first packet's form, of which nothing can be decrypted, and garbage.
+        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let mut packet = [0x5a; 1200];
+        packet[..6].copy_from_slice(&[0xc3, 0, 0, 0, 1, 8]);
+        packet[14] = 0;
+        packet[15] = 0;
+        packet[16..18].copy_from_slice(&[0x44, 0x9e]);
+        for n in 0..u32::MAX {
+            packet[6..10].copy_from_slice(&n.to_be_bytes());
+            if stop.load(Ordering::Relaxed) {
+                return;
+            }
+            let _ = socket.send_to(&packet, address);
+        }
+    });
+    hold_out(&fixture, None, attack);
+    let page = fixture
+        .http3()
+        .ask(&howdah_tests::http2::Request::get("/a.txt"));
+    assert_eq!(page.expect("an answer").text(), "a");
+}
