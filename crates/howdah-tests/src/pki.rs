@@ -69,6 +69,21 @@ impl Pki {
         self.write(&format!("{name}.key"), &key.serialize_pem());
     }
 
+    /// The hash of a certificate's key, as Chromium's list of pardoned certificates has it.
+    ///
+    /// # Panics
+    /// If openssl cannot be started.
+    pub fn key_hash(&self, name: &str) -> String {
+        let words = "openssl x509 -noout -pubkey -in \"$0\" | openssl pkey -pubin -outform der \
+            | openssl dgst -sha256 -binary | openssl base64";
+        let output = Command::new("sh")
+            .args(["-c", words])
+            .arg(self.directory.join(format!("{name}.pem")))
+            .output()
+            .expect("sh can be started");
+        String::from_utf8_lossy(&output.stdout).trim().to_owned()
+    }
+
     /// Lines of a `[[site]]` that serve [`Pki::sign`]'s `name`.
     pub fn site(name: &str) -> String {
         format!("[[site.certificate]]\nfile = \"SCRATCH/{name}.pem\"\nkey = \"SCRATCH/{name}.key\"")

@@ -33,6 +33,12 @@ fn an_owner_works_with_wordpress_over_http_2() {
     work_in_wordpress(&[], "h2");
 }
 
+#[test]
+fn an_owner_works_with_wordpress_over_http_3() {
+    let quic = format!("--origin-to-force-quic-on={HOST}:443");
+    work_in_wordpress(&["--enable-quic", &quic], "h3");
+}
+
 fn work_in_wordpress(arguments: &[&str], protocol: &str) {
     let home = WordpressHome::prepare_at(&format!("https://{HOST}"));
     let scratch = Scratch::new("wordpress-https");
@@ -45,15 +51,20 @@ fn work_in_wordpress(arguments: &[&str], protocol: &str) {
          [[site.certificate]]\nfile = \"{directory}/site.pem\"\nkey = \"{directory}/site.key\"\n",
         site.root.display()
     ));
-    let listen = ["--listen", "127.0.0.1:0 tls"];
+    let listen = ["--listen", "127.0.0.1:0 tls http3"];
     site.howdah_arguments.extend(listen.map(str::to_owned));
     let server = Howdah::start(&site);
+    // Over QUIC Chromium looks at certificates also where it is told to ignore their errors.
+    let pardon = format!(
+        "--ignore-certificate-errors-spki-list={}",
+        pki.key_hash("site")
+    );
     let map = format!(
         "--host-resolver-rules=MAP {HOST}:443 {}, MAP {HOST}:80 {}, MAP {HOST} 127.0.0.1, MAP * ~NOTFOUND",
         server.tls_address(),
         server.address()
     );
-    let mut browser = Chromium::start(&[&[map.as_str()], arguments].concat());
+    let mut browser = Chromium::start(&[&[map.as_str(), pardon.as_str()], arguments].concat());
     // From the plain address, by the server's redirect.
     browser.open(&format!("http://{HOST}/wp-login.php"));
     assert_eq!(browser.evaluate("location.protocol"), "https:");

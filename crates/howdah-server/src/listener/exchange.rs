@@ -139,8 +139,10 @@ mod tests {
     #[test]
     fn packets_that_the_kernel_has_put_together_part_again() {
         let exchange = Exchange::new(2);
-        let mut meta = RecvMeta::default();
-        meta.stride = 3;
+        let meta = RecvMeta {
+            stride: 3,
+            ..RecvMeta::default()
+        };
         let mut all = *b"@\x01a@\x01b@\x01";
         assert_eq!(exchange.sort(0, meta, &mut all), 0);
         assert_eq!(
@@ -161,8 +163,10 @@ mod tests {
         let mut packet = [0x40; 1200];
         packet[1] = 1;
         for _ in 0..2 * MOST_WAITING / packet.len() {
-            let mut meta = RecvMeta::default();
-            meta.stride = packet.len();
+            let meta = RecvMeta {
+                stride: packet.len(),
+                ..RecvMeta::default()
+            };
             exchange.sort(0, meta, &mut packet);
         }
         let mut waiting = 0;
