@@ -195,7 +195,7 @@ fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 200);
     // Root reads everything.
     if !rustix::process::geteuid().is_root() {
-        fs::set_permissions(&users, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&users, fs::Permissions::from_mode(0o0)).unwrap();
         assert_eq!(status(&fixture, "/staging/plan.txt", ANN).0, 500);
     }
     fixture.still_serves();
