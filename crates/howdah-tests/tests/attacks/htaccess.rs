@@ -149,12 +149,10 @@ fn what_a_root_file_hides_or_forbids_is_not_sent_and_the_site_is_up() {
     let bot = http::exchange(fixture.address(), bot.as_bytes()).unwrap();
     assert_eq!(bot.status(), 403);
     fixture.still_serves();
-    // Each line that is not applied exactly is named once, with its number.
+    // The file came with the application: it decides, and every line of it is applied.
     let log = fixture.howdah.process.log();
-    for line in [3, 15] {
-        let named = format!(".htaccess:{line}:");
-        assert!(log.contains(&named), "{named} in\n{log}");
-    }
+    assert!(log.contains("htaccess = \"on\""), "{log}");
+    assert!(!log.contains("HtaccessNotExact"), "{log}");
 }
 
 #[test]
@@ -282,6 +280,46 @@ fn a_closing_closes_stored_pages() {
         ask(&fixture, "/shop/page.php").text(),
         "TOP SECRET price list"
     );
+}
+
+#[test]
+fn files_that_decide_are_asked_for_stored_pages() {
+    let fixture = Fixture::named("attack-htaccess-live-cache")
+        .script("shop/page.php", "<?php echo 'TOP SECRET price list';")
+        .site("cache = \"on\"\nhtaccess = \"on\"")
+        .start();
+    let hit = |fixture: &Fixture| {
+        let answer = ask(fixture, "/shop/page.php");
+        let status = answer.header("Cache-Status").unwrap_or_default();
+        status.contains("hit")
+    };
+    fixture.wait("a hit", hit);
+    let closed = |text: &str, status: u16, name: &str| {
+        fixture.write("site/shop/.htaccess", text);
+        assert_closed(&fixture, "/shop/page.php", status, name);
+        std::fs::remove_file(fixture.path("site/shop/.htaccess")).unwrap();
+        assert_eq!(
+            ask(&fixture, "/shop/page.php").text(),
+            "TOP SECRET price list"
+        );
+    };
+    closed("Require all denied", 403, "HtaccessDenied");
+    closed("Require ip 192.0.2.1", 403, "HtaccessDenied");
+    closed("Nonsense", 500, "HtaccessNotUnderstood");
+    closed(
+        "RewriteEngine On\nRewriteRule (.*) x/$1",
+        500,
+        "HtaccessLoop",
+    );
+    // Fields of pages that were stored before.
+    fixture.write("site/shop/.htaccess", "Header set X-New 1");
+    assert_eq!(ask(&fixture, "/shop/page.php").header("X-New"), Some("1"));
+    // What looks at the client's fields is for nobody else.
+    let by_cookie = "RewriteEngine On\nRewriteCond %{HTTP_COOKIE} vip\nRewriteRule . - [F]";
+    fixture.write("site/shop/.htaccess", by_cookie);
+    for _ in 0..3 {
+        assert!(!hit(&fixture));
+    }
 }
 
 #[test]
