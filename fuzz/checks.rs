@@ -56,7 +56,7 @@ pub fn request_head(data: &[u8]) {
     }
 }
 
-/// An HTTP/2 request, given as `METHOD URI` and lines of fields, is refused, or becomes a head that says
+/// A request of HTTP/2 or HTTP/3, given as `METHOD URI` and lines of fields, is refused, or becomes a head that says
 /// the same and keeps what heads promise.
 pub fn http2_request(data: &[u8]) {
     let mut lines = data.split(|b| *b == b'\n');
@@ -77,14 +77,18 @@ pub fn http2_request(data: &[u8]) {
     };
     let (parts, ()) = request.into_parts();
     let has_body = data.len() % 2 == 1;
-    let converted = http2_request::convert(&parts, has_body, Version::Http2, &LIMITS);
+    let version = match data.len() % 3 {
+        0 => Version::Http3,
+        _ => Version::Http2,
+    };
+    let converted = http2_request::convert(&parts, has_body, version, &LIMITS);
     let Ok((head, framing)) = converted else {
         return;
     };
     let path = parts.uri.path_and_query().expect("a head has a target");
     assert_eq!(head.target(), path.as_str().as_bytes());
     assert_eq!(head.method(), parts.method.as_str().as_bytes());
-    assert_eq!(head.version().as_str(), "HTTP/2.0");
+    assert_eq!(head.version(), version);
     assert_eq!(head.header_all(b"host").count(), 1);
     let named = |name: &str| head.header_all(name.as_bytes()).count();
     for name in parts.headers.keys().filter(|name| *name != "host") {

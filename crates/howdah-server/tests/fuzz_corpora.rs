@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
+#[path = "../../../fuzz/edge_checks.rs"]
+mod edge_checks;
 #[path = "../../../fuzz/front_checks/mod.rs"]
 mod front_checks;
 #[path = "../../../fuzz/htaccess_checks.rs"]
@@ -83,6 +85,16 @@ fn request_heads() {
 #[test]
 fn http2_requests() {
     exercise("http2_request", checks::http2_request);
+}
+
+#[test]
+fn http3_frames() {
+    exercise("http3_frames", edge_checks::http3_frames);
+}
+
+#[test]
+fn quic_packets() {
+    exercise("quic_packets", edge_checks::quic_packets);
 }
 
 #[test]

@@ -40,6 +40,7 @@ pub use howdah_http1::refusal::BadRequest;
 pub use howdah_http1::{chunk, head};
 pub use http2::Http2Error;
 pub use http3::Http3Error;
+pub use http3::frames as http3_frames;
 pub use multiplexed::request as http2_request;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 

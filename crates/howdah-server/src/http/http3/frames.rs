@@ -1,16 +1,16 @@
 //! The frames of a request's stream (RFC 9114 §7.1): where each begins and ends. Pure.
 
 /// A body's bytes.
-pub(super) const DATA: u64 = 0;
+pub const DATA: u64 = 0;
 /// A head, or trailers.
-pub(super) const HEADERS: u64 = 1;
+pub const HEADERS: u64 = 1;
 
 /// Frames that belong to other streams, or to HTTP/2 (§7.2.8, §11.2.1).
 const FORBIDDEN: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
 
 /// What a stream must not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum FrameError {
+pub enum FrameError {
     /// A frame that does not belong here.
     Unexpected,
     /// A head that is announced longer than the limit.
@@ -19,20 +19,20 @@ pub(super) enum FrameError {
 
 /// Some bytes of a stream, as far as one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct PassedFrame {
+pub struct PassedFrame {
     /// How many.
-    pub(super) used: usize,
+    pub used: usize,
     /// The last so many of them are payload.
-    pub(super) payload: usize,
+    pub payload: usize,
     /// The frame's type, once it is known.
-    pub(super) kind: Option<u64>,
+    pub kind: Option<u64>,
     /// They are the last of their frame.
-    pub(super) ends: bool,
+    pub ends: bool,
 }
 
 /// Follows a stream from frame to frame.
 #[derive(Debug)]
-pub(super) struct Frames {
+pub struct Frames {
     /// Of the frame's type and length, so far.
     begun: [u8; 16],
     length: usize,
@@ -44,7 +44,8 @@ pub(super) struct Frames {
 }
 
 impl Frames {
-    pub(super) fn new(longest_head: u64) -> Frames {
+    /// At a stream's beginning, with heads of this length at the most.
+    pub fn new(longest_head: u64) -> Frames {
         Frames {
             begun: [0; 16],
             length: 0,
@@ -55,17 +56,20 @@ impl Frames {
     }
 
     /// Whether no frame has begun that has not ended.
-    pub(super) fn is_between(&self) -> bool {
+    pub fn is_between(&self) -> bool {
         self.frame.is_none() && self.length == 0
     }
 
     /// The type of the frame that has begun and not ended.
-    pub(super) fn kind(&self) -> Option<u64> {
+    pub fn kind(&self) -> Option<u64> {
         self.frame.map(|(kind, _)| kind)
     }
 
     /// Passes bytes of one frame, with `most` of its payload.
-    pub(super) fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
+    ///
+    /// # Errors
+    /// What the stream must not carry.
+    pub fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
         let mut used = 0;
         let (kind, left) = loop {
             if let Some(frame) = self.frame {
@@ -137,7 +141,7 @@ fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
 }
 
 /// The beginning of a DATA frame with so many bytes.
-pub(super) fn data_frame(length: u32, out: &mut Vec<u8>) {
+pub fn data_frame(length: u32, out: &mut Vec<u8>) {
     out.push(DATA as u8);
     match length {
         0..0x40 => out.push(length as u8),

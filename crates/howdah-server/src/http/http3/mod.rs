@@ -7,7 +7,7 @@
 //! request's stream, [`serve`] a connection.
 
 mod connection;
-mod frames;
+pub mod frames;
 mod pipe;
 mod request;
 mod stream;

@@ -1,0 +1,8 @@
+//! See `edge_checks::http3_frames`.
+#![no_main]
+
+#[path = "../edge_checks.rs"]
+#[allow(dead_code)]
+mod edge_checks;
+
+libfuzzer_sys::fuzz_target!(|data: &[u8]| edge_checks::http3_frames(data));
