@@ -52,6 +52,14 @@ pub(crate) async fn run<T: Send + 'static>(
     waited.await.map_err(|_| Full)
 }
 
+/// Has `job` done for a client, by another thread, without waiting for it.
+pub(crate) fn offer(
+    client: Option<IpAddr>,
+    job: impl FnOnce() + Send + 'static,
+) -> Result<(), Full> {
+    push(client, Box::new(job))
+}
+
 fn push(client: Option<IpAddr>, job: Job) -> Result<(), Full> {
     if !start() {
         return Err(Full);

@@ -63,6 +63,16 @@ pub struct Client<'a> {
     pub proxied: bool,
 }
 
+/// Nobody in particular.
+pub static UNKNOWN: Client<'static> = Client {
+    address: None,
+    port: None,
+    https: false,
+    tls: None,
+    host: None,
+    proxied: false,
+};
+
 impl Client<'_> {
     /// Whether the request came through a proxy that `trusted_proxies` does not name, as far as it
     /// shows: the address is then the proxy's, and stands for anybody who reaches it. A proxy that

@@ -1,7 +1,7 @@
 //! Blocks of addresses, as configurations name them.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::str::FromStr;
 
 /// An address block such as `10.0.0.0/8`, `2001:db8::/32` or a single address.
@@ -78,6 +78,25 @@ impl Network {
         self.bits(address)
             .checked_shr(shift)
             .map_or(0, |high| high.checked_shl(shift).unwrap_or(0))
+    }
+
+    /// The first and the last address of the block. Of IPv4 addresses mapped into IPv6, the IPv4 ones.
+    pub fn range(&self) -> (IpAddr, IpAddr) {
+        let width = if self.address.is_ipv4() { 32 } else { 128 };
+        let host = u128::MAX
+            .checked_shr(128 - width + u32::from(self.prefix))
+            .unwrap_or(0);
+        let first = self.bits(self.address);
+        match self.address {
+            IpAddr::V4(_) => {
+                let at = |bits: u128| IpAddr::V4(Ipv4Addr::from_bits(bits as u32));
+                (at(first), at(first | host))
+            }
+            IpAddr::V6(_) => {
+                let at = |bits: u128| IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
+                (at(first), at(first | host))
+            }
+        }
     }
 
     /// Whether the address lies in the block. An IPv4 address mapped into IPv6 counts as IPv4.

@@ -3,6 +3,7 @@
 //!
 //! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
 //! - `access`: the one check that everything passes which is sent or run, whoever named it.
+//! - [`condition`], [`network_file`]: what rules can ask of a request beside its path.
 //! - [`script`]: the proof that a path names a script.
 //! - [`pattern`], [`template`]: what rules match and where they lead.
 //! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
@@ -17,12 +18,14 @@ pub mod accel;
 mod access;
 pub mod application;
 pub mod check;
+pub mod condition;
 pub mod config;
 mod denials;
 pub mod explain;
 pub mod htaccess;
 mod known;
 pub mod mistake;
+pub mod network_file;
 pub mod pattern;
 mod placed;
 pub mod recognise;

@@ -1,0 +1,289 @@
+//! Conditions of rules on what a request says and who sends it: method, query, cookies, header fields,
+//! environment, address. All of a rule's conditions must hold; `not` turns a group of them around.
+//! Decides from values; the one file it may look at is a list of networks.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use howdah_proto::variables::Var;
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::network_file::NetworkFile;
+use super::pattern::{Pattern, PatternError};
+use crate::client_address::{Client, UNKNOWN};
+use crate::http::message::RequestHead;
+use crate::network::Network;
+
+/// How many bytes a compiled expression may take.
+const REGEX_SIZE: usize = 1 << 20;
+/// Parameters and cookies of a request that are looked at; PHP's `max_input_vars`.
+const MOST_PAIRS: usize = 1000;
+
+/// A request as rules see it.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// Its head.
+    pub head: &'a RequestHead,
+    /// Who sends it, as far as anybody trustworthy knows.
+    pub client: &'a Client<'a>,
+}
+
+impl<'a> Asked<'a> {
+    /// A request of nobody in particular.
+    pub fn anybody(head: &'a RequestHead) -> Asked<'a> {
+        let client = &UNKNOWN;
+        Asked { head, client }
+    }
+}
+
+/// What must be true of a request, beside its path.
+#[derive(Clone, Debug, Default)]
+pub struct Conditions {
+    /// `methods`: one of these; empty: any.
+    pub methods: Vec<String>,
+    /// `query`: parameters.
+    pub query: Vec<(String, Test)>,
+    /// `cookie`: cookies.
+    pub cookie: Vec<(String, Test)>,
+    /// `header`: header fields.
+    pub header: Vec<(String, Test)>,
+    /// `env`: variables.
+    pub env: Vec<(String, Test)>,
+    /// `from`, `from_file`: where the client is; none: anywhere.
+    pub from: Option<From>,
+    /// `not`: none of these.
+    pub not: Vec<Exception>,
+}
+
+/// What a rule is not for.
+#[derive(Clone, Debug)]
+pub struct Exception {
+    /// `path` | `prefix` | `glob` | `regex`; none: any path.
+    pub pattern: Option<Pattern>,
+    /// And all of this.
+    pub conditions: Conditions,
+}
+
+/// Addresses that a rule is for.
+#[derive(Clone, Debug, Default)]
+pub struct From {
+    /// One of these networks.
+    pub networks: Vec<Network>,
+    /// Or whoever connects to a unix socket, and is nobody's proxy.
+    pub unix: bool,
+    /// Or one of a file's.
+    pub file: Option<Arc<NetworkFile>>,
+}
+
+impl From {
+    fn has(&self, client: &Client<'_>) -> bool {
+        let Some(address) = client.address else {
+            return self.unix;
+        };
+        self.networks
+            .iter()
+            .any(|network| network.contains(address))
+            || self
+                .file
+                .as_ref()
+                .is_some_and(|file| file.contains(address))
+    }
+}
+
+/// What a value must be.
+#[derive(Clone, Debug)]
+pub enum Test {
+    /// `""`: it is missing, or empty.
+    Absent,
+    /// `"*"`: it is there, and not empty.
+    Present,
+    /// This expression matches it.
+    Matches(Regex),
+}
+
+impl Test {
+    /// Parses a test: a text in which `*` is any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
+    pub fn parse(text: &str) -> Result<Test, PatternError> {
+        let (expression, any_case) = match (text, text.strip_prefix("~*"), text.strip_prefix('~')) {
+            ("", ..) => return Ok(Test::Absent),
+            ("*", ..) => return Ok(Test::Present),
+            (_, Some(expression), _) => (Cow::Borrowed(expression.trim_start()), true),
+            (_, _, Some(expression)) => (Cow::Borrowed(expression.trim_start()), false),
+            _ => {
+                let parts: Vec<String> = text.split('*').map(regex::escape).collect();
+                (Cow::Owned(format!("^{}$", parts.join(".*"))), false)
+            }
+        };
+        let regex = RegexBuilder::new(&expression)
+            .case_insensitive(any_case)
+            .dot_matches_new_line(true)
+            .size_limit(REGEX_SIZE)
+            .build();
+        let regex = regex.map_err(|why| PatternError::BadRegex(why.to_string()))?;
+        Ok(Test::Matches(regex))
+    }
+
+    /// Whether one of the values there are is right.
+    fn holds<'v>(&self, mut values: impl Iterator<Item = Cow<'v, [u8]>>) -> bool {
+        match self {
+            Test::Absent => values.all(|value| value.is_empty()),
+            Test::Present => values.any(|value| !value.is_empty()),
+            Test::Matches(regex) => values.any(|value| regex.is_match(&value)),
+        }
+    }
+}
+
+impl Conditions {
+    /// They ask for more than a page's key says: not only which page is wanted, but who wants it.
+    pub fn ask_who(&self) -> bool {
+        self.from.is_some()
+            || !self.cookie.is_empty()
+            || !self.header.is_empty()
+            || !self.env.is_empty()
+            || self.not.iter().any(|except| except.conditions.ask_who())
+    }
+
+    /// The lists of networks that are asked.
+    pub fn network_files(&self) -> Vec<&Arc<NetworkFile>> {
+        let own = self.from.iter().filter_map(|from| from.file.as_ref());
+        let others = self.not.iter();
+        own.chain(others.flat_map(|except| except.conditions.network_files()))
+            .collect()
+    }
+
+    /// All of them hold for this request, whose path is now `path`. `constants` are variables that are
+    /// the same for all requests.
+    pub fn hold(&self, asked: Asked<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
+        self.why_not(asked, path, constants).is_none()
+    }
+
+    /// The word of the first that does not hold; none: all of them do.
+    pub fn why_not(
+        &self,
+        asked: Asked<'_>,
+        path: &[u8],
+        constants: &[(String, String)],
+    ) -> Option<&'static str> {
+        let Asked { head, client } = asked;
+        let method = head.method();
+        if !self.methods.is_empty() && !self.methods.iter().any(|m| m.as_bytes() == method) {
+            return Some("methods");
+        }
+        if let Some(from) = &self.from
+            && !from.has(client)
+        {
+            return Some(match from.file {
+                Some(_) => "from_file",
+                None => "from",
+            });
+        }
+        let header = |(name, test): &(String, Test)| {
+            test.holds(head.header_all(name.as_bytes()).map(Cow::Borrowed))
+        };
+        let query = |(name, test): &(String, Test)| test.holds(parameters(head, name));
+        let cookie = |(name, test): &(String, Test)| test.holds(cookies(head, name));
+        let env = |(name, test): &(String, Test)| {
+            test.holds(variable(asked, name, constants).into_iter())
+        };
+        if !self.header.iter().all(header) {
+            return Some("header");
+        }
+        if !self.cookie.iter().all(cookie) {
+            return Some("cookie");
+        }
+        if !self.query.iter().all(query) {
+            return Some("query");
+        }
+        if !self.env.iter().all(env) {
+            return Some("env");
+        }
+        let excepted = |except: &Exception| {
+            let pattern = except.pattern.as_ref();
+            pattern.is_none_or(|pattern| pattern.is_match(path))
+                && except.conditions.hold(asked, path, constants)
+        };
+        self.not.iter().any(excepted).then_some("not")
+    }
+}
+
+/// The values of a query's parameter, decoded. A name is compared as PHP would name the variable: `a[]`,
+/// `%61` and ` a` are `a`.
+fn parameters<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    let pairs = head.query().unwrap_or_default().split(|b| *b == b'&');
+    pairs.take(MOST_PAIRS).filter_map(move |pair| {
+        let equals = pair.iter().position(|b| *b == b'=');
+        let (key, value) = pair.split_at(equals.unwrap_or(pair.len()));
+        is_named(&decoded(key), name).then(|| decoded(value.get(1..).unwrap_or_default()))
+    })
+}
+
+fn is_named(key: &[u8], name: &str) -> bool {
+    let key = key.trim_ascii_start();
+    let end = key.iter().skip(1).position(|b| matches!(b, b'[' | 0));
+    let key = &key[..end.map_or(key.len(), |end| end + 1)];
+    let plain = |b: &u8| if matches!(b, b' ' | b'.') { b'_' } else { *b };
+    key == name.as_bytes() || key.iter().map(plain).eq(name.bytes().map(|b| plain(&b)))
+}
+
+/// The values of a cookie, as they were sent.
+fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+    let pairs = head
+        .header_all(b"cookie")
+        .flat_map(|line| line.split(|b| *b == b';'));
+    pairs.take(MOST_PAIRS).filter_map(move |pair| {
+        let pair = pair.trim_ascii();
+        let equals = pair.iter().position(|b| *b == b'=')?;
+        is_named(&pair[..equals], name).then_some(Cow::Borrowed(&pair[equals + 1..]))
+    })
+}
+
+/// `%61` and `+`, as PHP reads a query. What is no escape stays.
+fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
+    if !text.iter().any(|b| matches!(b, b'%' | b'+')) {
+        return Cow::Borrowed(text);
+    }
+    let digit = |at: usize| text.get(at).and_then(|b| char::from(*b).to_digit(16));
+    let (mut out, mut at) = (Vec::with_capacity(text.len()), 0);
+    while let Some(&byte) = text.get(at) {
+        match (byte, digit(at + 1), digit(at + 2)) {
+            (b'%', Some(high), Some(low)) => {
+                out.push((high * 16 + low) as u8);
+                at += 3;
+                continue;
+            }
+            (b'+', ..) => out.push(b' '),
+            _ => out.push(byte),
+        }
+        at += 1;
+    }
+    Cow::Owned(out)
+}
+
+/// A variable: what the request's connection says, then the constants.
+fn variable<'a>(
+    asked: Asked<'a>,
+    name: &str,
+    constants: &'a [(String, String)],
+) -> Option<Cow<'a, [u8]>> {
+    let client = asked.client;
+    let text = |text: &'a str| Some(Cow::Borrowed(text.as_bytes()));
+    match Var::from_name(name.as_bytes()) {
+        Some(Var::Https) => text(if client.https { "on" } else { "" }),
+        Some(Var::RequestScheme) => text(if client.https { "https" } else { "http" }),
+        Some(Var::ServerProtocol) => text(asked.head.version().as_str()),
+        Some(Var::SslProtocol) => text(client.tls?.protocol),
+        Some(Var::SslCipher) => text(client.tls?.cipher),
+        _ => {
+            let mut certificate = client.tls.into_iter().flat_map(|tls| &tls.client);
+            if let Some((_, value)) = certificate.find(|(known, _)| *known == name) {
+                return text(value);
+            }
+            let found = constants.iter().find(|(known, _)| known == name);
+            found.and_then(|(_, value)| text(value))
+        }
+    }
+}
+
+#[cfg(test)]
+#[path = "condition_tests.rs"]
+mod tests;
