@@ -49,6 +49,8 @@ pub enum Pass {
     NoHost,
     /// `.htaccess` files look at more of the request than its URL: cookies, other fields, the address.
     Htaccess,
+    /// A rule of the site that asks more of a request than its URL has matched it.
+    Rule,
     /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
     AmbiguousPath,
     /// The client accepts JSON alone.
@@ -147,6 +149,7 @@ impl Pass {
                 | Pass::NeverCachedParameter
                 | Pass::UnreadableQuery
                 | Pass::NoHost
+                | Pass::Rule
                 | Pass::AmbiguousPath
                 | Pass::OtherRepresentation
                 | Pass::Upgrade

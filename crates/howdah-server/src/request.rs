@@ -163,11 +163,16 @@ impl Front {
             return Ok(None);
         }
         turn::doing("looking a page up");
-        let Some(gate) = cache_gate::before(ctx, body, response)? else {
+        if cache_gate::purges(ctx, response)? {
+            return Ok(None);
+        }
+        let asks_who = ctx.site.asks_who();
+        let early = asks_who.then(|| find_route(ctx, ctx.visitor()));
+        let Some(gate) = cache_gate::before(ctx, early.as_ref(), body, response) else {
             return Ok(None);
         };
         turn::doing("routing");
-        let (mut action, mut route) = find_route(ctx, ctx.visitor());
+        let (mut action, mut route) = early.unwrap_or_else(|| find_route(ctx, ctx.visitor()));
         if let Some(demand) = route.live.as_ref().and_then(|live| live.demand()) {
             // Boxed: a connection's memory is that of its largest state.
             let login = Box::pin(authorize::log_in(ctx, demand)).await?;
@@ -266,6 +271,10 @@ fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteIn
     for text in ctx.site.htaccess_news() {
         let log = &ctx.front.error_log;
         log.problem(Level::Warning, "HtaccessNotExact", &text);
+    }
+    for text in ctx.site.network_file_news() {
+        let log = &ctx.front.error_log;
+        log.problem(Level::Warning, "NetworkFileUnreadable", &text);
     }
     if let Some(refusal) = info.passed_over {
         let mut message = "not sent; the front controller answers".to_owned();

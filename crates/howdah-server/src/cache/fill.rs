@@ -252,6 +252,9 @@ impl<'o> Render<'o> {
         let Action::Script(target) = action else {
             return Err(Pass::SentFile);
         };
+        if info.personal {
+            return Err(Pass::Rule);
+        }
         if target.program || info.needs_permission() || info.is_for_some() {
             // Not PHP: nothing is known of what it does. Or not for everybody.
             return Err(Pass::RunFailed);

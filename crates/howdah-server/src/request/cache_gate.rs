@@ -1,4 +1,5 @@
-//! The page cache's part in a request, at three moments: [`before`] it is routed, when a script is to
+//! The page cache's part in a request, at three moments: [`before`] it is routed (in a site whose rules
+//! look at who asks: after that), when a script is to
 //! [`run`](Gate::run), and [`after`](BypassContext::after) a run that the cache does not share. A site
 //! without a page cache passes all three.
 
@@ -21,7 +22,7 @@ use crate::cache::{PageCache, SiteCache, admin, protocol};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, Length, RequestBody, Responder};
-use crate::site::{RouteInfo, ScriptTarget};
+use crate::site::{Action, RouteInfo, ScriptTarget};
 
 /// What the cache has found out about a request that it has not answered.
 pub(super) enum Gate<'a> {
@@ -41,25 +42,41 @@ pub(super) enum Passage<'a> {
     Run(Option<Box<BypassContext<'a>>>),
 }
 
-/// Before routing: carries a purge out, or serves a fresh page. None: the request is answered.
+/// Before anything else: carries a purge out. Whether the request was one, and is answered.
+pub(super) fn purges(
+    ctx: RequestContext<'_>,
+    response: &mut Response<'_>,
+) -> Result<bool, Failure> {
+    let Some((_, part)) = ctx.page_cache() else {
+        return Ok(false);
+    };
+    let Some(commands) = protocol::of(part, ctx.site, ctx.request, ctx.client) else {
+        return Ok(false);
+    };
+    purge(ctx, part, &commands.map_err(Failure::Purge)?, response.out);
+    Ok(true)
+}
+
+/// Before routing: serves a fresh page. None: the request is answered. `route` is where the request goes,
+/// if that had to be known first: in a site whose rules look at who asks.
 pub(super) fn before<'a>(
     ctx: RequestContext<'a>,
+    route: Option<&(Action, RouteInfo)>,
     body: &RequestBody,
     response: &mut Response<'_>,
-) -> Result<Option<Gate<'a>>, Failure> {
+) -> Option<Gate<'a>> {
     let Some((cache, part)) = ctx.page_cache() else {
-        return Ok(Some(Gate::Off));
+        return Some(Gate::Off);
     };
-    if let Some(commands) = protocol::of(part, ctx.site, ctx.request, ctx.client) {
-        purge(ctx, part, &commands.map_err(Failure::Purge)?, response.out);
-        return Ok(None);
+    if route.is_some_and(|(action, info)| !info.is_for_everybody(action)) {
+        return Some(Gate::Bypass(Pass::Rule.into()));
     }
     let has_body =
         body.expected() != BodyKind::None || ctx.request.header(b"content-length").is_some();
-    Ok(match part.config.dry_run {
+    match part.config.dry_run {
         true => Some(Gate::Bypass(dry_run::look(ctx, cache, part, has_body))),
         false => look(ctx, cache, part, has_body, response),
-    })
+    }
 }
 
 /// Looks for a page and serves a fresh one at once, in which case nothing is left to do. What is left
@@ -164,6 +181,7 @@ impl<'a> Gate<'a> {
             Gate::Off => return Ok(Passage::Run(None)),
             // Nothing is kept of what is not for everybody; what it writes counts.
             Gate::Miss(_) if route.needs_permission() => Pass::Authorization.into(),
+            Gate::Miss(_) if route.personal => Pass::Rule.into(),
             Gate::Miss(_) if route.is_for_some() => Pass::Htaccess.into(),
             Gate::Bypass(bypass) if route.needs_permission() => Bypass {
                 dry_run: bypass.dry_run,

@@ -17,6 +17,7 @@ use crate::http::{ConnInfo, Responder};
 use crate::log::error::About;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
+use crate::site::condition::Requested;
 use crate::site::htaccess::{Live, Visitor};
 use crate::site_service::SiteService;
 
@@ -40,6 +41,14 @@ impl<'a> RequestContext<'a> {
             client: Some(self.client),
             local: self.conn.local,
             login: None,
+        }
+    }
+
+    /// The request as a site's rules see it.
+    pub fn asked(self) -> Requested<'a> {
+        Requested {
+            head: self.request,
+            client: self.client,
         }
     }
 

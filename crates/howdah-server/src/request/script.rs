@@ -227,7 +227,7 @@ async fn send_file(
     let plan = match instructions.send_file {
         Some(SendFile::AccelRedirect(target)) => {
             ctx.site
-                .accel_redirect(target, ctx.request, permitted, content_type)
+                .accel_redirect(target, ctx.asked(), permitted, content_type)
         }
         Some(SendFile::Sendfile(name)) => {
             ctx.site.sendfile(name, content_type).map_err(Refused::from)

@@ -11,11 +11,11 @@ use bytes::Bytes;
 
 use super::Site;
 use super::access::{Named, Purpose, Refused, Wanted};
+use super::condition::Requested;
 use super::config::SiteConfig;
 use super::mistake::ConfigError;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{FileKind, RootDir, Symlinks};
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 
@@ -70,7 +70,7 @@ impl Site {
     pub fn accel_redirect(
         &self,
         target: &[u8],
-        head: &RequestHead,
+        asked: Requested<'_>,
         permitted: &[usize],
         content_type: Option<&[u8]>,
     ) -> Result<StaticPlan, Refused> {
@@ -94,8 +94,8 @@ impl Site {
             path: bytes,
             purpose: Purpose::Send,
             named: Named::ByScript { permitted },
-            method: head.method(),
-            head: Some(head),
+            asked: Some(asked),
+            head: Some(asked.head),
         })?;
         Ok(self.accelerated(&root, path.relative(), content_type)?)
     }
@@ -216,7 +216,7 @@ mod tests {
             ("/.env", Err(Refusal::DotFile)),
             ("http://x/", Err(Refusal::SendfileOutside)),
         ] {
-            let plan = site.accel_redirect(target.as_bytes(), &head, &[], None);
+            let plan = site.accel_redirect(target.as_bytes(), Requested::anybody(&head), &[], None);
             let found = plan.map(|plan| String::from_utf8(plan.relative).unwrap());
             let found = found.map_err(|refused| refused.refusal);
             assert_eq!(found, expected.map(str::to_owned), "{target}");

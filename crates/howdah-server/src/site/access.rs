@@ -16,7 +16,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Site;
-use super::config::{Htaccess, RuleAction, SiteConfig};
+use super::condition::Requested;
+use super::config::{Htaccess, Rule, RuleAction, SiteConfig};
 use super::htaccess::Lies;
 use super::script::is_script_name;
 use crate::docroot::path::UrlPath;
@@ -37,9 +38,9 @@ pub(crate) struct Wanted<'a> {
     pub purpose: Purpose,
     /// Who named the path, which says which checks it has passed.
     pub named: Named<'a>,
-    /// The method of the request.
-    pub method: &'a [u8],
     /// The request; none for an error page, which answers many.
+    pub asked: Option<Requested<'a>>,
+    /// Its head, where `.htaccess` files may look at it.
     pub head: Option<&'a RequestHead>,
 }
 
@@ -100,13 +101,17 @@ impl Site {
         }
         self.admit_by_htaccess(&wanted)?;
         let rules = &self.config.rules;
+        let conditions_hold = |rule: &Rule| {
+            let hold = |asked| rule.conditions.hold(asked, path, &self.constants);
+            wanted.asked.is_none_or(hold)
+        };
         let refused_by = match wanted.named {
             Named::ByClient | Named::BySite => &[],
             Named::InFrontOfPathInfo { rules: asked } => &rules[..asked],
             Named::ByScript { permitted } => {
                 let guards = |number: &&usize| {
                     let rule = &rules[**number];
-                    rule.is_for(wanted.method) && rule.pattern.is_match(path)
+                    rule.pattern.is_match(path) && conditions_hold(rule)
                 };
                 let mut guarding = self.guards.iter().filter(guards);
                 if !guarding.all(|number| permitted.contains(number)) {
@@ -118,8 +123,8 @@ impl Site {
         for rule in refused_by {
             if let RuleAction::Deny(status) = rule.action
                 && !rule.if_missing
-                && rule.is_for(wanted.method)
                 && rule.pattern.is_match(path)
+                && conditions_hold(rule)
             {
                 return Err(Refused {
                     refusal: Refusal::Denied,
@@ -152,7 +157,10 @@ impl Site {
             Purpose::Send => Lies::File,
             Purpose::Run => Lies::Script,
         };
-        let (root, head, method) = (wanted.root, wanted.head, wanted.method);
+        let (root, head) = (wanted.root, wanted.head);
+        let method = wanted
+            .asked
+            .map_or(&b"GET"[..], |asked| asked.head.method());
         self.htaccess_of_answer(root, head, method, wanted.path, lies, by_script)
             .map_err(|closed| closed.refused)
     }
@@ -171,7 +179,7 @@ impl Site {
             path: path.as_bytes(),
             purpose: Purpose::Send,
             named: Named::BySite,
-            method: b"GET",
+            asked: None,
             head: None,
         };
         self.admit(wanted).ok()?;

@@ -35,12 +35,7 @@ fn site(
     ] {
         fs::write(dir.path().join(file), file).unwrap();
     }
-    let rule = |prefix: &str, action: RuleAction| Rule {
-        pattern: Pattern::prefix(prefix).unwrap(),
-        methods: Vec::new(),
-        if_missing: false,
-        action,
-    };
+    let rule = |prefix: &str, action| Rule::new(Pattern::prefix(prefix).unwrap(), action);
     let mut config = SiteConfig::for_tests("s", dir.path());
     config.php_extensions.push(".html".into());
     config.expose = vec![Pattern::glob("**.phpbak").unwrap()];
@@ -63,7 +58,12 @@ fn site(
 
 fn by_script(site: &Site, target: &str, permitted: &[usize]) -> Result<String, (Refusal, u16)> {
     let head = request("GET", "h", "/script.php").unwrap();
-    let plan = site.accel_redirect(target.as_bytes(), &head, permitted, None);
+    let plan = site.accel_redirect(
+        target.as_bytes(),
+        Requested::anybody(&head),
+        permitted,
+        None,
+    );
     plan.map(|plan| String::from_utf8(plan.relative).unwrap())
         .map_err(|refused| (refused.refusal, refused.status))
 }

@@ -21,18 +21,18 @@ const MOST_PAIRS: usize = 1000;
 
 /// A request as rules see it.
 #[derive(Clone, Copy, Debug)]
-pub struct Asked<'a> {
+pub struct Requested<'a> {
     /// Its head.
     pub head: &'a RequestHead,
     /// Who sends it, as far as anybody trustworthy knows.
     pub client: &'a Client<'a>,
 }
 
-impl<'a> Asked<'a> {
+impl<'a> Requested<'a> {
     /// A request of nobody in particular.
-    pub fn anybody(head: &'a RequestHead) -> Asked<'a> {
+    pub fn anybody(head: &'a RequestHead) -> Requested<'a> {
         let client = &UNKNOWN;
-        Asked { head, client }
+        Requested { head, client }
     }
 }
 
@@ -115,6 +115,8 @@ impl Test {
             }
         };
         let regex = RegexBuilder::new(&expression)
+            // Values are bytes, as paths are.
+            .unicode(false)
             .case_insensitive(any_case)
             .dot_matches_new_line(true)
             .size_limit(REGEX_SIZE)
@@ -134,12 +136,17 @@ impl Test {
 }
 
 impl Conditions {
-    /// They ask for more than a page's key says: not only which page is wanted, but who wants it.
+    /// They ask for more than a stored page's key says: who wants the page, not only which. Parameters
+    /// count: the key leaves out those that change no page.
     pub fn ask_who(&self) -> bool {
+        let has = |method: &str| self.methods.iter().any(|known| known == method);
         self.from.is_some()
             || !self.cookie.is_empty()
             || !self.header.is_empty()
-            || !self.env.is_empty()
+            || !self.query.is_empty()
+            // A page that is stored answers both.
+            || has("GET") != has("HEAD")
+            || self.env.iter().any(|(name, _)| differs(name))
             || self.not.iter().any(|except| except.conditions.ask_who())
     }
 
@@ -151,20 +158,28 @@ impl Conditions {
             .collect()
     }
 
+    /// The variables that are asked for.
+    pub fn variables(&self) -> Vec<&str> {
+        let own = self.env.iter().map(|(name, _)| &**name);
+        let others = self.not.iter();
+        own.chain(others.flat_map(|except| except.conditions.variables()))
+            .collect()
+    }
+
     /// All of them hold for this request, whose path is now `path`. `constants` are variables that are
     /// the same for all requests.
-    pub fn hold(&self, asked: Asked<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
+    pub fn hold(&self, asked: Requested<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
         self.why_not(asked, path, constants).is_none()
     }
 
     /// The word of the first that does not hold; none: all of them do.
     pub fn why_not(
         &self,
-        asked: Asked<'_>,
+        asked: Requested<'_>,
         path: &[u8],
         constants: &[(String, String)],
     ) -> Option<&'static str> {
-        let Asked { head, client } = asked;
+        let Requested { head, client } = asked;
         let method = head.method();
         if !self.methods.is_empty() && !self.methods.iter().any(|m| m.as_bytes() == method) {
             return Some("methods");
@@ -259,9 +274,18 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
+/// Whether a variable's value differs among those who ask for the same stored page.
+fn differs(name: &str) -> bool {
+    match Var::from_name(name.as_bytes()) {
+        Some(Var::Https | Var::RequestScheme) => false,
+        Some(_) => true,
+        None => name.starts_with("SSL_"),
+    }
+}
+
 /// A variable: what the request's connection says, then the constants.
 fn variable<'a>(
-    asked: Asked<'a>,
+    asked: Requested<'a>,
     name: &str,
     constants: &'a [(String, String)],
 ) -> Option<Cow<'a, [u8]>> {

@@ -13,7 +13,7 @@ fn one(name: &str, text: &str) -> Vec<(String, Test)> {
 
 fn hold(conditions: &Conditions, target: &str, fields: &[(&str, &str)]) -> bool {
     let head = request("GET", target, fields);
-    conditions.hold(Asked::anybody(&head), b"/", &[])
+    conditions.hold(Requested::anybody(&head), b"/", &[])
 }
 
 #[test]
@@ -109,7 +109,7 @@ fn an_address_counts_as_resolved_and_none_is_nowhere() {
             address: address.map(|text| text.parse().unwrap()),
             ..UNKNOWN.clone()
         };
-        let asked = Asked {
+        let asked = Requested {
             head: &head,
             client: &client,
         };
@@ -137,7 +137,7 @@ fn variables_are_the_connections_then_the_constants() {
         ("REQUEST_SCHEME", "http", true),
         ("SERVER_PROTOCOL", "HTTP/1.1", true),
     ] {
-        let holds = env(name, text).hold(Asked::anybody(&head), b"/", &constants);
+        let holds = env(name, text).hold(Requested::anybody(&head), b"/", &constants);
         assert_eq!(holds, expected, "{name} {text}");
     }
 }
@@ -175,7 +175,7 @@ fn all_must_hold_and_none_of_the_exceptions() {
         ("GET", "/x", "BadBot", "pass=1", None),
     ] {
         let head = request(method, path, &[("User-Agent", agent), ("Cookie", cookie)]);
-        let found = rule.why_not(Asked::anybody(&head), path.as_bytes(), &[]);
+        let found = rule.why_not(Requested::anybody(&head), path.as_bytes(), &[]);
         assert_eq!(found, why, "{method} {path} {agent} {cookie}");
     }
     assert!(rule.ask_who());

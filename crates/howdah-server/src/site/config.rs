@@ -7,7 +7,9 @@ use std::sync::Arc;
 
 use howdah_proto::response::{is_field_value, is_token};
 
+use super::condition::Conditions;
 use super::mistake::ConfigError;
+use super::network_file::NetworkFile;
 use super::pattern::Pattern;
 use super::template::Template;
 use crate::authentication::Authentication;
@@ -56,6 +58,8 @@ pub struct SiteConfig {
     pub sendfile_roots: Vec<PathBuf>,
     /// `[site.env]`: environment variables of the site's scripts.
     pub env: Vec<(String, String)>,
+    /// Variables of the server's own environment that conditions ask for.
+    pub server_env: Vec<(String, String)>,
     /// `[site.php_value]`: settings of php.ini that scripts may change.
     pub php_value: Vec<(String, String)>,
     /// `[site.php_admin_value]`: settings of php.ini that scripts cannot change.
@@ -79,6 +83,12 @@ impl SiteConfig {
     pub(super) fn guards(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(|(number, rule)| rule.action.is_guard().then_some(number))
+    }
+
+    /// The lists of networks that rules ask.
+    pub fn network_files(&self) -> impl Iterator<Item = &Arc<NetworkFile>> {
+        let rules = self.rules.iter();
+        rules.flat_map(|rule| rule.conditions.network_files())
     }
 
     /// What the rules ask for by user and password.
@@ -137,6 +147,7 @@ impl SiteConfig {
             internal: Vec::new(),
             sendfile_roots: Vec::new(),
             env: Vec::new(),
+            server_env: Vec::new(),
             php_value: Vec::new(),
             php_admin_value: Vec::new(),
             max_body_size: 0,
@@ -265,18 +276,31 @@ pub enum RequestBuffering {
 pub struct Rule {
     /// `path` | `prefix` | `glob` | `regex`
     pub pattern: Pattern,
-    /// `methods`: the methods the rule is for; empty: all methods.
-    pub methods: Vec<String>,
+    /// What must be true of the request beside its path.
+    pub conditions: Conditions,
     /// `if_missing`: only when the path names no file, script or directory with an index.
     pub if_missing: bool,
     /// What the rule does with a request that matches.
     pub action: RuleAction,
+    /// Its line in the configuration file; none for what the server has added by itself.
+    pub line: Option<usize>,
 }
 
 impl Rule {
-    /// The rule is for requests of this method.
-    pub fn is_for(&self, method: &[u8]) -> bool {
-        self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method)
+    /// A rule for all requests to such paths.
+    pub fn new(pattern: Pattern, action: RuleAction) -> Rule {
+        Rule {
+            pattern,
+            conditions: Conditions::default(),
+            if_missing: false,
+            action,
+            line: None,
+        }
+    }
+
+    /// The rule makes the answer another one for some of those who ask for the same page.
+    pub(super) fn is_personal(&self) -> bool {
+        self.conditions.ask_who() && !self.action.is_guard()
     }
 }
 

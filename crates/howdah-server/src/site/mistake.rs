@@ -39,6 +39,8 @@ pub enum ConfigError {
     BadErrorPage(String, Refusal),
     /// A file of users or groups cannot be read.
     PasswordFile(Unreadable),
+    /// A list of networks cannot be read, or has a line that is none.
+    NetworkFile(Unreadable),
     /// Two sites answer for one host.
     DuplicateHost(String, String, String),
     /// The configuration has no site.
@@ -115,6 +117,7 @@ impl fmt::Display for ConfigError {
             ConfigError::PasswordFile(why) => {
                 write!(f, "nobody could log in: cannot read {why}")
             }
+            ConfigError::NetworkFile(why) => write!(f, "from_file: {why}"),
             ConfigError::NoSite => f.write_str("there is no site"),
         }
     }

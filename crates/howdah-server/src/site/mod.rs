@@ -3,7 +3,7 @@
 //!
 //! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
 //! - `access`: the one check that everything passes which is sent or run, whoever named it.
-//! - [`condition`], [`network_file`]: what rules can ask of a request beside its path.
+//! - [`condition`], [`network_file`]: what rules ask of a request beside its path.
 //! - [`script`]: the proof that a path names a script.
 //! - [`pattern`], [`template`]: what rules match and where they lead.
 //! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
@@ -73,6 +73,10 @@ pub struct Site {
     htaccess: htaccess::Door,
     /// Numbers of the rules by which somebody is asked first.
     guards: Vec<usize>,
+    /// Some rule's conditions ask who sends a request.
+    asks_who: bool,
+    /// Variables that are the same for all requests: `[site.env]`, then the server's own.
+    constants: Vec<(String, String)>,
     /// URL paths of files with passwords below the root, by its name or its real one.
     password_files: Vec<Vec<u8>>,
 }
@@ -92,6 +96,9 @@ impl Site {
             // Early: a file that only root can read would be found out by the first visitor.
             errors.extend(demand.read().err().map(ConfigError::PasswordFile));
         }
+        for file in config.network_files() {
+            errors.extend(file.read().err().map(ConfigError::NetworkFile));
+        }
         match root {
             Some(root) if errors.is_empty() => Ok(Site {
                 number,
@@ -104,6 +111,8 @@ impl Site {
                 sendfile_roots,
                 htaccess: htaccess::Door::default(),
                 guards: config.guards().collect(),
+                asks_who: config.rules.iter().any(|rule| rule.conditions.ask_who()),
+                constants: [&config.env[..], &config.server_env].concat(),
                 password_files: access::password_files(&config),
                 config,
             }),
@@ -114,6 +123,18 @@ impl Site {
     /// The configuration of the site.
     pub fn config(&self) -> &SiteConfig {
         &self.config
+    }
+
+    /// Some rule's conditions ask who sends a request: what it gets is not known by its URL alone.
+    pub(crate) fn asks_who(&self) -> bool {
+        self.asks_who
+    }
+
+    /// What is wrong with lists of networks, each problem once.
+    pub(crate) fn network_file_news(&self) -> Vec<String> {
+        let files = self.asks_who.then(|| self.config.network_files());
+        let files = files.into_iter().flatten();
+        files.filter_map(|file| file.news()).collect()
     }
 
     /// The number of the site: its place in the configuration, from 0.

@@ -129,10 +129,8 @@ impl<'c> Placed<'c> {
 
     fn rule(&mut self, pattern: Pattern, if_missing: bool, action: RuleAction) {
         self.config.rules.push(Rule {
-            pattern,
-            methods: Vec::new(),
             if_missing,
-            action,
+            ..Rule::new(pattern, action)
         });
     }
 

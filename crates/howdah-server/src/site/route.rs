@@ -3,9 +3,11 @@
 use std::sync::Arc;
 
 use super::access::Named;
+use super::condition::Requested;
 use super::htaccess::Live;
 use super::script::ScriptPath;
 use crate::authentication::Authentication;
+use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
@@ -31,6 +33,8 @@ pub struct RouteInfo {
     pub because: Option<Box<str>>,
     /// The client asked by HTTPS.
     pub https: bool,
+    /// A rule matched that is for some visitors only: the answer is not everybody's.
+    pub personal: bool,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
     /// Numbers of the rules by which somebody is to be asked first, in order.
@@ -52,6 +56,11 @@ impl RouteInfo {
         self.live
             .as_ref()
             .is_some_and(|live| !live.is_for_everybody())
+    }
+
+    /// Everybody who asks for this page takes this route, and nobody is asked first.
+    pub(crate) fn is_for_everybody(&self, action: &Action) -> bool {
+        matches!(action, Action::Script(_)) && !self.personal && !self.needs_permission()
     }
 
     /// Numbers of the rules by which somebody is to be asked.
@@ -157,13 +166,22 @@ impl Action {
 /// The request while it is routed: rules change path and query.
 pub(super) struct Walk<'r> {
     pub(super) head: &'r RequestHead,
+    pub(super) client: &'r Client<'r>,
     pub(super) path: UrlPath<'r>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
     pub(super) pool: Option<Arc<str>>,
 }
 
-impl Walk<'_> {
+impl<'r> Walk<'r> {
+    /// The request as conditions see it.
+    pub(super) fn asked(&self) -> Requested<'r> {
+        Requested {
+            head: self.head,
+            client: self.client,
+        }
+    }
+
     pub(super) fn query(&self) -> Option<&[u8]> {
         self.query.as_deref().or_else(|| self.head.query())
     }

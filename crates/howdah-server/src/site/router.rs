@@ -14,12 +14,14 @@ use std::borrow::Cow;
 use std::time::Duration;
 
 use super::access::{Named, Purpose, Refused, Wanted};
+use super::condition::Requested;
 use super::config::Htaccess;
 use super::htaccess::{self, Lies, Visitor};
 use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::{FileView, Found, Searched};
 use super::{Site, monotonic};
+use crate::client_address::UNKNOWN;
 use crate::docroot::path::{UrlPath, encode_path};
 use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
@@ -98,14 +100,16 @@ impl Site {
     ) -> Route {
         let walk = Walk {
             head,
+            client: visitor.client.unwrap_or(&UNKNOWN),
             path,
             query: None,
             rewritten: false,
             pool: None,
         };
         let mut info = RouteInfo::default();
+        let asked = walk.asked();
         let action = self.walk(walk, &mut info, visitor, tree);
-        self.guard_what_was_found(head.method(), &action, &mut info);
+        self.guard_what_was_found(asked, &action, &mut info);
         Route { action, info }
     }
 
@@ -119,7 +123,7 @@ impl Site {
         if self.denies(walk.path.as_bytes()) {
             return Action::refused(Refusal::Denied);
         }
-        self.guard(walk.path.as_bytes(), walk.head.method(), info);
+        self.guard(walk.path.as_bytes(), walk.asked(), info);
         for (number, rule) in self.config.rules.iter().enumerate() {
             if let Some(action) = self.apply(number, rule, tree, &mut walk, info) {
                 return action;
@@ -203,7 +207,7 @@ impl Site {
                     path: &path,
                     purpose: Purpose::Send,
                     named: walk.named(&path, all),
-                    method: walk.head.method(),
+                    asked: Some(walk.asked()),
                     head: Some(walk.head),
                 })
             }
@@ -223,14 +227,14 @@ impl Site {
             path: script.script_name(),
             purpose: Purpose::Run,
             named,
-            method: walk.head.method(),
+            asked: Some(walk.asked()),
             head: Some(walk.head),
         })
     }
 
     /// Takes `PATH_TRANSLATED` from a script where a client could not have what it names: programs open
     /// that file. What an authorizer guards is closed to it as well; nobody has been asked yet.
-    pub(super) fn judge_translation(&self, script: ScriptPath, method: &[u8]) -> ScriptPath {
+    pub(super) fn judge_translation(&self, script: ScriptPath, asked: Requested<'_>) -> ScriptPath {
         if script.path_info().is_empty() {
             return script;
         }
@@ -239,7 +243,7 @@ impl Site {
             path: script.path_info(),
             purpose: Purpose::Run,
             named: Named::ByScript { permitted: &[] },
-            method,
+            asked: Some(asked),
             head: None,
         });
         match admitted {
@@ -252,7 +256,7 @@ impl Site {
         match found {
             Searched::Status(status) => Action::refused_with(Refusal::Returned, status),
             Searched::Other(script, query) => Action::Script(ScriptTarget {
-                script: self.judge_translation(script, walk.head.method()),
+                script: self.judge_translation(script, walk.asked()),
                 query: query.or(walk.query),
                 redirected: true,
                 pool: walk.pool,
@@ -262,7 +266,7 @@ impl Site {
                 apache: None,
             }),
             Searched::Here(Found::Script(script)) => Action::Script(ScriptTarget {
-                script: self.judge_translation(script, walk.head.method()),
+                script: self.judge_translation(script, walk.asked()),
                 query: walk.query,
                 redirected: walk.rewritten,
                 pool: walk.pool,

@@ -2,6 +2,7 @@
 
 use std::fs;
 
+use super::super::condition::Conditions;
 use super::super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig, TryFile};
 use super::super::pattern::Pattern;
 use super::super::template::Template;
@@ -94,12 +95,7 @@ impl Fixture {
 }
 
 fn rule(pattern: Pattern, action: RuleAction) -> Rule {
-    Rule {
-        pattern,
-        methods: Vec::new(),
-        if_missing: false,
-        action,
-    }
+    Rule::new(pattern, action)
 }
 
 fn template(text: &str) -> Template {
@@ -353,7 +349,10 @@ fn deny_holds_for_the_file_whatever_path_led_there() {
             rule(Pattern::glob("/s/*.php").unwrap(), RuleAction::Deny(404)),
             rule(Pattern::exact("/index.php").unwrap(), RuleAction::Deny(403)),
             Rule {
-                methods: vec!["DELETE".into()],
+                conditions: Conditions {
+                    methods: vec!["DELETE".into()],
+                    ..Conditions::default()
+                },
                 ..rule(Pattern::prefix("/").unwrap(), RuleAction::Deny(403))
             },
         ];

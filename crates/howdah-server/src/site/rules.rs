@@ -2,6 +2,7 @@
 
 use super::Site;
 use super::access::Refused;
+use super::condition::Requested;
 use super::config::{HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
 use super::route::{Action, RouteInfo, ScriptTarget, Walk};
@@ -48,14 +49,13 @@ impl Site {
         }
     }
 
-    /// Notes the rules for this path by which somebody is asked first. Asked for the client's path, for each a
+    /// Notes the rules for this path by which somebody is asked first. Requested for the client's path, for each a
     /// rule rewrites it to, and for the file or script that is found ([`Site::guard_what_was_found`]):
     /// whatever leads to what is guarded, somebody is asked; the order of the rules does not matter.
-    pub(super) fn guard(&self, path: &[u8], method: &[u8], info: &mut RouteInfo) {
+    pub(super) fn guard(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
         for &number in &self.guards {
             let rule = &self.config.rules[number];
-            if rule.is_for(method) && !info.guards.contains(&number) && rule.pattern.is_match(path)
-            {
+            if !info.guards.contains(&number) && self.is_for(rule, asked, path) {
                 info.guards.push(number);
                 info.guards.sort_unstable();
             }
@@ -65,7 +65,7 @@ impl Site {
     /// Adds the guards of the file that was found; see [`Site::guard`].
     pub(super) fn guard_what_was_found(
         &self,
-        method: &[u8],
+        asked: Requested<'_>,
         action: &Action,
         info: &mut RouteInfo,
     ) {
@@ -77,7 +77,12 @@ impl Site {
             Action::Static(plan) => [b"/", &plan.relative[..]].concat(),
             _ => return,
         };
-        self.guard(&name, method, info);
+        self.guard(&name, asked, info);
+    }
+
+    /// Whether a rule is for this request, whose path is now `path`; `if_missing` aside.
+    pub(super) fn is_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> bool {
+        rule.pattern.is_match(path) && rule.conditions.hold(asked, path, &self.constants)
     }
 
     /// Who is asked before the route is taken, in the order of the rules.
@@ -95,22 +100,25 @@ impl Site {
         walk: &mut Walk<'_>,
         info: &mut RouteInfo,
     ) -> Option<Action> {
-        if !rule.is_for(walk.head.method()) {
-            return None;
-        }
+        let asked = walk.asked();
         if let RuleAction::Header(_) = rule.action
             && !rule.if_missing
         {
-            if rule.pattern.is_match(walk.path.as_bytes()) {
+            if self.is_for(rule, asked, walk.path.as_bytes()) {
                 info.edits.push(number);
+                info.personal |= rule.is_personal();
             }
             return None;
         }
         let path = walk.path.as_bytes().to_vec();
         let captures = rule.pattern.captures(&path)?;
+        if !rule.conditions.hold(asked, &path, &self.constants) {
+            return None;
+        }
         if rule.if_missing && !self.is_missing(tree, &walk.path) {
             return None;
         }
+        info.personal |= rule.is_personal();
         let values = Values {
             captures: &captures,
             uri: &path,
@@ -193,7 +201,7 @@ impl Site {
                 info.because = Some(closed.because);
                 closed.refused
             })?;
-        Ok(self.judge_translation(script, walk.head.method()))
+        Ok(self.judge_translation(script, walk.asked()))
     }
 
     /// Goes on with another path; the client's query is added to the target's own.
@@ -215,7 +223,7 @@ impl Site {
         }
         match UrlPath::from_decoded(target) {
             Ok(path) => {
-                self.guard(path.as_bytes(), walk.head.method(), info);
+                self.guard(path.as_bytes(), walk.asked(), info);
                 walk.path = path;
                 walk.rewritten = true;
                 None

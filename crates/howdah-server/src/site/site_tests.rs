@@ -88,12 +88,7 @@ fn what_is_no_host_is_refused() {
 #[test]
 fn all_mistakes_of_a_site_are_reported_at_once() {
     let template = |text| Template::parse(text).unwrap();
-    let rule = |action| Rule {
-        pattern: Pattern::exact("/x").unwrap(),
-        methods: vec![],
-        if_missing: false,
-        action,
-    };
+    let rule = |action| Rule::new(Pattern::exact("/x").unwrap(), action);
     let mut config = SiteConfig::for_tests("bad", "/nonexistent/root");
     config.php_extensions = vec!["php".into()];
     config.index = vec!["a/b".into()];

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::site::Site;
+use crate::site::condition::Requested;
 use crate::site::config::{SiteConfig, StaticRule};
 use crate::site::pattern::Pattern;
 use crate::site::route::Action;
@@ -387,7 +388,12 @@ fn a_script_may_send_a_file_under_its_own_type() {
     let (_dir, site, _) = fixture();
     let head = request("GET", "/download.php", &[("Range", "bytes=0-1")]);
     let plan = site
-        .accel_redirect(b"/small.txt", &head, &[], Some(b"application/x-secret"))
+        .accel_redirect(
+            b"/small.txt",
+            Requested::anybody(&head),
+            &[],
+            Some(b"application/x-secret"),
+        )
         .unwrap();
     let answer = plan.answer_at(&head, later).unwrap();
     let lines = String::from_utf8(answer.head.lines().to_vec()).unwrap();

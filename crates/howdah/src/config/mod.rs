@@ -15,6 +15,7 @@
 pub mod acme;
 mod application;
 pub mod cache;
+mod conditions;
 mod embed;
 pub mod fastcgi;
 mod identity;
@@ -245,7 +246,7 @@ pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) 
     let directory = Path::new(name).parent().map(Path::to_owned);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation);
+        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation).of(text);
         let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
         settings(arguments, &top, &mut php_unfit)
     };

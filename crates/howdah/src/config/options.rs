@@ -116,6 +116,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "site.rule",
         "Rules in order. At most one of `path`, `prefix`, `glob`, `regex` says for which URL paths (none: all); one action, or several of header fields and files, says what happens.",
     ),
+    (
+        "site.rule.not",
+        "What a rule is not for: a table or several.",
+    ),
 ];
 
 const SECOND: u64 = 1000;
@@ -521,6 +525,23 @@ options! {
         "glob": Kind::Text, "", "`*` within a name, `**` across directories; without a leading slash at any depth.", "For file name endings.";
         "regex": Kind::Text, "", "A regular expression; `$1` or `${name}` are its groups.", "For what the others cannot say.";
         "methods": Kind::Texts, "", "Only for these methods.", "For read-only areas.";
+        "query": Kind::Pairs, "",
+            "Only if these parameters are so: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*`: in any case), or empty: missing. Compared decoded; several must all hold.",
+            "For what hides behind one path. See access.md.";
+        "cookie": Kind::Pairs, "", "Only if these cookies are so.", "For trials.";
+        "header": Kind::Pairs, "", "Only if these header fields are so.", "For crawlers and clients of an API.";
+        "env": Kind::Pairs, "",
+            "Only if these variables are so: `HTTPS`, `SERVER_PROTOCOL`, `SSL_*` of the client's certificate, `[site.env]`, the server's environment.",
+            "For one file on several machines.";
+        "from": Kind::Texts, "",
+            "Only if the client's address is in one of these networks, or its socket a `unix` one. Who the client is behind proxies, `[trusted_proxies]` says.",
+            "For offices and bad neighbours.";
+        "from_file": Kind::Path, "",
+            "Or in a network of this file: one a line, `#` begins a comment. Read again within a second when it changes.",
+            "For lists that programs write.";
+        "not": Kind::Sections, "",
+            "Not if all of this holds: `not = { from = \"10.0.0.0/8\" }`. Several tables: not if one of them holds. What may stand there: `[[site.rule.not]]`, below.",
+            "For exceptions.";
         "if_missing": Kind::OnOff, "off", "Only if the path names no file, script or directory with an index.", "For several front controllers.";
         "redirect": Kind::Text, "", "Sends the client to this path or URL.", "For moved pages.";
         "status": Kind::Integer(300, 399), "302", "The redirect's: 301, 302, 303, 307 or 308.", "Browsers keep a 301 for ever.";
@@ -547,6 +568,19 @@ options! {
         "add_header": Kind::Pairs, "", "Header fields to add.", "For fields that may repeat, such as `Link`.";
         "cache_control": Kind::Text, "", "`Cache-Control` of files; the first such rule counts. Scripts set their own.", "For assets with versions in their names.";
         "type": Kind::Text, "", "`Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "For files without an extension.";
+    }
+    "site.rule.not" ANY {
+        "path": Kind::Text, "", "As in a rule.", "For exceptions.";
+        "prefix": Kind::Text, "", "As in a rule.", "For exceptions.";
+        "glob": Kind::Text, "", "As in a rule.", "For exceptions.";
+        "regex": Kind::Text, "", "As in a rule.", "For exceptions.";
+        "methods": Kind::Texts, "", "As in a rule.", "For exceptions.";
+        "query": Kind::Pairs, "", "As in a rule.", "For exceptions.";
+        "cookie": Kind::Pairs, "", "As in a rule.", "For exceptions.";
+        "header": Kind::Pairs, "", "As in a rule.", "For exceptions.";
+        "env": Kind::Pairs, "", "As in a rule.", "For exceptions.";
+        "from": Kind::Texts, "", "As in a rule.", "For exceptions.";
+        "from_file": Kind::Path, "", "As in a rule.", "For exceptions.";
     }
 }
 

@@ -33,6 +33,8 @@ pub struct File<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
     /// Relative paths count from here.
     directory: PathBuf,
+    /// Where its lines end, in bytes.
+    line_ends: Vec<usize>,
     /// How much is looked up.
     pub validation: Validation,
 }
@@ -53,8 +55,15 @@ impl<'m> File<'m> {
         File {
             mistakes: RefCell::new(mistakes),
             directory,
+            line_ends: Vec::new(),
             validation,
         }
+    }
+
+    /// The file with this text, so that its lines have numbers.
+    pub fn of(mut self, text: &str) -> File<'m> {
+        self.line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
+        self
     }
 
     /// Notes a mistake.
@@ -156,6 +165,13 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     /// The file it is in.
     pub fn file(&self) -> &'f File<'m> {
         self.file
+    }
+
+    /// The number of the line where the table begins.
+    pub fn line(&self) -> Option<usize> {
+        let start = self.place.as_ref()?.start;
+        let before = self.file.line_ends.partition_point(|end| *end < start);
+        Some(before + 1)
     }
 
     fn spec(&self, key: &str) -> &'static Spec {

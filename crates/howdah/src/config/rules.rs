@@ -6,6 +6,7 @@ use howdah_server::site::config::{Authorizer, HeaderEdit, Rule, RuleAction, Stat
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
 
+use super::conditions::{CONDITIONS, conditions};
 use super::reader::{Section, Validation};
 use super::site_options::pool;
 
@@ -63,10 +64,18 @@ const PATTERNS: [&str; 4] = ["path", "prefix", "glob", "regex"];
 
 /// Exactly one of the four; none: every path.
 fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
+    match given_pattern(section)? {
+        Some(pattern) => Some(pattern),
+        None => Pattern::prefix("/").ok(),
+    }
+}
+
+/// At most one of the four. None after a mistake.
+pub(super) fn given_pattern(section: &Section<'_, '_, '_>) -> Option<Option<Pattern>> {
     let file = section.file();
     let given: Vec<&str> = PATTERNS.into_iter().filter(|k| section.has(k)).collect();
     let key = match given[..] {
-        [] => return Pattern::prefix("/").ok(),
+        [] => return Some(None),
         [key] => key,
         [first, ..] => {
             let message = format!("only one of {} can stand here", given.join(", "));
@@ -82,13 +91,17 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
         _ => Pattern::regex(&text),
     };
     let note = |why: PatternError| {
-        // The regex crate draws the pattern over several lines; its last says what is wrong.
-        let why = why.to_string();
-        let why = why.lines().last().unwrap_or_default();
-        let why = why.strip_prefix("error: ").unwrap_or(why);
-        file.mistake(section.place_of(key), format!("{key}: {why}"));
+        file.mistake(section.place_of(key), format!("{key}: {}", told(&why)));
     };
-    pattern.map_err(note).ok()
+    pattern.map_err(note).ok().map(Some)
+}
+
+/// What is wrong with a pattern, in one line: the regex crate draws it over several, the last of which
+/// says that.
+pub(super) fn told(why: &PatternError) -> String {
+    let why = why.to_string();
+    let why = why.lines().last().unwrap_or_default();
+    why.strip_prefix("error: ").unwrap_or(why).to_owned()
 }
 
 /// What a rule does in place of the usual answer: one of these at most.
@@ -132,14 +145,15 @@ pub(super) fn rules_of(
         Some(key) => actions.extend(action(section, key)),
         None => actions.extend(header_edits(section)),
     }
-    let texts = section.texts("methods").into_iter();
-    let methods: Vec<String> = texts.map(|text| text.value).collect();
+    let conditions = conditions(section);
     let if_missing = section.on("if_missing");
+    let line = section.line();
     let rule = |action| Rule {
         pattern: pattern.clone(),
-        methods: methods.clone(),
+        conditions: conditions.clone(),
         if_missing,
         action,
+        line,
     };
     actions.into_iter().map(rule).collect()
 }
@@ -186,7 +200,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         );
     }
     let is_about_files = section.has("cache_control") || types_files;
-    for key in ["methods", "if_missing"] {
+    for key in CONDITIONS.into_iter().chain(["if_missing"]) {
         if is_about_files && section.has(key) {
             let message =
                 format!("{key}: has no effect on how files are sent; use a rule of its own");

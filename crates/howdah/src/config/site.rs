@@ -12,6 +12,7 @@ use howdah_server::site::recognise::{has_scripts, recognise};
 
 use super::acme;
 use super::application;
+use super::conditions;
 use super::reader::{Place, Section, Validation};
 use super::rules::{check_authorizers, check_programs, rules_of};
 use super::site_options::{default_pool, files, pool, scripts, usual};
@@ -233,6 +234,7 @@ fn site(
     for rule in section.sections("rule", "site.rule") {
         rules.extend(rules_of(&rule, pools, &mut site.static_rules));
     }
+    site.server_env = conditions::server_env(&site, &rules);
     check_programs(section, &rules, pools);
     check_authorizers(section, &rules, pools);
     rules.append(&mut site.rules);

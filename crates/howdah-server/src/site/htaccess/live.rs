@@ -12,7 +12,7 @@ use howdah_htaccess::{
 use howdah_proto::response::{is_field_value, is_token};
 
 use super::world::{SiteWorld, document_root};
-use crate::client_address::Client;
+use crate::client_address::{Client, UNKNOWN};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 use crate::http::message::{RequestHead, ResponseHead};
@@ -331,7 +331,7 @@ impl Site {
             path,
             purpose,
             named: Named::BySite,
-            method: walk.head.method(),
+            asked: Some(walk.asked()),
             head: Some(walk.head),
         }
     }
@@ -354,7 +354,7 @@ impl Site {
         let script = match by_handler {
             // Its name says nothing: what follows it is no path of a file either.
             true => script.untranslated(),
-            false => self.judge_translation(script, walk.head.method()),
+            false => self.judge_translation(script, walk.asked()),
         };
         Action::Script(ScriptTarget {
             script,
@@ -392,6 +392,7 @@ impl Site {
         };
         let walk = Walk {
             head,
+            client: &UNKNOWN,
             path,
             query: None,
             rewritten: false,

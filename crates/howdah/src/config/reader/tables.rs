@@ -63,6 +63,14 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         sections
     }
 
+    /// As [`Section::sections`], where one table may also stand alone: `key = { … }`.
+    pub fn one_or_more_sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
+        match self.raw(key).map(Spanned::get_ref) {
+            Some(DeValue::Table(_)) => vec![self.section(key, name)],
+            _ => self.sections(key, name),
+        }
+    }
+
     /// The tables `[[key]]`, each as the section `name`.
     pub fn sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
         let Some(raw) = self.raw(key) else {

@@ -1,0 +1,213 @@
+//! Conditions of rules: what they let in, over reloads, beside the page cache, and for what scripts name.
+
+use std::process::Command;
+
+use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::http::{self, Response};
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::Scratch;
+
+const PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
+
+fn ask(fixture: &Fixture, path: &str, lines: &str) -> Response {
+    let request =
+        format!("GET {path} HTTP/1.1\r\nHost: site.example\r\n{lines}Connection: close\r\n\r\n");
+    http::exchange(fixture.address(), request.as_bytes())
+        .unwrap_or_else(|broken| panic!("{path}: {broken}\n{}", fixture.howdah.process.log()))
+}
+
+fn from(address: &str) -> String {
+    format!("X-Forwarded-For: {address}\r\n")
+}
+
+fn site(name: &str) -> Builder {
+    Fixture::named(name)
+        .config(PROXIES)
+        .file("a.txt", "a")
+        .file("admin/plan.txt", "the plan")
+        .script("page.php", "<?php echo 'page ', $_GET['q'] ?? '';")
+        .script("beta.php", "<?php echo 'beta';")
+        .script(
+            "send.php",
+            "<?php header('X-Accel-Redirect: /admin/plan.txt');",
+        )
+}
+
+/// Reads until the page comes out of the cache.
+fn keep(fixture: &Fixture, path: &str, lines: &str) {
+    fixture.wait("a hit", |fixture| is_hit(&ask(fixture, path, lines)));
+}
+
+fn is_hit(answer: &Response) -> bool {
+    let status = answer.header("Cache-Status").unwrap_or_default();
+    status.contains("hit")
+}
+
+#[test]
+fn rules_decide_by_parameter_cookie_field_method_and_variable() {
+    let fixture = site("rules-conditions")
+        .site(
+            "[site.env]\nSTAGE = \"trial\"\n\
+             [[site.rule]]\ndeny = 403\nquery = { author = \"~ ^[0-9]+$\" }\n\
+             [[site.rule]]\npath = \"/page.php\"\nrewrite = \"/beta.php\"\ncookie = { beta = \"on\" }\n\
+             [[site.rule]]\ndeny = 410\nheader = { User-Agent = \"~* badbot\" }\nnot = { path = \"/a.txt\" }\n\
+             [[site.rule]]\nset_header = { X-Stage = \"trial\" }\nenv = { STAGE = \"trial\", HTTPS = \"\" }\n\
+             [[site.rule]]\nset_header = { X-Live = \"live\" }\nenv = { STAGE = \"live\" }\n\
+             [[site.rule]]\nprefix = \"/admin\"\ndeny = 403\nnot = [{ methods = [\"GET\"], header = { X-Key = \"k*\" } }, { from = \"10.0.0.0/8\" }]",
+        )
+        .start();
+    for (path, lines, expected) in [
+        ("/page.php", "", 200),
+        ("/page.php?author=1", "", 403),
+        ("/page.php?%61uthor[]=1", "", 403),
+        ("/page.php?author=ann", "", 200),
+        ("/page.php", "User-Agent: a BADBOT\r\n", 410),
+        ("/a.txt", "User-Agent: a BADBOT\r\n", 200),
+        ("/admin/plan.txt", "", 403),
+        ("/admin/plan.txt", "X-Key: k1\r\n", 200),
+        ("/admin/plan.txt", "X-Key: l1\r\n", 403),
+        ("/admin/plan.txt", "X-Forwarded-For: 10.1.2.3\r\n", 200),
+        (
+            "/admin/plan.txt",
+            "X-Forwarded-For: 10.1.2.3, 11.1.1.1\r\n",
+            403,
+        ),
+    ] {
+        assert_eq!(
+            ask(&fixture, path, lines).status(),
+            expected,
+            "{path} {lines}"
+        );
+    }
+    assert_eq!(
+        ask(&fixture, "/page.php", "Cookie: x=1; beta=on\r\n").text(),
+        "beta"
+    );
+    let answer = ask(&fixture, "/page.php", "Cookie: beta=off\r\n");
+    assert_eq!(answer.text(), "page ");
+    assert_eq!(answer.header("X-Stage"), Some("trial"));
+    assert_eq!(answer.header("X-Live"), None);
+    fixture.still_serves();
+}
+
+#[test]
+fn what_a_script_names_meets_the_conditions_of_whoever_asks() {
+    let fixture = site("rules-by-script")
+        .site("[[site.rule]]\nprefix = \"/admin\"\ndeny = 404\nnot = { from = \"10.0.0.0/8\" }")
+        .start();
+    for path in ["/admin/plan.txt", "/send.php"] {
+        let answer = ask(&fixture, path, &from("192.0.2.1"));
+        assert_eq!(answer.header("Howdah-Error"), Some("Denied"), "{path}");
+        assert_eq!(answer.status(), 404, "{path}");
+        assert_eq!(
+            ask(&fixture, path, &from("10.0.0.1")).text(),
+            "the plan",
+            "{path}"
+        );
+    }
+}
+
+#[test]
+fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
+    let fixture = site("rules-cache")
+        .file("bad", "192.0.2.0/24\n")
+        .site(
+            "cache = \"on\"\ncache_ignore_cookies = [\"beta\"]\ncache_ignore_query = [\"x\"]\n\
+             [[site.rule]]\ndeny = 403\nfrom_file = \"ROOT/bad\"\n\
+             [[site.rule]]\ndeny = 410\nquery = { x = \"evil\" }\n\
+             [[site.rule]]\npath = \"/page.php\"\nrewrite = \"/beta.php\"\ncookie = { beta = \"*\" }",
+        )
+        .start();
+    let good = from("198.51.100.1");
+    keep(&fixture, "/page.php", &good);
+    let denied = ask(&fixture, "/page.php", &from("192.0.2.9"));
+    assert_eq!(denied.status(), 403);
+    assert_eq!(denied.header("Howdah-Error"), Some("Denied"));
+    assert_eq!(ask(&fixture, "/page.php?x=evil", &good).status(), 410);
+    // Neither do they get, nor leave behind, a page that is theirs alone.
+    for _ in 0..4 {
+        let beta = ask(&fixture, "/page.php", &format!("{good}Cookie: beta=1\r\n"));
+        assert_eq!(beta.text(), "beta");
+        let told = beta.header("Cache-Status").unwrap_or_default();
+        assert!(told.contains("Rule"), "{told}");
+        let page = ask(&fixture, "/page.php", &good);
+        assert_eq!(page.text(), "page ");
+        assert!(is_hit(&page));
+    }
+    // The list is read again, and closes what is stored.
+    fixture.write("site/bad", "198.51.100.0/24\n");
+    fixture.wait("the list to count", |fixture| {
+        ask(fixture, "/page.php", &good).status() == 403
+    });
+    assert_eq!(ask(&fixture, "/page.php", &from("192.0.2.9")).status(), 200);
+    // A broken one changes nothing, and is said; a reload with it is refused.
+    fixture.write("site/bad", "everybody\n");
+    fixture.wait("the warning", |fixture| {
+        assert_eq!(ask(fixture, "/page.php", &good).status(), 403);
+        fixture
+            .howdah
+            .process
+            .log()
+            .contains("NetworkFileUnreadable")
+    });
+    assert!(!fixture.control(&["reload"]).status.success());
+    assert_eq!(ask(&fixture, "/page.php", &good).status(), 403);
+    fixture.write("site/bad", "# nobody\n");
+    fixture.reload();
+    assert_eq!(ask(&fixture, "/page.php", &good).status(), 200);
+}
+
+#[test]
+fn an_exception_from_a_password_is_for_the_excepted_alone() {
+    let fixture = site("rules-satisfy")
+        .file("users", "ann:{SHA}wrong\n")
+        .site(
+            "cache = \"on\"\n[[site.rule]]\nauth_basic = \"Staging\"\n\
+             auth_basic_user_file = \"ROOT/users\"\nnot = { from = \"10.0.0.0/8\" }",
+        )
+        .start();
+    for _ in 0..4 {
+        assert_eq!(
+            ask(&fixture, "/page.php", &from("10.0.0.1")).text(),
+            "page "
+        );
+        let outside = ask(&fixture, "/page.php", &from("192.0.2.1"));
+        assert_eq!(outside.status(), 401);
+        let beyond = ask(&fixture, "/page.php", &from("10.0.0.1, 192.0.2.1"));
+        assert_eq!(beyond.status(), 401);
+    }
+}
+
+#[test]
+fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
+    let dir = Scratch::new("rules-mistakes");
+    let text = "[[site]]\nroot = \".\"\n[[site.rule]]\ndeny = 403\n\
+        query = { q = \"~ (\" }\n\
+        env = { REMOTE_ADDR = \"x\" }\n\
+        header = { \"a b\" = \"x\", Cookie = \"x\" }\n\
+        from = \"10.0.0.1/8\"\n\
+        from_file = \"none\"\n\
+        not = [{}, { frm = \"::1\" }]\n\
+        [[site.rule]]\ncache_control = \"no-cache\"\ncookie = { a = \"*\" }\n";
+    let file = dir.write("a.toml", text);
+    let output = Command::new(howdah_program())
+        .args(["check", "--config"])
+        .arg(&file)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    for expected in [
+        "a.toml:5:15: query: `q`: ",
+        "a.toml:6:23: env: `REMOTE_ADDR`: use `from` for that",
+        "header: `a b`: is no header name",
+        "header: `Cookie`: use `cookie`",
+        "a.toml:8:8: from: `10.0.0.1/8`: ",
+        "a.toml:9:13: from_file: ",
+        "not: is empty, and would exempt every request",
+        "unknown key `frm` in [site.rule.not]; did you mean `from`?",
+        "cookie: has no effect on how files are sent",
+    ] {
+        assert!(said.contains(expected), "missing {expected:?} in\n{said}");
+    }
+}

@@ -1,0 +1,150 @@
+//! What a rule asks of a request beside its path, into the server's conditions: `methods`, `query`,
+//! `cookie`, `header`, `env`, `from`, `from_file`, `not`.
+
+use std::sync::Arc;
+
+use howdah_proto::response::is_token;
+use howdah_server::site::condition::{Conditions, Exception, From, Test};
+use howdah_server::site::config::{Rule, SiteConfig};
+use howdah_server::site::network_file::NetworkFile;
+
+use super::reader::{Section, Validation};
+use super::rules::{given_pattern, told};
+use super::server::networks;
+
+/// The keys of conditions.
+pub(super) const CONDITIONS: [&str; 8] = [
+    "methods",
+    "query",
+    "cookie",
+    "header",
+    "env",
+    "from",
+    "from_file",
+    "not",
+];
+
+/// All of a rule's, those of its `not` included.
+pub(super) fn conditions(section: &Section<'_, '_, '_>) -> Conditions {
+    let tables = section.one_or_more_sections("not", "site.rule.not");
+    let exceptions = tables.iter().filter_map(exception);
+    Conditions {
+        not: exceptions.collect(),
+        ..plain(section)
+    }
+}
+
+/// One table of `not`.
+fn exception(section: &Section<'_, '_, '_>) -> Option<Exception> {
+    let pattern = given_pattern(section)?;
+    let conditions = plain(section);
+    if section.given().next().is_none() {
+        let message = "not: is empty, and would exempt every request: say what the rule is not for";
+        section.file().mistake(section.place.clone(), message);
+    }
+    Some(Exception {
+        pattern,
+        conditions,
+    })
+}
+
+fn plain(section: &Section<'_, '_, '_>) -> Conditions {
+    let methods = section.texts("methods").into_iter();
+    Conditions {
+        methods: methods.map(|text| text.value).collect(),
+        query: tests(section, "query"),
+        cookie: tests(section, "cookie"),
+        header: tests(section, "header"),
+        env: tests(section, "env"),
+        from: from(section),
+        not: Vec::new(),
+    }
+}
+
+/// Names, and what their values must be.
+fn tests(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, Test)> {
+    let mut tests = Vec::new();
+    for pair in section.pairs(key) {
+        let (name, text) = pair.value;
+        let mistake = |why: String| {
+            let name = name.escape_debug();
+            section
+                .file()
+                .mistake(pair.place.clone(), format!("{key}: `{name}`: {why}"));
+        };
+        if let Some(why) = misnamed(key, &name) {
+            mistake(why);
+        }
+        match Test::parse(&text) {
+            Ok(test) => tests.push((name, test)),
+            Err(why) => mistake(told(&why)),
+        }
+    }
+    tests
+}
+
+/// Why nothing has such a name.
+fn misnamed(key: &str, name: &str) -> Option<String> {
+    match key {
+        "header" if !is_token(name.as_bytes()) => Some("is no header name".to_owned()),
+        "header" if name.eq_ignore_ascii_case("cookie") => {
+            Some("use `cookie`, which compares one by one".to_owned())
+        }
+        "env" => elsewhere(name).map(|key| format!("use `{key}` for that")),
+        _ if name.is_empty() => Some("has no name".to_owned()),
+        _ => None,
+    }
+}
+
+/// The key for what a variable of CGI says, where that is no matter of `env`.
+fn elsewhere(variable: &str) -> Option<&'static str> {
+    match variable {
+        "REMOTE_ADDR" => Some("from"),
+        "REQUEST_METHOD" => Some("methods"),
+        "QUERY_STRING" => Some("query"),
+        "HTTP_COOKIE" => Some("cookie"),
+        "REQUEST_URI" | "SCRIPT_NAME" | "PATH_INFO" | "DOCUMENT_URI" => Some("path"),
+        name if name.starts_with("HTTP_") => Some("header"),
+        _ => None,
+    }
+}
+
+/// `from` and `from_file`: one of either.
+fn from(section: &Section<'_, '_, '_>) -> Option<From> {
+    if !section.has("from") && !section.has("from_file") {
+        return None;
+    }
+    let mut unix = false;
+    let networks = networks(section, "from", Some(&mut unix));
+    let file = section
+        .path("from_file")
+        .map(|path| Arc::new(NetworkFile::new(path)));
+    if let Some(file) = &file
+        && section.file().validation == Validation::Full
+        && let Err(why) = file.read()
+    {
+        let message = format!("from_file: {why}");
+        section
+            .file()
+            .mistake(section.place_of("from_file"), message);
+    }
+    Some(From {
+        networks,
+        unix,
+        file,
+    })
+}
+
+/// The variables of the server's environment that the site's rules ask for.
+pub(super) fn server_env(site: &SiteConfig, rules: &[Rule]) -> Vec<(String, String)> {
+    let mut names: Vec<&str> = rules
+        .iter()
+        .flat_map(|rule| rule.conditions.variables())
+        .collect();
+    names.sort_unstable();
+    names.dedup();
+    let own = |name: &&str| site.env.iter().any(|(known, _)| known == name);
+    let names = names.into_iter().filter(|name| !own(name));
+    let value = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    names.filter_map(value).collect()
+}
