@@ -60,7 +60,13 @@ impl FromStr for Network {
         if network.masked(address) != network.bits(address) {
             return Err(BadNetwork::HostBits);
         }
-        Ok(network)
+        // `::ffff:192.0.2.0/120` is a block of IPv4: addresses are compared as that.
+        Ok(match (address.to_canonical(), prefix.checked_sub(96)) {
+            (address @ IpAddr::V4(_), Some(prefix)) if network.address.is_ipv6() => {
+                Network { address, prefix }
+            }
+            _ => network,
+        })
     }
 }
 
@@ -80,7 +86,7 @@ impl Network {
             .map_or(0, |high| high.checked_shl(shift).unwrap_or(0))
     }
 
-    /// The first and the last address of the block. Of IPv4 addresses mapped into IPv6, the IPv4 ones.
+    /// The first and the last address of the block.
     pub fn range(&self) -> (IpAddr, IpAddr) {
         let width = if self.address.is_ipv4() { 32 } else { 128 };
         let host = u128::MAX
@@ -93,7 +99,7 @@ impl Network {
                 (at(first), at(first | host))
             }
             IpAddr::V6(_) => {
-                let at = |bits: u128| IpAddr::V6(Ipv6Addr::from_bits(bits)).to_canonical();
+                let at = |bits: u128| IpAddr::V6(Ipv6Addr::from_bits(bits));
                 (at(first), at(first | host))
             }
         }

@@ -6,6 +6,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+#[path = "../../../fuzz/access_checks.rs"]
+mod access_checks;
 #[path = "../../../fuzz/checks.rs"]
 mod checks;
 #[path = "../../../fuzz/edge_checks.rs"]
@@ -160,6 +162,26 @@ fn htaccess_files() {
 #[test]
 fn htaccess_files_that_decide() {
     exercise("htaccess_live", htaccess_live_checks::htaccess_live);
+}
+
+#[test]
+fn files_with_passwords() {
+    exercise("password_file", access_checks::password_file);
+}
+
+#[test]
+fn credentials() {
+    exercise("credentials", access_checks::credentials);
+}
+
+#[test]
+fn files_with_networks() {
+    exercise("network_file", access_checks::network_file);
+}
+
+#[test]
+fn conditions() {
+    exercise("condition", access_checks::condition);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::process::Command;
 
+use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::howdah_program;
@@ -209,5 +210,101 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
         "cookie: has no effect on how files are sent",
     ] {
         assert!(said.contains(expected), "missing {expected:?} in\n{said}");
+    }
+}
+
+/// Goes where the query says: a local redirect, which is answered as if the client had asked for it.
+const GO: &str = "#!/usr/bin/perl\nprint \"Location: $ENV{QUERY_STRING}\\n\\n\";\n";
+
+/// What is closed by each means, with the refusal that a client gets there.
+const CLOSED: &[(&str, u16, &str)] = &[
+    ("/listed/f.txt", 403, "Denied"),
+    ("/ruled/f.txt", 410, "Denied"),
+    ("/near/f.txt", 404, "Denied"),
+    ("/apache/f.txt", 403, "HtaccessDenied"),
+    ("/.env", 404, "DotFile"),
+];
+
+fn closed(name: &str, htaccess: &str) -> Fixture {
+    let mut builder = site(name)
+        .file(
+            "users",
+            "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n",
+        )
+        .file("apache/.htaccess", "Require all denied\n")
+        .file(".env", "secret")
+        .file("cgi-bin/go.pl", GO)
+        .script(
+            "accel.php",
+            "<?php header('X-Accel-Redirect: ' . $_SERVER['QUERY_STRING']);",
+        );
+    for directory in ["listed", "ruled", "near", "apache", "login"] {
+        builder = builder.file(&format!("{directory}/f.txt"), "secret");
+    }
+    let fixture = builder
+        .pool("[pool.programs]\nmode = \"cgi\"\nmax_children = 2")
+        .site(&format!(
+            "htaccess = \"{htaccess}\"\ndeny = [\"/listed/**\"]\n\
+             [[site.rule]]\nprefix = \"/cgi-bin/\"\ncgi = \"programs\"\n\
+             [[site.rule]]\nprefix = \"/ruled\"\ndeny = 410\n\
+             [[site.rule]]\nprefix = \"/near\"\ndeny = 404\nnot = {{ from = \"10.0.0.0/8\" }}\n\
+             [[site.rule]]\nprefix = \"/login\"\nauth_basic = \"Login\"\nauth_basic_user_file = \"ROOT/users\""
+        ))
+        .start();
+    make_executable(&fixture.path("site/cgi-bin/go.pl"));
+    fixture
+}
+
+fn refused(answer: &Response) -> (u16, &str) {
+    (
+        answer.status(),
+        answer.header("Howdah-Error").unwrap_or_default(),
+    )
+}
+
+#[test]
+fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
+    for htaccess in ["deny", "on"] {
+        let fixture = closed(&format!("rules-led-{htaccess}"), htaccess);
+        let far = from("192.0.2.1");
+        for (target, status, name) in CLOSED {
+            for path in [
+                (*target).to_owned(),
+                format!("/accel.php?{target}"),
+                format!("/cgi-bin/go.pl?{target}"),
+            ] {
+                let answer = ask(&fixture, &path, &far);
+                assert_eq!(refused(&answer), (*status, *name), "{htaccess} {path}");
+            }
+        }
+        // Who may have it, gets it by each way.
+        for path in [
+            "/near/f.txt",
+            "/accel.php?/near/f.txt",
+            "/cgi-bin/go.pl?/near/f.txt",
+        ] {
+            let answer = ask(&fixture, path, &from("10.0.0.1"));
+            assert_eq!(answer.text(), "secret", "{htaccess} {path}");
+        }
+        // A password is asked for where the client can be asked; a script is refused.
+        let ann = "Authorization: Basic YW5uOnB3\r\n";
+        for path in ["/login/f.txt", "/cgi-bin/go.pl?/login/f.txt"] {
+            let answer = ask(&fixture, path, &far);
+            assert_eq!(
+                refused(&answer),
+                (401, "NotAuthenticated"),
+                "{htaccess} {path}"
+            );
+            assert_eq!(
+                ask(&fixture, path, ann).text(),
+                "secret",
+                "{htaccess} {path}"
+            );
+        }
+        for lines in ["", ann] {
+            let answer = ask(&fixture, "/accel.php?/login/f.txt", lines);
+            assert_eq!(refused(&answer), (403, "NotAuthorized"), "{htaccess}");
+        }
+        fixture.still_serves();
     }
 }

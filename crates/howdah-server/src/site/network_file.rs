@@ -199,6 +199,9 @@ mod tests {
                 "{address}"
             );
         }
+        let mapped = Networks::parse(b"::ffff:198.51.100.0/120").unwrap();
+        assert!(mapped.contains("198.51.100.7".parse().unwrap()));
+        assert!(!mapped.contains("198.51.101.7".parse().unwrap()));
         let all = Networks::parse(b"0.0.0.0/0\n10.0.0.0/8\n::/0\n::1").unwrap();
         assert_eq!((all.v4.len(), all.v6.len()), (1, 1));
     }
