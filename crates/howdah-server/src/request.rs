@@ -48,7 +48,7 @@ use crate::site::{Action, Route, RouteInfo, Site};
 use crate::tls::certificates::Certificates;
 use crate::turn;
 use authorize::Permission;
-use cache_gate::Passage;
+use cache_gate::{Gate, Passage};
 use context::{Record, RequestContext, Response};
 use script::LocalRedirect;
 
@@ -166,13 +166,9 @@ impl Front {
         if cache_gate::purges(ctx, response)? {
             return Ok(None);
         }
-        let asks_who = ctx.site.asks_who();
-        let early = asks_who.then(|| find_route(ctx, ctx.visitor()));
-        let Some(gate) = cache_gate::before(ctx, early.as_ref(), body, response) else {
+        let Some((gate, (mut action, mut route))) = look_and_route(ctx, body, response) else {
             return Ok(None);
         };
-        turn::doing("routing");
-        let (mut action, mut route) = early.unwrap_or_else(|| find_route(ctx, ctx.visitor()));
         if let Some(demand) = route.live.as_ref().and_then(|live| live.demand()) {
             // Boxed: a connection's memory is that of its largest state.
             let login = Box::pin(authorize::log_in(ctx, demand)).await?;
@@ -262,6 +258,21 @@ fn check_length(ctx: RequestContext<'_>, body: &RequestBody) -> Result<(), Failu
         }
         _ => Ok(()),
     }
+}
+
+/// Looks for a stored page, and routes the request: in this order, unless the site's rules look at who
+/// asks. None: a page has been served.
+fn look_and_route<'a>(
+    ctx: RequestContext<'a>,
+    body: &RequestBody,
+    response: &mut Response<'_>,
+) -> Option<(Gate<'a>, (Action, RouteInfo))> {
+    let asks_who = ctx.site.asks_who();
+    let early = asks_who.then(|| find_route(ctx, ctx.visitor()));
+    let gate = cache_gate::before(ctx, early.as_ref(), body, response)?;
+    turn::doing("routing");
+    let route = early.unwrap_or_else(|| find_route(ctx, ctx.visitor()));
+    Some((gate, route))
 }
 
 /// Routes the request, and logs what there is to be said about that.
