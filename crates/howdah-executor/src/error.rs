@@ -44,8 +44,13 @@ pub enum ExecError {
         /// Whether the answer had begun when the connection was closed.
         answering: bool,
     },
-    /// The backend took or gave nothing for `send_timeout` or `read_timeout`: 504.
+    /// The backend took or gave nothing for as long as it may: 504.
     BackendTimeout,
+    /// The backend answered with something that is not a response: 502.
+    BackendInvalid {
+        /// What is wrong with it.
+        message: String,
+    },
     /// The backend refused the request by END_REQUEST: 502.
     BackendRefused,
     /// A variable of the request does not fit a FastCGI record: 431.
@@ -108,6 +113,7 @@ impl std::fmt::Display for ExecError {
             }
             ExecError::ResponseInvalid(what) => write!(f, "ResponseInvalid: {what:?}"),
             ExecError::BackendDown { message } => write!(f, "BackendDown: {message}"),
+            ExecError::BackendInvalid { message } => write!(f, "BackendInvalid: {message}"),
             ExecError::CannotExecute(why) => write!(f, "CannotExecute: {why}"),
             other => f.write_str(other.name()),
         }

@@ -71,6 +71,8 @@ pub enum Failure {
     },
     /// Programs point from one path of this server to the next without an end; the last of them.
     LocalRedirectLoop(Vec<u8>),
+    /// The request has come here through this server ten times: a `proxy` rule leads back to it.
+    ProxyLoop,
     /// A compressor could not be set up: out of memory.
     EncoderFailed(String),
     /// A purge request that is not carried out.
@@ -129,6 +131,7 @@ impl Failure {
                 | ExecError::ResponseCorrupt
                 | ExecError::ResponseMissing
                 | ExecError::BackendClosed { .. }
+                | ExecError::BackendInvalid { .. }
                 | ExecError::BackendRefused => 502,
                 ExecError::TerminateTimeout | ExecError::BackendTimeout => 504,
                 // As `RequestTooLarge`: the variables are header fields and the target.
@@ -137,6 +140,8 @@ impl Failure {
             },
             Failure::LengthMismatch { .. } => 502,
             Failure::LocalRedirectLoop(_) | Failure::EncoderFailed(_) => 500,
+            // RFC 5842 §7.2.
+            Failure::ProxyLoop => 508,
             Failure::Purge(refused) => refused.status(),
             // In logs only, as nginx logs a client that takes nothing.
             Failure::ClientTooSlow => 408,
@@ -205,16 +210,19 @@ impl Failure {
                     "the script ran longer than request_terminate_timeout and was killed".into()
                 }
                 ExecError::BackendDown { message } => {
-                    format!("no FastCGI backend can be reached: {message}").into()
+                    format!("no backend can be reached: {message}").into()
                 }
                 ExecError::BackendClosed { answering: true } => {
-                    "the FastCGI backend closed the connection during its answer".into()
+                    "the backend closed the connection during its answer".into()
                 }
                 ExecError::BackendClosed { answering: false } => {
-                    "the FastCGI backend closed the connection without an answer: its process died, or it was stopped".into()
+                    "the backend closed the connection without an answer: its process died, or it was stopped".into()
                 }
                 ExecError::BackendTimeout => {
-                    "the FastCGI backend sent nothing within read_timeout, or took nothing for a minute".into()
+                    "the backend sent nothing within read_timeout or proxy_timeout, or took nothing for that long or a minute".into()
+                }
+                ExecError::BackendInvalid { message } => {
+                    format!("the backend's answer is no HTTP response: {message}").into()
                 }
                 ExecError::BackendRefused => {
                     "the FastCGI backend refused the request; is it a responder?".into()
@@ -234,6 +242,9 @@ impl Failure {
                 target.escape_ascii()
             )
             .into(),
+            Failure::ProxyLoop => {
+                "the request came here through this server again and again: a `proxy` rule leads back to it".into()
+            }
             Failure::Purge(refused) => refused.message().into(),
             Failure::ClientTooSlow => {
                 "the client read its answer too slowly: below limits.min_rate, or while its script waited".into()

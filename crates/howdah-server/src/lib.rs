@@ -41,6 +41,7 @@ pub mod listener;
 pub mod log;
 pub mod memory;
 pub mod network;
+pub mod proxy;
 pub mod refusal;
 pub mod request;
 pub mod respond;

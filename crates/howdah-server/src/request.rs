@@ -21,6 +21,7 @@ mod dry_run;
 mod file;
 mod hit;
 mod log;
+mod proxy;
 mod script;
 mod status;
 mod store_response;
@@ -210,6 +211,11 @@ impl Front {
                 file::answer(ctx, &route, plan, response.out).await?;
                 Ok(None)
             }
+            Action::Proxy(target) => {
+                turn::doing("a proxied request");
+                // Boxed: a connection's memory is that of its largest state.
+                Box::pin(proxy::answer(ctx, &route, target, body, response)).await
+            }
             action => answer_short(ctx, &mut route, action, response.out).map(|()| None),
         }
     }
@@ -380,7 +386,7 @@ fn answer_short(
             });
         }
         // These have been answered by the caller.
-        Action::Static(_) | Action::Script(_) => return Ok(()),
+        Action::Static(_) | Action::Script(_) | Action::Proxy(_) => return Ok(()),
     };
     ctx.site.edit_headers(route, &mut head);
     out.begin(&head, Length::Known(body.len() as u64));

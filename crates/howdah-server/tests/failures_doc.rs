@@ -24,6 +24,7 @@ fn all() -> BTreeMap<&'static str, u16> {
         Failure::ClientTooSlow,
         Failure::SpillFull,
         Failure::MemoryLimit,
+        Failure::ProxyLoop,
         Failure::NotAuthenticated {
             challenge: "".into(),
             why: "".into(),
@@ -64,6 +65,9 @@ fn all() -> BTreeMap<&'static str, u16> {
             },
             ExecError::BackendClosed { answering: false },
             ExecError::BackendTimeout,
+            ExecError::BackendInvalid {
+                message: String::new(),
+            },
             ExecError::BackendRefused,
             ExecError::VariableTooLong { length: 0 },
             ExecError::CannotExecute(howdah_executor::error::Errno(13)),

@@ -67,6 +67,8 @@ enum BodyState {
     Chunked(ChunkDecoder),
     /// HTTP/2 and HTTP/3 without a length: the stream's end ends it.
     UntilEnd,
+    /// The bytes of another protocol, as they come: the client may be silent for as long as it likes.
+    Switched,
     Done,
     Failed(BodyError),
 }
@@ -131,8 +133,18 @@ impl RequestBody {
             _ if self.expect_continue => BodyLeft::NeverComes,
             BodyState::Length { left } => BodyLeft::Bytes(left),
             BodyState::Done => BodyLeft::Bytes(0),
-            BodyState::Chunked(_) | BodyState::UntilEnd => BodyLeft::Unknown,
+            BodyState::Chunked(_) | BodyState::UntilEnd | BodyState::Switched => BodyLeft::Unknown,
         });
+    }
+
+    /// What follows is another protocol's ([`Responder::switch_protocols`](super::Responder)): its bytes
+    /// as they come, until the client ends them.
+    pub fn switch_protocols(&mut self) {
+        self.state = BodyState::Switched;
+        self.limit = u64::MAX;
+        self.expect_continue = false;
+        self.pace = None;
+        self.tell_left();
     }
 
     /// How the client delimits the body.
@@ -226,6 +238,7 @@ impl RequestBody {
                     Poll::Ready(received) => received.map(Some),
                     Poll::Pending => return self.poll_patience(cx),
                 },
+                BodyState::Switched => return self.poll_until_end(cx),
                 _ => {
                     let read = buffers::with_scratch(|buf| {
                         let read = self.io.channel.poll_recv(cx, buf);
@@ -316,6 +329,11 @@ impl RequestBody {
                     self.pace = None;
                 }
                 Ok((done || !out.is_empty()).then(|| buffers::keep(&mut out)))
+            }
+            BodyState::Switched => {
+                let piece = Bytes::copy_from_slice(self.input.bytes());
+                self.input.consume(piece.len());
+                Ok(Some(piece))
             }
             BodyState::UntilEnd | BodyState::Done | BodyState::Failed(_) => Ok(None),
         }

@@ -290,6 +290,41 @@ impl Responder {
         self.state = ResponseState::Body(framing);
     }
 
+    /// Accepts the protocol that the client has asked to change to (101, RFC 9110 §7.8): from here on both
+    /// directions are bytes without a framing, until either side ends them. HTTP/1.1 only, which is
+    /// for the caller to see to; the body is told by
+    /// [`RequestBody::switch_protocols`](super::RequestBody::switch_protocols).
+    pub fn switch_protocols(&mut self, head: &ResponseHead, protocol: &[u8]) {
+        debug_assert!(head.status == 101 && matches!(self.io.channel, Channel::Http1(_)));
+        if self.state != ResponseState::Waiting {
+            debug_assert!(false, "the response has begun already");
+            return;
+        }
+        self.keep_alive = false;
+        self.status = head.status;
+        let mut outbox = self.io.outbox();
+        outbox.began = true;
+        let before = outbox.queued();
+        outbox.append(|out| {
+            status_line(out, head);
+            out.extend_from_slice(head.lines());
+            for part in [
+                &b"Connection: Upgrade\r\nUpgrade: "[..],
+                protocol,
+                b"\r\n\r\n",
+            ] {
+                out.extend_from_slice(part);
+            }
+        });
+        self.sent += (outbox.queued() - before) as u64;
+        self.state = ResponseState::Body(Framing::UntilClose);
+    }
+
+    /// The server is stopping: what has no end of its own is to end now. The task is woken when that begins.
+    pub fn is_draining(&self) -> bool {
+        self.io.life.is_draining()
+    }
+
     /// Queues a final response's head that was serialised before: `head` from the status line to its
     /// last field, with `Date` and, unless the status forbids it, a `Content-Length` of `length`;
     /// `extra` writes the lines that differ each time. For stored responses. A second call is ignored.

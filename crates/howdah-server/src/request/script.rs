@@ -126,6 +126,18 @@ pub(super) struct Upload<'a> {
     _place: Option<StreamPlace>,
 }
 
+impl<'a> Upload<'a> {
+    /// A body that `handing_on` hands on.
+    pub(super) fn new(
+        handing_on: impl Future<Output = Result<(), Failure>> + Send + 'a,
+    ) -> Upload<'a> {
+        Upload {
+            handing_on: Box::pin(handing_on),
+            _place: None,
+        }
+    }
+}
+
 /// Passes on what a run says, until the response has ended. `upload`: the request's body is still
 /// arriving.
 pub(super) fn pass_on<'a>(

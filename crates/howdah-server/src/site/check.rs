@@ -124,6 +124,8 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
         RuleAction::Pool(_) | RuleAction::Cgi(_) | RuleAction::Authorize(_) => {}
         // Its files are read by `Site::new`.
         RuleAction::Authenticate(_) => {}
+        // Read by the configuration's reader.
+        RuleAction::Proxy(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {
                 errors.push(error);

@@ -15,6 +15,7 @@ use super::template::Template;
 use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
+use crate::proxy::Proxy;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]
@@ -335,6 +336,8 @@ pub enum RuleAction {
     /// `cgi = POOL`: what the path names is a program, executed as it is by this pool of mode `cgi`.
     /// Nothing there is ever sent as a file.
     Cgi(Arc<str>),
+    /// `proxy = URL`: another server answers, whatever lies at the path.
+    Proxy(Arc<Proxy>),
     /// `authorizer = POOL`: somebody who says first whether the request may be answered.
     Authorize(Authorizer),
     /// `auth_basic = REALM`: only for users who name themselves, with their password.

@@ -60,6 +60,15 @@ impl fmt::Display for Action {
                     text(&plan.root.file_name(&[b"/", &plan.relative[..]].concat()))
                 )
             }
+            Action::Proxy(target) => {
+                let servers = target.proxy.servers().iter().map(|s| s.at.to_string());
+                let servers = servers.collect::<Vec<_>>().join(", ");
+                write!(f, "proxied to {servers} as {}", text(&target.path))?;
+                match &target.query {
+                    Some(query) => write!(f, "?{}", text(query)),
+                    None => Ok(()),
+                }
+            }
             Action::Script(target) => {
                 let script = &target.script;
                 let what = if target.program { "program" } else { "script" };

@@ -46,7 +46,7 @@ use std::time::Duration;
 pub use access::Refused;
 pub use config::SiteConfig;
 pub use mistake::ConfigError;
-pub use route::{Action, Route, RouteInfo, ScriptTarget};
+pub use route::{Action, ProxyTarget, Route, RouteInfo, ScriptTarget};
 pub use script::ScriptPath;
 
 use crate::docroot::path::UrlPath;

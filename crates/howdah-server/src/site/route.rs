@@ -10,6 +10,7 @@ use crate::authentication::Authentication;
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::http::message::RequestHead;
+use crate::proxy::Proxy;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_htaccess::Table;
@@ -76,6 +77,8 @@ pub enum Action {
     Static(StaticPlan),
     /// Run a script, whatever the method.
     Script(ScriptTarget),
+    /// Have another server answer, whatever the method.
+    Proxy(Box<ProxyTarget>),
     /// Answer with this status and `Location`.
     Redirect {
         /// The status code: 301, 302, 303, 307 or 308.
@@ -106,6 +109,17 @@ pub enum Action {
         /// The value of `Allow`.
         allow: &'static str,
     },
+}
+
+/// The servers that a `proxy` rule sends a request to.
+#[derive(Debug)]
+pub struct ProxyTarget {
+    /// The servers.
+    pub proxy: Arc<Proxy>,
+    /// The path that the rules have led to, cleaned.
+    pub path: Vec<u8>,
+    /// The query, if a rewrite has changed it; the request's otherwise.
+    pub query: Option<Vec<u8>>,
 }
 
 /// A script that the router found for a request.

@@ -53,6 +53,7 @@ fn show(action: &Action) -> String {
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
     match action {
         Action::Static(plan) => format!("file {}", text(&plan.relative)),
+        Action::Proxy(target) => format!("proxy {}", text(&target.path)),
         Action::Script(target) => {
             let mut line = format!("script {}", text(target.script.script_name()));
             if !target.script.path_info().is_empty() {

@@ -5,7 +5,7 @@ use super::access::Refused;
 use super::condition::Requested;
 use super::config::{HeaderEdit, Rule, RuleAction};
 use super::htaccess::Lies;
-use super::route::{Action, RouteInfo, ScriptTarget, Walk};
+use super::route::{Action, ProxyTarget, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::FileView;
 use super::template::Values;
@@ -150,6 +150,11 @@ impl Site {
                 }),
                 Err(refused) => Action::refused_with(refused.refusal, refused.status),
             }),
+            RuleAction::Proxy(proxy) => Some(Action::Proxy(Box::new(ProxyTarget {
+                proxy: proxy.clone(),
+                path,
+                query: walk.query.take(),
+            }))),
             RuleAction::Deny(status) => Some(Action::refused_with(Refusal::Denied, *status)),
             RuleAction::Return {
                 status,

@@ -549,6 +549,12 @@ options! {
         "deny": Kind::Integer(400, 499), "", "Refuses: 403, 404 or 410.", "For closed areas.";
         "cgi": Kind::Text, "",
             "What the path names is executed as a program by this pool of mode `cgi`, and never sent as a file.", "For `/cgi-bin/`.";
+        "proxy": Kind::Texts, "",
+            "Another server answers: `http://127.0.0.1:3000`, `h2c://HOST:PORT` or `unix:/path`, with WebSocket. Several: the least busy one; `weight=N` may follow.",
+            "For the Node, Go or Reverb part of a site. See proxy.md.";
+        "proxy_timeout": Kind::Time(10, DAY), "60s", "Longest silence of such a server; then 504 `BackendTimeout`.", "For slow servers.";
+        "proxy_health": Kind::Text, "",
+            "Path such as `/up`: asked for every five seconds; a server that does not answer it with 2xx or 3xx gets no requests.", "For several servers.";
         "authorizer": Kind::Text, "",
             "Pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows, and its `Variable-NAME` fields become variables; anything else is the answer. Asked for every path that leads there; nothing there comes from the cache.",
             "For one login before several applications.";

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
@@ -251,6 +252,14 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(Value::Integer(n)) => Some(n),
+            _ => None,
+        }
+    }
+
+    /// A time; `None`: `off`, or not given and without default.
+    pub fn time(&self, key: &str) -> Option<Duration> {
+        match self.value(key) {
+            Some(Value::Time(time)) => Some(time),
             _ => None,
         }
     }

@@ -2,6 +2,7 @@
 
 use howdah_executor::Mode;
 use howdah_server::authentication::{Admission, Authentication};
+use howdah_server::proxy::{Proxy, address};
 use howdah_server::site::config::{Authorizer, HeaderEdit, Rule, RuleAction, StaticRule};
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
@@ -105,13 +106,14 @@ pub(super) fn told(why: &PatternError) -> String {
 }
 
 /// What a rule does in place of the usual answer: one of these at most.
-const ACTIONS: [&str; 8] = [
+const ACTIONS: [&str; 9] = [
     "redirect",
     "rewrite",
     "deny",
     "return",
     "pool",
     "cgi",
+    "proxy",
     "authorizer",
     "auth_basic",
 ];
@@ -185,6 +187,8 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         ("status", "redirect"),
         ("body", "return"),
         ("authorizer_script", "authorizer"),
+        ("proxy_timeout", "proxy"),
+        ("proxy_health", "proxy"),
         ("auth_basic_user_file", "auth_basic"),
         ("auth_basic_group_file", "auth_basic"),
         ("auth_basic_require", "auth_basic"),
@@ -270,6 +274,35 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
     Some(demand)
 }
 
+/// `proxy` and the options that begin so.
+fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
+    let file = section.file();
+    let mut servers = Vec::new();
+    for text in section.texts("proxy") {
+        match address::parse(&text.value) {
+            Ok(parsed) => servers.extend(parsed),
+            Err(why) => {
+                let message = format!("proxy: `{}`: {why}", text.value.escape_debug());
+                file.mistake(text.place, message);
+            }
+        }
+    }
+    let health = section.text("proxy_health");
+    if let Some(path) = &health
+        && (!path.starts_with('/') || path.bytes().any(|b| !b.is_ascii_graphic()))
+    {
+        let message = "proxy_health: expected a path such as `/up`, encoded as in a URL".to_owned();
+        file.mistake(section.place_of("proxy_health"), message);
+    }
+    let timeout = section.time("proxy_timeout");
+    if servers.is_empty() {
+        let message = "proxy: names no server; one is written `http://127.0.0.1:3000`".to_owned();
+        file.mistake(section.place_of("proxy"), message);
+        return None;
+    }
+    Some(Proxy::new(servers, timeout?, health))
+}
+
 fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
     let template = || {
         let text = section.text(key)?;
@@ -290,6 +323,7 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         }),
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
+        "proxy" => proxy(section).map(|proxy| RuleAction::Proxy(proxy.into())),
         "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
         "auth_basic" => {
             authentication(section).map(|demand| RuleAction::Authenticate(demand.into()))

@@ -1,0 +1,128 @@
+//! Where a proxied server listens, as a rule says it. Parses; resolves and connects nothing.
+
+use std::fmt;
+
+use howdah_executor::fastcgi::address::{self, Address, AddressError, Backend};
+
+/// Where a server listens, and what it speaks there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerAddress {
+    /// Host and port, or socket; its share of the requests.
+    pub backend: Backend,
+    /// It speaks HTTP/2 without TLS (`h2c://`).
+    pub http2: bool,
+}
+
+impl fmt::Display for ServerAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (&self.backend.address, self.http2) {
+            (Address::Unix(_), _) => write!(f, "{}", self.backend.address),
+            (address, true) => write!(f, "h2c://{address}"),
+            (address, false) => write!(f, "http://{address}"),
+        }
+    }
+}
+
+/// Why a text names no server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ServerAddressError {
+    /// Neither `http://`, `h2c://` nor `unix:`.
+    Scheme,
+    /// `https://`: TLS is not spoken to servers.
+    Tls,
+    /// Something follows host and port.
+    Path,
+    /// What follows the scheme is no host and port, or no path of a socket.
+    Address(AddressError),
+}
+
+impl fmt::Display for ServerAddressError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ServerAddressError::Scheme => f.write_str(
+                "expected `http://127.0.0.1:3000`, `h2c://127.0.0.1:3000` or `unix:/path/to/socket`",
+            ),
+            ServerAddressError::Tls => f.write_str(
+                "servers are spoken to without TLS: use `http://`, and for one on another machine a tunnel such as stunnel or WireGuard",
+            ),
+            ServerAddressError::Path => f.write_str(
+                "only host and port can stand here; to change the path, put a rule with `rewrite` before this one",
+            ),
+            ServerAddressError::Address(why) => why.fmt(f),
+        }
+    }
+}
+
+/// Parses one text: a server, or several on a range of ports.
+pub fn parse(text: &str) -> Result<Vec<ServerAddress>, ServerAddressError> {
+    let text = text.trim();
+    let (rest, http2) = if let Some(rest) = text.strip_prefix("http://") {
+        (rest, false)
+    } else if let Some(rest) = text.strip_prefix("h2c://") {
+        (rest, true)
+    } else if text.starts_with("unix:") {
+        return read(text, false);
+    } else if text.starts_with("https://") {
+        return Err(ServerAddressError::Tls);
+    } else {
+        return Err(ServerAddressError::Scheme);
+    };
+    let (authority, words) = match rest.split_once(char::is_whitespace) {
+        Some((authority, words)) => (authority, words),
+        None => (rest, ""),
+    };
+    let authority = authority.strip_suffix('/').unwrap_or(authority);
+    if authority.contains(['/', '?', '#', '@']) {
+        return Err(ServerAddressError::Path);
+    }
+    let has_port = !authority.ends_with(']') && authority.contains(':');
+    let port = if has_port { "" } else { ":80" };
+    read(&format!("{authority}{port} {words}"), http2)
+}
+
+fn read(text: &str, http2: bool) -> Result<Vec<ServerAddress>, ServerAddressError> {
+    let backends = address::parse(text).map_err(ServerAddressError::Address)?;
+    let with = |backend| ServerAddress { backend, http2 };
+    Ok(backends.into_iter().map(with).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_read_as_people_write_them() {
+        let is = |text: &str, expected: &[&str]| {
+            let shown: Vec<_> = parse(text).unwrap().iter().map(|s| s.to_string()).collect();
+            assert_eq!(shown, expected, "{text}");
+        };
+        is("http://127.0.0.1:3000", &["http://127.0.0.1:3000"]);
+        is("http://localhost:3000/", &["http://localhost:3000"]);
+        is("http://node", &["http://node:80"]);
+        is("http://[::1]", &["http://[::1]:80"]);
+        is("h2c://[::1]:50051", &["h2c://[::1]:50051"]);
+        is("unix:/run/app.sock", &["unix:/run/app.sock"]);
+        is(
+            "http://app:3000-3001 weight=2",
+            &["http://app:3000", "http://app:3001"],
+        );
+        assert_eq!(
+            parse("http://app:3000 weight=2").unwrap()[0].backend.weight,
+            2
+        );
+    }
+
+    #[test]
+    fn what_is_no_server_is_told_apart() {
+        let is = |text: &str, why| assert_eq!(parse(text), Err(why), "{text}");
+        is("127.0.0.1:3000", ServerAddressError::Scheme);
+        is("", ServerAddressError::Scheme);
+        is("https://example.org", ServerAddressError::Tls);
+        is("http://127.0.0.1:3000/app", ServerAddressError::Path);
+        is("http://user@host:1", ServerAddressError::Path);
+        let form = ServerAddressError::Address;
+        is("http://", form(AddressError::Form));
+        is("http://a:0", form(AddressError::Port("0".into())));
+        is("unix:app.sock", form(AddressError::RelativePath));
+    }
+}

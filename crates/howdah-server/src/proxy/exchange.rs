@@ -1,0 +1,137 @@
+//! Sends a request to one server after the other until one answers.
+//!
+//! A request is sent a second time only if that is safe (RFC 9110 §9.2.2, as nginx does): nothing of it has
+//! been sent, or it is a GET, HEAD or OPTIONS without a body and a kept connection ended without a byte.
+
+use std::sync::Arc;
+
+use howdah_executor::ExecError;
+use http::{Request, Response, Uri, header};
+use hyper::body::Incoming;
+
+use super::Proxy;
+use super::connections::{self, Sender};
+use super::server::{self, Place};
+use super::upload::Upload;
+use crate::log::error::ErrorLog;
+
+/// A server's answer, or its beginning.
+pub(super) struct Answered {
+    pub(super) response: Response<Incoming>,
+    pub(super) connection: Sender,
+    pub(super) place: Place,
+}
+
+/// Sends the request to one server after the other until one answers.
+pub(super) async fn exchange(
+    proxy: Arc<Proxy>,
+    template: Request<()>,
+    upload: Upload,
+    log: Arc<ErrorLog>,
+) -> Result<Answered, ExecError> {
+    let repeatable =
+        upload.is_none() && matches!(template.method().as_str(), "GET" | "HEAD" | "OPTIONS");
+    let mut body = upload;
+    let mut tried = Vec::new();
+    let mut last = String::new();
+    let mut repeated = false;
+    'server: while let Some(place) = proxy.choose(&tried) {
+        let server = place.0.clone();
+        loop {
+            let kept = match repeated {
+                true => None,
+                false => connections::take_kept(&server),
+            };
+            let was_kept = kept.is_some();
+            let mut connection = match kept {
+                Some(kept) => kept,
+                None => match connections::connect(&server).await {
+                    Ok(connection) => connection,
+                    Err(why) => {
+                        last = format!("{}: {why}", server.at);
+                        server::tell(&log, server.failed(&why.to_string()));
+                        tried.push(server.id);
+                        continue 'server;
+                    }
+                },
+            };
+            if let Sender::Http2(shared) = &connection {
+                connections::keep(&server, Sender::Http2(shared.clone()));
+            }
+            let request = fit(&template, connection.is_http2()).map(|()| body);
+            match connection.send(request).await {
+                Ok(response) => {
+                    server::tell(&log, server.answered());
+                    return Ok(Answered {
+                        response,
+                        connection,
+                        place,
+                    });
+                }
+                Err(unanswered) => {
+                    if connection.is_http2() {
+                        connections::forget(&server);
+                    }
+                    let error = unanswered.error;
+                    match unanswered.unsent {
+                        Some(unsent) => body = unsent.into_body(),
+                        None if was_kept && repeatable && ended_early(&error) => {
+                            body = Upload::none()
+                        }
+                        None => return Err(failure(&error, false)),
+                    }
+                    if was_kept {
+                        repeated = true;
+                        continue;
+                    }
+                    last = format!("{}: {error}", server.at);
+                    server::tell(&log, server.failed(&error.to_string()));
+                    tried.push(server.id);
+                    continue 'server;
+                }
+            }
+        }
+    }
+    Err(ExecError::BackendDown { message: last })
+}
+
+/// The request as the connection's version has it: HTTP/2 names the host in the URI.
+fn fit(template: &Request<()>, http2: bool) -> Request<()> {
+    let mut request = template.clone();
+    if !http2 {
+        return request;
+    }
+    *request.version_mut() = http::Version::HTTP_2;
+    let host = request.headers_mut().remove(header::HOST);
+    let authority = host.as_ref().and_then(|host| host.to_str().ok());
+    let path = request
+        .uri()
+        .path_and_query()
+        .map_or("/", |path| path.as_str());
+    let uri = Uri::builder()
+        .scheme("http")
+        .authority(authority.unwrap_or("localhost"))
+        .path_and_query(path)
+        .build();
+    if let Ok(uri) = uri {
+        *request.uri_mut() = uri;
+    }
+    request.headers_mut().remove(header::CONNECTION);
+    request.headers_mut().remove(header::UPGRADE);
+    request
+}
+
+/// The connection ended before a byte of the answer.
+fn ended_early(error: &hyper::Error) -> bool {
+    error.is_incomplete_message() || error.is_closed() || error.is_canceled()
+}
+
+/// How a failure of the connection is called.
+pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
+    match error.is_parse() {
+        true => ExecError::BackendInvalid {
+            message: error.to_string(),
+        },
+        false => ExecError::BackendClosed { answering },
+    }
+}

@@ -1,0 +1,247 @@
+//! A request as a server gets it: the client's, without what is between the client and this server
+//! (RFC 9110 §7.6.1), and with what this server knows of the client. What a client says of itself in
+//! the fields that proxies write never passes.
+
+use http::header::{self, HeaderName, HeaderValue};
+use http::uri::PathAndQuery;
+use http::{HeaderMap, Method, Request, Uri};
+
+use crate::client_address::{Client, split_host};
+use crate::docroot::path::{UrlPath, encode_path};
+use crate::failure::Failure;
+use crate::http::BodyKind;
+use crate::http::message::{RequestHead, Version};
+
+/// The name in `Via`.
+const PSEUDONYM: &str = "1.1 Howdah";
+/// A request that has been here so often goes in a circle.
+const MOST_VISITS: usize = 10;
+
+/// Fields that never pass: of the connection, of other proxies, or set here.
+const STAYS: [&str; 18] = [
+    "connection",
+    "expect",
+    "forwarded",
+    "host",
+    "http2-settings",
+    "keep-alive",
+    "proxy",
+    "proxy-authenticate",
+    "proxy-authorization",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "content-length",
+    "upgrade",
+    "x-forwarded-for",
+    "x-real-ip",
+    "x-client-ip",
+];
+
+/// What a request for a server is made of.
+pub struct Outgoing<'a> {
+    /// The client's request.
+    pub request: &'a RequestHead,
+    /// Who sent it.
+    pub client: &'a Client<'a>,
+    /// The connection's own peer.
+    pub peer: Option<std::net::IpAddr>,
+    /// The path that the rules have led to, cleaned.
+    pub path: &'a [u8],
+    /// The query, if a rewrite has changed it; else the request's.
+    pub query: Option<&'a [u8]>,
+    /// What is known of the body's length.
+    pub body: BodyKind,
+    /// The client asks to speak WebSocket.
+    pub websocket: bool,
+}
+
+/// Whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 can: browsers open such a connection
+/// for it.
+pub fn asks_for_websocket(request: &RequestHead) -> bool {
+    let lists = |name: &'static [u8], token: &[u8]| {
+        let values = request.header_all(name);
+        values
+            .flat_map(|value| value.split(|b| *b == b','))
+            .any(|item| item.trim_ascii().eq_ignore_ascii_case(token))
+    };
+    request.version() == Version::Http11
+        && request.method() == b"GET"
+        && lists(b"connection", b"upgrade")
+        && lists(b"upgrade", b"websocket")
+}
+
+/// The request, with path and query as its URI.
+pub fn request(out: &Outgoing<'_>) -> Result<Request<()>, Failure> {
+    let visits = out
+        .request
+        .header_all(b"via")
+        .flat_map(|value| value.split(|b| *b == b','))
+        .filter(|visit| visit.trim_ascii() == PSEUDONYM.as_bytes());
+    if visits.count() >= MOST_VISITS {
+        return Err(Failure::ProxyLoop);
+    }
+    let mut request = Request::new(());
+    // A token, which the type takes as it is.
+    *request.method_mut() = Method::from_bytes(out.request.method()).unwrap_or(Method::GET);
+    *request.uri_mut() = Uri::from(target(out));
+    *request.headers_mut() = headers(out);
+    Ok(request)
+}
+
+/// Path and query: as the client wrote them, unless a rule has changed the path or cleaning has.
+fn target(out: &Outgoing<'_>) -> PathAndQuery {
+    let raw = out.request.path();
+    let as_written = raw_is(raw, out.path);
+    let mut target = Vec::with_capacity(raw.len() + 64);
+    match as_written {
+        true => escape(raw, &mut target),
+        false => encode_path(out.path, &mut target),
+    }
+    if let Some(query) = out.query {
+        target.push(b'?');
+        escape(query, &mut target);
+    }
+    // Only bytes that it takes are left.
+    PathAndQuery::from_maybe_shared(bytes::Bytes::from(target))
+        .unwrap_or_else(|_| PathAndQuery::from_static("/"))
+}
+
+/// The raw path says `path` and nothing that cleaning has removed: then the server sees what the rules saw.
+fn raw_is(raw: &[u8], path: &[u8]) -> bool {
+    let mut rest = path;
+    let mut at = 0;
+    while at < raw.len() {
+        let (byte, used) = match (raw[at], raw.get(at + 1..at + 3)) {
+            (b'%', Some(digits)) => match std::str::from_utf8(digits)
+                .ok()
+                .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            {
+                Some(byte) => (byte, 3),
+                None => return false,
+            },
+            (b'%', None) => return false,
+            (byte, _) => (byte, 1),
+        };
+        at += used;
+        match rest.split_first() {
+            Some((first, after)) if *first == byte => rest = after,
+            _ => return false,
+        }
+    }
+    rest.is_empty() && UrlPath::parse(raw).is_ok_and(|clean| clean.as_bytes() == path)
+}
+
+/// Percent-encodes what cannot stand in a request target (RFC 3986 §3.3, §3.4); what is encoded stays so.
+fn escape(raw: &[u8], out: &mut Vec<u8>) {
+    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
+    for &byte in raw {
+        let stays = byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
+        match stays {
+            true => out.push(byte),
+            false => out.extend_from_slice(&[
+                b'%',
+                DIGITS[usize::from(byte >> 4)],
+                DIGITS[usize::from(byte & 15)],
+            ]),
+        }
+    }
+}
+
+fn headers(out: &Outgoing<'_>) -> HeaderMap {
+    let Outgoing {
+        request, client, ..
+    } = out;
+    let named: Vec<&[u8]> = request
+        .header_all(b"connection")
+        .flat_map(|value| value.split(|b| *b == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    let stays = |name: &[u8]| {
+        let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
+        STAYS.iter().any(|stays| is(stays.as_bytes()))
+            || named.iter().any(|listed| is(listed))
+            // Servers that make variables of fields take `_` for `-` (nginx' underscores_in_headers).
+            || name.contains(&b'_')
+            || name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-")
+    };
+    let mut headers = HeaderMap::with_capacity(24);
+    for (name, value) in request.headers() {
+        if stays(name) {
+            continue;
+        }
+        if let (Ok(name), Ok(value)) =
+            (HeaderName::from_bytes(name), HeaderValue::from_bytes(value))
+        {
+            headers.append(name, value);
+        }
+    }
+    let mut set = |name: HeaderName, value: &[u8]| {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.append(name, value);
+        }
+    };
+    let host = client.host.as_deref().unwrap_or_else(|| request.host());
+    if !host.is_empty() {
+        set(header::HOST, host);
+        set(HeaderName::from_static("x-forwarded-host"), host);
+    }
+    set(
+        HeaderName::from_static("x-forwarded-for"),
+        &forwarded_for(out),
+    );
+    if let Some(address) = client.address {
+        set(
+            HeaderName::from_static("x-real-ip"),
+            address.to_string().as_bytes(),
+        );
+    }
+    let scheme: &[u8] = if client.https { b"https" } else { b"http" };
+    set(HeaderName::from_static("x-forwarded-proto"), scheme);
+    let (_, port) = split_host(host);
+    if let Some(port) = port {
+        set(
+            HeaderName::from_static("x-forwarded-port"),
+            port.to_string().as_bytes(),
+        );
+    }
+    set(header::VIA, PSEUDONYM.as_bytes());
+    if out.websocket {
+        set(header::CONNECTION, b"Upgrade");
+        set(header::UPGRADE, b"websocket");
+    }
+    match out.body {
+        BodyKind::None if request.header(b"content-length").is_some() => {
+            set(header::CONTENT_LENGTH, b"0");
+        }
+        BodyKind::Length(length) => set(header::CONTENT_LENGTH, length.to_string().as_bytes()),
+        BodyKind::None | BodyKind::Chunked => {}
+    }
+    headers
+}
+
+/// The client's address; behind trusted proxies their list, and the last of them.
+fn forwarded_for(out: &Outgoing<'_>) -> Vec<u8> {
+    let mut list = Vec::new();
+    if out.client.proxied {
+        for value in out.request.header_all(b"x-forwarded-for") {
+            list.extend_from_slice(value);
+            list.extend_from_slice(b", ");
+        }
+        if list.is_empty()
+            && let Some(address) = out.client.address
+        {
+            list.extend_from_slice(format!("{address}, ").as_bytes());
+        }
+    }
+    match out.peer {
+        Some(peer) => list.extend_from_slice(peer.to_canonical().to_string().as_bytes()),
+        None => list.extend_from_slice(b"unknown"),
+    }
+    list
+}
+
+#[cfg(test)]
+#[path = "fields_tests.rs"]
+mod tests;

@@ -1,0 +1,262 @@
+//! One request at a server ([`super::exchange`]), its answer as the events of a run, so that everything that happens to a script's answer happens to this
+//! one: buffering for slow clients, compression, the site's header rules.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_proto::response::{is_field_value, is_token};
+use http::{HeaderMap, Request, Response, StatusCode, header};
+use hyper::body::{Body, Incoming};
+use hyper::upgrade::OnUpgrade;
+use tokio::sync::mpsc;
+
+use super::Proxy;
+use super::connections::{self, Sender};
+use super::exchange::{Answered, exchange, failure};
+use super::server::Place;
+use super::silence::Silence;
+use super::upload::Upload;
+use crate::log::error::ErrorLog;
+
+/// Interim answers that are kept for the client; more are dropped.
+const MOST_INTERIM: usize = 8;
+/// The longest silence of a stream of events, and of a WebSocket.
+pub(super) const LONG_SILENCE: Duration = Duration::from_secs(3600);
+
+enum State {
+    Exchanging(Pin<Box<dyn Future<Output = Result<Answered, ExecError>> + Send>>),
+    Head(Box<Answered>),
+    Body {
+        body: Incoming,
+        connection: Sender,
+        place: Place,
+        unflushed: bool,
+    },
+    Over,
+}
+
+/// A request at a server.
+pub struct ProxyRun {
+    state: State,
+    interim: mpsc::Receiver<Head>,
+    silence: Silence,
+}
+
+/// A WebSocket that the server has agreed to.
+pub struct Switched {
+    /// Fields of the answer.
+    pub head: Head,
+    pub(super) upgrade: OnUpgrade,
+    /// The server is busy with it for as long as it lasts.
+    pub(super) _place: Place,
+}
+
+/// What came of asking for WebSocket.
+pub enum Agreement {
+    /// Bytes go both ways from now on.
+    Switched(Box<Switched>),
+    /// Any other answer, which the run gives.
+    Answer,
+}
+
+impl Proxy {
+    /// Sends a request. Call it on a front thread. `request` has path and query for a URI.
+    pub fn start(
+        self: &Arc<Proxy>,
+        mut request: Request<()>,
+        upload: Upload,
+        log: &Arc<ErrorLog>,
+    ) -> ProxyRun {
+        self.watch(log);
+        let (to, interim) = mpsc::channel(MOST_INTERIM);
+        hyper::ext::on_informational(&mut request, move |response| {
+            let status = response.status();
+            if status != StatusCode::CONTINUE && status != StatusCode::SWITCHING_PROTOCOLS {
+                // Too many at once: they are hints.
+                let _ = to.try_send(head_of(status, response.headers()));
+            }
+        });
+        let progress = upload.progress();
+        ProxyRun {
+            state: State::Exchanging(Box::pin(exchange(
+                self.clone(),
+                request,
+                upload,
+                log.clone(),
+            ))),
+            interim,
+            silence: Silence::new(self.timeout, progress),
+        }
+    }
+}
+
+impl ProxyRun {
+    /// For a request that asks for WebSocket: ready when the server has answered.
+    pub fn poll_agreement(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreement, ExecError>> {
+        if let State::Exchanging(exchange) = &mut self.state {
+            match exchange.as_mut().poll(cx) {
+                Poll::Ready(Ok(answered)) => self.state = State::Head(Box::new(answered)),
+                Poll::Ready(Err(error)) => {
+                    self.state = State::Over;
+                    return Poll::Ready(Err(error));
+                }
+                Poll::Pending => return self.poll_silence(cx),
+            }
+        }
+        Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Over) {
+            State::Head(mut answered) if is_websocket(&answered.response) => {
+                let head = head_of(answered.response.status(), answered.response.headers());
+                Agreement::Switched(Box::new(Switched {
+                    head,
+                    upgrade: hyper::upgrade::on(&mut answered.response),
+                    _place: answered.place,
+                }))
+            }
+            other => {
+                self.state = other;
+                Agreement::Answer
+            }
+        }))
+    }
+
+    fn poll_silence<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, ExecError>> {
+        std::task::ready!(self.silence.poll(cx));
+        self.state = State::Over;
+        Poll::Ready(Err(ExecError::BackendTimeout))
+    }
+
+    /// The answer's head.
+    fn begin(&mut self, answered: Answered) -> Result<Event, ExecError> {
+        let Answered {
+            response,
+            connection,
+            place,
+        } = answered;
+        let (parts, body) = response.into_parts();
+        if parts.status.is_informational() {
+            let message = format!("status {} was not asked for", parts.status.as_u16());
+            return Err(ExecError::BackendInvalid { message });
+        }
+        let content_type = parts.headers.get(header::CONTENT_TYPE);
+        if content_type.is_some_and(|value| value.as_bytes().starts_with(b"text/event-stream")) {
+            self.silence.patience = self.silence.patience.max(LONG_SILENCE);
+        }
+        self.state = State::Body {
+            body,
+            connection,
+            place,
+            unflushed: false,
+        };
+        Ok(Event::Head(head_of(parts.status, &parts.headers)))
+    }
+}
+
+impl Run for ProxyRun {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        if matches!(self.state, State::Exchanging(_))
+            && let Poll::Ready(Some(head)) = self.interim.poll_recv(cx)
+        {
+            return Poll::Ready(Ok(Event::Informational(head)));
+        }
+        match &mut self.state {
+            State::Exchanging(exchange) => match exchange.as_mut().poll(cx) {
+                Poll::Ready(Ok(answered)) => {
+                    self.silence.is_over();
+                    self.state = State::Head(Box::new(answered));
+                    // What came before the head goes before it.
+                    cx.waker().wake_by_ref();
+                    match self.interim.try_recv() {
+                        Ok(head) => Poll::Ready(Ok(Event::Informational(head))),
+                        Err(_) => self.poll_event(cx),
+                    }
+                }
+                Poll::Ready(Err(error)) => {
+                    self.state = State::Over;
+                    Poll::Ready(Err(error))
+                }
+                Poll::Pending => self.poll_silence(cx),
+            },
+            State::Head(_) => {
+                if let Ok(head) = self.interim.try_recv() {
+                    return Poll::Ready(Ok(Event::Informational(head)));
+                }
+                let State::Head(answered) = std::mem::replace(&mut self.state, State::Over) else {
+                    return Poll::Ready(Err(ExecError::BackendClosed { answering: false }));
+                };
+                Poll::Ready(self.begin(*answered))
+            }
+            State::Body {
+                body, unflushed, ..
+            } => match Pin::new(body).poll_frame(cx) {
+                Poll::Ready(Some(Ok(frame))) => {
+                    self.silence.is_over();
+                    *unflushed = true;
+                    // Trailers stay here.
+                    let piece = frame.into_data().unwrap_or_default();
+                    Poll::Ready(Ok(Event::Body(piece)))
+                }
+                Poll::Ready(Some(Err(error))) => {
+                    let failure = failure(&error, true);
+                    self.state = State::Over;
+                    Poll::Ready(Err(failure))
+                }
+                Poll::Ready(None) => {
+                    if let State::Body {
+                        connection, place, ..
+                    } = std::mem::replace(&mut self.state, State::Over)
+                        && !connection.is_http2()
+                    {
+                        connections::keep(&place.0, connection);
+                    }
+                    Poll::Ready(Ok(Event::End))
+                }
+                // What the server has sent so far it may want read: nothing is held back while it is silent.
+                Poll::Pending if *unflushed => {
+                    *unflushed = false;
+                    Poll::Ready(Ok(Event::Flush))
+                }
+                Poll::Pending => self.poll_silence(cx),
+            },
+            State::Over => Poll::Ready(Err(ExecError::BackendClosed { answering: true })),
+        }
+    }
+
+    fn timing(&self) -> RunTiming {
+        RunTiming::default()
+    }
+}
+
+fn is_websocket(response: &Response<Incoming>) -> bool {
+    let upgrade = response.headers().get(header::UPGRADE);
+    response.status() == StatusCode::SWITCHING_PROTOCOLS
+        && upgrade.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"))
+}
+
+/// A head as scripts give it, without the fields that its `Connection` lists (RFC 9110 §7.6.1).
+fn head_of(status: StatusCode, headers: &HeaderMap) -> Head {
+    let listed: Vec<&[u8]> = headers
+        .get_all(header::CONNECTION)
+        .iter()
+        .flat_map(|value| value.as_bytes().split(|b| *b == b','))
+        .map(<[u8]>::trim_ascii)
+        .collect();
+    let mut head = Head {
+        status: status.as_u16(),
+        ..Head::default()
+    };
+    for (name, value) in headers {
+        let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
+        if listed.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+            continue;
+        }
+        match is_token(name) && is_field_value(value) {
+            true => head.headers.push((name.to_vec(), value.to_vec())),
+            false => head.rejected += 1,
+        }
+    }
+    head
+}

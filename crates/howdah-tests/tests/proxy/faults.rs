@@ -1,0 +1,260 @@
+//! Servers that lie about lengths, speak something else, hang, leave and come back.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http::{self, Connection};
+
+use super::{App, ask};
+
+/// Answers every request with the same bytes, and closes unless they say keep. What it was asked is kept.
+struct Liar {
+    port: u16,
+    connections: Arc<AtomicUsize>,
+    heard: Arc<Mutex<Vec<u8>>>,
+}
+
+impl Liar {
+    fn start(answer: &'static [u8], closes: bool) -> Liar {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let port = listener.local_addr().expect("an address").port();
+        let (connections, heard) = (
+            Arc::<AtomicUsize>::default(),
+            Arc::<Mutex<Vec<u8>>>::default(),
+        );
+        let (count, told) = (connections.clone(), heard.clone());
+        std::thread::spawn(move || {
+            for stream in listener.incoming().map_while(Result::ok) {
+                count.fetch_add(1, Ordering::SeqCst);
+                let told = told.clone();
+                std::thread::spawn(move || converse(stream, answer, closes, &told));
+            }
+        });
+        Liar {
+            port,
+            connections,
+            heard,
+        }
+    }
+
+    fn site(&self) -> String {
+        format!(
+            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{}\"\nproxy_timeout = \"300ms\"",
+            self.port
+        )
+    }
+
+    fn heard(&self) -> String {
+        String::from_utf8_lossy(&self.heard.lock().unwrap()).into_owned()
+    }
+}
+
+fn converse(mut stream: TcpStream, answer: &[u8], closes: bool, told: &Mutex<Vec<u8>>) {
+    let mut buf = [0; 4096];
+    let mut since = 0;
+    while let Ok(n @ 1..) = stream.read(&mut buf) {
+        let mut told = told.lock().unwrap();
+        told.extend_from_slice(&buf[..n]);
+        let whole = told[since..].windows(4).any(|end| end == b"\r\n\r\n");
+        since = if whole { told.len() } else { since };
+        drop(told);
+        if whole && (stream.write_all(answer).is_err() || closes) {
+            return;
+        }
+    }
+}
+
+#[test]
+fn an_answer_that_is_none_has_a_name() {
+    for (answer, closes, status, name) in [
+        (
+            &b"SSH-2.0-OpenSSH_9.2p1\r\n"[..],
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\nab",
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (
+            b"HTTP/1.1 200 OK\r\nA\0b: c\r\n\r\n",
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (
+            b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n",
+            true,
+            502,
+            "BackendInvalid",
+        ),
+        (b"", true, 502, "BackendClosed"),
+        (b"HTTP/1.1 200 OK\r\nX-Half: a", true, 502, "BackendClosed"),
+        (b"", false, 504, "BackendTimeout"),
+        (
+            b"HTTP/1.1 100 Continue\r\n\r\n",
+            false,
+            504,
+            "BackendTimeout",
+        ),
+    ] {
+        let liar = Liar::start(answer, closes);
+        let fixture = Fixture::named("proxy-liar").site(&liar.site()).start();
+        let got = ask(
+            fixture.address(),
+            "POST /x HTTP/1.1\r\nContent-Length: 2",
+            "ab",
+        );
+        let shown = String::from_utf8_lossy(answer);
+        assert_eq!(
+            (got.status(), got.header("Howdah-Error")),
+            (status, Some(name)),
+            "{shown}"
+        );
+        assert_eq!(
+            liar.connections.load(Ordering::SeqCst),
+            1,
+            "a POST is not repeated: {shown}"
+        );
+        fixture.wait_for_log(&[name]);
+        fixture.still_serves();
+    }
+}
+
+#[test]
+fn what_a_server_sends_too_much_or_too_little_of_stays_with_it() {
+    // More than it announced: nobody gets it, and the connection is not used again.
+    let more = Liar::start(
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged",
+        false,
+    );
+    let fixture = Fixture::named("proxy-more").site(&more.site()).start();
+    for _ in 0..5 {
+        assert_eq!(ask(fixture.address(), "GET /x HTTP/1.1", "").text(), "ok");
+    }
+    assert_eq!(more.connections.load(Ordering::SeqCst), 5);
+    // Less: the client sees that the rest is missing.
+    let less = Liar::start(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nonly", true);
+    let fixture = Fixture::named("proxy-less").site(&less.site()).start();
+    let request = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
+    assert!(http::exchange(fixture.address(), request.as_bytes()).is_err());
+    fixture.wait_for_log(&["BackendClosed"]);
+    // A head without an end.
+    let long = Box::leak(format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(1 << 20)).into_boxed_str());
+    let endless = Liar::start(long.as_bytes(), false);
+    let fixture = Fixture::named("proxy-endless")
+        .site(&endless.site())
+        .start();
+    let got = ask(fixture.address(), "GET /x HTTP/1.1", "");
+    assert_eq!(
+        (got.status(), got.header("Howdah-Error")),
+        (502, Some("BackendInvalid"))
+    );
+    fixture.still_serves();
+}
+
+#[test]
+fn a_server_gets_one_request_for_one() {
+    let liar = Liar::start(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok", true);
+    let fixture = Fixture::named("proxy-one").site(&liar.site()).start();
+    let mut client = Connection::open(fixture.address()).expect("a connection");
+    client
+        .send("POST /a HTTP/1.1\r\nHost: h\r\nContent-Length: 44\r\nConnection: keep-alive, Content-Length\r\n\r\nGET /smuggled HTTP/1.1\r\nHost: h\r\nX: 1\r\n\r\n..")
+        .expect("it is sent");
+    let answer = client.read_response("POST").expect("an answer");
+    assert_eq!(answer.text(), "ok");
+    let heard = liar.heard();
+    let (head, body) = heard.split_once("\r\n\r\n").expect("a head");
+    assert!(head.starts_with("POST /a HTTP/1.1\r\n"), "{heard}");
+    let lengths = head
+        .lines()
+        .filter(|line| line.to_ascii_lowercase().starts_with("content-length"));
+    assert_eq!(
+        lengths.collect::<Vec<_>>(),
+        ["content-length: 44"],
+        "{heard}"
+    );
+    assert!(
+        !head.to_ascii_lowercase().contains("transfer-encoding"),
+        "{heard}"
+    );
+    assert!(body.starts_with("GET /smuggled"), "{heard}");
+}
+
+#[test]
+fn servers_that_leave_are_passed_over_and_come_back() {
+    let builder = Fixture::named("proxy-servers");
+    let one = App::start(&builder, "one", "0", "");
+    let mut two = App::start(&builder, "two", "0", "");
+    let fixture = builder
+        .site(&format!(
+            "[[site.rule]]\nif_missing = true\nproxy = [\"http://127.0.0.1:{}\", \"http://127.0.0.1:{}\"]\nproxy_health = \"/up\"",
+            one.at, two.at
+        ))
+        .start();
+    let name = || {
+        let answer = ask(fixture.address(), "GET /x HTTP/1.1", "");
+        assert_eq!(answer.status(), 200, "{}", answer.text());
+        answer.json()["name"]
+            .as_str()
+            .unwrap_or_default()
+            .to_owned()
+    };
+    let both: std::collections::BTreeSet<_> = (0..10).map(|_| name()).collect();
+    assert_eq!(both.into_iter().collect::<Vec<_>>(), ["one", "two"]);
+    // Kept connections of one that has ended cost no request.
+    let port = two.at.clone();
+    two.process.stop();
+    for _ in 0..20 {
+        assert_eq!(name(), "one");
+    }
+    fixture.wait_for_log(&["BackendDown", &port]);
+    let builder = Fixture::named("proxy-servers-again");
+    let _two = App::start(&builder, "two", &port, "");
+    fixture.wait("the server to be used again", |_| name() == "two");
+    // One that says itself that it is not well gets none.
+    while ask(fixture.address(), "GET /sick HTTP/1.1", "").status() != 200 {}
+    fixture.wait_for_log(&["BackendDown", "/up is answered 500"]);
+    let names: std::collections::BTreeSet<_> = (0..6).map(|_| name()).collect();
+    assert_eq!(names.len(), 1, "{names:?}");
+}
+
+#[test]
+fn without_any_server_the_answer_says_so() {
+    let builder = Fixture::named("proxy-none");
+    let fixture = builder
+        .script("index.php", "<?php echo 'php';")
+        .site("[[site.rule]]\nprefix = \"/app\"\nproxy = [\"http://127.0.0.1:1\", \"unix:/run/none.sock\"]")
+        .start();
+    let got = ask(
+        fixture.address(),
+        "POST /app HTTP/1.1\r\nContent-Length: 1",
+        "x",
+    );
+    assert_eq!(
+        (got.status(), got.header("Howdah-Error")),
+        (503, Some("BackendDown"))
+    );
+    fixture.wait_for_log(&["BackendDown", "127.0.0.1:1"]);
+    fixture.wait_for_log(&["BackendDown", "/run/none.sock"]);
+    // A rule that leads back here ends.
+    let at = howdah_tests::rig::free_address();
+    let looping = Fixture::named("proxy-loop")
+        .argument("--listen", &at.to_string())
+        .site(&format!(
+            "[[site.rule]]\nprefix = \"/app\"\nproxy = \"http://{at}\""
+        ));
+    let fixture = looping.start();
+    let got = ask(fixture.address(), "GET /app HTTP/1.1", "");
+    assert_eq!(
+        (got.status(), got.header("Howdah-Error")),
+        (508, Some("ProxyLoop"))
+    );
+    fixture.still_serves();
+}
