@@ -367,6 +367,13 @@ pub(crate) struct HeaderLine {
     pub when: When,
 }
 
+impl HeaderLine {
+    /// It looks at the response, or may.
+    pub(crate) fn has_expression(&self) -> bool {
+        matches!(self.when, When::Expression(_)) || matches!(self.value, Format::Expression(_))
+    }
+}
+
 #[derive(Debug)]
 pub(crate) enum HeaderAction {
     Add,

@@ -83,10 +83,14 @@ impl Answer {
         if let Some(headers) = &self.last.config().headers {
             let lines = [(&headers.always, true), (&headers.on_success, false)];
             for (list, is_always) in lines {
-                if made_here && !is_always {
+                if list.is_empty() || made_here && !is_always {
                     continue;
                 }
-                let snapshot = (fields.table.clone(), always.clone());
+                // What expressions may look at while a list changes.
+                let snapshot = match list.iter().any(|line| line.has_expression()) {
+                    true => (fields.table.clone(), always.clone()),
+                    false => Default::default(),
+                };
                 let response = Response {
                     fields: &snapshot.0,
                     always: &snapshot.1,
@@ -109,8 +113,10 @@ impl Answer {
             }
         }
         // Those of all answers stand first, beside those of the same name.
-        always.overlay(&fields.table);
-        fields.table = always;
+        if !always.is_empty() {
+            always.overlay(&fields.table);
+            fields.table = always;
+        }
     }
 
     fn set_type(&self, fields: &mut Fields) {
@@ -234,7 +240,7 @@ pub(crate) fn edit(
     media_type: &mut Option<Vec<u8>>,
 ) -> Step {
     for line in lines {
-        let own_type = media_type.clone();
+        let own_type = media_type.clone().filter(|_| line.has_expression());
         let response = response.map(|response| Response {
             media_type: own_type.as_deref(),
             ..response

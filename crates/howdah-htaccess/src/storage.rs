@@ -1,6 +1,7 @@
 //! From a URL to a file, and to the settings of the directories on the way: Apache's translation of names,
 //! its walks through directories, files and `<If>` sections.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::config::{Config, IfSection};
@@ -11,6 +12,54 @@ use crate::text::{self, last_segment, normalize};
 
 /// Names longer than Linux permits.
 const LONGEST_NAME: usize = 4095;
+
+/// Settings of directories, from the root down, and what they are together.
+struct Chain {
+    of: Vec<Arc<Config>>,
+    merged: Arc<Config>,
+}
+
+/// Most merged chains that a thread keeps.
+const MOST_CHAINS: usize = 16;
+
+thread_local! {
+    /// Chains of directories' settings that were merged lately, with the result. A chain is the same where
+    /// its values are the same in memory, which the entry keeps alive.
+    static MERGED: RefCell<Vec<Chain>> = const { RefCell::new(Vec::new()) };
+}
+
+/// The settings of directories, from the root down, as one.
+fn merged(chain: Vec<Arc<Config>>) -> Arc<Config> {
+    match &chain[..] {
+        [] => return Arc::default(),
+        [only] if only.stands_alone() => return only.clone(),
+        _ => {}
+    }
+    MERGED.with_borrow_mut(|known| {
+        let is_it = |known: &&Chain| {
+            let of = &known.of;
+            of.len() == chain.len() && of.iter().zip(&chain).all(|(a, b)| Arc::ptr_eq(a, b))
+        };
+        if let Some(found) = known.iter().rev().find(is_it) {
+            return found.merged.clone();
+        }
+        let mut config = match chain[0].stands_alone() {
+            true => chain[0].clone(),
+            false => Arc::new(Config::default().merge(&chain[0])),
+        };
+        for below in &chain[1..] {
+            config = Arc::new(config.merge(below));
+        }
+        if known.len() >= MOST_CHAINS {
+            known.remove(0);
+        }
+        known.push(Chain {
+            of: chain,
+            merged: config.clone(),
+        });
+        config
+    })
+}
 
 impl Engine<'_> {
     /// Reads a URL of this site, as an internal redirect gives it: query, escapes, dots.
@@ -100,7 +149,7 @@ impl Engine<'_> {
     fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
         let root = self.facts.document_root.len();
         let below = request.filename.get(root..).unwrap_or_default().to_vec();
-        let mut config: Option<Arc<Config>> = None;
+        let mut configs: Vec<Arc<Config>> = Vec::new();
         request.merged.clear();
         let mut directories: Vec<Vec<u8>> = below
             .iter()
@@ -126,13 +175,9 @@ impl Engine<'_> {
                 return Err(Stop::Status(status, Refusal::NotUnderstood));
             }
             request.merged.push(Arc::as_ptr(&file.config) as usize);
-            config = Some(match config {
-                None if file.config.stands_alone() => file.config.clone(),
-                None => Arc::new(Config::default().merge(&file.config)),
-                Some(above) => Arc::new(above.merge(&file.config)),
-            });
+            configs.push(file.config.clone());
         }
-        request.config = config.unwrap_or_default();
+        request.config = merged(configs);
         Ok(())
     }
 

@@ -232,6 +232,9 @@ impl Parser<'_> {
 
     fn authn_line(&mut self, line: &Line<'_>, name: &str, all: &[String]) -> Parsed {
         let mut unsupported = None;
+        if matches!(name, "authuserfile" | "authgroupfile") {
+            self.file.password_files.push(one(all)?.to_owned());
+        }
         {
             let authn: &mut Authn = Arc::make_mut(self.here().authn.get_or_insert_default());
             match name {

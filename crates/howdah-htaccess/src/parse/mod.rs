@@ -32,6 +32,8 @@ pub struct HtFile {
     pub problem: Option<Problem>,
     /// Lines that have no effect here.
     pub notes: Vec<Note>,
+    /// The files with users and groups that its lines name, as they are written.
+    pub password_files: Vec<String>,
 }
 
 /// Why a file closes everything below its directory.

@@ -213,8 +213,9 @@ impl Site {
         }
     }
 
-    fn holds_passwords(&self, path: &[u8]) -> bool {
+    pub(super) fn holds_passwords(&self, path: &[u8]) -> bool {
         self.password_files.iter().any(|file| file == path)
+            || self.htaccess.kept.holds_passwords(path)
     }
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {

@@ -203,3 +203,36 @@ fn path_translated_names_nothing_that_is_closed() {
         );
     }
 }
+
+#[test]
+fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
+    let (dir, site) = site(|config| config.htaccess = Htaccess::On);
+    let site = site.unwrap();
+    let at = |name: &str| dir.path().join(name);
+    fs::write(at("up/users"), "owner:hash").unwrap();
+    fs::write(at("up/groups"), "staff: owner").unwrap();
+    std::os::unix::fs::symlink(at("up/users"), at("d/linked")).unwrap();
+    let names = format!(
+        "AuthUserFile {}\nAuthGroupFile up/groups\n",
+        at("d/linked").display()
+    );
+    fs::write(at(".htaccess"), names).unwrap();
+    let head = |target| request("GET", "h", target).unwrap();
+    for target in ["/up/users", "/up/groups", "/d/linked", "/to/up/users"] {
+        let action = site.route(&head(target)).action;
+        let Action::Refused { refusal, .. } = action else {
+            panic!("{target}: {action:?}");
+        };
+        assert_eq!(refusal, Refusal::PasswordFile, "{target}");
+    }
+    assert!(by_script(&site, "/up/users", &[]).is_err());
+    // Nothing else is taken for one.
+    assert!(matches!(
+        site.route(&head("/a.css")).action,
+        Action::Static(_)
+    ));
+    // Nor is it sent while an editor writes the file anew, and the line is gone for a moment.
+    fs::write(at(".htaccess"), "").unwrap();
+    let action = site.route(&head("/up/users")).action;
+    assert!(matches!(action, Action::Refused { .. }), "{action:?}");
+}

@@ -27,7 +27,7 @@ const MOST_REPORTS: usize = 1000;
 #[derive(Debug, Default)]
 pub(crate) struct Door {
     files: Files,
-    pub(super) kept: super::kept::Kept,
+    pub(in crate::site) kept: super::kept::Kept,
     pub(super) demands: super::demands::Demands,
     has_news: AtomicBool,
     reports: Mutex<Reports>,

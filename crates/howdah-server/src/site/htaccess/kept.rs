@@ -3,8 +3,11 @@
 //! or none where the kernel reports that a file was made ([`absent`](super::absent)).
 
 use std::cell::RefCell;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ffi::OsStr;
 use std::io::Read;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -31,6 +34,8 @@ pub(crate) struct Kept {
     /// How often a file has changed, come or gone since the start, as far as requests have met it.
     changes: AtomicU64,
     started: Started,
+    /// URL paths of the files with passwords that `.htaccess` files have named.
+    password_files: RwLock<HashSet<Box<[u8]>>>,
 }
 
 /// When the site was opened: a file that is older was there all the time.
@@ -74,12 +79,44 @@ impl Kept {
             }
             let (file, meta) = read(root, directory, name, meta);
             let file = Arc::new(file);
+            self.keep_secret(root, &file.password_files);
             self.count(directory, &meta);
             if is_settled(&meta) {
                 self.remember(root, directory, meta, &file);
             }
             Some((file, true))
         })
+    }
+
+    /// A file that was read names this one for its passwords.
+    pub(crate) fn holds_passwords(&self, path: &[u8]) -> bool {
+        let known = self.password_files.read();
+        let known = known.unwrap_or_else(PoisonError::into_inner);
+        !known.is_empty() && known.contains(path)
+    }
+
+    /// Remembers where files with passwords lie below the root, by their own names and by those that links
+    /// lead to.
+    fn keep_secret(&self, root: &RootDir, files: &[String]) {
+        if files.is_empty() {
+            return;
+        }
+        let top = Path::new(OsStr::from_bytes(root.path()));
+        let known = self.password_files.write();
+        let mut known = known.unwrap_or_else(PoisonError::into_inner);
+        for file in files.iter().map(|file| top.join(file)) {
+            let in_place = || {
+                let directory = file.parent()?.canonicalize().ok()?;
+                Some(directory.join(file.file_name()?))
+            };
+            let names = [Some(file.clone()), in_place(), file.canonicalize().ok()];
+            for name in names.into_iter().flatten() {
+                let below = name.strip_prefix(top).ok();
+                if let Some(below) = below.filter(|_| known.len() < MOST) {
+                    known.insert([b"/", below.as_os_str().as_bytes()].concat().into());
+                }
+            }
+        }
     }
 
     /// See [`Kept::changes`].
@@ -158,7 +195,6 @@ fn read(root: &RootDir, directory: &[u8], name: &[u8], meta: Meta) -> (HtFile, M
 fn environment() -> &'static Table {
     static ENVIRONMENT: OnceLock<Table> = OnceLock::new();
     ENVIRONMENT.get_or_init(|| {
-        use std::os::unix::ffi::OsStrExt;
         let mut table = Table::default();
         for (name, value) in std::env::vars_os() {
             table.set(name.as_bytes(), value.as_bytes());

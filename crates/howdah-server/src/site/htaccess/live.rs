@@ -2,7 +2,6 @@
 //! (`howdah-htaccess`). Here a request is put into words for them, and their answer into a route.
 
 use std::borrow::Cow;
-use std::cell::Cell;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -101,11 +100,7 @@ impl Live {
             fields.media_type = None;
         }
         let bodiless = head.status == 304;
-        let world = SiteWorld {
-            site,
-            root: &self.root,
-            last: Cell::default(),
-        };
+        let world = SiteWorld::new(site, &self.root);
         let made_here = made_here || !(is_file || is_script);
         self.answer
             .finish(&world, &self.facts, &mut fields, made_here);
@@ -157,11 +152,7 @@ impl Site {
             return Action::refused(Refusal::NotFound);
         }
         super::files::begin();
-        let world = SiteWorld {
-            site: self,
-            root: &tree.root,
-            last: Cell::default(),
-        };
+        let world = SiteWorld::new(self, &tree.root);
         let facts = self.facts(tree, walk, visitor);
         let answer = apache::answer(&world, &facts);
         info.because = answer.because.clone().map(|because| (*because).into());
@@ -297,13 +288,8 @@ impl Site {
         path: &[u8],
         changed: &mut Option<i64>,
     ) -> Action {
-        let Some(meta) = world.last.get() else {
-            return Action::refused(Refusal::NotFound);
-        };
-        // The last file that was looked at is mostly the one; another's state would be wrong.
-        let meta = match tree.root.stat_relative(&path[1..]) {
-            Ok(found) if found == meta => meta,
-            Ok(found) => found,
+        let meta = match world.stat_below(&path[1..]) {
+            Ok(meta) => meta,
             Err(refusal) => return Action::refused(refusal),
         };
         *changed = Some(meta.mtime.0);
@@ -398,16 +384,13 @@ impl Site {
             rewritten: false,
             pool: None,
         };
-        let world = SiteWorld {
-            site: self,
-            root,
-            last: Cell::default(),
-        };
+        let world = SiteWorld::new(self, root);
         let mut facts = self.facts(&tree, &walk, Visitor::default());
         facts.method = Cow::Borrowed(b"GET");
         let answer = apache::answer(&world, &facts);
         let wanted = walk.path.as_bytes();
         matches!(&answer.action, apache::Action::File(found) if found == wanted)
+            && !self.holds_passwords(wanted)
     }
 
     fn note_live(&self, root: &RootDir, directory: &[u8], file: &HtFile) {

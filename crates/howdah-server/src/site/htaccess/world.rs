@@ -1,6 +1,6 @@
 //! The site's files and clock, as `howdah-htaccess` asks for them.
 
-use std::cell::Cell;
+use std::cell::RefCell;
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
@@ -20,11 +20,38 @@ use crate::static_file::mime;
 pub(super) struct SiteWorld<'s> {
     pub site: &'s Site,
     pub root: &'s RootDir,
-    /// The last regular file found, for whoever sends it.
-    pub last: Cell<Option<Meta>>,
+    /// What was found by names below the root: asked for once in a request.
+    seen: RefCell<Vec<Seen>>,
 }
 
-impl SiteWorld<'_> {
+/// A name below the root, and what was found there.
+type Seen = (Box<[u8]>, Result<Meta, Refusal>);
+
+/// Most names remembered.
+const MOST_SEEN: usize = 16;
+
+impl<'s> SiteWorld<'s> {
+    pub(super) fn new(site: &'s Site, root: &'s RootDir) -> SiteWorld<'s> {
+        SiteWorld {
+            site,
+            root,
+            seen: RefCell::default(),
+        }
+    }
+
+    /// What lies at a path below the root, without its first slash.
+    pub(super) fn stat_below(&self, below: &[u8]) -> Result<Meta, Refusal> {
+        let mut seen = self.seen.borrow_mut();
+        if let Some((_, found)) = seen.iter().find(|(name, _)| **name == *below) {
+            return *found;
+        }
+        let found = self.root.stat_relative(below);
+        if seen.len() < MOST_SEEN {
+            seen.push((below.into(), found));
+        }
+        found
+    }
+
     /// The path below the root of an absolute name, without slashes in front.
     fn below<'n>(&self, file: &'n [u8]) -> Option<&'n [u8]> {
         let below = file.strip_prefix(document_root(self.root))?;
@@ -42,7 +69,7 @@ pub(super) fn document_root(root: &RootDir) -> &[u8] {
 impl World for SiteWorld<'_> {
     fn stat(&self, file: &[u8]) -> Stat {
         let found = match self.below(file) {
-            Some(below) => self.root.stat_relative(below),
+            Some(below) => self.stat_below(below),
             None if !file.starts_with(b"/") || file.contains(&0) => Err(Refusal::NotFound),
             None => RootDir::stat_path(file),
         };
@@ -61,9 +88,6 @@ impl World for SiteWorld<'_> {
                 ..Stat::MISSING
             };
         };
-        if kind == StatKind::File {
-            self.last.set(Some(meta));
-        }
         Stat {
             kind,
             size: meta.size,
