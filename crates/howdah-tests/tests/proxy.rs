@@ -1,6 +1,8 @@
 //! `proxy` rules: a Node application beside PHP, over HTTP/1.1, HTTP/2 and a unix socket; WebSocket from
 //! Chromium; servers that lie, hang, leave and come back.
 
+#[path = "proxy/auth_request.rs"]
+mod auth_request;
 #[path = "proxy/faults.rs"]
 mod faults;
 

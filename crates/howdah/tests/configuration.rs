@@ -633,3 +633,35 @@ fn what_certificates_cannot_be_ordered_by_is_a_mistake_at_its_line() {
     assert_eq!(code, 3, "{said}");
     assert!(said.contains("tls needs a certificate"), "{said}");
 }
+
+#[test]
+fn rules_that_name_servers_say_what_is_wrong_with_them() {
+    let (code, said) = check(
+        "[[site]]\nroot = \"web\"\n\
+         [[site.rule]]\nproxy = [\"127.0.0.1:3000\", \"https://x\", \"http://x/app\"]\nproxy_health = \"up\"\n\
+         [[site.rule]]\ndeny = 403\nproxy_timeout = \"1m\"\n\
+         [[site.rule]]\nproxy = []\n\
+         [[site.rule]]\nif_missing = true\nauth_request = \"verify\"\n\
+         auth_request_set = { SCRIPT_FILENAME = \"X\", REMOTE_USER = \"a b\" }\n",
+    );
+    let mistakes: Vec<&str> = said.lines().filter(|l| l.starts_with("a.toml:")).collect();
+    let expected = [
+        "4:10: proxy: `127.0.0.1:3000`: expected `http://127.0.0.1:3000`",
+        "4:28: proxy: `https://x`: servers are spoken to without TLS",
+        "4:41: proxy: `http://x/app`: only host and port can stand here",
+        "5:16: proxy_health: expected a path such as `/up`",
+        "8:17: proxy_timeout: belongs to a rule with `proxy`",
+        "10:9: proxy: names no server",
+        "13:16: auth_request: what may be seen cannot depend on if_missing",
+        "13:16: auth_request: `verify`: expected `http://",
+        "14:40: auth_request_set: `SCRIPT_FILENAME` cannot be set",
+        "14:59: auth_request_set: `a b` is no name of a header field",
+    ];
+    assert_eq!((code, mistakes.len()), (3, expected.len()), "{said}");
+    for (mistake, start) in mistakes.iter().zip(expected) {
+        assert!(
+            mistake.starts_with(&format!("a.toml:{start}")),
+            "{mistake}\n{start}"
+        );
+    }
+}

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use howdah_executor::fastcgi::address::{self, Address, AddressError, Backend};
+use http::uri::PathAndQuery;
 
 /// Where a server listens, and what it speaks there.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -32,6 +33,8 @@ pub enum ServerAddressError {
     Tls,
     /// Something follows host and port.
     Path,
+    /// What follows host and port is no path of a URL.
+    Url,
     /// What follows the scheme is no host and port, or no path of a socket.
     Address(AddressError),
 }
@@ -48,6 +51,9 @@ impl fmt::Display for ServerAddressError {
             ServerAddressError::Path => f.write_str(
                 "only host and port can stand here; to change the path, put a rule with `rewrite` before this one",
             ),
+            ServerAddressError::Url => {
+                f.write_str("what follows host and port is no path, as it is encoded in a URL")
+            }
             ServerAddressError::Address(why) => why.fmt(f),
         }
     }
@@ -80,6 +86,26 @@ pub fn parse(text: &str) -> Result<Vec<ServerAddress>, ServerAddressError> {
     read(&format!("{authority}{port} {words}"), http2)
 }
 
+/// Parses a URL whose path counts: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify`
+/// (as nginx writes it).
+pub fn parse_url(text: &str) -> Result<(Vec<ServerAddress>, PathAndQuery), ServerAddressError> {
+    let text = text.trim();
+    let after_scheme = match text.strip_prefix("unix:") {
+        Some(socket) => socket.find(":/").map(|at| (at + 5, at + 6)),
+        None => text.find("://").and_then(|scheme| {
+            let authority = scheme + 3;
+            let slash = text[authority..].find('/')?;
+            Some((authority + slash, authority + slash))
+        }),
+    };
+    let (server, path) = match after_scheme {
+        Some((end, path)) => (&text[..end], &text[path..]),
+        None => (text, "/"),
+    };
+    let path = path.parse().map_err(|_| ServerAddressError::Url)?;
+    Ok((parse(server)?, path))
+}
+
 fn read(text: &str, http2: bool) -> Result<Vec<ServerAddress>, ServerAddressError> {
     let backends = address::parse(text).map_err(ServerAddressError::Address)?;
     let with = |backend| ServerAddress { backend, http2 };
@@ -110,6 +136,34 @@ mod tests {
             parse("http://app:3000 weight=2").unwrap()[0].backend.weight,
             2
         );
+    }
+
+    #[test]
+    fn urls_have_a_path() {
+        for (text, server, path) in [
+            (
+                "http://127.0.0.1:9091/verify?a=b",
+                "http://127.0.0.1:9091",
+                "/verify?a=b",
+            ),
+            ("h2c://auth:9091", "h2c://auth:9091", "/"),
+            ("http://auth/", "http://auth:80", "/"),
+            (
+                "unix:/run/auth.sock:/verify",
+                "unix:/run/auth.sock",
+                "/verify",
+            ),
+            ("unix:/run/auth.sock", "unix:/run/auth.sock", "/"),
+        ] {
+            let (servers, found) = parse_url(text).unwrap();
+            assert_eq!(
+                (servers[0].to_string().as_str(), found.as_str()),
+                (server, path)
+            );
+        }
+        assert_eq!(parse_url("http://a/b c"), Err(ServerAddressError::Url));
+        assert_eq!(parse_url("https://a/b"), Err(ServerAddressError::Tls));
+        assert_eq!(parse_url("/verify"), Err(ServerAddressError::Scheme));
     }
 
     #[test]

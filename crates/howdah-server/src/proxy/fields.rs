@@ -90,6 +90,33 @@ pub fn request(out: &Outgoing<'_>) -> Result<Request<()>, Failure> {
     Ok(request)
 }
 
+/// What an authorization service is asked: a GET of `path` with the client's fields, the method and target
+/// of the client's request in fields of their own (as Caddy's `forward_auth` and Traefik's
+/// `forwardAuth` name them), and nothing of its body.
+pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<()>, Failure> {
+    let mut asked = request(out)?;
+    *asked.method_mut() = Method::GET;
+    *asked.uri_mut() = Uri::from(path.clone());
+    let headers = asked.headers_mut();
+    for of_a_body in [
+        header::CONTENT_LENGTH,
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::RANGE,
+    ] {
+        headers.remove(of_a_body);
+    }
+    for (name, value) in [
+        ("x-forwarded-method", out.request.method()),
+        ("x-forwarded-uri", out.request.target()),
+    ] {
+        if let Ok(value) = HeaderValue::from_bytes(value) {
+            headers.insert(HeaderName::from_static(name), value);
+        }
+    }
+    Ok(asked)
+}
+
 /// Path and query: as the client wrote them, unless a rule has changed the path or cleaning has.
 fn target(out: &Outgoing<'_>) -> PathAndQuery {
     let raw = out.request.path();

@@ -12,18 +12,21 @@ use bytes::Bytes;
 use howdah_executor::{Event, Head, Role, Run, ScriptBody, ScriptRequest};
 use howdah_htaccess::{Demand, Login};
 use howdah_proto::level::Level;
-use howdah_proto::variables::Var;
 
 use super::context::{RequestContext, Response};
 use super::script;
 use crate::authentication::{Authentication, NotAuthenticated};
 use crate::cache::tee::Tee;
 use crate::failure::Failure;
+use crate::http::BodyKind;
 use crate::http::message::ResponseHead;
 use crate::network;
+use crate::proxy::fields::{self, Outgoing};
+use crate::proxy::upload::Upload;
 use crate::script::frame::{self, BodyLength, ScriptNames};
+use crate::script::granted::may_be_granted;
 use crate::site::RouteInfo;
-use crate::site::config::{Authorizer, RuleAction};
+use crate::site::config::{AuthRequest, Authorizer, RuleAction};
 
 /// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
 const MOST_IGNORED: usize = 64 << 10;
@@ -55,10 +58,14 @@ pub(super) async fn ask(
                 authenticate(ctx, demand, &mut granted).await?;
                 continue;
             }
-            RuleAction::Authorize(authorizer) => authorizer,
+            RuleAction::Authorize(authorizer) => Asked::Script(start(ctx, authorizer)?),
+            RuleAction::AuthRequest(server) => Asked::Server(send(ctx, server)?, server),
             _ => continue,
         };
-        let mut run = start(ctx, authorizer)?;
+        let (mut run, server) = match authorizer {
+            Asked::Script(run) => (run, None),
+            Asked::Server(run, server) => (run, Some(server)),
+        };
         let mut head = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
                 Ok(Event::Head(head)) => break head,
@@ -66,7 +73,11 @@ pub(super) async fn ask(
                 Err(error) => return Err(Failure::Run(error)),
             }
         };
-        if head.status != 200 {
+        let allowed = match server {
+            Some(_) => (200..300).contains(&head.status),
+            None => head.status == 200,
+        };
+        if !allowed {
             // Where a refused client is sent, it goes by itself, to be asked about again.
             head.local_redirect = false;
             let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
@@ -75,7 +86,10 @@ pub(super) async fn ask(
             script::finish(ctx, ended, &[], &edit, response).await?;
             return Ok(Permission::Answered);
         }
-        grant(ctx, &head, &mut granted);
+        match server {
+            Some(server) => take_variables(server, &head, &mut granted),
+            None => grant(ctx, &head, &mut granted),
+        }
         let mut ignored = 0;
         while ignored <= MOST_IGNORED {
             match poll_fn(|cx| run.poll_event(cx)).await {
@@ -87,6 +101,43 @@ pub(super) async fn ask(
         }
     }
     Ok(Permission::Granted(granted))
+}
+
+/// Who is asked, and what it says.
+enum Asked<'a> {
+    /// A FastCGI authorizer.
+    Script(Box<dyn Run>),
+    /// A server, by HTTP.
+    Server(Box<dyn Run>, &'a AuthRequest),
+}
+
+/// Asks a server.
+fn send(ctx: RequestContext<'_>, server: &AuthRequest) -> Result<Box<dyn Run>, Failure> {
+    let outgoing = Outgoing {
+        request: ctx.request,
+        client: ctx.client,
+        peer: ctx.conn.peer.map(|peer| peer.ip()),
+        path: b"/",
+        query: None,
+        body: BodyKind::None,
+        websocket: false,
+    };
+    let request = fields::authorization(&outgoing, &server.path)?;
+    let log = &ctx.front.error_log;
+    let run = server.proxy.start(request, Upload::none(), log);
+    Ok(Box::new(run))
+}
+
+/// Sets the variables that come from fields of a server's answer; without the field, none.
+fn take_variables(server: &AuthRequest, head: &Head, granted: &mut GrantedVariables) {
+    for (variable, field) in &server.variables {
+        let is_it = |name: &[u8]| name.eq_ignore_ascii_case(field.as_bytes());
+        let value = head.headers.iter().find(|(name, _)| is_it(name));
+        granted.retain(|(known, _)| known != variable.as_bytes());
+        if let Some((_, value)) = value {
+            granted.push((variable.clone().into_bytes(), value.clone()));
+        }
+    }
 }
 
 /// Has the client's user and password checked, for lines of `.htaccess` files.
@@ -149,7 +200,7 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
         let Some(name) = variable_of(name) else {
             continue;
         };
-        if !may_be_set(name) {
+        if !may_be_granted(name) {
             let message = format!(
                 "the authorizer's variable {} was dropped: the server sets it, or its name is invalid",
                 name.escape_ascii()
@@ -202,58 +253,17 @@ fn variable_of(field: &[u8]) -> Option<&[u8]> {
     prefix.eq_ignore_ascii_case(PREFIX).then_some(name)
 }
 
-/// An authorizer says who the user is, and whatever the application wants to know of that. It cannot
-/// change which script runs, what the client's fields were, or PHP's settings.
-fn may_be_set(name: &[u8]) -> bool {
-    const TAKEN: [&[u8]; 4] = [
-        b"PHP_VALUE",
-        b"PHP_ADMIN_VALUE",
-        b"REQUEST_BODY_FILE",
-        b"FCGI_ROLE",
-    ];
-    let plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'_';
-    let first = name.first().is_some_and(|b| !b.is_ascii_digit());
-    let ours = match Var::from_name(name) {
-        Some(Var::RemoteUser | Var::AuthType) | None => false,
-        Some(_) => true,
-    };
-    first
-        && name.iter().all(plain)
-        && !ours
-        && !name.starts_with(b"HTTP_")
-        && !TAKEN.contains(&name)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn an_authorizer_names_users_and_does_not_rewrite_the_request() {
+    fn a_variable_is_named_by_its_field() {
         assert_eq!(
             variable_of(b"Variable-AUTH_METHOD"),
             Some(&b"AUTH_METHOD"[..])
         );
         assert_eq!(variable_of(b"variable-x"), Some(&b"x"[..]));
         assert_eq!(variable_of(b"Content-Type"), None);
-        for name in ["REMOTE_USER", "AUTH_TYPE", "TENANT", "_x1"] {
-            assert!(may_be_set(name.as_bytes()), "{name}");
-        }
-        for name in [
-            "",
-            "1X",
-            "A-B",
-            "SCRIPT_FILENAME",
-            "HTTP_COOKIE",
-            "HTTP_X",
-            "CONTENT_LENGTH",
-            "DOCUMENT_ROOT",
-            "REMOTE_ADDR",
-            "PHP_VALUE",
-            "PHP_ADMIN_VALUE",
-            "REQUEST_BODY_FILE",
-        ] {
-            assert!(!may_be_set(name.as_bytes()), "{name}");
-        }
     }
 }

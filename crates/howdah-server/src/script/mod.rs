@@ -1,6 +1,7 @@
 //! A request becomes a script request, a run becomes a response.
 //!
 //! - [`frame`]: the meta-variables.
+//! - [`granted`]: variables that guards set.
 //! - [`body`]: the request body, whole or as it arrives.
 //! - [`pump`]: the run's events become a response; [`coder`]: it is compressed; [`backlog`]: what the
 //!   client has not taken yet; [`response_sink`]: the client's side.
@@ -13,6 +14,7 @@ mod backlog;
 pub mod body;
 mod coder;
 pub mod frame;
+pub mod granted;
 pub mod head;
 pub mod pump;
 pub mod pump_config;

@@ -125,7 +125,7 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
         // Its files are read by `Site::new`.
         RuleAction::Authenticate(_) => {}
         // Read by the configuration's reader.
-        RuleAction::Proxy(_) => {}
+        RuleAction::Proxy(_) | RuleAction::AuthRequest(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {
                 errors.push(error);

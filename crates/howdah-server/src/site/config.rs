@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use howdah_proto::response::{is_field_value, is_token};
+use http::uri::PathAndQuery;
 
 use super::condition::Conditions;
 use super::mistake::ConfigError;
@@ -340,6 +341,8 @@ pub enum RuleAction {
     Proxy(Arc<Proxy>),
     /// `authorizer = POOL`: somebody who says first whether the request may be answered.
     Authorize(Authorizer),
+    /// `auth_request = URL`: another server says whether the request may be answered.
+    AuthRequest(Arc<AuthRequest>),
     /// `auth_basic = REALM`: only for users who name themselves, with their password.
     Authenticate(Arc<Authentication>),
     /// `set_header`, `add_header`; later rules still apply.
@@ -349,8 +352,22 @@ pub enum RuleAction {
 impl RuleAction {
     /// Somebody, or something, is asked before anything is answered.
     pub fn is_guard(&self) -> bool {
-        matches!(self, RuleAction::Authorize(_) | RuleAction::Authenticate(_))
+        matches!(
+            self,
+            RuleAction::Authorize(_) | RuleAction::AuthRequest(_) | RuleAction::Authenticate(_)
+        )
     }
+}
+
+/// A server that is asked by an HTTP request of its own (nginx' `auth_request`).
+#[derive(Debug)]
+pub struct AuthRequest {
+    /// `auth_request`: the server.
+    pub proxy: Arc<Proxy>,
+    /// Path and query of the request.
+    pub path: PathAndQuery,
+    /// `auth_request_set`: variables for the script, and the fields of the answer they come from.
+    pub variables: Vec<(String, String)>,
 }
 
 /// A FastCGI application in the role Authorizer.

@@ -32,6 +32,10 @@ impl Site {
                 RuleAction::Authorize(authorizer) => {
                     format!("if pool {} allows it: ", authorizer.pool)
                 }
+                RuleAction::AuthRequest(server) => {
+                    let at = &server.proxy.servers()[0].at;
+                    format!("if {at} allows it, asked for {}: ", server.path)
+                }
                 RuleAction::Authenticate(demand) => {
                     format!("if a password satisfies {}: ", demand.challenge())
                 }

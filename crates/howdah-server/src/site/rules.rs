@@ -136,7 +136,9 @@ impl Site {
                 None
             }
             // Noted by `guard`, wherever the rule stands.
-            RuleAction::Authorize(_) | RuleAction::Authenticate(_) => None,
+            RuleAction::Authorize(_) | RuleAction::AuthRequest(_) | RuleAction::Authenticate(_) => {
+                None
+            }
             RuleAction::Cgi(pool) => Some(match self.program(number, tree, walk, info) {
                 Ok(script) => Action::Script(ScriptTarget {
                     script,

@@ -26,6 +26,17 @@ function answer(req, res) {
       for (const send of listeners) send(body.toString());
       res.end(String(listeners.size));
     });
+  } else if (path === '/verify') {
+    // An authorization service: a cookie names the user; without one the client is sent to log in.
+    const user = /user=(\w+)/.exec(req.headers.cookie ?? '')?.[1];
+    const told = ['method', 'uri', 'host', 'for'].map((it) => req.headers[`x-forwarded-${it}`]).join(' ');
+    if (user === 'ann') {
+      res.writeHead(200, { 'Remote-User': user, 'X-Told': `${req.method} ${told} ${req.headers['content-length']}` }).end('ignored');
+    } else if (user) {
+      res.writeHead(403, { 'Content-Type': 'text/plain' }).end(`not for ${user}`);
+    } else {
+      res.writeHead(302, { Location: `https://login.example/?rd=${encodeURIComponent(req.headers['x-forwarded-uri'])}`, 'Set-Cookie': 'a=b' }).end();
+    }
   } else if (path === '/hint') {
     res.writeEarlyHints({ link: '</a.css>; rel=preload' });
     res.end('hinted');

@@ -559,6 +559,11 @@ options! {
             "Pool (`fastcgi` or `pool`) whose FastCGI authorizer is asked first: 200 allows, and its `Variable-NAME` fields become variables; anything else is the answer. Asked for every path that leads there; nothing there comes from the cache.",
             "For one login before several applications.";
         "authorizer_script": Kind::Path, "", "Its script, if it is PHP.", "For authorizers written in PHP.";
+        "auth_request": Kind::Text, "",
+            "URL of a server (written as for `proxy`, with a path) that is asked first, by a GET with the client's fields and `X-Forwarded-Method`, `-Uri` and `-Host`: 2xx allows; any other answer is the client's. Nothing there comes from the cache.",
+            "For single sign-on: Authelia, oauth2-proxy, authentik. See access.md.";
+        "auth_request_set": Kind::Pairs, "",
+            "Variables for PHP from fields of that answer: `{ REMOTE_USER = \"Remote-User\" }`.", "For applications that take the user from the server.";
         "auth_basic": Kind::Text, "",
             "Asks for user and password (Basic authentication); the text is the realm, which browsers show. PHP gets `REMOTE_USER`; nothing there comes from the cache.",
             "For closed areas without a login of their own, such as staging. See access.md.";

@@ -1,9 +1,15 @@
 //! `[[site.rule]]` into the server's rules, and how files of a site are sent.
 
+use std::time::Duration;
+
 use howdah_executor::Mode;
+use howdah_proto::response::is_token;
 use howdah_server::authentication::{Admission, Authentication};
 use howdah_server::proxy::{Proxy, address};
-use howdah_server::site::config::{Authorizer, HeaderEdit, Rule, RuleAction, StaticRule};
+use howdah_server::script::granted::may_be_granted;
+use howdah_server::site::config::{
+    AuthRequest, Authorizer, HeaderEdit, Rule, RuleAction, StaticRule,
+};
 use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
 
@@ -106,7 +112,7 @@ pub(super) fn told(why: &PatternError) -> String {
 }
 
 /// What a rule does in place of the usual answer: one of these at most.
-const ACTIONS: [&str; 9] = [
+const ACTIONS: [&str; 10] = [
     "redirect",
     "rewrite",
     "deny",
@@ -115,6 +121,7 @@ const ACTIONS: [&str; 9] = [
     "cgi",
     "proxy",
     "authorizer",
+    "auth_request",
     "auth_basic",
 ];
 
@@ -187,6 +194,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         ("status", "redirect"),
         ("body", "return"),
         ("authorizer_script", "authorizer"),
+        ("auth_request_set", "auth_request"),
         ("proxy_timeout", "proxy"),
         ("proxy_health", "proxy"),
         ("auth_basic_user_file", "auth_basic"),
@@ -274,6 +282,46 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
     Some(demand)
 }
 
+/// Longest silence of a server that is asked whether a request may be answered.
+const AUTH_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `auth_request` and `auth_request_set`.
+fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
+    let file = section.file();
+    let text = section.text("auth_request")?;
+    let mut variables = Vec::new();
+    for pair in section.pairs("auth_request_set") {
+        let (variable, field) = &pair.value;
+        if !may_be_granted(variable.as_bytes()) {
+            let message = format!(
+                "auth_request_set: `{}` cannot be set: the server sets it, or it is no name of a variable, such as REMOTE_USER",
+                variable.escape_debug()
+            );
+            file.mistake(pair.place.clone(), message);
+        }
+        if !is_token(field.as_bytes()) {
+            let message = format!(
+                "auth_request_set: `{}` is no name of a header field, such as `Remote-User`",
+                field.escape_debug()
+            );
+            file.mistake(pair.place.clone(), message);
+        }
+        variables.push(pair.value);
+    }
+    match address::parse_url(&text) {
+        Ok((servers, path)) => Some(AuthRequest {
+            proxy: Proxy::new(servers, AUTH_REQUEST_TIMEOUT, None).into(),
+            path,
+            variables,
+        }),
+        Err(why) => {
+            let message = format!("auth_request: `{}`: {why}", text.escape_debug());
+            file.mistake(section.place_of("auth_request"), message);
+            None
+        }
+    }
+}
+
 /// `proxy` and the options that begin so.
 fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
     let file = section.file();
@@ -295,9 +343,11 @@ fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
         file.mistake(section.place_of("proxy_health"), message);
     }
     let timeout = section.time("proxy_timeout");
-    if servers.is_empty() {
+    if section.texts("proxy").is_empty() {
         let message = "proxy: names no server; one is written `http://127.0.0.1:3000`".to_owned();
         file.mistake(section.place_of("proxy"), message);
+    }
+    if servers.is_empty() {
         return None;
     }
     Some(Proxy::new(servers, timeout?, health))
@@ -313,7 +363,7 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         Template::parse(&text).map_err(note).ok()
     };
     let number = |key| section.number(key).map(|n| n as u16);
-    if matches!(key, "authorizer" | "auth_basic") {
+    if matches!(key, "authorizer" | "auth_request" | "auth_basic") {
         check_guard(section, key);
     }
     match key {
@@ -323,6 +373,7 @@ fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {
         }),
         "rewrite" => template().map(RuleAction::Rewrite),
         "deny" => number("deny").map(RuleAction::Deny),
+        "auth_request" => auth_request(section).map(|it| RuleAction::AuthRequest(it.into())),
         "proxy" => proxy(section).map(|proxy| RuleAction::Proxy(proxy.into())),
         "cgi" => section.text("cgi").map(|pool| RuleAction::Cgi(pool.into())),
         "auth_basic" => {
