@@ -2,8 +2,8 @@
 //! all of these are answered, no PHP child stays with an attacker, and the status has the attack's name.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
 use howdah_tests::fixture::Fixture;
@@ -33,6 +33,8 @@ fn site(name: &str) -> Fixture {
 
 /// Attackers at work; each ends when told to, or when the server has sent it away often enough.
 pub(super) struct Attack {
+    /// One at a time: each takes all of the machine, and visitors of another test's server would wait.
+    _alone: MutexGuard<'static, ()>,
     stop: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
 }
@@ -46,6 +48,8 @@ impl Attack {
 
     /// As [`Attack::begin`].
     pub(super) fn begin_with(once: impl Fn(&AtomicBool) + Send + Sync + 'static) -> Attack {
+        static ALONE: Mutex<()> = Mutex::new(());
+        let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
         let stop = Arc::new(AtomicBool::new(false));
         let once = Arc::new(once);
         let attack = |_| {
@@ -57,6 +61,7 @@ impl Attack {
             })
         };
         Attack {
+            _alone: alone,
             threads: (0..ATTACKERS).map(attack).collect(),
             stop,
         }

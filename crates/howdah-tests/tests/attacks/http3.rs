@@ -194,7 +194,7 @@ fn frames_that_carry_nothing_hold_nobody_up() {
         };
         let _ = client.within(flooding);
     });
-    hold_out(&fixture, None, attack);
+    hold_out(&fixture, Some("Http3ControlFlood"), attack);
 }
 
 #[test]

@@ -8,6 +8,10 @@ pub const HEADERS: u64 = 1;
 /// Frames that belong to other streams, or to HTTP/2 (§7.2.8, §11.2.1).
 const FORBIDDEN: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
 
+/// Frames that may follow each other without a byte of a body: clients send one or two of unknown types
+/// (§7.2.8).
+const MOST_EMPTY: u32 = 1000;
+
 /// What a stream must not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
@@ -15,6 +19,8 @@ pub enum FrameError {
     Unexpected,
     /// A head that is announced longer than the limit.
     HeadTooLong,
+    /// More than a thousand frames in a row without a byte of a body: work for nothing.
+    TooManyEmpty,
 }
 
 /// Some bytes of a stream, as far as one frame.
@@ -40,6 +46,8 @@ pub struct Frames {
     frame: Option<(u64, u64)>,
     /// The head has passed; the trailers have.
     heads: u8,
+    /// Frames since the last byte of the body, or the head.
+    empty: u32,
     longest_head: u64,
 }
 
@@ -51,6 +59,7 @@ impl Frames {
             length: 0,
             frame: None,
             heads: 0,
+            empty: 0,
             longest_head,
         }
     }
@@ -116,6 +125,14 @@ impl Frames {
     fn begin(&mut self, kind: u64, length: u64) -> Result<(), FrameError> {
         self.length = 0;
         self.frame = Some((kind, length));
+        if kind == DATA && length > 0 {
+            self.empty = 0;
+        } else if self.heads > 0 && kind != HEADERS {
+            self.empty += 1;
+            if self.empty > MOST_EMPTY {
+                return Err(FrameError::TooManyEmpty);
+            }
+        }
         match (kind, self.heads) {
             (DATA, 1) | (HEADERS, 0 | 1) => {}
             (DATA | HEADERS, _) => return Err(FrameError::Unexpected),
@@ -169,6 +186,19 @@ mod tests {
         }
         assert!(frames.is_between());
         Ok(found)
+    }
+
+    #[test]
+    fn frames_that_carry_nothing_are_few() {
+        let head = [HEADERS as u8, 0];
+        for empty in [[DATA as u8, 0], [0x21, 0]] {
+            let most = [&head[..], &empty.repeat(1000), &[DATA as u8, 1, 7]].concat();
+            assert!(all(&most, 4096).is_ok());
+            let again = [&most[..], &empty.repeat(1000)].concat();
+            assert!(all(&again, 4096).is_ok());
+            let more = [&again[..], &empty].concat();
+            assert_eq!(all(&more, 4096), Err(FrameError::TooManyEmpty));
+        }
     }
 
     #[test]

@@ -5,7 +5,8 @@ use std::collections::VecDeque;
 use std::future::Future;
 use std::io;
 use std::pin::{Pin, pin};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker, ready};
 
 use bytes::{Buf, Bytes};
@@ -24,6 +25,8 @@ type Stopped = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send 
 /// See the module.
 pub(super) struct Pipe {
     connection: Connection,
+    /// The connection's client has sent too much that is no part of a request.
+    flooded: Arc<AtomicBool>,
     pub(super) id: u64,
     out: Mutex<Out>,
     input: Mutex<PipeInput>,
@@ -76,8 +79,10 @@ impl Pipe {
         send: SendStream,
         recv: RecvStream,
         longest_head: u64,
+        flooded: Arc<AtomicBool>,
     ) -> Pipe {
         Pipe {
+            flooded,
             connection,
             id: VarInt::from(send.id()).into_inner(),
             out: Mutex::new(Out {
@@ -106,6 +111,18 @@ impl Pipe {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// Ends the connection of a client that sent what it must not.
+    fn refuse(&self, why: FrameError) {
+        let code = code(match why {
+            FrameError::TooManyEmpty => {
+                self.flooded.store(true, Ordering::Relaxed);
+                Code::H3_EXCESSIVE_LOAD
+            }
+            FrameError::Unexpected | FrameError::HeadTooLong => Code::H3_FRAME_UNEXPECTED,
+        });
+        self.connection.close(code, b"");
+    }
+
     /// Bytes up to the end of the head, for the h3 crate; none: the end, or what the client must not send.
     pub(super) fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let input = &mut *self.input();
@@ -126,8 +143,8 @@ impl Pipe {
                 }
                 Err(why) => {
                     input.head_too_long = why == FrameError::HeadTooLong;
-                    if why == FrameError::Unexpected {
-                        self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                    if why != FrameError::HeadTooLong {
+                        self.refuse(why);
                     }
                     input.end = Some(InputEnd::Gone);
                     return Poll::Ready(Err(ReadError::ClosedStream));
@@ -160,8 +177,8 @@ impl Pipe {
                             return Poll::Ready(true);
                         }
                     }
-                    Err(_) => {
-                        self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                    Err(why) => {
+                        self.refuse(why);
                         input.end = Some(InputEnd::Gone);
                         return Poll::Ready(true);
                     }
@@ -216,8 +233,8 @@ impl Pipe {
                         received += passed.payload;
                     }
                 }
-                Err(_) => {
-                    self.connection.close(code(Code::H3_FRAME_UNEXPECTED), b"");
+                Err(why) => {
+                    self.refuse(why);
                     return Poll::Ready(Err(gone()));
                 }
             }

@@ -25,7 +25,8 @@ pub(super) struct Http3Shared {
     /// The stream that has been accepted last.
     accepted: Mutex<Option<Arc<Pipe>>>,
     control: AtomicUsize,
-    flooded: AtomicBool,
+    /// It has sent too much that is no part of a request.
+    flooded: Arc<AtomicBool>,
 }
 
 impl Http3Shared {
@@ -35,7 +36,7 @@ impl Http3Shared {
             longest_head,
             accepted: Mutex::default(),
             control: AtomicUsize::new(0),
-            flooded: AtomicBool::new(false),
+            flooded: Arc::default(),
         })
     }
 
@@ -45,7 +46,7 @@ impl Http3Shared {
         accepted.take()
     }
 
-    /// Whether the client has sent too much on streams that are no requests.
+    /// Whether the client has sent too much that is no part of a request.
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed)
     }
@@ -188,7 +189,13 @@ impl quic::Connection<Bytes> for Transport {
         };
         let shared = &self.shared;
         let connection = shared.connection.clone();
-        let pipe = Arc::new(Pipe::new(connection, send, recv, shared.longest_head));
+        let pipe = Arc::new(Pipe::new(
+            connection,
+            send,
+            recv,
+            shared.longest_head,
+            shared.flooded.clone(),
+        ));
         let mut accepted = shared
             .accepted
             .lock()
