@@ -33,6 +33,7 @@ pub mod process;
 pub mod process_tree;
 pub mod readers;
 pub mod rig;
+pub mod same_answers;
 pub mod scratch;
 pub mod tls_tunnel;
 pub mod wordpress_home;

@@ -14,6 +14,7 @@ use howdah_tests::http2::{Client, Request};
 use howdah_tests::oracle::{Facts, Probe, Witness, compare};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::{Howdah, Server, Site};
+use howdah_tests::same_answers::same_as_over_http1;
 use howdah_tests::scratch::{Scratch, copy_tree, repository};
 use rustix::process::Signal;
 
@@ -174,36 +175,9 @@ fn stored_pages_and_files_are_the_same_over_both() {
         let page = client.ask(&Request::get("/page.php")).unwrap();
         page.header("x-cache") == Some("HIT")
     });
-    for (path, field, value) in [
-        ("/page.php", "x", "1"),
-        ("/page.php", "if-none-match", "\"v1\""),
-        ("/page.php", "accept-encoding", "gzip"),
-        ("/a.txt", "range", "bytes=2-5"),
-        ("/a.txt", "range", "bytes=99-"),
-        ("/big.bin", "range", "bytes=1-200000"),
-        ("/big.bin", "x", "1"),
-        ("/missing.txt", "x", "1"),
-    ] {
-        let request = Request::get(path).header(field, value.as_bytes());
-        let http2 = client.ask(&request).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
-        let http1 = howdah_tests::http::exchange(fixture.address(), request.as_bytes()).unwrap();
-        let facts = |response: &howdah_tests::http::Response| {
-            let mut fields: Vec<_> = response.head.headers.0.clone();
-            for field in &mut fields {
-                field.0.make_ascii_lowercase();
-            }
-            fields.retain(|(name, _)| !matches!(name.as_str(), "date" | "age" | "cache-status"));
-            fields.sort();
-            fields
-        };
-        assert_eq!(http2.status(), http1.status(), "{path} {value}");
-        let stored = http1.header("x-cache");
-        assert_eq!(stored, (path == "/page.php").then_some("HIT"), "{value}");
-        assert_eq!(facts(&http2), facts(&http1), "{path} {value}");
-        // Errors name the number of the request.
-        assert!(http1.status() >= 400 || http2.body == http1.body, "{path}");
-    }
+    same_as_over_http1(fixture.address(), &[], |request| {
+        client.ask(request).unwrap()
+    });
 }
 
 #[test]

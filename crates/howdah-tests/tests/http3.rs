@@ -6,10 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
-use howdah_tests::http::{self, Response};
+use howdah_tests::http::Response;
 use howdah_tests::http2::Request;
 use howdah_tests::http3::Client;
 use howdah_tests::pki::Pki;
+use howdah_tests::same_answers::same_as_over_http1;
 use howdah_tests::tls_tunnel::{TlsTunnel, client_config};
 use rustix::process::Signal;
 
@@ -171,36 +172,7 @@ fn stored_pages_and_files_are_the_same_over_both() {
     });
     let config = client_config(&fixture.path("ca.pem"), b"http/1.1");
     let tunnel = TlsTunnel::start(config, fixture.tls_address()).unwrap();
-    for (path, field, value) in [
-        ("/page.php", "x", "1"),
-        ("/page.php", "if-none-match", "\"v1\""),
-        ("/page.php", "accept-encoding", "gzip"),
-        ("/a.txt", "range", "bytes=2-5"),
-        ("/a.txt", "range", "bytes=99-"),
-        ("/big.bin", "range", "bytes=1-200000"),
-        ("/big.bin", "x", "1"),
-        ("/missing.txt", "x", "1"),
-    ] {
-        let request = Request::get(path).header(field, value.as_bytes());
-        let http3 = client.ask(&request).unwrap();
-        let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\n{field}: {value}\r\n\r\n");
-        let http1 = http::exchange(tunnel.address(), request.as_bytes()).unwrap();
-        let facts = |response: &Response| {
-            let mut fields: Vec<_> = response.head.headers.0.clone();
-            for field in &mut fields {
-                field.0.make_ascii_lowercase();
-            }
-            let own = ["date", "age", "cache-status", "alt-svc"];
-            fields.retain(|(name, _)| !own.contains(&name.as_str()));
-            fields.sort();
-            fields
-        };
-        assert_eq!(http3.status(), http1.status(), "{path} {value}");
-        for answer in [&http3, &http1] {
-            assert_eq!(stored(answer), path == "/page.php", "{value}");
-        }
-        assert_eq!(facts(&http3), facts(&http1), "{path} {value}");
-        // Errors name the number of the request.
-        assert!(http1.status() >= 400 || http3.body == http1.body, "{path}");
-    }
+    same_as_over_http1(tunnel.address(), &["alt-svc"], |request| {
+        client.ask(request).unwrap()
+    });
 }

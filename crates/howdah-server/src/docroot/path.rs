@@ -87,7 +87,10 @@ fn is_clean(raw: &[u8]) -> bool {
 }
 
 /// Decodes percent-encoded bytes, once.
-fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
+///
+/// # Errors
+/// A bad escape; NUL.
+pub fn decode(raw: &[u8]) -> Result<Vec<u8>, Refusal> {
     let mut out = Vec::with_capacity(raw.len());
     let mut rest = raw;
     while let Some((&byte, after)) = rest.split_first() {
@@ -161,7 +164,8 @@ pub fn encode_query_value(value: &[u8], out: &mut Vec<u8>) {
     encode(value, b"-._~/", out);
 }
 
-fn encode(bytes: &[u8], keep: &[u8], out: &mut Vec<u8>) {
+/// Appends `bytes` to `out`; all but letters, digits and those in `keep` percent-encoded.
+pub fn encode(bytes: &[u8], keep: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {
         if byte.is_ascii_alphanumeric() || keep.contains(&byte) {

@@ -15,6 +15,7 @@ pub mod date;
 mod deadline;
 mod eviction;
 mod handler;
+mod http1_text;
 mod http2;
 mod http3;
 mod io;

@@ -18,6 +18,7 @@ use http::header::ALT_SVC;
 use super::channel::Channel;
 use super::config::MAX_DISCARDED_BODY;
 use super::date;
+use super::http1_text::{chunk_size, decimal, status_line};
 use super::io::{BodyLeft, Io};
 use super::message::{ResponseHead, Version};
 use super::multiplexed;
@@ -302,10 +303,8 @@ impl Responder {
         }
         self.keep_alive = false;
         self.status = head.status;
-        let mut outbox = self.io.outbox();
-        outbox.began = true;
-        let before = outbox.queued();
-        outbox.append(|out| {
+        self.io.outbox().began = true;
+        self.append(|out| {
             status_line(out, head);
             out.extend_from_slice(head.lines());
             for part in [
@@ -316,7 +315,6 @@ impl Responder {
                 out.extend_from_slice(part);
             }
         });
-        self.sent += (outbox.queued() - before) as u64;
         self.state = ResponseState::Body(Framing::UntilClose);
     }
 
@@ -680,38 +678,4 @@ impl Responder {
             Channel::Http3(stream) => stream.poll_reset(cx),
         }
     }
-}
-
-fn status_line(out: &mut Vec<u8>, head: &ResponseHead) {
-    // RFC 9112 §2.3, RFC 9110 §6.2: the version says what this server speaks, to 1.0 clients too.
-    out.extend_from_slice(b"HTTP/1.1 ");
-    decimal(out, u64::from(head.status));
-    out.push(b' ');
-    match &head.reason {
-        Some(reason) => out.extend_from_slice(reason),
-        None => out.extend_from_slice(reason_phrase(head.status).as_bytes()),
-    }
-    out.extend_from_slice(b"\r\n");
-}
-
-fn decimal(out: &mut Vec<u8>, mut n: u64) {
-    let mut digits = [0; 20];
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (n % 10) as u8;
-        n /= 10;
-        if n == 0 {
-            break;
-        }
-    }
-    out.extend_from_slice(&digits[at..]);
-}
-
-fn chunk_size(out: &mut Vec<u8>, n: u64) {
-    let digits = (64 - n.leading_zeros()).div_ceil(4).max(1);
-    for at in (0..digits).rev() {
-        out.push(b"0123456789abcdef"[(n >> (at * 4)) as usize & 15]);
-    }
-    out.extend_from_slice(b"\r\n");
 }

@@ -33,7 +33,7 @@ pub enum ServerAddressError {
     Tls,
     /// Something follows host and port.
     Path,
-    /// What follows host and port is no path of a URL.
+    /// The path behind host and port is not valid in a URL.
     Url,
     /// What follows the scheme is no host and port, or no path of a socket.
     Address(AddressError),
@@ -52,7 +52,7 @@ impl fmt::Display for ServerAddressError {
                 "only host and port can stand here; to change the path, put a rule with `rewrite` before this one",
             ),
             ServerAddressError::Url => {
-                f.write_str("what follows host and port is no path, as it is encoded in a URL")
+                f.write_str("the path behind host and port is not valid in a URL; percent-encode it")
             }
             ServerAddressError::Address(why) => why.fmt(f),
         }

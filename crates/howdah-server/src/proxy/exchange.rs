@@ -96,7 +96,7 @@ pub(super) async fn exchange(
 }
 
 /// The request as the connection's version has it: HTTP/2 names the host in the URI.
-fn fit(template: &Request<()>, http2: bool) -> Request<()> {
+pub(super) fn fit(template: &Request<()>, http2: bool) -> Request<()> {
     let mut request = template.clone();
     if !http2 {
         return request;

@@ -7,7 +7,7 @@ use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri};
 
 use crate::client_address::{Client, split_host};
-use crate::docroot::path::{UrlPath, encode_path};
+use crate::docroot::path::{decode, encode, encode_path};
 use crate::failure::Failure;
 use crate::http::BodyKind;
 use crate::http::message::{RequestHead, Version};
@@ -117,63 +117,25 @@ pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<
     Ok(asked)
 }
 
+/// What may stand in a path and query (RFC 3986 §3.3, §3.4), existing percent-encodings included.
+const OF_TARGETS: &[u8] = b"-._~!$&'()*+,;=:@/?%[]";
+
 /// Path and query: as the client wrote them, unless a rule has changed the path or cleaning has.
 fn target(out: &Outgoing<'_>) -> PathAndQuery {
     let raw = out.request.path();
-    let as_written = raw_is(raw, out.path);
     let mut target = Vec::with_capacity(raw.len() + 64);
-    match as_written {
-        true => escape(raw, &mut target),
-        false => encode_path(out.path, &mut target),
+    match decode(raw) {
+        // The server sees what the rules saw.
+        Ok(decoded) if decoded == out.path => encode(raw, OF_TARGETS, &mut target),
+        _ => encode_path(out.path, &mut target),
     }
     if let Some(query) = out.query {
         target.push(b'?');
-        escape(query, &mut target);
+        encode(query, OF_TARGETS, &mut target);
     }
     // Only bytes that it takes are left.
     PathAndQuery::from_maybe_shared(bytes::Bytes::from(target))
         .unwrap_or_else(|_| PathAndQuery::from_static("/"))
-}
-
-/// The raw path says `path` and nothing that cleaning has removed: then the server sees what the rules saw.
-fn raw_is(raw: &[u8], path: &[u8]) -> bool {
-    let mut rest = path;
-    let mut at = 0;
-    while at < raw.len() {
-        let (byte, used) = match (raw[at], raw.get(at + 1..at + 3)) {
-            (b'%', Some(digits)) => match std::str::from_utf8(digits)
-                .ok()
-                .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-            {
-                Some(byte) => (byte, 3),
-                None => return false,
-            },
-            (b'%', None) => return false,
-            (byte, _) => (byte, 1),
-        };
-        at += used;
-        match rest.split_first() {
-            Some((first, after)) if *first == byte => rest = after,
-            _ => return false,
-        }
-    }
-    rest.is_empty() && UrlPath::parse(raw).is_ok_and(|clean| clean.as_bytes() == path)
-}
-
-/// Percent-encodes what cannot stand in a request target (RFC 3986 §3.3, §3.4); what is encoded stays so.
-fn escape(raw: &[u8], out: &mut Vec<u8>) {
-    const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
-    for &byte in raw {
-        let stays = byte.is_ascii_graphic() && !b"\"#<>\\^`{|}".contains(&byte);
-        match stays {
-            true => out.push(byte),
-            false => out.extend_from_slice(&[
-                b'%',
-                DIGITS[usize::from(byte >> 4)],
-                DIGITS[usize::from(byte & 15)],
-            ]),
-        }
-    }
 }
 
 fn headers(out: &Outgoing<'_>) -> HeaderMap {

@@ -1,5 +1,5 @@
-//! One request at a server ([`super::exchange`]), its answer as the events of a run, so that everything that happens to a script's answer happens to this
-//! one: buffering for slow clients, compression, the site's header rules.
+//! One request at a server (`exchange`), and its answer as the events of a run: what happens to a script's
+//! answer happens to this one, too: buffering for slow clients, compression, the site's header rules.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -95,18 +95,22 @@ impl Proxy {
 }
 
 impl ProxyRun {
+    /// Ready when the server has answered, or has failed to.
+    fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExecError>> {
+        let State::Exchanging(exchange) = &mut self.state else {
+            return Poll::Ready(Ok(()));
+        };
+        let Poll::Ready(answered) = exchange.as_mut().poll(cx) else {
+            return self.poll_silence(cx);
+        };
+        self.silence.is_over();
+        self.state = State::Over;
+        Poll::Ready(answered.map(|answered| self.state = State::Head(Box::new(answered))))
+    }
+
     /// For a request that asks for WebSocket: ready when the server has answered.
     pub fn poll_agreement(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreement, ExecError>> {
-        if let State::Exchanging(exchange) = &mut self.state {
-            match exchange.as_mut().poll(cx) {
-                Poll::Ready(Ok(answered)) => self.state = State::Head(Box::new(answered)),
-                Poll::Ready(Err(error)) => {
-                    self.state = State::Over;
-                    return Poll::Ready(Err(error));
-                }
-                Poll::Pending => return self.poll_silence(cx),
-            }
-        }
+        std::task::ready!(self.poll_answered(cx))?;
         Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Over) {
             State::Head(mut answered) if is_websocket(&answered.response) => {
                 let head = head_of(answered.response.status(), answered.response.headers());
@@ -157,38 +161,15 @@ impl ProxyRun {
 
 impl Run for ProxyRun {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
-        if matches!(self.state, State::Exchanging(_))
-            && let Poll::Ready(Some(head)) = self.interim.poll_recv(cx)
-        {
-            return Poll::Ready(Ok(Event::Informational(head)));
+        if matches!(self.state, State::Exchanging(_) | State::Head(_)) {
+            let answered = self.poll_answered(cx);
+            // What came before the head goes before it.
+            if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
+                return Poll::Ready(Ok(Event::Informational(head)));
+            }
+            std::task::ready!(answered)?;
         }
         match &mut self.state {
-            State::Exchanging(exchange) => match exchange.as_mut().poll(cx) {
-                Poll::Ready(Ok(answered)) => {
-                    self.silence.is_over();
-                    self.state = State::Head(Box::new(answered));
-                    // What came before the head goes before it.
-                    cx.waker().wake_by_ref();
-                    match self.interim.try_recv() {
-                        Ok(head) => Poll::Ready(Ok(Event::Informational(head))),
-                        Err(_) => self.poll_event(cx),
-                    }
-                }
-                Poll::Ready(Err(error)) => {
-                    self.state = State::Over;
-                    Poll::Ready(Err(error))
-                }
-                Poll::Pending => self.poll_silence(cx),
-            },
-            State::Head(_) => {
-                if let Ok(head) = self.interim.try_recv() {
-                    return Poll::Ready(Ok(Event::Informational(head)));
-                }
-                let State::Head(answered) = std::mem::replace(&mut self.state, State::Over) else {
-                    return Poll::Ready(Err(ExecError::BackendClosed { answering: false }));
-                };
-                Poll::Ready(self.begin(*answered))
-            }
             State::Body {
                 body, unflushed, ..
             } => match Pin::new(body).poll_frame(cx) {
@@ -221,7 +202,10 @@ impl Run for ProxyRun {
                 }
                 Poll::Pending => self.poll_silence(cx),
             },
-            State::Over => Poll::Ready(Err(ExecError::BackendClosed { answering: true })),
+            _ => match std::mem::replace(&mut self.state, State::Over) {
+                State::Head(answered) => Poll::Ready(self.begin(*answered)),
+                _ => Poll::Ready(Err(ExecError::BackendClosed { answering: true })),
+            },
         }
     }
 

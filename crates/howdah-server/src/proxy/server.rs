@@ -6,12 +6,14 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
+use howdah_executor::fastcgi::address::Address;
 use howdah_proto::level::Level;
-use http::{Request, Uri};
+use http::Request;
 
 use super::Proxy;
 use super::address::ServerAddress;
-use super::connections::{self, Sender};
+use super::connections;
+use super::exchange::fit;
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
@@ -188,24 +190,17 @@ async fn ask(server: &Arc<Server>, path: &str) -> Result<(), String> {
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let mut sender = connections::connect(server).await.map_err(|e| text(&e))?;
     let host = match &server.at.backend.address {
-        howdah_executor::fastcgi::address::Address::Unix(_) => "localhost".to_owned(),
+        Address::Unix(_) => "localhost".to_owned(),
         address => address.to_string(),
     };
-    let uri: Uri = match &sender {
-        Sender::Http1(_) => path.parse().map_err(|e| text(&e))?,
-        Sender::Http2(_) => format!("http://{host}{path}")
-            .parse()
-            .map_err(|e| text(&e))?,
-    };
-    let mut request = Request::get(uri).header("User-Agent", "Howdah (health check)");
-    if let Sender::Http1(_) = &sender {
-        request = request.header("Host", &host).header("Connection", "close");
-    }
-    let request = request.body(Upload::none()).map_err(|e| text(&e))?;
-    let answer = sender
-        .send(request)
-        .await
-        .map_err(|failed| text(&failed.error))?;
+    let request = Request::get(path)
+        .header("Host", host)
+        .header("User-Agent", "Howdah (health check)")
+        .body(())
+        .map_err(|e| text(&e))?;
+    let request = fit(&request, sender.is_http2()).map(|()| Upload::none());
+    let answer = sender.send(request).await;
+    let answer = answer.map_err(|failed| text(&failed.error))?;
     match answer.status().as_u16() {
         200..400 => Ok(()),
         status => Err(format!("GET {path} is answered {status}")),

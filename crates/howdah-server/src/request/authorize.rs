@@ -1,7 +1,8 @@
 //! Asks for permission before anything else is done with a request: for a user's password
-//! ([`crate::authentication`]), and the FastCGI authorizers of the route (specification §6.3). Each of
-//! these gets the request without its body and answers 200, with variables for the script, or gives an
-//! answer of its own, which the client gets. Knows no protocol: the executor does.
+//! ([`crate::authentication`]), the FastCGI authorizers of the route (specification §6.3), and servers by
+//! HTTP (`auth_request`). Each of these gets the request without its body and allows it, with variables
+//! for the script, or gives an answer of its own, which the client gets. Knows no protocol: the executor
+//! and [`crate::proxy`] do.
 //!
 //! One that cannot be reached, fails or says nothing has not allowed anything: the client gets the
 //! failure.
@@ -53,18 +54,14 @@ pub(super) async fn ask(
         authenticate(ctx, demand, &mut granted).await?;
     }
     for guard in ctx.site.guards(route) {
-        let authorizer = match guard {
+        let (mut run, server) = match guard {
             RuleAction::Authenticate(demand) => {
                 authenticate(ctx, demand, &mut granted).await?;
                 continue;
             }
-            RuleAction::Authorize(authorizer) => Asked::Script(start(ctx, authorizer)?),
-            RuleAction::AuthRequest(server) => Asked::Server(send(ctx, server)?, server),
+            RuleAction::Authorize(authorizer) => (start(ctx, authorizer)?, None),
+            RuleAction::AuthRequest(server) => (send(ctx, server)?, Some(server)),
             _ => continue,
-        };
-        let (mut run, server) = match authorizer {
-            Asked::Script(run) => (run, None),
-            Asked::Server(run, server) => (run, Some(server)),
         };
         let mut head = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
@@ -101,14 +98,6 @@ pub(super) async fn ask(
         }
     }
     Ok(Permission::Granted(granted))
-}
-
-/// Who is asked, and what it says.
-enum Asked<'a> {
-    /// A FastCGI authorizer.
-    Script(Box<dyn Run>),
-    /// A server, by HTTP.
-    Server(Box<dyn Run>, &'a AuthRequest),
 }
 
 /// Asks a server.

@@ -231,7 +231,7 @@ fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
         site.route(&head("/a.css")).action,
         Action::Static(_)
     ));
-    // Nor is it sent while an editor writes the file anew, and the line is gone for a moment.
+    // An editor that rewrites `.htaccess` removes the line for a moment: the password file stays closed.
     fs::write(at(".htaccess"), "").unwrap();
     let action = site.route(&head("/up/users")).action;
     assert!(matches!(action, Action::Refused { .. }), "{action:?}");

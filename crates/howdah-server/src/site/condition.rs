@@ -22,7 +22,7 @@ const MOST_PAIRS: usize = 1000;
 /// A request as rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Requested<'a> {
-    /// Its head.
+    /// Method, target and fields, as the client sent them.
     pub head: &'a RequestHead,
     /// Who sends it, as far as anybody trustworthy knows.
     pub client: &'a Client<'a>,

@@ -114,7 +114,7 @@ pub enum Action {
 /// The servers that a `proxy` rule sends a request to.
 #[derive(Debug)]
 pub struct ProxyTarget {
-    /// The servers.
+    /// Chooses the server, and keeps connections to it.
     pub proxy: Arc<Proxy>,
     /// The path that the rules have led to, cleaned.
     pub path: Vec<u8>,

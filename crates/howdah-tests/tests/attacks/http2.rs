@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
-use howdah_tests::fixture::Fixture;
+use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http2::{Frames, frame, headers, reset};
 use howdah_tests::process_tree;
 
@@ -19,8 +19,12 @@ const VISITS: usize = 20;
 const INITIAL_WINDOW_SIZE: u16 = 4;
 
 fn site(name: &str) -> Fixture {
-    Fixture::named(name)
-        .h2c()
+    attacked(Fixture::named(name).h2c())
+}
+
+/// A site with pages that take time or room.
+pub(super) fn attacked(builder: Builder) -> Fixture {
+    builder
         .children(4)
         .file("a.txt", "a")
         .script("slow.php", "<?php usleep(300000); echo 'slow';")

@@ -10,22 +10,13 @@ use howdah_tests::http3::Client;
 use howdah_tests::process_tree;
 use quinn::{SendStream, TransportConfig, VarInt};
 
-use super::http2::{ATTACKERS, Attack, all_children_are_free, hold_out, visit};
+use super::http2::{ATTACKERS, Attack, all_children_are_free, attacked, hold_out, visit};
 
 /// Requests of one connection at once.
 const STREAMS: usize = 100;
 
 fn site(name: &str) -> Fixture {
-    Fixture::named(name)
-        .http3()
-        .children(4)
-        .file("a.txt", "a")
-        .script("slow.php", "<?php usleep(300000); echo 'slow';")
-        .script(
-            "long.php",
-            "<?php for ($i = 0; $i < 100; $i++) echo str_repeat('x', 10000);",
-        )
-        .start()
+    attacked(Fixture::named(name).http3())
 }
 
 /// What an attacker needs.

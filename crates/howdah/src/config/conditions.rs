@@ -96,7 +96,7 @@ fn misnamed(key: &str, name: &str) -> Option<String> {
     }
 }
 
-/// The key for what a variable of CGI says, where that is no matter of `env`.
+/// The condition to use in place of `env`, for a CGI variable that another condition covers.
 fn elsewhere(variable: &str) -> Option<&'static str> {
     match variable {
         "REMOTE_ADDR" => Some("from"),

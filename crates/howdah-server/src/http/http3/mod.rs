@@ -35,7 +35,7 @@ const SEND_WINDOW: u64 = 512 << 10;
 pub enum Http3Error {
     /// The client cancels requests faster than browsers do.
     Http3RapidReset,
-    /// The client sends much that is no part of a request: on other streams, or frames without a body's bytes.
+    /// The client floods control streams, or sends frame after frame with nothing in them.
     Http3ControlFlood,
     /// The client broke the protocol in another way; the message says how.
     Http3Protocol,

@@ -25,7 +25,7 @@ type Stopped = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send 
 /// See the module.
 pub(super) struct Pipe {
     connection: Connection,
-    /// The connection's client has sent too much that is no part of a request.
+    /// Whether the client floods the connection: shared by all of its streams.
     flooded: Arc<AtomicBool>,
     pub(super) id: u64,
     out: Mutex<Out>,

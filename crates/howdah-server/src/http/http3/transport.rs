@@ -25,7 +25,7 @@ pub(super) struct Http3Shared {
     /// The stream that has been accepted last.
     accepted: Mutex<Option<Arc<Pipe>>>,
     control: AtomicUsize,
-    /// It has sent too much that is no part of a request.
+    /// Whether the client floods the connection: shared with its streams.
     flooded: Arc<AtomicBool>,
 }
 
@@ -46,7 +46,7 @@ impl Http3Shared {
         accepted.take()
     }
 
-    /// Whether the client has sent too much that is no part of a request.
+    /// Whether the client floods the connection ([`Http3Error::Http3ControlFlood`](super::Http3Error)).
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed)
     }
