@@ -9,16 +9,17 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare help setup-build setup-demo setup-test toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare packages help setup-build setup-demo setup-test setup-packages toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
+	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 
-setup-build setup-demo setup-test: setup-%:
+setup-build setup-demo setup-test setup-packages: setup-%:
 	@scripts/setup-debian.sh $*
 
 toolchain:
@@ -46,6 +47,10 @@ demo: setup-demo build demo-site
 	@echo
 	@exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) --env DEMO_DATA=$(abspath $(DEMO_DIR))/data \
 	  -d upload_max_filesize=10M -d post_max_size=12M
+
+# The release's own PHP is the series of the package with PHP.
+packages: setup-packages toolchain
+	@scripts/packages.sh
 
 # The quick form of all five; results go to $(TARGET)/compare.
 compare: setup-test build

@@ -6,10 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use howdah_server::docroot::root::{RootDir, Symlinks};
 use howdah_server::http::message::RequestHead;
-use howdah_server::site::explain::request;
 use howdah_server::site::htaccess::{
     AccessQuery, InDirectory, Lies, Parsed, Verdict, decide, parse_bytes,
 };
+use howdah_server::site::words::request;
 
 /// Ends the root's file and begins that of the directory; without it the root has none.
 const BORDER: &[u8] = b"\n---\n";

@@ -5,7 +5,7 @@
 use std::sync::Arc;
 
 use howdah_htaccess::{
-    Action, Answer, Facts, Fields, HtFile, Stat, StatKind, Table, World, answer, parse,
+    Action, Answer, Chain, Facts, Fields, HtFile, Stat, Table, World, answer, parse,
 };
 
 /// A root with one file in it, and one in a directory.
@@ -13,15 +13,15 @@ struct Site(Arc<HtFile>);
 
 impl World for Site {
     fn stat(&self, file: &[u8]) -> Stat {
-        let kind = match file {
-            b"/r/x.txt" | b"/r/x.php" | b"/r/d/x.txt" | b"/r/index.php" => StatKind::File,
-            b"/r" | b"/r/" | b"/r/d" | b"/r/d/" => StatKind::Directory,
-            _ => StatKind::Missing,
-        };
-        Stat {
-            kind,
-            ..Stat::MISSING
+        match file {
+            b"/r/x.txt" | b"/r/x.php" | b"/r/d/x.txt" | b"/r/index.php" => Stat::File,
+            b"/r" | b"/r/" | b"/r/d" | b"/r/d/" => Stat::Directory,
+            _ => Stat::Missing,
         }
+    }
+
+    fn length(&self, file: &[u8]) -> Option<u64> {
+        (self.stat(file) == Stat::File).then_some(0)
     }
 
     fn is_link(&self, _file: &[u8]) -> bool {
@@ -32,8 +32,10 @@ impl World for Site {
         false
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Option<Arc<HtFile>> {
-        matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+        Arc::new(Chain::of(directory, |directory| {
+            matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
+        }))
     }
 
     fn is_script(&self, path: &[u8]) -> bool {

@@ -12,6 +12,7 @@ for one unit. A row gives the medians of the turns, and of the ratios of Howdah'
 the median, smallest and largest: 3.0 is a rival that takes three times the CPU.
 """
 import pathlib, re, shutil, socket, ssl, statistics, subprocess, sys, tempfile, time
+import processes
 
 SECONDS = 2
 IDLE = 1000
@@ -29,6 +30,9 @@ ROWS = [  # name, program, arguments, path
     ("hello.php, h2", "h2load", ["-c16", "-m4"], "/hello.php"),
     ("cache hit, h1", "h2load", ["--h1", "-c50"], "/page.php"),
     ("cache hit, h2", "h2load", ["-c50", "-m10"], "/page.php"),
+    ("proxied 24 bytes, h1", "h2load", ["--h1", "-c50"], "/app/tiny.txt"),
+    ("proxied 24 bytes, h2", "h2load", ["-c50", "-m10"], "/app/tiny.txt"),
+    ("proxied 10 MB, h1", "h2load", ["--h1", "-c4"], "/app/file10m.bin"),
 ]
 
 
@@ -43,28 +47,27 @@ def find(*names):
 class Server:
     """A server with its PHP, in a directory of its own."""
 
-    def __init__(self, name, directory, program=None):
-        self.name, self.program = name, program
+    def __init__(self, name, directory, program=None, application=None):
+        self.name, self.program, self.application = name, program, application
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=directory))
         self.directory.chmod(0o755)
         self.site, self.pem, self.key = directory / "site", directory / "site.pem", directory / "site.key"
         with socket.create_server(("127.0.0.1", 0)) as free:
             self.port = free.getsockname()[1]
         self.processes = []
-        if name != "howdah":
+        if name in ("nginx", "caddy"):
             self.fpm()
         getattr(self, name)(program)
         for _ in range(300):
             try:
-                self.connect().close()
+                socket.create_connection(("127.0.0.1", self.port), timeout=10).close()
                 break
             except OSError:
                 time.sleep(0.1)
         else:
             sys.exit(f"{name} does not start: {self.directory}/log")
-        for path in {path for _, _, _, path in ROWS} | {"/page.php"}:
-            answer = self.curl(path)
-            if not answer:
+        for path in {path for _, _, _, path in ROWS} if application else []:
+            if not self.curl(path):
                 sys.exit(f"{name} does not answer {path}: {self.directory}/log")
 
     def start(self, *command):
@@ -82,9 +85,10 @@ class Server:
     def howdah(self, build):
         config = self.directory / "howdah.toml"
         config.write_text(f'listen = "127.0.0.1:{self.port} tls"\nuser = "www-data"\n'
-                          f'control = "{self.directory}/control"\n[pool.www]\npm = "static"\nmax_children = 8\n'
+                          f'control = "{self.directory}/control"\n[limits]\nkeepalive_requests = 1000000\n[pool.www]\npm = "static"\nmax_children = 8\n'
                           f'[[site]]\nroot = "{self.site}"\nhosts = ["localhost"]\ncache = "rfc"\n'
-                          f'[[site.certificate]]\nfile = "{self.pem}"\nkey = "{self.key}"\n')
+                          f'[[site.certificate]]\nfile = "{self.pem}"\nkey = "{self.key}"\n'
+                          f'[[site.rule]]\nprefix = "/app/"\nproxy = "http://127.0.0.1:{self.application}"\n')
         self.start(str(build / "howdah"), "serve", "--config", str(config))
 
     def nginx(self, _):
@@ -100,13 +104,32 @@ http {{
   ssl_certificate {self.pem}; ssl_certificate_key {self.key}; ssl_protocols TLSv1.2 TLSv1.3;
   ssl_session_cache shared:tls:10m; ssl_session_timeout 1d;
   upstream php {{ server unix:{self.directory}/fpm.sock; keepalive 8; }}
+  upstream application {{ server 127.0.0.1:{self.application}; keepalive 64; keepalive_requests 1000000; }}
   server {{
     listen 127.0.0.1:{self.port} ssl http2 reuseport backlog=4096; server_name localhost; root {self.site};
     include /etc/nginx/fastcgi_params; fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;
     fastcgi_keep_conn on; fastcgi_cache_key $scheme$host$request_uri; fastcgi_cache_lock on;
     location ~ \\.php$ {{ fastcgi_pass php; }}
     location = /page.php {{ fastcgi_pass php; fastcgi_cache pages; }}
+    location /app/ {{
+      proxy_pass http://application; proxy_http_version 1.1; proxy_set_header Connection ""; proxy_set_header Host $host;
+      proxy_set_header X-Forwarded-For $proxy_add_x_forwarded_for; proxy_set_header X-Forwarded-Proto $scheme;
+    }}
   }}
+}}
+""")
+        self.start(find("nginx"), "-c", str(config))
+
+    def backend(self, _):
+        """What the others proxy to: an nginx without TLS, whose CPU is not counted."""
+        config = self.directory / "nginx.conf"
+        config.write_text(f"""daemon off; pid {self.directory}/pid; error_log {self.directory}/log; user www-data;
+events {{ worker_connections 10000; }}
+http {{
+  access_log off; sendfile on; keepalive_requests 1000000; open_file_cache max=1000 inactive=20s;
+  client_body_temp_path {self.directory}/body; fastcgi_temp_path {self.directory}/fastcgi;
+  proxy_temp_path {self.directory}/proxy; uwsgi_temp_path {self.directory}/uwsgi; scgi_temp_path {self.directory}/scgi;
+  server {{ listen 127.0.0.1:{self.port} backlog=4096; location /app/ {{ alias {self.site}/; }} }}
 }}
 """)
         self.start(find("nginx"), "-c", str(config))
@@ -128,6 +151,7 @@ https://localhost:{self.port} {{
   bind 127.0.0.1
   tls {self.pem} {self.key}
   root * {self.site}
+  reverse_proxy /app/* 127.0.0.1:{self.application}
   php_fastcgi unix/{self.directory}/fpm.sock
   file_server
 }}
@@ -146,30 +170,7 @@ https://localhost:{self.port} {{
         return out.stdout if out.returncode == 0 else None
 
     def tree(self):
-        children = {}
-        for entry in pathlib.Path("/proc").glob("[0-9]*/stat"):
-            try:
-                fields = entry.read_text().rsplit(")", 1)[1].split()
-            except OSError:
-                continue
-            children.setdefault(int(fields[1]), []).append(int(entry.parent.name))
-        found, left = [], [process.pid for process in self.processes]
-        while left:
-            pid = left.pop()
-            found.append(pid)
-            left += children.get(pid, [])
-        return found
-
-    def cpu(self):
-        """Nanoseconds that the threads of all its processes have run."""
-        total = 0
-        for pid in self.tree():
-            for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
-                try:
-                    total += int(file.read_text().split()[0])
-                except OSError:
-                    pass
-        return total
+        return processes.of([process.pid for process in self.processes])
 
     def memory(self):
         total = 0
@@ -191,7 +192,7 @@ https://localhost:{self.port} {{
 def measure(server, program, arguments, path):
     """Microseconds of CPU for one unit, and units a second."""
     url = f"https://localhost:{server.port}{path}"
-    before = server.cpu()
+    before = processes.cpu(server.tree())
     if program == "s_time":
         command = ["openssl", "s_time", "-connect", f"localhost:{server.port}", "-www", path, "-time", str(SECONDS)]
         text = subprocess.run([*command, *arguments], capture_output=True, text=True).stdout
@@ -208,7 +209,7 @@ def measure(server, program, arguments, path):
         failed = re.search(r"(\d+) failed, (\d+) errored", text)
         if int(failed[1]) or int(failed[2]) or succeeded == 0:
             sys.exit(f"{server.name} {path}: {text}")
-    return (server.cpu() - before) / 1000 / units, units / seconds
+    return (processes.cpu(server.tree()) - before) * 1e6 / units, units / seconds
 
 
 def idle(server, http2):
@@ -248,20 +249,24 @@ def main():
     programs = {"howdah": build, "nginx": None}
     if len(sys.argv) > 3:
         programs["caddy"] = pathlib.Path(sys.argv[3]).resolve()
-    report(programs, directory, turns)
+    application = Server("backend", directory)
+    try:
+        report(programs, directory, turns, application)
+    finally:
+        application.stop()
     shutil.rmtree(directory)
 
 
-def started(programs, directory):
-    return [Server(name, directory, program) for name, program in programs.items()]
+def started(programs, directory, application):
+    return [Server(name, directory, program, application.port) for name, program in programs.items()]
 
 
-def report(programs, directory, turns):
+def report(programs, directory, turns, application):
     names = list(programs)
     print(f"CPU of server and PHP, us a unit, medians of {turns} turns; rival / Howdah: median (smallest-largest)")
     print(f"{'':24}" + "".join(f"{name:>9}" for name in names) + "".join(f"{name + '/howdah':>22}" for name in names[1:])
           + "   units/s " + " ".join(names))
-    servers = started(programs, directory)
+    servers = started(programs, directory, application)
     try:
         for row in ROWS:
             print(line(servers, row, turns), flush=True)
@@ -270,7 +275,7 @@ def report(programs, directory, turns):
             server.stop()
     for row, http2 in [("idle h1 connection, KiB", False), ("idle h2 connection, KiB", True)]:
         # What an earlier load has left in the memory of a process would be counted for nothing.
-        servers = started(programs, directory)
+        servers = started(programs, directory, application)
         try:
             sizes = [idle(server, http2) for server in servers]
         finally:

@@ -9,7 +9,8 @@ file in each of six directories, the other none. Howdah's front, or all of Apach
 tester, and Howdah's PHP has core 1. CPU is that of the front for Howdah; of the whole server in the columns
 beside Apache's, which has no front. Medians of the turns; in brackets the smallest and largest ratio of one.
 """
-import json, os, pathlib, socket, statistics, subprocess, sys, tempfile, time
+import json, pathlib, socket, statistics, subprocess, sys, tempfile, time
+import processes
 
 DEEP = "a/b/c/d/e"
 ROOT = """RewriteEngine On
@@ -98,42 +99,22 @@ class Server:
                 time.sleep(0.1)
         sys.exit(f"{command[0]} does not start:\n" + (directory / f"{self.port}.log").read_text())
 
-    def processes(self):
-        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        children = {}
-        for line in listing.splitlines():
-            pid, parent = map(int, line.split())
-            children.setdefault(parent, []).append(pid)
-        found, rest = [], [self.master.pid]
-        while rest:
-            found.append(rest.pop())
-            rest += children.get(found[-1], [])
-        return found
-
     def pin(self):
         self.front = []
-        for pid in self.processes():
+        for pid in processes.of([self.master.pid]):
             is_front = self.is_apache or b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             self.front += [pid] if is_front else []
             subprocess.run(["taskset", "-acp", "0" if is_front else "1", str(pid)], capture_output=True)
 
-    def cpu(self, pids):
-        """Seconds: the scheduler's own count, since the tick's misses short turns."""
-        spent = 0
-        for pid in pids:
-            for task in pathlib.Path(f"/proc/{pid}/task").iterdir():
-                spent += int((task / "schedstat").read_text().split()[0])
-        return spent / 1e9
-
     def load(self, tester, page, seconds):
         """Microseconds of CPU an answer, the front's and the whole server's, and answers a second."""
         self.pin()
-        everybody = self.processes()
-        before, all_before = self.cpu(self.front), self.cpu(everybody)
+        everybody = processes.of([self.master.pid])
+        before, all_before = processes.cpu(self.front), processes.cpu(everybody)
         run = subprocess.run(
             ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", "50", "--no-ceiling",
              "--json", "-", f"http://127.0.0.1:{self.port}/{DEEP}/{page}"], capture_output=True, text=True)
-        used, all_used = self.cpu(self.front) - before, self.cpu(everybody) - all_before
+        used, all_used = processes.cpu(self.front) - before, processes.cpu(everybody) - all_before
         try:
             outcomes = json.loads(run.stdout)["outcomes"]
         except ValueError:

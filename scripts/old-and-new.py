@@ -11,6 +11,7 @@ the other sleeps; PHP has core 1. A row gives the medians of the turns and the s
 one turn. On WordPress the CPU is that of the front and PHP together, without the database's.
 """
 import json, os, pathlib, resource, shutil, socket, statistics, subprocess, sys, tempfile, time
+import processes
 
 IDLE = 10_000
 KINDS = {  # lines of the pool, lines of the site
@@ -145,7 +146,7 @@ class Server:
 
     def pin(self):
         """Gives each process its core; children may have been forked since the last time."""
-        for pid in self.processes():
+        for pid in processes.of([self.master.pid]):
             is_front = b"front" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes()
             self.front = pid if is_front else self.front
             subprocess.run(["taskset", "-acp", "0" if is_front else "1", str(pid)], check=True, capture_output=True)
@@ -153,25 +154,9 @@ class Server:
     def connect(self):
         return socket.create_connection(("127.0.0.1", self.port), 5)
 
-    def processes(self):
-        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        children = {}
-        for line in listing.splitlines():
-            pid, parent = map(int, line.split())
-            children.setdefault(parent, []).append(pid)
-        found, rest = [], [self.master.pid]
-        while rest:
-            found.append(rest.pop())
-            rest += children.get(found[-1], [])
-        return found
-
     def cpu(self):
         """Seconds of the front, or of all processes."""
-        ticks = 0
-        for pid in self.processes() if self.counts_php else [self.front]:
-            fields = pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
-            ticks += int(fields[11]) + int(fields[12])
-        return ticks / os.sysconf("SC_CLK_TCK")
+        return processes.cpu(processes.of([self.master.pid]) if self.counts_php else [self.front])
 
     def resident(self):
         lines = pathlib.Path(f"/proc/{self.front}/status").read_text().splitlines()

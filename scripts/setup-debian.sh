@@ -6,6 +6,7 @@
 #   scripts/setup-debian.sh demo    build + the extensions the demo site uses
 #   scripts/setup-debian.sh test    demo + rival servers, MariaDB and the real
 #                                   applications the test suite drives
+#   scripts/setup-debian.sh packages   build + what makes Debian packages
 #   scripts/setup-debian.sh --list GROUP    print the packages, one per line
 #
 # Safe to run again: with nothing missing it asks dpkg once and leaves (no root,
@@ -48,6 +49,9 @@ test="curl openssl pebble strace python3
   wrk
   chromium nodejs"
 
+# To make Debian packages.
+packaging="dpkg-dev debhelper patchelf lintian"
+
 services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa"
 
 policy=/usr/sbin/policy-rc.d
@@ -62,7 +66,8 @@ packages_of() {
         build) echo $build ;;
         demo) echo $build $demo ;;
         test) echo $build $demo $test ;;
-        *) die "unknown group '$1': expected build, demo or test" ;;
+        packages) echo $build $packaging ;;
+        *) die "unknown group '$1': expected build, demo, test or packages" ;;
     esac
 }
 
@@ -99,7 +104,7 @@ forbid_starting_services() {
 }
 
 [ "${1-}" = --list ] && { packages_of "${2-test}" | tr ' ' '\n'; exit 0; }
-[ $# -le 1 ] || die "one group at a time: build, demo or test"
+[ $# -le 1 ] || die "one group at a time: build, demo, test or packages"
 group=${1-test}
 packages=$(packages_of "$group")
 

@@ -59,6 +59,7 @@ fn main() {
     println!("cargo:rerun-if-changed=build.rs");
     println!("cargo:rerun-if-changed=shim");
     println!("cargo:rerun-if-env-changed=PHP_CONFIG");
+    println!("cargo:rerun-if-env-changed=PHP_LIBRARY_DIR");
 
     let php = Php::find();
     std::fs::write(out.join("howdah_frame.h"), frame_header())
@@ -171,11 +172,13 @@ impl Php {
     /// the prefix.
     fn library(vernum: u32, prefix: &str, ldflags: &str) -> (PathBuf, String) {
         let versioned = format!("php{}.{}", vernum / 10000, vernum / 100 % 100);
-        let mut dirs: Vec<PathBuf> = ldflags
+        // For a package: a copy that has, at run time, the name of its series.
+        let named = env::var_os("PHP_LIBRARY_DIR").map(PathBuf::from);
+        let told = ldflags
             .split_whitespace()
-            .filter_map(|flag| flag.strip_prefix("-L").map(PathBuf::from))
-            .collect();
-        dirs.extend(["lib", "lib64"].map(|sub| Path::new(prefix).join(sub)));
+            .filter_map(|flag| flag.strip_prefix("-L").map(PathBuf::from));
+        let usual = ["lib", "lib64"].map(|sub| Path::new(prefix).join(sub));
+        let dirs: Vec<PathBuf> = named.into_iter().chain(told).chain(usual).collect();
         for dir in &dirs {
             for name in [versioned.as_str(), "php"] {
                 if dir.join(format!("lib{name}.so")).exists() {

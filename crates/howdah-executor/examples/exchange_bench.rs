@@ -87,6 +87,7 @@ async fn client(
             id: 1,
             role: Role::Responder,
             effects: None,
+            held: None,
         });
         loop {
             match poll_fn(|cx| run.poll_event(cx)).await {

@@ -36,6 +36,7 @@ pub mod programs;
 mod script_names;
 pub mod status;
 
+use std::any::Any;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -66,7 +67,14 @@ pub struct ScriptRequest {
     /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and
     /// `worker` report it.
     pub effects: Option<Arc<dyn EffectSink>>,
+    /// Dropped when no process has the request any more, though its client may have left long before. In
+    /// mode `fastcgi` with its connection: nobody knows when PHP ends that runs elsewhere. Dropped under
+    /// locks of the pool: that must be done at once and not come back to the pool.
+    pub held: Option<Held>,
 }
+
+/// What a caller wants to know the end of a run by: it is dropped then.
+pub type Held = Box<dyn Any + Send + Sync>;
 
 /// What a script is asked for. Every mode runs responders; the configuration names a pool whose mode
 /// knows the other roles where it needs one.

@@ -62,6 +62,7 @@ fn posting(body: ScriptBody) -> ScriptRequest {
         id: 7,
         role: Role::Responder,
         effects: None,
+        held: None,
     }
 }
 
@@ -347,6 +348,7 @@ fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
             id: 1,
             role: Role::Responder,
             effects: None,
+            held: None,
         };
         let error = finish(rig.pool.start(request)).await.unwrap_err();
         assert_eq!(error.name(), "VariableTooLong");

@@ -70,7 +70,10 @@ impl Engine<'_> {
             return Ok(());
         };
         match self.granted(request, &section, true)? {
-            Granted::Yes => return Ok(()),
+            Granted::Yes => {
+                self.hear_of_entry(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
+                return Ok(());
+            }
             Granted::No | Granted::Neutral => return denied(Refusal::Denied, 403),
             Granted::NotWithoutUser => {}
         }
@@ -83,7 +86,12 @@ impl Engine<'_> {
         let mut demand = self.demand(request, &authn)?;
         self.groups_of(request, &section, &mut demand.groups)?;
         match &self.facts.login {
-            None => return Err(Stop::Login(demand)),
+            None => {
+                let origin = authz.as_ref().and_then(|authz| authz.origin.as_deref());
+                let asks = || "asks for a user and a password".to_owned();
+                self.world.hear(origin, &asks);
+                return Err(Stop::Login(demand));
+            }
             Some(Login::Failed) => return denied(Refusal::NotUnderstood, 500),
             Some(Login::Refused) => {
                 self.ask_for_password(&demand);
@@ -92,7 +100,10 @@ impl Engine<'_> {
             Some(Login::Verified { user, .. }) => request.user = Some(user.clone()),
         }
         match self.granted(request, &section, true)? {
-            Granted::Yes => Ok(()),
+            Granted::Yes => {
+                self.hear_of_entry(authz.as_ref().and_then(|authz| authz.origin.as_deref()));
+                Ok(())
+            }
             _ if authz
                 .as_ref()
                 .is_some_and(|authz| authz.forbidden_on_fail == Some(true)) =>
@@ -104,6 +115,10 @@ impl Engine<'_> {
                 denied(Refusal::Unauthorized, 401)
             }
         }
+    }
+
+    fn hear_of_entry(&self, line: Option<&str>) {
+        self.world.hear(line, &|| "lets the request in".to_owned());
     }
 
     fn demand(&self, request: &Request, authn: &Authn) -> Step<Demand> {

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use crate::config::{Config, ErrorDocument};
 use crate::evaluate::Evaluation;
+use crate::expression::Word;
 use crate::pattern::LimitReached;
-use crate::request::{Consulted, Facts, Handler, Request, Stat, StatKind, World};
+use crate::request::{Consulted, Facts, Handler, Request, Stat, World};
 use crate::table::Table;
 use crate::text::{is_url, lossy};
 
@@ -188,6 +189,12 @@ impl<'f> Engine<'f> {
 
     /// Says which line decided.
     pub(crate) fn because(&self, origin: &Option<Arc<str>>) {
+        self.world.hear(origin.as_deref(), &|| "decides".to_owned());
+        self.decided_by(origin);
+    }
+
+    /// As [`Engine::because`], of a line that has been heard of.
+    pub(crate) fn decided_by(&self, origin: &Option<Arc<str>>) {
         *self.because.borrow_mut() = origin.clone();
     }
 
@@ -276,18 +283,8 @@ impl<'f> Engine<'f> {
             return None;
         }
         let documents = &request.config().core.as_ref()?.error_documents;
-        let word = |word| self.text(request, word).ok();
-        match documents.get(&status)? {
-            ErrorDocument::Default => None,
-            ErrorDocument::Text(text) => word(text).map(Document::Text),
-            ErrorDocument::Target(target) => {
-                let target = word(target)?;
-                if is_url(&target) {
-                    return Some(Document::Remote(target));
-                }
-                target.starts_with(b"/").then_some(Document::Local(target))
-            }
-        }
+        let text = |word: &Word| self.text(request, word).ok();
+        documents.get(&status)?.of(text)
     }
 
     /// Makes `request` the one for another URL of this site.
@@ -295,6 +292,11 @@ impl<'f> Engine<'f> {
         if request.redirects >= MOST_REDIRECTS {
             return Err(Stop::Status(500, Refusal::Loop));
         }
+        let to_words = || match request.status {
+            200 => format!("internal redirect to {}", lossy(to)),
+            status => format!("{status} is answered by its document {}", lossy(to)),
+        };
+        self.world.hear(None, &to_words);
         let mut env = Table::default();
         for (name, value) in request.env.iter() {
             env.set(&[b"REDIRECT_", name].concat(), value);
@@ -393,7 +395,7 @@ impl<'f> Engine<'f> {
         found.is_some_and(|(sub, done)| {
             done.is_ok()
                 && sub.handler != Handler::Redirect
-                && matches!(sub.found.kind, StatKind::File | StatKind::Directory)
+                && matches!(sub.found, Stat::File | Stat::Directory)
         })
     }
 
@@ -441,10 +443,10 @@ impl<'f> Engine<'f> {
         let Some(path) = self.below_root(&request.filename) else {
             return refuse(404, Refusal::NotFound);
         };
-        match request.found.kind {
-            StatKind::File => self.handle_file(request, path),
+        match request.found {
+            Stat::File => self.handle_file(request, path),
             _ if matches!(&*request.method, b"OPTIONS") => Ok(Handled::Done(Action::Options)),
-            StatKind::Directory if request.path_info.is_empty() => match request.handler {
+            Stat::Directory if request.path_info.is_empty() => match request.handler {
                 // No listing is asked of another handler, and it finds no file.
                 Handler::Named(_) => refuse(404, Refusal::NotFound),
                 _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
@@ -543,10 +545,47 @@ enum Handled {
     Redirect(Vec<u8>),
 }
 
-enum Document {
+/// The document of an error.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Document {
+    /// This text, which is HTML.
     Text(Vec<u8>),
+    /// What this URL of the site leads to.
     Local(Vec<u8>),
+    /// The client is sent to this URL.
     Remote(Vec<u8>),
+}
+
+impl ErrorDocument {
+    /// Word, with its variables replaced by `text`.
+    fn of(&self, text: impl Fn(&Word) -> Option<Vec<u8>>) -> Option<Document> {
+        match self {
+            ErrorDocument::Default => None,
+            ErrorDocument::Text(word) => text(word).map(Document::Text),
+            ErrorDocument::Target(target) => {
+                let target = text(target)?;
+                if is_url(&target) {
+                    return Some(Document::Remote(target));
+                }
+                target.starts_with(b"/").then_some(Document::Local(target))
+            }
+        }
+    }
+}
+
+impl Answer {
+    /// The document for a script that could not answer: of `ErrorDocument` lines that look at nothing.
+    pub fn document(&self, status: u16) -> Option<Document> {
+        // What is already the document of an error gets none of its own.
+        if self.last.status != 200 {
+            return None;
+        }
+        let documents = &self.last.config().core.as_ref()?.error_documents;
+        documents.get(&status)?.of(|word| match word {
+            Word::Text(text) => Some(text.clone()),
+            _ => None,
+        })
+    }
 }
 
 /// A handler by which PHP is run: mod_php's and php-fpm's names for it, and those of hosters.
@@ -572,7 +611,7 @@ impl Default for Request {
             args: None,
             filename: Vec::new(),
             path_info: Vec::new(),
-            found: Stat::MISSING,
+            found: Stat::Missing,
             env: Table::default(),
             headers_out: Table::default(),
             config: Arc::new(Config::default()),

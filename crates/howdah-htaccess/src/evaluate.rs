@@ -5,7 +5,7 @@ use std::cmp::Ordering;
 use crate::engine::Engine;
 use crate::expression::{Condition, Shell, Word};
 use crate::pattern::{LimitReached, fnmatch};
-use crate::request::{Handler, Request, StatKind};
+use crate::request::{Handler, Request, Stat};
 use crate::table::Table;
 use crate::text::{self, Found, lossy, number};
 
@@ -123,12 +123,12 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 &*text.to_ascii_lowercase(),
                 b"" | b"off" | b"no" | b"false" | b"0"
             ),
-            b'd' => stat().kind == StatKind::Directory,
-            b'e' => !matches!(stat().kind, StatKind::Missing | StatKind::Forbidden),
-            b'f' => stat().kind == StatKind::File,
+            b'd' => stat() == Stat::Directory,
+            b'e' => !matches!(stat(), Stat::Missing | Stat::Forbidden),
+            b'f' => stat() == Stat::File,
             b's' => {
-                let stat = stat();
-                stat.kind == StatKind::File && stat.size > 0
+                let length = self.engine.world.length(text);
+                length.is_some_and(|length| length > 0)
             }
             b'L' | b'h' => self.engine.world.is_link(text),
             b'x' => self.engine.world.is_executable(text),
@@ -218,13 +218,8 @@ impl<'e, 'f> Evaluation<'e, 'f> {
             "base64" => Some(crate::digest::base64(argument)),
             "unbase64" => Some(crate::digest::unbase64(argument)),
             "filesize" => {
-                let stat = engine.world.stat(argument);
-                let size = if stat.kind == StatKind::File {
-                    stat.size
-                } else {
-                    0
-                };
-                Some(size.to_string().into_bytes())
+                let length = engine.world.length(argument).unwrap_or_default();
+                Some(length.to_string().into_bytes())
             }
             // `file`, `md5`, `sha1`, `ldap`: the parser has said that they have no value here.
             _ => None,

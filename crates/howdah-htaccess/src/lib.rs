@@ -34,10 +34,11 @@ mod table;
 mod text;
 mod types;
 
-pub use engine::{Action, Answer, Demand, Refusal, answer};
+pub use engine::{Action, Answer, Demand, Document, Refusal, answer};
 pub use parse::{HtFile, LONGEST, Note, Problem, parse};
-pub use request::{Consulted, Facts, Login, Stat, StatKind, World};
-pub use response::Fields;
+pub use request::{Consulted, Facts, Login, Stat, World};
+pub use response::{Fields, PlainEdit};
+pub use storage::Chain;
 pub use table::Table;
 
 #[cfg(test)]

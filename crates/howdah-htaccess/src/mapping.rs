@@ -2,8 +2,8 @@
 
 use crate::config::{Dir, RedirectPath};
 use crate::engine::{Engine, Refusal, Step, Stop};
-use crate::request::{Handler, Request, StatKind};
-use crate::text::{escape_uri, is_url, last_segment, pregsub};
+use crate::request::{Handler, Request, Stat};
+use crate::text::{escape_uri, is_url, last_segment, lossy, pregsub};
 
 impl Engine<'_> {
     pub(crate) fn redirect_by_alias(&self, request: &mut Request) -> Step {
@@ -73,9 +73,9 @@ impl Engine<'_> {
     /// mod_dir.
     pub(crate) fn find_index(&mut self, request: &mut Request) -> Step {
         let dir = request.config.dir.clone().unwrap_or_default();
-        match request.found.kind {
-            StatKind::Directory => self.directory(request, &dir),
-            StatKind::Missing if request.handler == Handler::None => self.fall_back(request, &dir),
+        match request.found {
+            Stat::Directory => self.directory(request, &dir),
+            Stat::Missing if request.handler == Handler::None => self.fall_back(request, &dir),
             _ => Ok(()),
         }
     }
@@ -113,8 +113,9 @@ impl Engine<'_> {
         let mut error = None;
         for name in &names {
             let (sub, done) = self.sub_request(request, &with_args(name, request));
+            self.hear_of_name("index", name, &sub, &done);
             match done {
-                Ok(()) if sub.found.kind == StatKind::File => {
+                Ok(()) if sub.found == Stat::File => {
                     if let Some(Some(status)) = dir.index_redirect {
                         let to = [self.facts.origin(), sub.uri].concat();
                         request.headers_out.set(b"Location", &to);
@@ -145,8 +146,9 @@ impl Engine<'_> {
             return Ok(());
         }
         let (sub, done) = self.sub_request(request, &with_args(target.as_bytes(), request));
+        self.hear_of_name("front controller", target.as_bytes(), &sub, &done);
         match done {
-            Ok(()) if sub.found.kind == StatKind::File => {
+            Ok(()) if sub.found == Stat::File => {
                 become_sub(request, sub);
                 Ok(())
             }
@@ -156,6 +158,22 @@ impl Engine<'_> {
                 Err(stop)
             }
         }
+    }
+}
+
+impl Engine<'_> {
+    /// What became of a name that a directory, or a missing file, leads to.
+    fn hear_of_name(&self, what: &str, name: &[u8], sub: &Request, done: &Step) {
+        let said = || {
+            let found = match done {
+                Ok(()) if sub.found == Stat::File => "is there".to_owned(),
+                Ok(()) => "is not there".to_owned(),
+                Err(Stop::Status(status, _)) => format!("would be answered with {status}"),
+                Err(Stop::Login(_)) => "asks for a password".to_owned(),
+            };
+            format!("{what} {} {found}", lossy(name))
+        };
+        self.world.hear(None, &said);
     }
 }
 

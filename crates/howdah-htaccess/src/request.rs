@@ -7,23 +7,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::config::Config;
-use crate::parse::HtFile;
+use crate::storage::Chain;
 use crate::table::Table;
 
 /// What lies at a file name; links are followed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Stat {
-    /// What it is.
-    pub kind: StatKind,
-    /// Its length in bytes.
-    pub size: u64,
-    /// When it last changed, in seconds of Unix.
-    pub changed: i64,
-}
-
-/// What lies at a file name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum StatKind {
+pub enum Stat {
     /// Nothing.
     Missing,
     /// A regular file.
@@ -36,25 +25,19 @@ pub enum StatKind {
     Forbidden,
 }
 
-impl Stat {
-    /// Of what is not there.
-    pub const MISSING: Stat = Stat {
-        kind: StatKind::Missing,
-        size: 0,
-        changed: 0,
-    };
-}
-
 /// The machine that the request is answered on.
 pub trait World {
     /// What lies at an absolute file name.
     fn stat(&self, file: &[u8]) -> Stat;
+    /// How many bytes a regular file has; none if none lies there.
+    fn length(&self, file: &[u8]) -> Option<u64>;
     /// Whether a link lies there itself.
     fn is_link(&self, file: &[u8]) -> bool;
     /// Whether somebody may execute what lies there.
     fn is_executable(&self, file: &[u8]) -> bool;
-    /// The `.htaccess` file of a directory, given by its URL path with a slash at its end.
-    fn htaccess(&self, directory: &[u8]) -> Option<Arc<HtFile>>;
+    /// What the `.htaccess` files say on the way to a directory, given by its URL path with a slash at its
+    /// end, or nothing.
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain>;
     /// Whether a file of this name is run as PHP where nothing else is said.
     fn is_script(&self, path: &[u8]) -> bool;
     /// The media type of a file by its name, without what `.htaccess` files say.
@@ -65,6 +48,10 @@ pub trait World {
     fn now(&self) -> i64;
     /// A variable of the server's environment.
     fn environment(&self, name: &[u8]) -> Option<Vec<u8>>;
+    /// Hears what a line has done with a request, or why it did nothing: for who wants an answer explained.
+    /// `line` is its file, number and text; none where no line decides. Nothing is put into words unless
+    /// `said` is called.
+    fn hear(&self, _line: Option<&str>, _said: &dyn Fn() -> String) {}
 }
 
 /// What a request asked of the client beyond method, host, path and query: answers differ by it.
@@ -73,6 +60,7 @@ pub struct Consulted {
     header: AtomicBool,
     client: AtomicBool,
     time: AtomicBool,
+    credentials: AtomicBool,
 }
 
 impl Clone for Consulted {
@@ -85,8 +73,10 @@ impl Clone for Consulted {
 
 impl Consulted {
     pub(crate) fn header(&self, name: &[u8]) {
-        // A request with credentials is nobody else's anyway.
-        if !name.eq_ignore_ascii_case(b"host") && !name.eq_ignore_ascii_case(b"authorization") {
+        // For a cache a request with credentials is nobody else's anyway.
+        if name.eq_ignore_ascii_case(b"authorization") {
+            self.credentials.store(true, Ordering::Relaxed);
+        } else if !name.eq_ignore_ascii_case(b"host") {
             self.header.store(true, Ordering::Relaxed);
         }
     }
@@ -96,6 +86,7 @@ impl Consulted {
             (&self.header, &other.header),
             (&self.client, &other.client),
             (&self.time, &other.time),
+            (&self.credentials, &other.credentials),
         ] {
             own.fetch_or(other.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -107,6 +98,10 @@ impl Consulted {
 
     pub(crate) fn time(&self) {
         self.time.store(true, Ordering::Relaxed);
+    }
+
+    pub(crate) fn has_credentials(&self) -> bool {
+        self.credentials.load(Ordering::Relaxed)
     }
 
     /// Nothing but method, host, path, query and files has been asked for: the answer is the same for

@@ -14,6 +14,9 @@ use crate::types::without_charset;
 /// A value that `Header edit*` makes grows no further.
 const LONGEST: usize = 64 << 10;
 
+/// More lines behind one are not searched for one that replaces it.
+const MOST_LATER: usize = 16;
+
 /// A response's header while it is finished.
 #[derive(Clone, Debug, Default)]
 pub struct Fields {
@@ -29,7 +32,84 @@ pub struct Fields {
     pub changed: Option<i64>,
 }
 
+/// A change of a response's header that looks at nothing: names and values of fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PlainEdit<'a> {
+    /// In place of all fields of the name.
+    Set(&'a [u8], &'a [u8]),
+    /// Beside those of the name.
+    Add(&'a [u8], &'a [u8]),
+    /// No field of the name.
+    Unset(&'a [u8]),
+}
+
+impl<'a> PlainEdit<'a> {
+    /// The field's name.
+    pub fn name(&self) -> &'a [u8] {
+        let (PlainEdit::Set(name, _) | PlainEdit::Add(name, _) | PlainEdit::Unset(name)) = self;
+        name
+    }
+
+    /// Whatever the field was before.
+    pub fn replaces(&self) -> bool {
+        !matches!(self, PlainEdit::Add(..))
+    }
+}
+
 impl Answer {
+    /// The answer is the same for whoever asks for this method, URL and host at this address of the server,
+    /// with this version of HTTP.
+    pub fn is_by_url(&self) -> bool {
+        let nobody = self.user.is_none() && !self.consulted.has_credentials();
+        self.consulted.is_nothing() && nobody && self.headers.is_none()
+    }
+
+    /// What the lines say about responses depends on the request or the response.
+    pub fn edits_by_request(&self) -> bool {
+        let headers = self.last.config().headers.as_ref();
+        headers.is_some_and(|headers| {
+            let mut lines = headers.always.iter().chain(&headers.on_success);
+            lines.any(|line| line.plain(&self.last).is_none())
+        })
+    }
+
+    /// All that the lines say about this response, in order, if it looks at nothing.
+    pub fn plain_edits(&self, made_here: bool) -> Option<impl Iterator<Item = PlainEdit<'_>>> {
+        let config = self.last.config();
+        let (core, headers) = (config.core.as_ref(), config.headers.as_ref());
+        let expires = config.expires.as_ref();
+        let more = !self.always.is_empty()
+            || !self.last.headers_out.is_empty()
+            || headers.is_some_and(|headers| !headers.always.is_empty())
+            || expires.is_some_and(|expires| expires.active == Some(true))
+            || core.is_some_and(|core| core.default_charset.is_some() || core.etag.is_some())
+            || self.last.media_type.is_some()
+            || self.last.encoding.is_some()
+            || !self.last.languages.is_empty();
+        let lines = match headers {
+            Some(headers) if !made_here && !self.is_error => &headers.on_success[..],
+            _ => &[],
+        };
+        let plain = move |line: &'_ Arc<HeaderLine>| line.plain(&self.last).is_some();
+        if more || !lines.iter().all(plain) {
+            return None;
+        }
+        let edits = lines.iter().enumerate().filter_map(move |(at, line)| {
+            let edit = line.plain(&self.last).flatten()?;
+            // Directories repeat those above them: what a later line replaces need not be done.
+            let later = &lines[at + 1..];
+            let is_replaced = later.len() <= MOST_LATER
+                && later.iter().any(|later| {
+                    let later = later.plain(&self.last).flatten();
+                    later.is_some_and(|later| {
+                        later.replaces() && later.name().eq_ignore_ascii_case(edit.name())
+                    })
+                });
+            (!is_replaced).then_some(edit)
+        });
+        Some(edits)
+    }
+
     /// The lines say something about responses.
     pub fn edits(&self) -> bool {
         let config = self.last.config();
@@ -208,6 +288,37 @@ impl Answer {
             std::time::UNIX_EPOCH + std::time::Duration::from_secs(seconds.min(253_402_300_799)),
         );
         fields.table.set(b"Expires", date.as_bytes());
+    }
+}
+
+impl HeaderLine {
+    /// What it does to a field, or that it does nothing; none if it looks at more than variables' names.
+    fn plain(&self, request: &Request) -> Option<Option<PlainEdit<'_>>> {
+        let holds = match &self.when {
+            When::Always => true,
+            When::Never => false,
+            When::Env(name, wanted) => request.env.get(name).is_some() == *wanted,
+            When::Expression(_) => return None,
+        };
+        let value: &[u8] = match &self.value {
+            Format::Parts(parts) => match &parts[..] {
+                [] => b"",
+                [Part::Text(text)] => text,
+                _ => return None,
+            },
+            Format::Expression(_) => return None,
+        };
+        if self.name.eq_ignore_ascii_case(b"content-type") {
+            return None;
+        }
+        let edit = match &self.action {
+            HeaderAction::Set => PlainEdit::Set(&self.name, value),
+            HeaderAction::Add => PlainEdit::Add(&self.name, value),
+            HeaderAction::Unset => PlainEdit::Unset(&self.name),
+            HeaderAction::Note => return Some(None),
+            _ => return None,
+        };
+        Some(holds.then_some(edit))
     }
 }
 

@@ -6,9 +6,9 @@ use std::sync::Arc;
 
 use crate::engine::{Engine, Refusal, Step, Stop};
 use crate::evaluate::{Evaluation, lexicography};
-use crate::request::{Handler, Request, StatKind};
+use crate::request::{Handler, Request, Stat};
 use crate::rules::{Cond, NumberTest, Rewrite, Rule, Test, TextTest};
-use crate::text::{self, Found, absolute_uri, escape_uri, number};
+use crate::text::{self, Found, absolute_uri, escape_uri, lossy, number};
 
 /// Twice the longest request line: longer results are a loop.
 const LONGEST: usize = 2 * 8190;
@@ -184,12 +184,13 @@ impl Engine<'_> {
             for name in std::mem::take(&mut context.vary) {
                 request.headers_out.merge(b"Vary", &name);
             }
+            self.hear_of_match(request, rule);
             if flags.status {
-                self.because(&rule.origin);
+                self.decided_by(&rule.origin);
                 return Err(self.forced_status(request, rule));
             }
             if !flags.no_sub {
-                self.because(&rule.origin);
+                self.decided_by(&rule.origin);
                 done = match flags.no_escape {
                     true => Done::Unescaped,
                     false => Done::Changed,
@@ -247,12 +248,21 @@ impl Engine<'_> {
         context.uri = uri;
         let found = rule.regex.groups(&context.uri)?;
         if found.is_some() == flags.negated {
+            let uri = &context.uri;
+            let said = || format!("does not match `{}`", lossy(uri));
+            self.world.hear(rule.origin.as_deref(), &said);
             return Ok(false);
         }
         context.vary_this.clear();
         context.cond_match = None;
         context.rule_match = found.map(|found| (context.uri.clone(), found));
-        if !self.conditions_hold(request, &rule.conditions, context)? {
+        if let Some(failed) = self.condition_that_fails(request, &rule.conditions, context)? {
+            let said = || {
+                let input = rule.conditions.get(failed).map(|cond| lossy(&cond.input));
+                let input = input.unwrap_or_default();
+                format!("its condition {} on {input} does not hold", failed + 1)
+            };
+            self.world.hear(rule.origin.as_deref(), &said);
             return Ok(false);
         }
         let mut new = None;
@@ -307,12 +317,26 @@ impl Engine<'_> {
         Ok(true)
     }
 
-    fn conditions_hold(
+    /// The rule's change of the request, for who wants it explained.
+    fn hear_of_match(&self, request: &Request, rule: &Rule) {
+        let said = || match (&rule.flags, &request.args) {
+            (flags, _) if flags.status => format!("matches: {}", flags.code),
+            (flags, _) if flags.no_sub => "matches, and leaves the path as it is".to_owned(),
+            (_, Some(args)) => {
+                format!("matches: {}?{}", lossy(&request.filename), lossy(args))
+            }
+            (_, None) => format!("matches: {}", lossy(&request.filename)),
+        };
+        self.world.hear(rule.origin.as_deref(), &said);
+    }
+
+    /// The place of the first condition for which the rule is not applied; none: all hold.
+    fn condition_that_fails(
         &mut self,
         request: &mut Request,
         list: &[Cond],
         context: &mut Context,
-    ) -> Step<bool> {
+    ) -> Step<Option<usize>> {
         let mut at = 0;
         while let Some(cond) = list.get(at) {
             let holds = self.condition_holds(request, cond, context)?;
@@ -330,12 +354,12 @@ impl Engine<'_> {
                     at += 1;
                 }
             } else if !holds {
-                return Ok(false);
+                return Ok(Some(at));
             }
             context.vary.append(&mut context.vary_this);
             at += 1;
         }
-        Ok(true)
+        Ok(None)
     }
 
     fn condition_holds(
@@ -365,12 +389,9 @@ impl Engine<'_> {
                 }
                 holds
             }
-            Test::File(b'f') => stat().kind == StatKind::File,
-            Test::File(b'd') => stat().kind == StatKind::Directory,
-            Test::File(b's') => {
-                let stat = stat();
-                stat.kind == StatKind::File && stat.size > 0
-            }
+            Test::File(b'f') => stat() == Stat::File,
+            Test::File(b'd') => stat() == Stat::Directory,
+            Test::File(b's') => self.world.length(&input).is_some_and(|length| length > 0),
             Test::File(b'x') => self.world.is_executable(&input),
             Test::File(b'l') => self.world.is_link(&input),
             Test::File(b'F') => self.file_is_accessible(request, &input),

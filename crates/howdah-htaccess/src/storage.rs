@@ -6,15 +6,55 @@ use std::sync::Arc;
 
 use crate::config::{Config, IfSection};
 use crate::engine::{Engine, Refusal, Step, Stop};
-use crate::parse::Problem;
-use crate::request::{Request, StatKind};
+use crate::parse::{HtFile, Problem};
+use crate::request::{Request, Stat};
 use crate::text::{self, last_segment, normalize};
 
 /// Names longer than Linux permits.
 const LONGEST_NAME: usize = 4095;
 
-/// Settings of directories, from the root down, and what they are together.
-struct Chain {
+/// What the files of the directories on a path say together.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    /// From the root down.
+    of: Vec<Arc<Config>>,
+    merged: Arc<Config>,
+    /// Why nothing on the path is answered: the line or file, and the status.
+    problem: Option<(Arc<str>, u16)>,
+}
+
+impl Chain {
+    /// Asks for the files of the directories on a path, the root's first: `directory` ends with a slash, and
+    /// `file` gets the part of it that ends with each slash in turn.
+    pub fn of(directory: &[u8], mut file: impl FnMut(&[u8]) -> Option<Arc<HtFile>>) -> Chain {
+        let mut configs: Vec<Arc<Config>> = Vec::new();
+        for (slash, _) in directory.iter().enumerate().filter(|(_, b)| **b == b'/') {
+            let directory = &directory[..=slash];
+            let Some(file) = file(directory) else {
+                continue;
+            };
+            if let Some(problem) = &file.problem {
+                let status = match problem {
+                    Problem::Mistake(_) | Problem::TooLong => 500,
+                    Problem::Unreadable | Problem::NotAFile => 403,
+                };
+                // Nothing of the files above holds for such a request, as their walk is not at its end.
+                return Chain {
+                    problem: Some((problem.describe(directory), status)),
+                    ..Chain::default()
+                };
+            }
+            configs.push(file.config.clone());
+        }
+        Chain {
+            merged: merged(&configs),
+            of: configs,
+            problem: None,
+        }
+    }
+}
+
+struct Merged {
     of: Vec<Arc<Config>>,
     merged: Arc<Config>,
 }
@@ -25,20 +65,20 @@ const MOST_CHAINS: usize = 16;
 thread_local! {
     /// Chains of directories' settings that were merged lately, with the result. A chain is the same where
     /// its values are the same in memory, which the entry keeps alive.
-    static MERGED: RefCell<Vec<Chain>> = const { RefCell::new(Vec::new()) };
+    static MERGED: RefCell<Vec<Merged>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The settings of directories, from the root down, as one.
-fn merged(chain: Vec<Arc<Config>>) -> Arc<Config> {
-    match &chain[..] {
+fn merged(chain: &[Arc<Config>]) -> Arc<Config> {
+    match chain {
         [] => return Arc::default(),
         [only] if only.stands_alone() => return only.clone(),
         _ => {}
     }
     MERGED.with_borrow_mut(|known| {
-        let is_it = |known: &&Chain| {
+        let is_it = |known: &&Merged| {
             let of = &known.of;
-            of.len() == chain.len() && of.iter().zip(&chain).all(|(a, b)| Arc::ptr_eq(a, b))
+            of.len() == chain.len() && of.iter().zip(chain).all(|(a, b)| Arc::ptr_eq(a, b))
         };
         if let Some(found) = known.iter().rev().find(is_it) {
             return found.merged.clone();
@@ -53,8 +93,8 @@ fn merged(chain: Vec<Arc<Config>>) -> Arc<Config> {
         if known.len() >= MOST_CHAINS {
             known.remove(0);
         }
-        known.push(Chain {
-            of: chain,
+        known.push(Merged {
+            of: chain.to_vec(),
             merged: config.clone(),
         });
         config
@@ -106,17 +146,17 @@ impl Engine<'_> {
         request.found = found;
         request.path_info.clear();
         request.filename = whole;
-        match found.kind {
-            StatKind::File | StatKind::Directory => {}
-            StatKind::Other | StatKind::Forbidden => {
+        match found {
+            Stat::File | Stat::Directory => {}
+            Stat::Other | Stat::Forbidden => {
                 self.read_settings(request, false)?;
                 return Err(Stop::Status(403, Refusal::Forbidden));
             }
-            StatKind::Missing => self.find_path_info(request, root.len()),
+            Stat::Missing => self.find_path_info(request, root.len()),
         }
         self.read_settings(request, true)?;
-        match request.found.kind {
-            StatKind::Other | StatKind::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
+        match request.found {
+            Stat::Other | Stat::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
             _ => self.apply_files(request),
         }
     }
@@ -136,7 +176,7 @@ impl Engine<'_> {
             }
             end += 1 + length;
             request.found = self.world.stat(&whole[..end]);
-            if request.found.kind != StatKind::Directory || end == whole.len() {
+            if request.found != Stat::Directory || end == whole.len() {
                 break;
             }
         }
@@ -148,36 +188,24 @@ impl Engine<'_> {
     /// The files of all directories on the way, merged.
     fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
         let root = self.facts.document_root.len();
-        let below = request.filename.get(root..).unwrap_or_default().to_vec();
-        let mut configs: Vec<Arc<Config>> = Vec::new();
+        let below = request.filename.get(root..).unwrap_or_default();
+        let is_directory = request.found == Stat::Directory;
         request.merged.clear();
-        let mut directories: Vec<Vec<u8>> = below
-            .iter()
-            .enumerate()
-            .filter(|(_, b)| **b == b'/')
-            .map(|(at, _)| below[..=at].to_vec())
-            .collect();
-        let is_directory = request.found.kind == StatKind::Directory;
-        if is_directory && complete && !below.ends_with(b"/") {
-            directories.push([&below[..], b"/"].concat());
-        }
-        for directory in directories {
-            let Some(file) = self.world.htaccess(&directory) else {
-                continue;
-            };
-            if let Some(problem) = &file.problem {
-                *self.because.borrow_mut() = Some(problem.describe(&directory));
-                let status = match problem {
-                    Problem::Mistake(_) | Problem::TooLong => 500,
-                    Problem::Unreadable | Problem::NotAFile => 403,
-                };
-                // Nothing of the files above holds for such a request, as their walk is not at its end.
-                return Err(Stop::Status(status, Refusal::NotUnderstood));
+        let chain = match is_directory && complete && !below.ends_with(b"/") {
+            true => self.world.htaccess(&[below, b"/"].concat()),
+            false => {
+                let end = below.iter().rposition(|b| *b == b'/');
+                self.world
+                    .htaccess(&below[..end.map_or(0, |slash| slash + 1)])
             }
-            request.merged.push(Arc::as_ptr(&file.config) as usize);
-            configs.push(file.config.clone());
+        };
+        if let Some((because, status)) = &chain.problem {
+            self.because(&Some(because.clone()));
+            return Err(Stop::Status(*status, Refusal::NotUnderstood));
         }
-        request.config = merged(configs);
+        let scopes = chain.of.iter().map(|config| Arc::as_ptr(config) as usize);
+        request.merged.extend(scopes);
+        request.config = chain.merged.clone();
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Action, Answer, Facts, Fields, HtFile, Login, Refusal, Stat, StatKind, Table, World, answer,
+    Action, Answer, Chain, Facts, Fields, Login, PlainEdit, Refusal, Stat, Table, World, answer,
     parse,
 };
 
@@ -72,17 +72,17 @@ impl World for Tree {
     fn stat(&self, file: &[u8]) -> Stat {
         let name = String::from_utf8_lossy(file);
         let below = format!("{}/", name.trim_end_matches('/'));
-        let kind = if self.0.contains_key(&*name) {
-            StatKind::File
+        if self.0.contains_key(&*name) {
+            Stat::File
         } else if self.0.keys().any(|known| known.starts_with(&below)) {
-            StatKind::Directory
+            Stat::Directory
         } else {
-            StatKind::Missing
-        };
-        Stat {
-            kind,
-            ..Stat::MISSING
+            Stat::Missing
         }
+    }
+
+    fn length(&self, file: &[u8]) -> Option<u64> {
+        (self.stat(file) == Stat::File).then_some(0)
     }
 
     fn is_link(&self, _file: &[u8]) -> bool {
@@ -93,14 +93,13 @@ impl World for Tree {
         false
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Option<Arc<HtFile>> {
-        let name = format!("/srv{}", String::from_utf8_lossy(directory));
-        let text = self.0.get(&format!("{name}.htaccess"))?;
-        Some(Arc::new(parse(
-            text.as_bytes(),
-            name.as_bytes(),
-            &Table::default(),
-        )))
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+        Arc::new(Chain::of(directory, |directory| {
+            let name = format!("/srv{}", String::from_utf8_lossy(directory));
+            let text = self.0.get(&format!("{name}.htaccess"))?;
+            let file = parse(text.as_bytes(), name.as_bytes(), &Table::default());
+            Some(Arc::new(file))
+        }))
     }
 
     fn is_script(&self, path: &[u8]) -> bool {
@@ -340,6 +339,48 @@ fn headers_have_two_lists() {
     };
     assert_eq!(all(false), "A=2 A=1 B=v C=1");
     assert_eq!(all(true), "A=2");
+}
+
+#[test]
+fn edits_that_look_at_nothing_are_those_that_are_carried_out() {
+    for (lines, plain) in [
+        (
+            "Header set A 1\nHeader set A 2\nHeader add A 3",
+            Some("a: 2|a: 3"),
+        ),
+        (
+            "Header add A 1\nHeader unset A\nHeader add B 2",
+            Some("b: 2"),
+        ),
+        (
+            "Header set A 1 env=NONE\nHeader set B 2 env=!NONE",
+            Some("b: 2"),
+        ),
+        ("Header set A \"1 %t\"", None),
+        ("Header set A 1 \"expr=%{REQUEST_STATUS} == 200\"", None),
+        ("Header always set A 1", None),
+        ("Header append A 1", None),
+        ("Header set Content-Type text/x", None),
+    ] {
+        let answer = Tree::new(&[(".htaccess", lines)]).ask("/x.txt");
+        let carried_out = |edits: Vec<PlainEdit<'_>>| {
+            let mut fields: Vec<String> = Vec::new();
+            for edit in edits {
+                let name = String::from_utf8_lossy(edit.name()).to_lowercase() + ": ";
+                match edit {
+                    PlainEdit::Add(_, value) | PlainEdit::Set(_, value) => {
+                        fields.push(name + &String::from_utf8_lossy(value));
+                    }
+                    PlainEdit::Unset(_) => {}
+                }
+            }
+            fields.join("|")
+        };
+        let edits = answer.plain_edits(false).map(Iterator::collect);
+        assert_eq!(edits.map(carried_out).as_deref(), plain, "{lines}");
+        let made_here = answer.plain_edits(true).map(Iterator::count);
+        assert!(made_here.is_none_or(|count| count == 0), "{lines}");
+    }
 }
 
 #[test]

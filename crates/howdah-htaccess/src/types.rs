@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use crate::engine::{Engine, Step, is_php};
-use crate::request::{Handler, Request, StatKind};
+use crate::request::{Handler, Request, Stat};
 use crate::text::last_segment;
 
 impl Engine<'_> {
     /// mod_mime: each extension of the name in turn.
     pub(crate) fn find_type(&self, request: &mut Request) {
-        if request.found.kind == StatKind::Directory {
+        if request.found == Stat::Directory {
             return;
         }
         let Some(mime) = request.config.mime.clone() else {

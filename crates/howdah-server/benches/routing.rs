@@ -9,6 +9,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use howdah_server::http::head::{HeadLimits, parse};
 use howdah_server::http::message::RequestHead;
+use howdah_server::listener::ThreadHooks;
 use howdah_server::site::config::{FrontController, Htaccess};
 use howdah_server::site::{Action, Site, SiteConfig, recognise};
 use howdah_server::static_file::{StaticAnswer, StaticBody};
@@ -116,7 +117,62 @@ fn htaccess(root: &Path) {
     fs::remove_file(root.join(".htaccess")).expect("it is there");
 }
 
+/// The trees of `scripts/htaccess-cost.py`, asked by a thread that watches them.
+fn watched(root: &Path) {
+    (ThreadHooks::default().start)(0);
+    let below = "Options -Indexes\nHeader set X-D 1\n<FilesMatch \"\\.(ini|log)$\">\nRequire all denied\n</FilesMatch>\n";
+    let top = "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\n\
+        RewriteRule . /index.php [L]\n";
+    for tree in ["without", "with"] {
+        let mut folder = root.join(tree);
+        fs::create_dir(&folder).expect("a directory");
+        let write = |folder: &Path, text: &str| {
+            if tree == "with" {
+                fs::write(folder.join(".htaccess"), text).expect("a file");
+            }
+        };
+        write(&folder, top);
+        for name in ["a", "b", "c", "d", "e"] {
+            folder.push(name);
+            fs::create_dir(&folder).expect("a directory");
+            write(&folder, below);
+        }
+        for page in ["tiny.txt", "hello.php"] {
+            fs::write(folder.join(page), "x".repeat(24)).expect("a file");
+        }
+        fs::write(root.join(tree).join("index.php"), "").expect("a file");
+    }
+    std::thread::sleep(Duration::from_millis(200));
+    for target in [
+        "/a/b/c/d/e/tiny.txt",
+        "/a/b/c/d/e/hello.php",
+        "/a/b/nothing",
+    ] {
+        let head = request(target);
+        for (htaccess, tree) in [
+            (Htaccess::Off, "with"),
+            (Htaccess::Deny, "without"),
+            (Htaccess::Deny, "with"),
+            (Htaccess::On, "without"),
+            (Htaccess::On, "with"),
+        ] {
+            let mut config = SiteConfig::for_tests("s", root.join(tree));
+            config.htaccess = htaccess;
+            let site = site(config);
+            let ns = cost(|| {
+                black_box(site.route(&head));
+            });
+            println!("route to {target}, watched, {htaccess:?}, {tree} files: {ns:.0} ns");
+        }
+    }
+}
+
 fn main() {
+    if std::env::args().any(|argument| argument == "watched") {
+        let dir = tempfile::tempdir().expect("a directory");
+        watched(dir.path());
+        return;
+    }
     let dir = tempfile::tempdir().expect("a directory");
     let root: &Path = dir.path();
     for file in ["index.php", "a.html", "b.html", "wp-login.php"] {
@@ -163,6 +219,7 @@ fn main() {
         println!("route to /a.html and answer from memory ({name}): {ns:.0} ns");
     }
     htaccess(root);
+    watched(root);
     let path = root.join("a.html");
     let stat = cost(|| {
         black_box(fs::metadata(&path).expect("it is there"));

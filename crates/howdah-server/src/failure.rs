@@ -47,6 +47,13 @@ pub enum Failure {
     PasswordFileUnreadable(Box<str>),
     /// Too many passwords are being checked, or too many of this client's.
     AuthenticationBusy,
+    /// The client asks for more than a rule allows it.
+    ClientLimited {
+        /// Seconds until it may ask again.
+        retry_after: u32,
+        /// What the log says; none: it has heard of this client a moment ago.
+        news: Option<Box<str>>,
+    },
     /// The request is for another host than the one its TLS connection is for.
     MisdirectedRequest,
     /// The request body could not be read.
@@ -111,6 +118,8 @@ impl Failure {
             Failure::NotAuthenticated { .. } => 401,
             Failure::PasswordFileUnreadable(_) => 500,
             Failure::AuthenticationBusy => 503,
+            // RFC 6585 §4.
+            Failure::ClientLimited { .. } => 429,
             // RFC 9110 §15.5.20.
             Failure::MisdirectedRequest => 421,
             Failure::Body(error) => error.status(),
@@ -154,6 +163,7 @@ impl Failure {
     /// all; a pool that cannot start needs somebody to look.
     pub fn retry_after(&self) -> Option<u32> {
         match self {
+            Failure::ClientLimited { retry_after, .. } => Some(*retry_after),
             Failure::Run(ExecError::QueueFull | ExecError::Stopping) => Some(1),
             Failure::Run(ExecError::QueueTimeout) => Some(2),
             Failure::Run(ExecError::PoolDown { .. } | ExecError::BackendDown { .. }) => Some(10),
@@ -168,10 +178,16 @@ impl Failure {
         match self.status() {
             // It may have held a process.
             408 if *self == Failure::ClientTooSlow => Level::Notice,
+            429 => Level::Notice,
             ..500 => Level::Info,
             503 => Level::Warning,
             _ => Level::Error,
         }
+    }
+
+    /// Whether the error log needs not hear of this one: it has heard of enough like it.
+    pub fn is_old_news(&self) -> bool {
+        matches!(self, Failure::ClientLimited { news: None, .. })
     }
 
     /// What the log says about the failure, in one sentence.
@@ -183,6 +199,7 @@ impl Failure {
             Failure::AuthenticationBusy => {
                 "too many passwords are being checked: somebody may be guessing them".into()
             }
+            Failure::ClientLimited { news: Some(news), .. } => news.to_string().into(),
             Failure::MisdirectedRequest => {
                 "the TLS handshake asked for another host, whose certificate is not for this one".into()
             }

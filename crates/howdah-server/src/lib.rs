@@ -10,6 +10,7 @@
 //! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
 //! - [`client_address`]: who the client is, behind proxies that are trusted; [`network`]: blocks of
 //!   addresses.
+//! - [`limiter`]: how much one client may ask for.
 //! - [`authentication`]: who the client is by name and password; [`watched_file`]: files that are read
 //!   again when they change; `blocking`: threads for what takes long.
 //! - [`script`]: a request becomes a script request, a run becomes a response.
@@ -37,6 +38,7 @@ pub mod encoding;
 pub mod failure;
 mod gather;
 pub mod http;
+pub mod limiter;
 pub mod listener;
 pub mod log;
 pub mod memory;

@@ -116,12 +116,21 @@ impl Network {
 /// The addresses of one client: an IPv4 address is one's own; of IPv6 everybody has 64 bits to choose
 /// from (RFC 4291 §2.5.1).
 pub fn of_one_client(address: IpAddr) -> IpAddr {
+    beginning(address, 32, 64)
+}
+
+/// The first address that begins with the same bits: so many of an IPv4 address (at most 32), so many of
+/// an IPv6 address (at most 128).
+pub fn beginning(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
     match address.to_canonical() {
-        IpAddr::V6(address) => {
-            let network = address.to_bits() & !u128::from(u64::MAX);
-            IpAddr::V6(Ipv6Addr::from_bits(network))
+        IpAddr::V4(address) => {
+            let kept = u32::MAX.checked_shl(32 - u32::from(v4)).unwrap_or(0);
+            IpAddr::V4(Ipv4Addr::from_bits(address.to_bits() & kept))
         }
-        v4 => v4,
+        IpAddr::V6(address) => {
+            let kept = u128::MAX.checked_shl(128 - u32::from(v6)).unwrap_or(0);
+            IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & kept))
+        }
     }
 }
 

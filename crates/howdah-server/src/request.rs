@@ -2,11 +2,11 @@
 //! decide; this file only orders them.
 //!
 //! ```text
-//! head ─► client address ─► site by host ─► status page? ─► [cache] ─► route ─┬─ file
-//!                                                                             ├─ [cache] ─► script
-//!                                                                             ├─ redirect, return, options
-//!                                                                             └─ refused ─┐
-//!                                                        any failure ─► one page ◄────────┘ ─► log, counters
+//! head ─► client address ─► site by host ─► status page? ─► limits ─► [cache] ─► route ─┬─ file
+//!                                                                                       ├─ [cache] ─► script
+//!                                                                                       ├─ redirect, return, options
+//!                                                                                       └─ refused ─┐
+//!                                                                  any failure ─► one page ◄────────┘ ─► log, counters
 //! ```
 //! The configuration is taken once, at the top: a reload shows in the next request, on the same
 //! connection.
@@ -18,9 +18,13 @@ mod cache_gate;
 mod cache_request;
 mod context;
 mod dry_run;
+pub mod explain;
+mod explained;
 mod file;
 mod hit;
+mod limits;
 mod log;
+mod made_here;
 mod proxy;
 mod script;
 mod status;
@@ -36,12 +40,11 @@ use crossbeam_utils::CachePadded;
 use howdah_proto::level::Level;
 
 use crate::admin::{Connections, Counters};
-use crate::client_address::{Client, split_host};
+use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{BodyError, BodyKind, ConnInfo, Handler, Length, Notice, RequestBody, Responder};
+use crate::http::{ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use crate::log::error::ErrorLog;
-use crate::memory::{self, Pressure};
 use crate::respond;
 use crate::server_config::ServerConfig;
 use crate::site::htaccess::{Live, Visitor};
@@ -51,6 +54,7 @@ use crate::turn;
 use authorize::Permission;
 use cache_gate::{Gate, Passage};
 use context::{Record, RequestContext, Response};
+use made_here::First;
 use script::LocalRedirect;
 
 /// Local redirects of one request: Apache's `LimitInternalRecursion`.
@@ -139,34 +143,27 @@ impl Front {
         body: &mut RequestBody,
         response: &mut Response<'_>,
     ) -> Result<Option<LocalRedirect>, Failure> {
-        let challenges = &ctx.config.settings.challenges;
-        if let Some(answer) = challenges.answer(ctx.request.path()) {
-            answer_challenge(answer, response.out);
-            return Ok(None);
-        }
-        if let Some(page) = &ctx.config.settings.status
-            && page.answers(ctx.request, ctx.client)
-        {
-            ctx.front.status_page(ctx.request, response.out);
-            return Ok(None);
-        }
-        if memory::pressure() == Pressure::Full {
-            return Err(Failure::MemoryLimit);
-        }
-        check_length(ctx, body)?;
-        if let Some(tls) = ctx.client.tls
-            && !tls.is_for(split_host(ctx.request.host()).0)
-        {
-            return Err(Failure::MisdirectedRequest);
-        }
-        if ctx.site.config().https_redirect && !ctx.client.https {
-            redirect_to_https(ctx, response.out);
-            return Ok(None);
+        match made_here::first(ctx, body.expected())? {
+            None => {}
+            Some(First::Challenge(answer)) => {
+                answer_challenge(answer, response.out);
+                return Ok(None);
+            }
+            Some(First::Status) => {
+                ctx.front.status_page(ctx.request, response.out);
+                return Ok(None);
+            }
+            Some(First::ToHttps(head)) => {
+                response.out.begin(&head, Length::Known(0));
+                response.out.end();
+                return Ok(None);
+            }
         }
         turn::doing("looking a page up");
         if cache_gate::purges(ctx, response)? {
             return Ok(None);
         }
+        limits::count(ctx, ctx.site.limits_of(ctx.asked()), response)?;
         let Some((gate, (mut action, mut route))) = look_and_route(ctx, body, response) else {
             return Ok(None);
         };
@@ -180,6 +177,7 @@ impl Front {
             (action, route) = find_route(ctx, visitor);
         }
         response.record.live = route.live.clone();
+        limits::count(ctx, route.limits().iter().copied(), response)?;
         if route.needs_permission() {
             // Boxed: a connection's memory is that of its largest state.
             let asked = authorize::ask(ctx, &route, response);
@@ -195,6 +193,11 @@ impl Front {
         match action {
             Action::Script(target) => {
                 turn::doing("a script");
+                // Before others wait for this request's page.
+                if matches!(gate, Gate::Miss(_)) && limits::wants_process(response) {
+                    // Boxed: a connection's memory is that of its largest state.
+                    Box::pin(limits::wait_for_process(ctx, true, response)).await?;
+                }
                 let bypass = match gate.run(ctx, &route, &target, response).await? {
                     Passage::Answered(redirect) => return Ok(redirect),
                     Passage::Run(bypass) => bypass,
@@ -216,14 +219,22 @@ impl Front {
                 // Boxed: a connection's memory is that of its largest state.
                 Box::pin(proxy::answer(ctx, &route, target, body, response)).await
             }
-            action => answer_short(ctx, &mut route, action, response.out).map(|()| None),
+            action => {
+                let (head, body) = made_here::short(ctx, &mut route, action)?;
+                response.out.begin(&head, Length::Known(body.len() as u64));
+                response.out.push(body);
+                response.out.end();
+                Ok(None)
+            }
         }
     }
 
     /// Answers a failure, if anything can still be answered.
     fn fail(ctx: RequestContext<'_>, failure: &Failure, live: Option<&Live>, out: &mut Responder) {
         ctx.front.counters.failed(failure.name());
-        ctx.note(failure.level(), failure.name(), &failure.message());
+        if !failure.is_old_news() {
+            ctx.note(failure.level(), failure.name(), &failure.message());
+        }
         if out.ended() {
             return;
         }
@@ -231,14 +242,7 @@ impl Front {
             out.abort();
             return;
         }
-        let (mut head, page) = file::configured_page(ctx.site, failure)
-            .unwrap_or_else(|| respond::page(failure, ctx.request, ctx.id));
-        if let Some(live) = live {
-            live.edit(ctx.site, &mut head, true);
-        }
-        if ctx.client.https {
-            ctx.site.add_hsts(&mut head);
-        }
+        let (mut head, page) = made_here::page(ctx, failure, live);
         respond::number(&mut head, ctx.id);
         out.begin(&head, Length::Known(page.len() as u64));
         out.push(page);
@@ -254,16 +258,6 @@ fn find_site<'a>(
     config
         .sites
         .find(client.host.as_deref().unwrap_or_else(|| request.host()))
-}
-
-/// Refuses a body that is longer than the site allows before any of it is read.
-fn check_length(ctx: RequestContext<'_>, body: &RequestBody) -> Result<(), Failure> {
-    match body.expected() {
-        BodyKind::Length(length) if length > ctx.service().body_limit => {
-            Err(Failure::Body(BodyError::TooLarge))
-        }
-        _ => Ok(()),
-    }
 }
 
 /// Looks for a stored page, and routes the request: in this order, unless the site's rules look at who
@@ -310,89 +304,6 @@ fn answer_challenge(answer: Box<[u8]>, out: &mut Responder) {
     out.begin(&head, Length::Known(answer.len() as u64));
     out.push(Bytes::from(answer));
     out.end();
-}
-
-/// Sends the client to the same address by HTTPS: for good, and with the method it came with.
-fn redirect_to_https(ctx: RequestContext<'_>, out: &mut Responder) {
-    let host = ctx
-        .client
-        .host
-        .as_deref()
-        .unwrap_or_else(|| ctx.request.host());
-    let port = match ctx.config.settings.https_port {
-        443 => String::new(),
-        port => format!(":{port}"),
-    };
-    let mut location = [b"https://", split_host(host).0, port.as_bytes()].concat();
-    location.extend_from_slice(ctx.request.path());
-    if let Some(query) = ctx.request.query() {
-        location.push(b'?');
-        location.extend_from_slice(query);
-    }
-    let mut head = ResponseHead::new(match ctx.request.method() {
-        b"GET" | b"HEAD" => 301,
-        _ => 308,
-    });
-    head.header(b"Location", &location);
-    out.begin(&head, Length::Known(0));
-    out.end();
-}
-
-/// Sends an answer that is made here and needs neither a file nor a script.
-fn answer_short(
-    ctx: RequestContext<'_>,
-    route: &mut RouteInfo,
-    action: Action,
-    out: &mut Responder,
-) -> Result<(), Failure> {
-    let (mut head, body) = match action {
-        Action::Redirect { status, location } => {
-            let mut head = ResponseHead::new(status);
-            head.header(b"Location", &location);
-            (head, Bytes::new())
-        }
-        Action::Return {
-            status,
-            content_type,
-            body,
-        } => {
-            let mut head = ResponseHead::new(status);
-            if !body.is_empty() {
-                head.header(b"Content-Type", content_type.as_bytes());
-            }
-            (head, Bytes::from(body))
-        }
-        Action::Options { allow } => {
-            let mut head = ResponseHead::new(204);
-            head.header(b"Allow", allow.as_bytes());
-            (head, Bytes::new())
-        }
-        Action::Refused {
-            status,
-            refusal,
-            allow,
-        } => {
-            return Err(match route.because.take() {
-                Some(because) => Failure::Closed {
-                    refusal,
-                    status,
-                    because,
-                },
-                None => Failure::Refused {
-                    refusal,
-                    status,
-                    allow,
-                },
-            });
-        }
-        // These have been answered by the caller.
-        Action::Static(_) | Action::Script(_) | Action::Proxy(_) => return Ok(()),
-    };
-    ctx.site.edit_headers(route, &mut head);
-    out.begin(&head, Length::Known(body.len() as u64));
-    out.push(body);
-    out.end();
-    Ok(())
 }
 
 impl Handler for Front {

@@ -9,11 +9,12 @@ use std::sync::Arc;
 use howdah_cache::store::disk::Disk;
 use howdah_executor::Executor;
 
-use crate::admin::StatusPage;
+use crate::admin::{LimitRow, Limits, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
 use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
+use crate::limiter::Limiter;
 use crate::log::AccessLog;
 use crate::script::pump_config::{Buffers, HOLD, PumpConfig, RESPONSE_MEMORY};
 use crate::script::spill::SpillRoom;
@@ -45,6 +46,8 @@ pub struct FrontSettings {
     pub cache_disk: Option<Arc<Disk>>,
     /// Why there is none although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
+    /// What is counted of clients: one for all configurations of the process.
+    pub limiter: Arc<Limiter>,
     /// The proofs that certificate authorities look for; one for all configurations of the process.
     pub challenges: Arc<Challenges>,
     /// What the page cache hands over from one configuration to the next: one for all of them.
@@ -69,6 +72,7 @@ impl FrontSettings {
             cache_memory: 128 << 20,
             cache_disk: None,
             closed_cache_disk: None,
+            limiter: Arc::default(),
             challenges: Arc::default(),
             carried_generations: Arc::default(),
         }
@@ -146,7 +150,12 @@ impl ServerConfig {
                 }
             }
             match all.get(&site.config().pool) {
-                Some(pool) => services.push(Arc::new(SiteService::new(site, pool, others))),
+                Some(pool) => services.push(Arc::new(SiteService::new(
+                    site,
+                    pool,
+                    others,
+                    &settings.limiter,
+                ))),
                 None => errors.push(none(&site.config().pool)),
             }
         }
@@ -176,6 +185,25 @@ impl ServerConfig {
             },
             settings,
         })
+    }
+
+    /// The limits of all sites, for the status.
+    pub fn limits(&self) -> Limits {
+        let of = |service: &Arc<SiteService>| -> Vec<LimitRow> {
+            let config = service.site.config();
+            let rows = service.meters().map(|(rule, meter)| LimitRow {
+                site: config.name.clone(),
+                line: config.rules[rule].line.unwrap_or_default(),
+                limit: meter.limit.to_string(),
+                waiting: meter.waiting(),
+                refused: meter.refused(),
+            });
+            rows.collect()
+        };
+        Limits {
+            rows: self.services.iter().flat_map(of).collect(),
+            forgotten: self.settings.limiter.forgotten(),
+        }
     }
 
     /// What was made ready for a site of this configuration.

@@ -8,10 +8,12 @@ use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
 use howdah_proto::request::IniKind;
 
 use crate::failure::Failure;
+use crate::limiter::Limiter;
+use crate::limiter::meter::{Meter, MeterName};
 use crate::script::body::PROGRESS_NAME;
 use crate::script::frame::SiteVariables;
 use crate::script::streams::Streams;
-use crate::site::config::Authorizer;
+use crate::site::config::{Authorizer, RuleAction};
 use crate::site::{ScriptTarget, Site};
 
 /// What a site's requests need, made ready.
@@ -21,6 +23,8 @@ pub struct SiteService {
     pool: Pool,
     /// The pools that the site's rules name, by name.
     others: HashMap<Arc<str>, Pool>,
+    /// What is counted of the site's limits, by the number of the rule.
+    meters: Vec<(usize, Arc<Meter>)>,
     /// The variables and settings of the site that every request frame gets.
     pub variables: SiteVariables,
     /// How many bytes a request body may have.
@@ -52,6 +56,7 @@ impl SiteService {
         site: &Arc<Site>,
         pool: &Pool,
         others: HashMap<Arc<str>, Pool>,
+        limiter: &Limiter,
     ) -> SiteService {
         let config = site.config();
         let mut settings = Vec::new();
@@ -76,6 +81,7 @@ impl SiteService {
             site: site.clone(),
             pool: pool.clone(),
             others,
+            meters: meters(site, limiter),
             variables: SiteVariables {
                 number: site.number(),
                 hosts: config.hosts.clone(),
@@ -93,6 +99,24 @@ impl SiteService {
     fn pool(&self, target: &ScriptTarget) -> &Pool {
         let other = target.pool.as_ref().and_then(|name| self.others.get(name));
         other.unwrap_or(&self.pool)
+    }
+
+    /// What is counted of the limit that is this rule's.
+    pub fn meter(&self, rule: usize) -> Option<&Arc<Meter>> {
+        let mut meters = self.meters.iter();
+        let found = meters.find(|(number, _)| *number == rule);
+        found.map(|(_, meter)| meter)
+    }
+
+    /// What is counted of each limit, with the number of its first rule.
+    pub fn meters(&self) -> impl Iterator<Item = (usize, &Arc<Meter>)> {
+        let first = |at: usize, meter: &Arc<Meter>| {
+            let mut before = self.meters[..at].iter();
+            !before.any(|(_, known)| Arc::ptr_eq(known, meter))
+        };
+        let all = self.meters.iter().enumerate();
+        all.filter(move |(at, (_, meter))| first(*at, meter))
+            .map(|(_, (number, meter))| (*number, meter))
     }
 
     /// The pool that runs the script: the one a rule has named, else the site's own.
@@ -121,4 +145,33 @@ impl SiteService {
     pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
         self.executor(target).start(request)
     }
+}
+
+/// The meters of a site's limits. Rules that share a limit share its meter.
+fn meters(site: &Site, limiter: &Limiter) -> Vec<(usize, Arc<Meter>)> {
+    let mut meters: Vec<(usize, Arc<Meter>)> = Vec::new();
+    let mut texts: HashMap<String, usize> = HashMap::new();
+    for (number, rule) in site.config().rules.iter().enumerate() {
+        let RuleAction::Limit(limit) = &rule.action else {
+            continue;
+        };
+        let shared = meters
+            .iter()
+            .find(|(_, meter)| Arc::ptr_eq(&meter.limit, limit));
+        let meter = match shared {
+            Some((_, meter)) => meter.clone(),
+            None => {
+                let text = format!("{:?} {limit:?}", rule.pattern);
+                let seen = texts.entry(text.clone()).or_default();
+                let name = MeterName {
+                    site: site.config().name.clone(),
+                    text,
+                    number: std::mem::replace(seen, *seen + 1),
+                };
+                limiter.meter(name, limit)
+            }
+        };
+        meters.push((number, meter));
+    }
+    meters
 }

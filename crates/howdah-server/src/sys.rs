@@ -1,12 +1,13 @@
 //! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, `sched_setattr`, which
-//! rustix lacks, crypt(3), and the allocator that counts, with what its C library offers. Everything else the
+//! rustix lacks, the signal that comes with a descriptor's events, crypt(3), and the allocator that counts, with what its C library offers. Everything else the
 //! server asks of the kernel goes through rustix.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use tokio::io::Interest;
@@ -47,6 +48,79 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
     }
+}
+
+thread_local! {
+    /// Counted by the signal's handler, which runs in this thread.
+    static EVENTS: AtomicU32 = const { AtomicU32::new(0) };
+}
+
+extern "C" fn count_event(_: c_int) {
+    EVENTS.with(|events| events.fetch_add(1, Ordering::Relaxed));
+}
+
+/// Has the kernel say when `fd` gets something to read: from then on [`events`] is another number in this
+/// thread after any system call that ends later. The descriptor may be closed at any time.
+///
+/// The signal is `SIGIO`, the one for `O_ASYNC` of fcntl(2), sent to the calling thread alone. It ends
+/// the waits of this thread that end with `EINTR`, and restarts other calls.
+///
+/// Errors: what `fcntl(2)` says.
+pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
+    let check = |done: c_int| match done {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
+    };
+    let handler: extern "C" fn(c_int) = count_event;
+    // SAFETY: sigaction is plain numbers and no handler, for which zeroes are values.
+    let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
+    action.sa_sigaction = handler as libc::sighandler_t;
+    action.sa_flags = libc::SA_RESTART;
+    // SAFETY: the handler changes a number that needs no initialisation and is never dropped, which a
+    // handler may do; the set is written before it is read.
+    unsafe {
+        check(libc::sigaction(
+            libc::SIGIO,
+            &raw const action,
+            std::ptr::null_mut(),
+        ))?;
+        let mut set: libc::sigset_t = std::mem::zeroed();
+        libc::sigemptyset(&raw mut set);
+        libc::sigaddset(&raw mut set, libc::SIGIO);
+        libc::pthread_sigmask(libc::SIG_UNBLOCK, &raw const set, std::ptr::null_mut());
+    }
+    let owner = OwnerOfSignals {
+        kind: F_OWNER_TID,
+        // SAFETY: it only says the thread's number.
+        thread: unsafe { libc::gettid() },
+    };
+    // SAFETY: `fd` is open while it is borrowed; the kernel reads `owner` during the call.
+    unsafe {
+        check(libc::fcntl(fd.as_raw_fd(), F_SETOWN_EX, &raw const owner))?;
+        let flags = libc::fcntl(fd.as_raw_fd(), libc::F_GETFL);
+        check(flags)?;
+        check(libc::fcntl(
+            fd.as_raw_fd(),
+            libc::F_SETFL,
+            flags | libc::O_ASYNC,
+        ))
+    }
+}
+
+/// How often the signal of [`signal_events`] has come to this thread.
+pub(crate) fn events() -> u32 {
+    EVENTS.with(|events| events.load(Ordering::Relaxed))
+}
+
+/// `F_SETOWN_EX` of the kernel's asm-generic/fcntl.h.
+const F_SETOWN_EX: c_int = 15;
+const F_OWNER_TID: c_int = 0;
+
+/// `struct f_owner_ex` of the same file.
+#[repr(C)]
+struct OwnerOfSignals {
+    kind: c_int,
+    thread: libc::pid_t,
 }
 
 /// `struct crypt_data` of libxcrypt's crypt.h.

@@ -31,6 +31,10 @@ fn all() -> BTreeMap<&'static str, u16> {
         },
         Failure::PasswordFileUnreadable("".into()),
         Failure::AuthenticationBusy,
+        Failure::ClientLimited {
+            retry_after: 1,
+            news: None,
+        },
         Failure::MisdirectedRequest,
         Failure::ClientGone,
         Failure::Purge(PurgeRefused::Denied("")),

@@ -19,6 +19,12 @@ pub struct Difference {
 }
 
 impl Difference {
+    /// Whether some of its probes are named `GROUP.…`.
+    pub fn is_about(&self, group: &str) -> bool {
+        let first = |probe: &String| probe.split('.').next().is_some_and(|name| name == group);
+        self.probes.iter().any(first)
+    }
+
     /// Whether this row accepts that disagreement with `other`.
     pub fn accepts(&self, other: &str, found: &Disagreement) -> bool {
         let any = |patterns: &[String], text: &str| patterns.iter().any(|p| matches(p, text));

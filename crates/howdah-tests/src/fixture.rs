@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -19,6 +19,9 @@ use crate::scratch::Scratch;
 
 /// What `/hello.php` answers.
 pub const HELLO: &str = "Hello, elephant riders!\n";
+
+/// So often is reloaded, however slow the machine is.
+pub const FEWEST_RELOADS: u32 = 10;
 
 /// A site to be served; see [`Fixture::named`].
 pub struct Builder {
@@ -319,6 +322,30 @@ impl Fixture {
             .arg(self.scratch.join("control.sock"))
             .output()
             .expect("howdah can be started")
+    }
+
+    /// [`Fixture::reload`] again and again: as often as `HOWDAH_TESTS_RELOADS` says, otherwise for so long and
+    /// [`FEWEST_RELOADS`] times at least. How often.
+    ///
+    /// # Panics
+    /// If a reload fails, or `HOWDAH_TESTS_RELOADS` is no number.
+    #[track_caller]
+    pub fn reload_often(&self, budget: Duration) -> u32 {
+        let wanted: Option<u32> = std::env::var("HOWDAH_TESTS_RELOADS")
+            .ok()
+            .map(|n| n.parse().expect("HOWDAH_TESTS_RELOADS is a number"));
+        let begun = Instant::now();
+        let mut done = 0;
+        let enough = |done: u32| match wanted {
+            Some(wanted) => done >= wanted,
+            None => done >= FEWEST_RELOADS && (done >= 1000 || begun.elapsed() >= budget),
+        };
+        while !enough(done) {
+            self.reload();
+            done += 1;
+        }
+        println!("{done} reloads of {:?} each", begun.elapsed() / done.max(1));
+        done
     }
 
     /// `howdah reload`, which must succeed.

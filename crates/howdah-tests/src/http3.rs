@@ -11,8 +11,8 @@ use std::time::Duration;
 use bytes::{Buf, Bytes};
 use h3::client::{RequestStream, SendRequest};
 use h3::error::Code;
-use quinn::Endpoint;
 use quinn::crypto::rustls::QuicClientConfig;
+use quinn::{Endpoint, ZeroRttAccepted};
 use tokio::runtime::Runtime;
 
 use crate::http::{Broken, Response};
@@ -27,7 +27,13 @@ pub struct Client {
     endpoint: Endpoint,
     quic: quinn::Connection,
     send: SendRequest<h3_quinn::OpenStreams, Bytes>,
+    /// Its sessions.
+    config: quinn::ClientConfig,
+    name: String,
 }
+
+/// Whether a connection's handshake has ended, and the server has taken what came before.
+pub struct Early(ZeroRttAccepted);
 
 /// A request that has been sent without a body, and whose answer has not been read.
 pub struct Asked(RequestStream<h3_quinn::BidiStream<Bytes>, Bytes>);
@@ -46,6 +52,16 @@ fn runtime() -> &'static Runtime {
 
 fn broken(error: impl std::error::Error + Send + Sync + 'static) -> Broken {
     Broken::Io(io::Error::other(error))
+}
+
+impl Early {
+    /// Waits for the handshake's end: has the server taken what came before?
+    ///
+    /// # Errors
+    /// It takes too long.
+    pub fn is_accepted(self) -> Result<bool, Broken> {
+        within(async { Ok(self.0.await) })
+    }
 }
 
 impl Asked {
@@ -83,28 +99,62 @@ impl Client {
         name: &str,
         transport: quinn::TransportConfig,
     ) -> Result<Client, Broken> {
-        let config = tls_tunnel::client_config(authority, b"h3");
+        let mut config = tls_tunnel::client_config(authority, b"h3");
+        config.enable_early_data = true;
         let config = QuicClientConfig::try_from(config).expect("TLS 1.3 is offered");
+        let mut config = quinn::ClientConfig::new(Arc::new(config));
+        config.transport_config(Arc::new(transport));
+        let (client, _) = Client::connect(config, address, name, false)?;
+        Ok(client)
+    }
+
+    /// A client that was here before connects again, to any `address`: it sends requests before the
+    /// handshake ends.
+    ///
+    /// # Errors
+    /// As for [`Client::open`], and if the server has given it no session.
+    ///
+    /// # Panics
+    /// As for [`Client::open`].
+    pub fn open_again(&self, address: SocketAddr) -> Result<(Client, Early), Broken> {
+        let (client, early) = Client::connect(self.config.clone(), address, &self.name, true)?;
+        Ok((client, early.expect("it was asked for")))
+    }
+
+    fn connect(
+        config: quinn::ClientConfig,
+        address: SocketAddr,
+        name: &str,
+        early: bool,
+    ) -> Result<(Client, Option<Early>), Broken> {
         let connecting = async {
             let any_port = SocketAddr::new(IpAddr::V4(Ipv4Addr::LOCALHOST), 0);
             let endpoint = Endpoint::client(any_port)?;
-            let mut config = quinn::ClientConfig::new(Arc::new(config));
-            config.transport_config(Arc::new(transport));
-            let connecting = endpoint.connect_with(config, address, name);
+            let connecting = endpoint.connect_with(config.clone(), address, name);
             let connecting = connecting.map_err(broken)?;
-            let quic = connecting.await.map_err(broken)?;
+            let (quic, early) = if early {
+                let begun = connecting.into_0rtt();
+                let refused = |_| Broken::Io(io::Error::other("no session to begin early with"));
+                let (quic, accepted) = begun.map_err(refused)?;
+                (quic, Some(Early(accepted)))
+            } else {
+                (connecting.await.map_err(broken)?, None)
+            };
             let transport = h3_quinn::Connection::new(quic.clone());
             let (driver, send) = h3::client::new(transport).await.map_err(broken)?;
-            Ok((endpoint, quic, driver, send))
+            Ok((endpoint, quic, driver, send, early))
         };
-        let (endpoint, quic, mut driver, send) = within(connecting)?;
+        let (endpoint, quic, mut driver, send, early) = within(connecting)?;
         // How it ends is seen by whoever asks next.
         runtime().spawn(async move { std::future::poll_fn(|cx| driver.poll_close(cx)).await });
-        Ok(Client {
+        let client = Client {
             endpoint,
             quic,
             send,
-        })
+            config,
+            name: name.to_owned(),
+        };
+        Ok((client, early))
     }
 
     /// Sends a request without a body.

@@ -159,6 +159,34 @@ fn nobody_gets_a_stored_page_that_a_rule_keeps_from_them() {
 }
 
 #[test]
+fn a_page_that_only_some_addresses_may_see_is_stored_for_these_at_most() {
+    const PAGE: &str =
+        "<?php header('Cache-Control: public, max-age=600'); echo basename(__FILE__);";
+    for cache in ["on", "rfc"] {
+        let fixture = site(&format!("rules-some-{cache}"))
+            .script("open.php", PAGE)
+            .script("some.php", PAGE)
+            .site(&format!(
+                "cache = \"{cache}\"\n[[site.rule]]\npath = \"/some.php\"\n\
+                 deny = 403\nnot = {{ from = \"10.0.0.0/8\" }}"
+            ))
+            .start();
+        let inside = from("10.0.0.1");
+        keep(&fixture, "/open.php", &inside);
+        for _ in 0..8 {
+            let page = ask(&fixture, "/some.php", &inside);
+            assert_eq!(page.text(), "some.php");
+            // "on" renders as nobody in particular, who may not see it; under "rfc" it is the visitor's own.
+            let told = page.header("Cache-Status").unwrap_or_default();
+            let is_kept = told.contains("hit") || told.contains("stored");
+            assert_eq!(is_kept, cache == "rfc", "{cache}: {told}");
+            let outside = ask(&fixture, "/some.php", &from("192.0.2.1"));
+            assert_eq!(refused(&outside), (403, "Denied"), "{cache}");
+        }
+    }
+}
+
+#[test]
 fn an_exception_from_a_password_is_for_the_excepted_alone() {
     let fixture = site("rules-satisfy")
         .file("users", "ann:{SHA}wrong\n")

@@ -10,7 +10,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
-use howdah_tests::http2::{Client, Request};
+use howdah_tests::http;
+use howdah_tests::http2::{Client, Frames, Request, headers};
 use howdah_tests::oracle::{Facts, Probe, Witness, compare};
 use howdah_tests::pki::Pki;
 use howdah_tests::rig::{Howdah, Server, Site};
@@ -133,11 +134,50 @@ fn no_stream_fails_at_a_reload() {
         .script("long.php", LONG)
         .start();
     let visitors = Visitors::start(&fixture, 3);
-    for _ in 0..20 {
-        fixture.reload();
-    }
-    assert!(visitors.stop() > 0);
+    let reloads = fixture.reload_often(Duration::from_secs(12));
+    let visits = visitors.stop();
+    println!("{visits} streams, all answered");
+    assert!(visits > u64::from(reloads));
     fixture.still_serves();
+}
+
+#[test]
+fn a_fragment_is_dropped_as_over_http1() {
+    let fixture = Fixture::named("http2-fragment")
+        .h2c()
+        .script("echo.php", "<?php echo $_SERVER['REQUEST_URI'];")
+        .start();
+    for (path, expected) in [
+        ("/echo.php#x", Some("/echo.php")),
+        ("/echo.php?a=1#x?b", Some("/echo.php?a=1")),
+        ("#x", None),
+    ] {
+        let request =
+            format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
+        let answer = http::exchange(fixture.address(), request.as_bytes()).unwrap();
+        match expected {
+            Some(expected) => assert_eq!((answer.status(), &*answer.text()), (200, expected)),
+            None => assert_eq!(answer.status(), 400, "{path}"),
+        }
+        let mut frames = Frames::open(fixture.address(), &[]);
+        frames.send(headers(1, "GET", path, true));
+        let mut body = None;
+        let ended = loop {
+            match frames.read() {
+                // DATA, RST_STREAM
+                Some((0, flags, 1, payload)) => {
+                    body.get_or_insert_with(Vec::new).extend(payload);
+                    if flags & 1 != 0 {
+                        break true;
+                    }
+                }
+                Some((3, ..)) | None => break false,
+                Some(_) => {}
+            }
+        };
+        assert_eq!(ended, expected.is_some(), "{path}");
+        assert_eq!(body.as_deref(), expected.map(str::as_bytes), "{path}");
+    }
 }
 
 #[test]

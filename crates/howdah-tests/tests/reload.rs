@@ -2,17 +2,15 @@
 //! configuration with mistakes changes nothing.
 
 use std::os::unix::fs::symlink;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use howdah_tests::fixture::{Fixture, HELLO, signal};
 use howdah_tests::http::Connection;
 use howdah_tests::load::{Load, Stop};
 use rustix::process::Signal;
 
-/// Time spent on reloads unless `HOWDAH_TESTS_RELOADS` gives a number (1000 in the nightly run).
+/// Time spent on reloads unless `HOWDAH_TESTS_RELOADS` gives a number.
 const BUDGET: Duration = Duration::from_secs(15);
-/// As many at least, however slow the machine is.
-const FEWEST: u32 = 10;
 
 #[test]
 fn reload_after_reload_under_load_drops_no_request() {
@@ -26,24 +24,11 @@ fn reload_after_reload_under_load_drops_no_request() {
     let files = Load::new(fixture.address(), "/hello.txt", HELLO)
         .clients(2)
         .start(Stop::WhenTold);
-    let wanted: Option<u32> = std::env::var("HOWDAH_TESTS_RELOADS")
-        .ok()
-        .map(|n| n.parse().expect("HOWDAH_TESTS_RELOADS is a number"));
-    let begun = Instant::now();
-    let mut done = 0;
-    let enough = |done: u32| match wanted {
-        Some(wanted) => done >= wanted,
-        None => done >= FEWEST && (done >= 1000 || begun.elapsed() >= BUDGET),
-    };
-    while !enough(done) {
-        fixture.reload();
-        done += 1;
-    }
-    let each = begun.elapsed() / done;
+    fixture.reload_often(BUDGET);
     php.wait_for(100);
     files.wait_for(100);
     let (php, files) = (php.finish(), files.finish());
-    println!("{done} reloads of {each:?} each; PHP: {php}; files: {files}");
+    println!("PHP: {php}; files: {files}");
     php.only(&["200"]);
     files.only(&["200"]);
     // Old pools are drained and gone.

@@ -27,7 +27,7 @@ pub struct Arguments {
     pub command: Option<Command>,
 }
 
-/// Options of other servers, and what to write here.
+/// Options of other servers and former ones, and what to write here.
 const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--port", "-p", "-P"],
@@ -45,6 +45,10 @@ const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--ini", "-c"],
         "--php-ini FILE, or --config FILE for Howdah's own",
+    ),
+    (
+        &["--route"],
+        "howdah explain URL says how a request is routed, and why",
     ),
     (
         &["--daemon", "--daemonize", "-D"],
@@ -96,9 +100,18 @@ pub enum Command {
     /// Check a configuration file and report all mistakes, or show what `serve DIR` would choose.
     #[command(after_help = "Examples:\n  \
         howdah check --config howdah.toml\n  \
-        howdah check --route 'POST /login'\n  \
         howdah check --explain queue_size")]
     Check(Check),
+    /// Write a howdah.toml from the configuration of nginx and php-fpm, or compare two servers.
+    #[command(after_help = "Examples:\n  \
+        howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
+        howdah import --verify /var/log/nginx/access.log --old http://127.0.0.1:80 --host example.org")]
+    Import(Box<Import>),
+    /// Explain which rules match a request, in what order, and what answers it. Runs nothing.
+    #[command(after_help = "Examples:\n  \
+        howdah explain https://example.org/wp-login.php -X POST --from 198.51.100.7\n  \
+        howdah explain /shop/ -H 'Cookie: lang=de' --config howdah.toml --json")]
+    Explain(Explain),
     /// Show what the server and its PHP processes are doing.
     #[command(after_help = "Example:\n  howdah status --watch")]
     Status(Status),
@@ -122,6 +135,12 @@ pub enum Command {
     Modes(Modes),
     /// Print the versions of Howdah and of PHP.
     Version,
+    /// Print a shell's completions of this command line.
+    #[command(after_help = "Example:\n  howdah completion bash > /etc/bash_completion.d/howdah")]
+    Completion(Completion),
+    /// Write the manual's pages, for packages.
+    #[command(name = "man", hide = true)]
+    Man(Man),
     /// The process that speaks HTTP; started by the master.
     #[command(name = "front", hide = true)]
     Front(Front),
@@ -131,6 +150,20 @@ pub enum Command {
     /// The process that starts a pool's external programs; started by the master.
     #[command(name = "spawner", hide = true)]
     Spawner(Box<Spawner>),
+}
+
+/// `howdah completion`
+#[derive(Args, Debug)]
+pub struct Completion {
+    /// The shell.
+    pub shell: clap_complete::Shell,
+}
+
+/// `howdah man`
+#[derive(Args, Debug)]
+pub struct Man {
+    /// The directory to write them to.
+    pub directory: PathBuf,
 }
 
 /// `howdah serve`. Also what the master passes to the front, so that both read the configuration
@@ -259,10 +292,137 @@ pub struct Check {
     /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
-    /// Print how a request would be routed (`/path?query`, `http://host/path`, `POST /path`), then exit.
-    /// Without a configuration file: in the application in DIR or the current directory
-    #[arg(long, value_name = "REQUEST")]
-    pub route: Option<String>,
+}
+
+/// `howdah explain`
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// Path or URL
+    pub url: String,
+    /// Directory: explain by what `howdah serve DIR` would choose for it
+    #[arg(conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
+    /// Configuration file [default: howdah.toml; without one, the application in the current directory]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    #[arg(short = 'H', long, value_name = "LINE")]
+    pub header: Vec<String>,
+    /// Method of the request
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+    /// Address that the request comes from, or `unix:` [default: a stranger's, 192.0.2.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `howdah import`
+#[derive(Args, Debug)]
+#[command(args_conflicts_with_subcommands = true)]
+pub struct Import {
+    /// Whose configuration.
+    #[command(subcommand)]
+    pub command: Option<ImportCommand>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub verify: ImportVerify,
+}
+
+/// `howdah import --verify`
+#[derive(Args, Debug)]
+pub struct ImportVerify {
+    /// Access log (common or combined format) whose GET and HEAD requests both servers are asked;
+    /// differences of their answers are listed, exit code 1
+    #[arg(long, value_name = "ACCESS_LOG", required = true, requires = "old")]
+    pub verify: Option<PathBuf>,
+    /// The server that serves now: http://HOST:PORT or https://HOST
+    #[arg(long, value_name = "URL")]
+    pub old: Option<String>,
+    /// The server that is to take over
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
+    pub new: String,
+    /// Host to ask for, where the log names none [default: that of --old]
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
+    /// Header field that must be the same, besides Location and Content-Type; may be repeated
+    #[arg(long, value_name = "NAME")]
+    pub header: Vec<String>,
+    /// Ask at most so many different requests, the most frequent first
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    pub most: usize,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// What `howdah import` can read.
+#[derive(Debug, Subcommand)]
+pub enum ImportCommand {
+    /// Translate nginx' servers into sites.
+    #[command(after_help = "Examples:\n  \
+        howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
+        howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
+        howdah import nginx /etc/nginx/sites-enabled/shop.conf -o shop.toml\n\n\
+        What is not carried over is in FILE.notes, by file and line.")]
+    Nginx(ImportNginx),
+    /// Translate php-fpm's pools into pools.
+    #[command(
+        name = "php-fpm",
+        after_help = "Example:\n  howdah import php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml"
+    )]
+    PhpFpm(ImportPhpFpm),
+}
+
+/// `howdah import nginx`
+#[derive(Args, Debug)]
+pub struct ImportNginx {
+    /// nginx.conf, or files of servers; what they include is read as well
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    /// php-fpm.conf, or files of pools: a fastcgi_pass to such a pool becomes a pool of Howdah's own
+    /// PHP; any other is left to php-fpm. May be repeated
+    #[arg(long, value_name = "PATH")]
+    pub php_fpm: Vec<PathBuf>,
+    /// The directory that relative paths count from, as nginx' -p [default: the first file's, and
+    /// /usr/share/nginx for `root`]
+    #[arg(long, value_name = "DIR")]
+    pub prefix: Option<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: ImportOutput,
+}
+
+/// `howdah import php-fpm`
+#[derive(Args, Debug)]
+pub struct ImportPhpFpm {
+    /// php-fpm.conf, or files of pools; what they include is read as well
+    #[arg(required = true, value_name = "PATH")]
+    pub paths: Vec<PathBuf>,
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub output: ImportOutput,
+}
+
+/// Where `howdah import` writes.
+#[derive(Args, Debug)]
+pub struct ImportOutput {
+    /// File to write; the list of what is not carried over is FILE.notes
+    #[arg(
+        short = 'o',
+        long = "output",
+        value_name = "FILE",
+        default_value = "howdah.toml"
+    )]
+    pub file: PathBuf,
+    /// Overwrite both files
+    #[arg(long)]
+    pub force: bool,
+    /// Print JSON: every directive, and what became of it
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Which server is meant.

@@ -6,7 +6,8 @@
 //! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
 //! - [`certificates`]: the process that orders certificates, around `howdah_acme`.
 //! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
-//! - [`php`]: finding `howdah-php`; [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
+//! - [`php`]: finding `howdah-php`; [`installed`]: where programs of ours are;
+//!   [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
 
 #![forbid(unsafe_code)]
 
@@ -17,6 +18,7 @@ mod commands;
 mod config;
 mod exit;
 mod front;
+mod installed;
 mod link;
 mod master;
 mod php;
@@ -49,6 +51,8 @@ fn main() -> ExitCode {
         Command::Run(run) => commands::run::run(&run),
         Command::Php(php) => commands::command_line::run(&php),
         Command::Check(check) => commands::check::run(&check),
+        Command::Import(import) => commands::import::run(*import),
+        Command::Explain(explain) => commands::explain::run(&explain),
         Command::Status(status) => commands::status::run(&status),
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Cert(cert) => commands::cert::run(cert),
@@ -58,5 +62,7 @@ fn main() -> ExitCode {
         Command::Bench => commands::external::run(["bench"]),
         Command::Modes(modes) => commands::modes::run(&modes),
         Command::Version => commands::version(),
+        Command::Completion(completion) => commands::shell::complete(&completion),
+        Command::Man(man) => commands::shell::manual(&man),
     }
 }

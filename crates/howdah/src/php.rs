@@ -7,6 +7,8 @@ use std::process::{Command, Stdio};
 
 use howdah_executor::PoolConfig;
 
+use crate::installed;
+
 /// The program's name.
 const NAME: &str = "howdah-php";
 /// The environment variable that names it.
@@ -33,10 +35,12 @@ impl fmt::Display for PhpUnfit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             PhpUnfit::PhpMissing(places) => {
+                let name = places.first().and_then(|path| path.file_name());
+                let name = name.unwrap_or(NAME.as_ref()).display();
                 let places: Vec<String> = places.iter().map(|p| p.display().to_string()).collect();
                 write!(
                     f,
-                    "PhpMissing: there is no {NAME} at {}; build it (cargo build -p howdah-php) and put it beside howdah, or name it in {VARIABLE}",
+                    "PhpMissing: there is no {name} at {}; install the package {name}, or build it (cargo build -p {NAME}) and put it beside howdah, or name it by `php` or in {VARIABLE}",
                     places.join(", ")
                 )
             }
@@ -75,24 +79,36 @@ fn embed_package(why: &str) -> Option<String> {
     Some(format!("{name}-embed"))
 }
 
+/// Which program a configuration means.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Choice {
+    /// The one of a series of PHP, `8.4`: `howdah-php8.4`, as packages install it.
+    Series(String),
+    /// This one.
+    Path(PathBuf),
+}
+
+impl Choice {
+    /// What `php = "…"` says; a path is completed by `path`.
+    pub fn read(text: &str, path: impl FnOnce(&str) -> PathBuf) -> Choice {
+        let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
+        match text.split_once('.') {
+            Some((major, minor)) if is_number(major) && is_number(minor) => {
+                Choice::Series(text.to_owned())
+            }
+            _ => Choice::Path(path(text)),
+        }
+    }
+}
+
 /// The program: the one configured, else `HOWDAH_PHP`, else beside this one or in its `libexec` or
 /// `lib/howdah`.
-pub fn find(configured: Option<&Path>) -> Result<PathBuf, PhpUnfit> {
-    let named = configured
-        .map(Path::to_owned)
-        .or_else(|| std::env::var_os(VARIABLE).map(PathBuf::from));
-    let places = match named {
-        Some(path) => vec![path],
-        None => {
-            let own = std::env::current_exe().unwrap_or_default();
-            let directory = own.parent().unwrap_or(Path::new("")).to_owned();
-            let above = directory.parent().unwrap_or(Path::new("")).to_owned();
-            vec![
-                directory.join(NAME),
-                above.join("libexec").join(NAME),
-                above.join("lib/howdah").join(NAME),
-            ]
-        }
+pub fn find(configured: Option<&Choice>) -> Result<PathBuf, PhpUnfit> {
+    let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
+    let places = match configured {
+        Some(Choice::Path(path)) => vec![path.clone()],
+        Some(Choice::Series(series)) => installed::places(&format!("{NAME}{series}")),
+        None => named().map_or_else(|| installed::places(NAME), |path| vec![path]),
     };
     match places.iter().find(|path| path.is_file()) {
         Some(path) => Ok(path.clone()),
@@ -134,6 +150,12 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     Err(format!(
         "PhpStartup: PHP does not start with these settings: {why}"
     ))
+}
+
+/// As [`check`], of several; the versions of the first. None if there is none.
+pub fn check_all(programs: &[&Path]) -> Result<Option<PhpVersion>, PhpUnfit> {
+    let versions: Result<Vec<PhpVersion>, _> = programs.iter().copied().map(check).collect();
+    Ok(versions?.into_iter().next())
 }
 
 /// Asks the program for its versions and compares them with ours.
@@ -179,6 +201,21 @@ pub fn check(program: &Path) -> Result<PhpVersion, PhpUnfit> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_series_is_told_from_a_path() {
+        let read = |text: &str| Choice::read(text, |path| Path::new("/etc/howdah").join(path));
+        assert_eq!(read("8.4"), Choice::Series("8.4".to_owned()));
+        for text in ["/opt/howdah-php", "8.4/howdah-php", "8", "8.x", "./8.4"] {
+            let path = Path::new("/etc/howdah").join(text);
+            assert_eq!(read(text), Choice::Path(path), "{text}");
+        }
+        let missing = find(Some(&read("9.99"))).unwrap_err().to_string();
+        assert!(
+            missing.contains("install the package howdah-php9.99"),
+            "{missing}"
+        );
+    }
 
     #[test]
     fn the_package_is_of_the_library_that_is_missing() {

@@ -11,6 +11,7 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-server"),
     ("howdah", "howdah-acme"),
     ("howdah", "howdah-executor"),
+    ("howdah", "howdah-import"),
     ("howdah", "howdah-proto"),
     ("howdah-server", "howdah-executor"),
     ("howdah-server", "howdah-proto"),

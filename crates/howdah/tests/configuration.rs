@@ -98,8 +98,6 @@ fn a_directory_is_checked_as_it_would_be_served() {
     }
     let here = check(&["."], "wiki").1;
     assert!(here.contains("found DokuWiki in "), "{here}");
-    let (code, out, _) = check(&["wiki", "--route", "/data/x"], "");
-    assert_eq!((code, out.as_str()), (0, "site wiki: 403 Denied\n"));
     // Where there is nothing to check it says what can be done.
     let (code, _, err) = check(&[], "wiki");
     assert_eq!(code, 3, "{err}");
@@ -664,4 +662,26 @@ fn rules_that_name_servers_say_what_is_wrong_with_them() {
             "{mistake}\n{start}"
         );
     }
+}
+
+#[test]
+fn pools_can_name_their_own_php() {
+    let site = "[[site]]\nroot = \"web\"\npool = \"old\"\n";
+    let pools = "[pool.old]\nphp = \"7.99\"\n[pool.new]\nphp = \"bin/howdah-php\"\n[pool.usual]\n";
+    let (code, said) = check(&format!("{pools}{site}"));
+    assert_eq!(code, 3, "{said}");
+    for part in [
+        "a.toml:2",
+        "PhpMissing: there is no howdah-php7.99 at",
+        "install the package howdah-php7.99",
+        "a.toml:4",
+        "there is no howdah-php at bin/howdah-php",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    // Not of modes that do not start ours.
+    let (_, said) = check(&format!(
+        "[pool.old]\nmode = \"cgi\"\nphp = \"8.2\"\n{site}"
+    ));
+    assert!(said.contains("php: has no effect in mode `cgi`"), "{said}");
 }

@@ -11,6 +11,7 @@ use tokio::net::unix::pipe;
 use tokio::sync::{oneshot, watch};
 
 use super::CgiShared;
+use crate::Held;
 use crate::programs::slot_queue::Permit;
 use crate::programs::spawner_client::{Fate, Process};
 
@@ -65,7 +66,7 @@ pub(super) async fn run(
     shared: Arc<CgiShared>,
     (request, frame): (u64, Arc<RequestFrame>),
     mut process: Process,
-    place: Permit,
+    place: (Permit, Option<Held>),
     mut stderr: pipe::Receiver,
     mut over: oneshot::Receiver<()>,
     fate: watch::Sender<Option<Fate>>,
@@ -84,7 +85,7 @@ pub(super) async fn run(
         tokio::select! {
             told = process.fates.recv(), if place.is_some() => match told {
                 Some(Fate::Started(pid)) => {
-                    if let Some(place) = &place {
+                    if let Some((place, _)) = &place {
                         place.set_pid(pid);
                     }
                 }

@@ -105,7 +105,7 @@ pub(super) async fn run(
         shared.clone(),
         about,
         process,
-        place,
+        (place, request.held),
         stderr,
         is_over,
         teller,

@@ -15,7 +15,7 @@ use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
 use crate::common::sys;
-use crate::{EffectSink, Event, ExecError};
+use crate::{EffectSink, Event, ExecError, Held};
 
 /// Where a request is on its way through the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -66,6 +66,8 @@ pub(crate) struct RequestState {
     unreadable: bool,
     /// Receives what the run does apart from answering.
     effects: Option<Arc<dyn EffectSink>>,
+    /// Dropped with its place.
+    pub held: Option<Held>,
     parser: Parser,
     /// Bytes copied out of the slot, and how far they have been parsed.
     input: Bytes,
@@ -102,6 +104,7 @@ impl InFlight {
         started_ns: u64,
         body_complete: bool,
         effects: Option<Arc<dyn EffectSink>>,
+        held: Option<Held>,
     ) -> InFlight {
         InFlight {
             id,
@@ -120,6 +123,7 @@ impl InFlight {
                 flush_due: false,
                 unreadable: false,
                 effects,
+                held,
                 parser: Parser::default(),
                 input: Bytes::new(),
                 at: 0,

@@ -185,6 +185,7 @@ impl Lane {
         verdict: Option<ExecError>,
     ) {
         let was = std::mem::replace(&mut state.place, Position::Left);
+        state.held = None;
         state.verdict = state.verdict.take().or(verdict);
         table.to_wake.extend(state.waker.take());
         drop(state);

@@ -237,6 +237,7 @@ impl Executor for EmbedPool {
             sys::now_ns(),
             body.is_complete(),
             request.effects,
+            request.held,
         ));
         lane.submit(&shared.pool, in_flight.clone());
         let home = self.homes[front as usize].clone();

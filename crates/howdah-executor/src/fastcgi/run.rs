@@ -78,6 +78,7 @@ impl FastCgiRun {
                 idempotent: request::is_idempotent(&request.frame),
                 frame: request.frame,
                 body: Outgoing::new(request.body),
+                held: request.held,
                 began: now,
                 granted: None,
                 timer: None,
@@ -146,6 +147,7 @@ impl FastCgiRun {
     fn let_go(&mut self, backend: usize, connection: Option<Connection>, success: bool) {
         let (front, id) = (self.context.front, self.context.id);
         let now = Instant::now();
+        self.context.held = None;
         self.context.shared.with_balance(|balance, wake| {
             balance.heard(backend, id);
             if success {

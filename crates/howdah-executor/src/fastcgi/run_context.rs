@@ -13,7 +13,7 @@ use tokio::time::Sleep;
 
 use super::request::Outgoing;
 use super::shared::FastCgiShared;
-use crate::ExecError;
+use crate::{ExecError, Held};
 
 /// Deadlines are checked at least this often: a drain may have begun.
 pub const LOOK: Duration = Duration::from_secs(1);
@@ -26,6 +26,8 @@ pub struct RunContext {
     pub role: Role,
     pub frame: RequestFrame,
     pub body: Outgoing,
+    /// Dropped with the connection, or when it is free for another request.
+    pub held: Option<Held>,
     /// Whether it may be run twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
     pub began: Instant,

@@ -177,6 +177,7 @@ pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
         id: 7,
         role: Role::Responder,
         effects: None,
+        held: None,
     }
 }
 

@@ -145,6 +145,7 @@ impl Site {
             id: 7,
             role: Role::Responder,
             effects: None,
+            held: None,
         }
     }
 

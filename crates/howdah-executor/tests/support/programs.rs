@@ -204,6 +204,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
         id: 7,
         role: Role::Responder,
         effects: None,
+        held: None,
     }
 }
 

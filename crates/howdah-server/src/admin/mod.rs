@@ -5,12 +5,16 @@
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
 //! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
 //! - [`format`]: what they are put together with.
+//! - [`backends`]: what of both is about FastCGI backends and proxied servers.
+//! - `limits`: what of both is about limits of clients.
 //! - [`cache`], [`cache_disk`]: what of both is about the page cache, and its pages on disk.
 
+mod backends;
 mod cache;
 mod cache_disk;
 pub mod counters;
 mod format;
+mod limits;
 mod openmetrics;
 mod render;
 pub mod status;
@@ -18,5 +22,6 @@ mod text;
 
 pub use counters::Counters;
 pub use format::duration;
+pub use limits::{LimitRow, Limits};
 pub use render::StatusForm;
 pub use status::{Bounded, Connections, ServerStatus, StatusPage, Turns};

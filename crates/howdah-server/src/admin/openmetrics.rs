@@ -1,11 +1,11 @@
 //! [`ServerStatus`] for Prometheus and its kin, as OpenMetrics 1.0. Names follow php-fpm's exporter where
 //! it has one (`phpfpm_*` becomes `howdah_pool_*`).
 
-use howdah_executor::status::{BackendRow, PoolStatus};
+use howdah_executor::status::PoolStatus;
 
-use super::cache;
 use super::format::{Metrics, sample};
 use super::status::ServerStatus;
+use super::{backends, cache, limits};
 
 /// Writes a status as OpenMetrics.
 pub(super) fn openmetrics(s: &ServerStatus) -> String {
@@ -74,6 +74,7 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
         s.bytes_sent,
     );
     answers(&mut m, s);
+    limits::metrics(&mut m, &s.limits);
     tls(&mut m, s);
     pools(&mut m, s);
     m.0.push_str("# EOF\n");
@@ -246,7 +247,7 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
             m.value(&sample, &[("pool", &pool.pool)], value(pool));
         }
     }
-    backends(m, s);
+    backends::metrics(m, s);
     m.family(
         "howdah_pool_failures",
         "counter",
@@ -259,69 +260,6 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
                 &[("pool", &pool.pool), ("name", name)],
                 *n,
             );
-        }
-    }
-}
-
-/// A gauge or counter of FastCGI backends: name, kind, help, value.
-type BackendGauge = (
-    &'static str,
-    &'static str,
-    &'static str,
-    fn(&BackendRow) -> u64,
-);
-
-fn backends(m: &mut Metrics, s: &ServerStatus) {
-    const FAMILIES: &[BackendGauge] = &[
-        ("up", "gauge", "Whether the backend can be reached.", |b| {
-            u64::from(b.state == "Up")
-        }),
-        (
-            "busy",
-            "gauge",
-            "Requests in progress at the backend.",
-            |b| u64::from(b.busy),
-        ),
-        ("kept", "gauge", "Idle connections to the backend.", |b| {
-            u64::from(b.kept)
-        }),
-        (
-            "requests",
-            "counter",
-            "Requests that the backend answered.",
-            |b| b.requests,
-        ),
-        (
-            "connects",
-            "counter",
-            "Connections opened to the backend.",
-            |b| b.connects,
-        ),
-        (
-            "failures",
-            "counter",
-            "Failed attempts to use the backend.",
-            |b| b.failures,
-        ),
-        (
-            "overflows",
-            "counter",
-            "Times the backend's backlog was full.",
-            |b| b.overflows,
-        ),
-    ];
-    if s.pools.iter().all(|pool| pool.backends.is_empty()) {
-        return;
-    }
-    for (name, kind, help, value) in FAMILIES {
-        let family = format!("howdah_backend_{name}");
-        m.family(&family, kind, help);
-        let sample = sample(&family, kind);
-        for pool in &s.pools {
-            for backend in &pool.backends {
-                let labels = [("pool", pool.pool.as_str()), ("address", &backend.address)];
-                m.value(&sample, &labels, value(backend));
-            }
         }
     }
 }

@@ -4,10 +4,12 @@
 use howdah_executor::status::PoolStatus;
 use serde::{Deserialize, Serialize};
 
+use super::limits::Limits;
 use crate::cache::CacheStatus;
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::network::Network;
+use crate::proxy::server::ServerRow;
 use crate::tls::certificates::{CertificateStatus, FailingOrder};
 use crate::turn::Longest;
 
@@ -57,6 +59,11 @@ pub struct ServerStatus {
     pub error_log_dropped: u64,
     /// The status of each pool.
     pub pools: Vec<PoolStatus>,
+    /// The servers that rules pass requests on to.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub proxied: Vec<ServerRow>,
+    /// The limits of clients.
+    pub limits: Limits,
     /// The page cache, if any site has it on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,

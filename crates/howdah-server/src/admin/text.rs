@@ -2,11 +2,11 @@
 
 use std::fmt::Write;
 
-use howdah_executor::status::{BackendRow, PoolStatus};
+use howdah_executor::status::PoolStatus;
 
-use super::cache;
 use super::format::{duration, list};
 use super::status::ServerStatus;
+use super::{backends, cache, limits};
 use crate::log::escape;
 
 /// Writes a status for people.
@@ -52,6 +52,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
         s.statuses.iter().map(|(code, n)| (code.to_string(), *n)),
     );
     list(&mut out, "failures", s.failures.iter().cloned());
+    limits::text(&mut out, &s.limits);
     tls(&mut out, s);
     if s.turns.long > 0 {
         let _ = writeln!(
@@ -73,6 +74,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
     for p in &s.pools {
         pool(&mut out, p);
     }
+    backends::proxied_text(&mut out, &s.proxied);
     out
 }
 
@@ -105,7 +107,7 @@ fn pool(out: &mut String, p: &PoolStatus) {
         p.max_children_reached
     );
     list(out, "  failures", p.failures.iter().cloned());
-    backends(out, &p.backends);
+    backends::text(out, &p.backends);
     if !p.children.is_empty() {
         let _ = writeln!(
             out,
@@ -128,25 +130,6 @@ fn pool(out: &mut String, p: &PoolStatus) {
             child.requests,
             child.memory / 1024,
             request.trim_end()
-        );
-    }
-}
-
-fn backends(out: &mut String, backends: &[BackendRow]) {
-    for b in backends {
-        let _ = writeln!(
-            out,
-            "  {} {}: {} busy of {}, {} kept; {} requests, {} connects, {} failures, {} overflows {}",
-            b.address,
-            b.state,
-            b.busy,
-            b.limit,
-            b.kept,
-            b.requests,
-            b.connects,
-            b.failures,
-            b.overflows,
-            b.why
         );
     }
 }

@@ -143,6 +143,11 @@ impl Authentication {
         format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
     }
 
+    /// What the client is asked for, as it was configured.
+    pub fn realm(&self) -> &str {
+        &self.realm
+    }
+
     /// The files that are asked.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let groups = self.groups.iter().map(|file| file.path());

@@ -72,7 +72,7 @@ pub(super) fn explain(
 }
 
 /// A URL's scheme, host and rest; a path has neither scheme nor host.
-fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
+pub(crate) fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
     if url.starts_with('/') {
         return Ok((false, None, url));
     }

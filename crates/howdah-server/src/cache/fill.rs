@@ -15,7 +15,7 @@ use howdah_cache::generation::{Force, Purge, Validity};
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Head, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, ExecError, Head, Held, Role, Run, ScriptBody, ScriptRequest};
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::checks::{self, CheckKind, Finding};
@@ -53,6 +53,8 @@ pub struct RenderJob {
     pub check_against: Option<ShadowCheck>,
     /// For a render that nobody waits for, its place among the few of this kind.
     pub background: Option<OwnedSemaphorePermit>,
+    /// What the run is to hold.
+    pub held: Option<Held>,
 }
 
 /// A page that a fresh render checks, and the log that a difference is written to.
@@ -187,8 +189,9 @@ async fn render(
         Some(visitor) => visitor,
         None => Subrequest::clean(&job.key, &job.fields, job.https).ok_or(Pass::RunFailed)?,
     };
+    let held = job.held.take();
     let job = &*job;
-    let run = Render::start(job, part, &subrequest, requested)?;
+    let run = Render::start(job, part, &subrequest, requested, held)?;
     let mut rendered = run.collect(leader).await?;
     if clean {
         rendered.head.tag(&rendered.body);
@@ -240,6 +243,7 @@ impl<'o> Render<'o> {
         part: &'o SiteCache,
         subrequest: &Subrequest,
         requested: Millis,
+        held: Option<Held>,
     ) -> Result<Render<'o>, Pass> {
         let Subrequest {
             request,
@@ -278,6 +282,7 @@ impl<'o> Render<'o> {
                 id: job.id,
                 role: Role::Responder,
                 effects: Some(effects.clone()),
+                held,
             },
         );
         Ok(Render {

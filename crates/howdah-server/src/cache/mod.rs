@@ -28,7 +28,7 @@ pub mod carried_generations;
 pub mod checks;
 mod collect;
 mod disk;
-mod explain;
+pub(crate) mod explain;
 pub mod fill;
 pub mod fitness;
 pub mod judge;

@@ -44,6 +44,9 @@ impl ResponseHead {
 
     /// Removes every field of that name, in any case.
     pub fn remove(&mut self, name: &[u8]) -> &mut Self {
+        if !self.fields().any(|(own, _)| own.eq_ignore_ascii_case(name)) {
+            return self;
+        }
         let mut kept = Vec::with_capacity(self.lines.len());
         for line in self.lines.split_inclusive(|b| *b == b'\n') {
             let is_it = line.len() > name.len()

@@ -46,6 +46,6 @@ pub use multiplexed::request as http2_request;
 pub use responder::{ClientGone, Length, Responder, SendFileError};
 
 pub(crate) use connection::{Beginning, serve};
-pub(crate) use http3::{Arrival, serve as serve_http3, transport_config};
+pub(crate) use http3::{Arrival, longest_head, serve as serve_http3, transport_config};
 pub(crate) use lifecycle::{Lifecycle, make_room, make_room_in_advance};
 pub(crate) use stream::Stream;

@@ -21,9 +21,11 @@ use tokio::sync::watch;
 
 use super::accept::Acceptor;
 use super::exchange::Exchange;
-use crate::http::{Arrival, ConnInfo, Handler, serve_http3, transport_config};
+use crate::http::{
+    Arrival, ConnInfo, Handler, HttpConfig, longest_head, serve_http3, transport_config,
+};
 use crate::tls::CurrentSettings;
-use crate::tls::quic::QuicSecrets;
+use crate::tls::quic::{QuicSecrets, Witness};
 use crate::turn;
 
 /// Handshakes in progress on a thread from which on clients have to prove their address first.
@@ -160,37 +162,37 @@ impl Drop for Open {
 }
 
 impl QuicListener {
-    fn open(&self, transport: quinn::TransportConfig) -> io::Result<Open> {
+    fn open(&self, config: &HttpConfig) -> io::Result<Open> {
         let socket = UdpSocket::from(self.socket.try_clone()?);
         let port = SharedPort {
             inner: TokioRuntime.wrap_udp_socket(socket)?,
             number: self.number,
             exchange: self.exchange.clone(),
         };
-        let mut config = EndpointConfig::new(self.secrets.resets.clone());
+        let mut endpoint = EndpointConfig::new(self.secrets.resets.clone());
         // There are fewer sockets than descriptors of a message.
         let number = self.number as u8;
-        config.cid_generator(move || Box::new(EndpointIds(number)));
-        let (server, _) = self.server_config(transport)?;
-        let endpoint = Endpoint::new_with_abstract_socket(
-            config,
+        endpoint.cid_generator(move || Box::new(EndpointIds(number)));
+        let (server, _) = self.server_config(config)?;
+        let opened = Endpoint::new_with_abstract_socket(
+            endpoint,
             Some(server),
             Arc::new(port),
             Arc::new(Measuring),
         )?;
-        Ok(Open(endpoint))
+        Ok(Open(opened))
     }
 
     /// What the next connection is set up with.
-    fn server_config(
-        &self,
-        transport: quinn::TransportConfig,
-    ) -> io::Result<(quinn::ServerConfig, crate::tls::quic::Witness)> {
-        let (crypto, witness) = self.tls.load().of_quic().map_err(io::Error::other)?;
+    fn server_config(&self, config: &HttpConfig) -> io::Result<(quinn::ServerConfig, Witness)> {
+        let tls = self.tls.load();
+        let (crypto, witness) = tls
+            .of_quic(longest_head(config))
+            .map_err(io::Error::other)?;
         let tokens = self.secrets.tokens.clone();
         let mut server = quinn::ServerConfig::new(Arc::new(crypto), tokens);
         server
-            .transport_config(Arc::new(transport))
+            .transport_config(Arc::new(transport_config(config)))
             .max_incoming(WAITING)
             .incoming_buffer_size(WAITING_BYTES)
             .incoming_buffer_size_total(ALL_WAITING_BYTES);
@@ -203,7 +205,7 @@ impl<H: Handler> Acceptor<H> {
     pub(super) async fn run_quic(self: Arc<Self>, listener: QuicListener) {
         let mut pause = super::accept::FIRST_PAUSE;
         let open = loop {
-            match listener.open(transport_config(&self.config.load())) {
+            match listener.open(&self.config.load()) {
                 Ok(open) => break open,
                 Err(e) => self.rest(&listener.address, &e, &mut pause).await,
             }
@@ -243,7 +245,7 @@ impl<H: Handler> Acceptor<H> {
         let peer = incoming.remote_address();
         let on_any = || Some(SocketAddr::new(incoming.local_ip()?, port?));
         let local = listener.local.or_else(on_any);
-        let Ok((server, witness)) = listener.server_config(transport_config(&config)) else {
+        let Ok((server, witness)) = listener.server_config(&config) else {
             return incoming.refuse();
         };
         // Fails when the first packet was none of QUIC's.

@@ -51,7 +51,7 @@ impl Default for ThreadHooks {
         use howdah_executor::front_thread;
         ThreadHooks {
             start: Arc::new(|index| {
-                crate::site::htaccess::remember_absence();
+                crate::site::htaccess::watch_directories();
                 front_thread::attach(index as u32);
             }),
             park: Arc::new(front_thread::before_park),

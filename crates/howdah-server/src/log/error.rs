@@ -54,6 +54,29 @@ pub struct About<'a> {
     pub id: u64,
 }
 
+impl About<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(b" | ");
+        escape::word(out, self.method);
+        out.push(b' ');
+        escape::quoted(out, self.host);
+        escape::quoted(out, &self.target[..self.target.len().min(MAX_TARGET)]);
+        if self.target.len() > MAX_TARGET {
+            out.extend_from_slice(b"...");
+        }
+        let tail = format!(" client={} id={}", self.client, self.id);
+        out.extend_from_slice(tail.as_bytes());
+    }
+}
+
+/// What a line is about: not a part of the message that is compared for repeats.
+#[derive(Clone, Copy)]
+enum Subject<'a> {
+    Server,
+    Request(&'a About<'a>),
+    Connection(&'a str),
+}
+
 /// The error log of a server.
 pub struct ErrorLog {
     sink: Sink,
@@ -104,22 +127,23 @@ impl ErrorLog {
 
     /// A problem of the server's own: its one name and a sentence.
     pub fn problem(&self, level: Level, name: &str, message: &str) {
-        self.line(level, name, "", message.as_bytes(), None);
+        self.line(level, name, "", message.as_bytes(), Subject::Server);
+    }
+
+    /// Logs a problem with one connection: its name and a sentence, which are the same for every connection,
+    /// and what is not: who it is, what it sent. However many connections have the problem, the log gets a
+    /// few lines and their number.
+    pub fn connection(&self, level: Level, name: &str, message: &str, details: &str) {
+        let subject = Subject::Connection(details);
+        self.line(level, name, "", message.as_bytes(), subject);
     }
 
     /// Logs a problem with one request, by its name and a sentence.
     pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
-        self.line(level, name, "", message.as_bytes(), Some(about));
+        self.line(level, name, "", message.as_bytes(), Subject::Request(about));
     }
 
-    fn line(
-        &self,
-        level: Level,
-        name: &str,
-        pool: &str,
-        message: &[u8],
-        about: Option<&About<'_>>,
-    ) {
+    fn line(&self, level: Level, name: &str, pool: &str, message: &[u8], subject: Subject<'_>) {
         if !self.writes(level) {
             return;
         }
@@ -151,17 +175,13 @@ impl ErrorLog {
                 out.extend_from_slice(b": ");
                 escape::message(out, message, MAX_MESSAGE);
             }
-            if let Some(about) = about {
-                out.extend_from_slice(b" | ");
-                escape::word(out, about.method);
-                out.push(b' ');
-                escape::quoted(out, about.host);
-                escape::quoted(out, &about.target[..about.target.len().min(MAX_TARGET)]);
-                if about.target.len() > MAX_TARGET {
-                    out.extend_from_slice(b"...");
+            match subject {
+                Subject::Server => {}
+                Subject::Request(about) => about.write(out),
+                Subject::Connection(details) => {
+                    out.extend_from_slice(b" | ");
+                    escape::message(out, details.as_bytes(), MAX_MESSAGE);
                 }
-                let tail = format!(" client={} id={}", about.client, about.id);
-                out.extend_from_slice(tail.as_bytes());
             }
             out.push(b'\n');
         });
@@ -210,11 +230,11 @@ impl ScriptLog for ErrorLog {
             client: &client,
             id: request,
         };
-        self.line(level, "php", pool, message, Some(&about));
+        self.line(level, "php", pool, message, Subject::Request(&about));
     }
 
     fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
-        self.line(level, name, pool, message.as_bytes(), None);
+        self.line(level, name, pool, message.as_bytes(), Subject::Server);
     }
 }
 
@@ -281,6 +301,31 @@ mod tests {
         );
         assert!(
             lines[5].ends_with("notice Repeated 995 times more: SpillFailed: no space left"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn connections_with_one_problem_are_a_few_lines_and_a_count() {
+        let text = written("connections", ErrorStyle::Terminal, |log| {
+            for port in 0..1000 {
+                let details = format!("client=192.0.2.7:{port} \n");
+                log.connection(
+                    Level::Warning,
+                    "PingFlood",
+                    "the connection was ended",
+                    &details,
+                );
+            }
+        });
+        let lines: Vec<_> = text.lines().collect();
+        assert_eq!(lines.len(), BURST as usize + 1, "{text}");
+        assert_eq!(
+            lines[1],
+            "howdah: warning PingFlood: the connection was ended | client=192.0.2.7:1"
+        );
+        assert!(
+            lines[5].contains("Repeated 995 times more: PingFlood"),
             "{text}"
         );
     }

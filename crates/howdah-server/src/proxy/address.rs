@@ -2,22 +2,31 @@
 
 use std::fmt;
 
-use howdah_executor::fastcgi::address::{self, Address, AddressError, Backend};
+use howdah_executor::fastcgi::address::{self, Address, AddressError};
 use http::uri::PathAndQuery;
 
 /// Where a server listens, and what it speaks there.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
-    /// Host and port, or socket; its share of the requests.
-    pub backend: Backend,
+    /// Host and port, or socket.
+    pub address: Address,
     /// It speaks HTTP/2 without TLS (`h2c://`).
     pub http2: bool,
 }
 
+/// A server of a rule, and its share of the requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WeightedServer {
+    /// Where it listens.
+    pub at: ServerAddress,
+    /// A server of weight 2 is as busy with two requests as one of weight 1 with one.
+    pub weight: u32,
+}
+
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.backend.address, self.http2) {
-            (Address::Unix(_), _) => write!(f, "{}", self.backend.address),
+        match (&self.address, self.http2) {
+            (address @ Address::Unix(_), _) => write!(f, "{address}"),
             (address, true) => write!(f, "h2c://{address}"),
             (address, false) => write!(f, "http://{address}"),
         }
@@ -60,7 +69,7 @@ impl fmt::Display for ServerAddressError {
 }
 
 /// Parses one text: a server, or several on a range of ports.
-pub fn parse(text: &str) -> Result<Vec<ServerAddress>, ServerAddressError> {
+pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
     let (rest, http2) = if let Some(rest) = text.strip_prefix("http://") {
         (rest, false)
@@ -88,7 +97,7 @@ pub fn parse(text: &str) -> Result<Vec<ServerAddress>, ServerAddressError> {
 
 /// Parses a URL whose path counts: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify`
 /// (as nginx writes it).
-pub fn parse_url(text: &str) -> Result<(Vec<ServerAddress>, PathAndQuery), ServerAddressError> {
+pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), ServerAddressError> {
     let text = text.trim();
     let after_scheme = match text.strip_prefix("unix:") {
         Some(socket) => socket.find(":/").map(|at| (at + 5, at + 6)),
@@ -106,10 +115,16 @@ pub fn parse_url(text: &str) -> Result<(Vec<ServerAddress>, PathAndQuery), Serve
     Ok((parse(server)?, path))
 }
 
-fn read(text: &str, http2: bool) -> Result<Vec<ServerAddress>, ServerAddressError> {
+fn read(text: &str, http2: bool) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let backends = address::parse(text).map_err(ServerAddressError::Address)?;
-    let with = |backend| ServerAddress { backend, http2 };
-    Ok(backends.into_iter().map(with).collect())
+    let server = |backend: address::Backend| WeightedServer {
+        at: ServerAddress {
+            address: backend.address,
+            http2,
+        },
+        weight: backend.weight,
+    };
+    Ok(backends.into_iter().map(server).collect())
 }
 
 #[cfg(test)]
@@ -119,7 +134,11 @@ mod tests {
     #[test]
     fn servers_are_read_as_people_write_them() {
         let is = |text: &str, expected: &[&str]| {
-            let shown: Vec<_> = parse(text).unwrap().iter().map(|s| s.to_string()).collect();
+            let shown: Vec<_> = parse(text)
+                .unwrap()
+                .iter()
+                .map(|s| s.at.to_string())
+                .collect();
             assert_eq!(shown, expected, "{text}");
         };
         is("http://127.0.0.1:3000", &["http://127.0.0.1:3000"]);
@@ -132,10 +151,7 @@ mod tests {
             "http://app:3000-3001 weight=2",
             &["http://app:3000", "http://app:3001"],
         );
-        assert_eq!(
-            parse("http://app:3000 weight=2").unwrap()[0].backend.weight,
-            2
-        );
+        assert_eq!(parse("http://app:3000 weight=2").unwrap()[0].weight, 2);
     }
 
     #[test]
@@ -157,7 +173,7 @@ mod tests {
         ] {
             let (servers, found) = parse_url(text).unwrap();
             assert_eq!(
-                (servers[0].to_string().as_str(), found.as_str()),
+                (servers[0].at.to_string().as_str(), found.as_str()),
                 (server, path)
             );
         }

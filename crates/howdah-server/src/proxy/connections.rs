@@ -5,6 +5,7 @@
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
@@ -70,8 +71,33 @@ impl Sender {
 /// What a thread keeps to one server.
 struct Kept {
     server: Weak<Server>,
-    idle: Vec<(http1::SendRequest<Upload>, Instant)>,
+    idle: Vec<Idle>,
     http2: Option<http2::SendRequest<Upload>>,
+}
+
+/// A connection of HTTP/1.1 without a request.
+struct Idle {
+    sender: http1::SendRequest<Upload>,
+    since: Instant,
+    _counted: Counted,
+}
+
+/// Counts one of the server's kept connections, until it is dropped.
+struct Counted(Weak<Server>);
+
+impl Counted {
+    fn new(server: &Arc<Server>) -> Counted {
+        server.kept.fetch_add(1, Ordering::Relaxed);
+        Counted(Arc::downgrade(server))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        if let Some(server) = self.0.upgrade() {
+            server.kept.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -92,9 +118,9 @@ pub(super) fn take_kept(server: &Server) -> Option<Sender> {
         if let Some(sender) = &kept.http2 {
             return (!sender.is_closed()).then(|| Sender::Http2(sender.clone()));
         }
-        while let Some((sender, since)) = kept.idle.pop() {
-            if sender.is_ready() && since.elapsed() < KEEP {
-                return Some(Sender::Http1(sender));
+        while let Some(idle) = kept.idle.pop() {
+            if idle.sender.is_ready() && idle.since.elapsed() < KEEP {
+                return Some(Sender::Http1(idle.sender));
             }
         }
         None
@@ -111,7 +137,11 @@ pub(super) fn keep(server: &Arc<Server>, sender: Sender) {
         });
         match sender {
             Sender::Http1(sender) if !sender.is_closed() && kept.idle.len() < MOST_KEPT => {
-                kept.idle.push((sender, Instant::now()));
+                kept.idle.push(Idle {
+                    sender,
+                    since: Instant::now(),
+                    _counted: Counted::new(server),
+                });
             }
             Sender::Http1(_) => {}
             Sender::Http2(sender) => kept.http2 = Some(sender),
@@ -139,7 +169,7 @@ async fn tidy() {
         let done = KEPT.with_borrow_mut(|all| {
             all.servers.retain(|_, kept| {
                 kept.idle
-                    .retain(|(sender, since)| !sender.is_closed() && since.elapsed() < KEEP);
+                    .retain(|idle| !idle.sender.is_closed() && idle.since.elapsed() < KEEP);
                 kept.http2.take_if(|sender| sender.is_closed());
                 let used = !kept.idle.is_empty() || kept.http2.is_some();
                 used && kept.server.strong_count() > 0
@@ -156,7 +186,7 @@ async fn tidy() {
 /// Opens a connection.
 pub(super) async fn connect(server: &Arc<Server>) -> io::Result<Sender> {
     let connected = tokio::time::timeout(CONNECT, async {
-        match &server.at.backend.address {
+        match &server.at.address {
             Address::Unix(path) => shake_hands(server, UnixStream::connect(path).await?).await,
             Address::Tcp(host, port) => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
@@ -165,10 +195,14 @@ pub(super) async fn connect(server: &Arc<Server>) -> io::Result<Sender> {
             }
         }
     });
-    connected.await.unwrap_or_else(|_| {
+    let connected = connected.await.unwrap_or_else(|_| {
         let text = format!("no connection within {} s", CONNECT.as_secs());
         Err(io::Error::new(io::ErrorKind::TimedOut, text))
-    })
+    });
+    server
+        .connects
+        .fetch_add(u64::from(connected.is_ok()), Ordering::Relaxed);
+    connected
 }
 
 async fn shake_hands<S>(server: &Server, stream: S) -> io::Result<Sender>

@@ -3,7 +3,7 @@
 //! A request is sent a second time only if that is safe (RFC 9110 §9.2.2, as nginx does): nothing of it has
 //! been sent, or it is a GET, HEAD or OPTIONS without a body and a kept connection ended without a byte.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use howdah_executor::ExecError;
 use http::{Request, Response, Uri, header};
@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 
 use super::Proxy;
 use super::connections::{self, Sender};
-use super::server::{self, Place};
+use super::server::{self, Place, Server};
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
@@ -22,11 +22,15 @@ pub(super) struct Answered {
     pub(super) place: Place,
 }
 
+/// The server that has the request now.
+pub(super) type Asked = Arc<Mutex<Option<Arc<Server>>>>;
+
 /// Sends the request to one server after the other until one answers.
 pub(super) async fn exchange(
     proxy: Arc<Proxy>,
     template: Request<()>,
     upload: Upload,
+    asked: Asked,
     log: Arc<ErrorLog>,
 ) -> Result<Answered, ExecError> {
     let repeatable =
@@ -37,6 +41,7 @@ pub(super) async fn exchange(
     let mut repeated = false;
     'server: while let Some(place) = proxy.choose(&tried) {
         let server = place.0.clone();
+        *asked.lock().unwrap_or_else(PoisonError::into_inner) = Some(server.clone());
         loop {
             let kept = match repeated {
                 true => None,
@@ -78,7 +83,10 @@ pub(super) async fn exchange(
                         None if was_kept && repeatable && ended_early(&error) => {
                             body = Upload::none()
                         }
-                        None => return Err(failure(&error, false)),
+                        None => {
+                            server.broke_off();
+                            return Err(failure(&error, false));
+                        }
                     }
                     if was_kept {
                         repeated = true;

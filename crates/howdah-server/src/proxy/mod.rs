@@ -3,7 +3,8 @@
 //! what becomes of the answer is decided here.
 //!
 //! - [`address`]: `http://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH`.
-//! - [`server`]: the servers of a rule: the least busy of those that are up gets a request.
+//! - [`server`]: one server: how busy it is, and whether it is up; [`known`]: all there are; `health`: who
+//!   asks them. The least busy of a rule's servers that are up gets a request.
 //! - [`connections`]: connections, kept by each front thread for the next request.
 //! - [`fields`]: the request as it is sent.
 //! - [`upload`]: its body; `exchange`: which server takes it; [`run`]: the answer as events, as of a script;
@@ -14,6 +15,8 @@ pub mod address;
 mod connections;
 mod exchange;
 pub mod fields;
+mod health;
+pub mod known;
 pub mod run;
 pub mod server;
 mod silence;
@@ -21,56 +24,87 @@ pub mod tunnel;
 pub mod upload;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use crate::log::error::ErrorLog;
-use address::ServerAddress;
-use server::Server;
+use address::WeightedServer;
+use server::{Place, Server};
 
 /// The servers that a rule's requests go to.
 #[derive(Debug)]
 pub struct Proxy {
-    servers: Vec<Arc<Server>>,
+    servers: Vec<Member>,
     /// `proxy_timeout`: longest silence of a server.
     timeout: Duration,
-    /// `proxy_health`: the path that is asked for, to see whether a server is up.
-    health: Option<Box<str>>,
-    /// Somebody asks for it.
-    watched: AtomicBool,
     /// Where the search for the least busy server begins.
     turn: AtomicUsize,
 }
 
+/// A server, and its share of the rule's requests.
+#[derive(Debug)]
+struct Member {
+    server: Arc<Server>,
+    weight: u32,
+}
+
 impl Proxy {
-    /// Requests go to `servers`, of which there is at least one.
-    pub fn new(servers: Vec<ServerAddress>, timeout: Duration, health: Option<String>) -> Proxy {
+    /// Requests go to `servers`, of which there is at least one. `health` is the path they are asked for, to
+    /// see whether they are up.
+    pub fn new(servers: Vec<WeightedServer>, timeout: Duration, health: Option<&str>) -> Proxy {
+        let member = |server: WeightedServer| Member {
+            server: known::server(server.at, health),
+            weight: server.weight.max(1),
+        };
         Proxy {
-            servers: servers
-                .into_iter()
-                .map(|at| Arc::new(Server::new(at)))
-                .collect(),
+            servers: servers.into_iter().map(member).collect(),
             timeout,
-            health: health.map(String::into_boxed_str),
-            watched: AtomicBool::new(false),
             turn: AtomicUsize::new(0),
         }
     }
 
     /// The servers, as configured.
-    pub fn servers(&self) -> &[Arc<Server>] {
-        &self.servers
+    pub fn servers(&self) -> Vec<&Server> {
+        self.servers.iter().map(|member| &*member.server).collect()
     }
 
-    /// Has the servers asked whether they are up, from the first request on. Call it on a front thread.
-    fn watch(self: &Arc<Proxy>, log: &Arc<ErrorLog>) {
-        if let Some(path) = &self.health
-            && !self.watched.swap(true, Ordering::Relaxed)
-        {
-            for server in &self.servers {
-                let task = server::watch(Arc::downgrade(server), path.clone(), log.clone());
-                tokio::spawn(crate::turn::measured("asking a proxied server", task));
-            }
+    /// The least busy server that is up; where none is, one that is not. None: all have been `tried`.
+    fn choose(&self, tried: &[u64]) -> Option<Place> {
+        let count = self.servers.len();
+        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
+        let others = (0..count).map(|step| &self.servers[(first + step) % count]);
+        let best = others
+            .filter(|member| !tried.contains(&member.server.id))
+            .min_by_key(|Member { server, weight }| {
+                let share = u64::from(server.busy()) * 100 / u64::from(*weight);
+                (!server.is_up(), share)
+            })?;
+        Some(Place::at(&best.server))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_busy_server_that_is_up_gets_the_request() {
+        let texts = ["http://chosen:1-2", "http://chosen:3 weight=2"];
+        let servers = texts.iter().flat_map(|t| address::parse(t).unwrap());
+        let proxy = Proxy::new(servers.collect(), Duration::from_secs(60), None);
+        let server = |at: usize| &proxy.servers[at].server;
+        let places: Vec<_> = (0..8).filter_map(|_| proxy.choose(&[])).collect();
+        let busy: Vec<_> = proxy.servers().iter().map(|s| s.busy()).collect();
+        assert_eq!(busy, [2, 2, 4]);
+        drop(places);
+        assert!(proxy.servers().iter().all(|s| s.busy() == 0));
+        server(2).failed("refused");
+        server(0).failed("refused");
+        for _ in 0..5 {
+            assert_eq!(proxy.choose(&[]).unwrap().0.id, server(1).id);
         }
+        let down = proxy.choose(&[server(1).id]).unwrap();
+        assert!(!down.0.is_up(), "better than nobody");
+        let all: Vec<_> = proxy.servers().iter().map(|s| s.id).collect();
+        assert!(proxy.choose(&all).is_none());
     }
 }

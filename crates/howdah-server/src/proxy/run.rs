@@ -3,7 +3,7 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -16,7 +16,8 @@ use tokio::sync::mpsc;
 
 use super::Proxy;
 use super::connections::{self, Sender};
-use super::exchange::{Answered, exchange, failure};
+use super::exchange::{Answered, Asked, exchange, failure};
+use super::health;
 use super::server::Place;
 use super::silence::Silence;
 use super::upload::Upload;
@@ -42,6 +43,7 @@ enum State {
 /// A request at a server.
 pub struct ProxyRun {
     state: State,
+    asked: Asked,
     interim: mpsc::Receiver<Head>,
     silence: Silence,
 }
@@ -71,7 +73,9 @@ impl Proxy {
         upload: Upload,
         log: &Arc<ErrorLog>,
     ) -> ProxyRun {
-        self.watch(log);
+        for member in &self.servers {
+            health::watch(&member.server, log);
+        }
         let (to, interim) = mpsc::channel(MOST_INTERIM);
         hyper::ext::on_informational(&mut request, move |response| {
             let status = response.status();
@@ -81,13 +85,11 @@ impl Proxy {
             }
         });
         let progress = upload.progress();
+        let asked = Asked::default();
+        let exchange = exchange(self.clone(), request, upload, asked.clone(), log.clone());
         ProxyRun {
-            state: State::Exchanging(Box::pin(exchange(
-                self.clone(),
-                request,
-                upload,
-                log.clone(),
-            ))),
+            state: State::Exchanging(Box::pin(exchange)),
+            asked,
             interim,
             silence: Silence::new(self.timeout, progress),
         }
@@ -129,8 +131,16 @@ impl ProxyRun {
 
     fn poll_silence<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, ExecError>> {
         std::task::ready!(self.silence.poll(cx));
-        self.state = State::Over;
+        self.broke_off();
         Poll::Ready(Err(ExecError::BackendTimeout))
+    }
+
+    fn broke_off(&mut self) {
+        self.state = State::Over;
+        let asked = self.asked.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(server) = &*asked {
+            server.broke_off();
+        }
     }
 
     /// The answer's head.
@@ -182,7 +192,7 @@ impl Run for ProxyRun {
                 }
                 Poll::Ready(Some(Err(error))) => {
                     let failure = failure(&error, true);
-                    self.state = State::Over;
+                    self.broke_off();
                     Poll::Ready(Err(failure))
                 }
                 Poll::Ready(None) => {

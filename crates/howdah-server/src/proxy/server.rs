@@ -1,37 +1,36 @@
 //! One server: how busy it is, and whether it is up. A server that could not be reached gets no request for
 //! ten seconds, unless all others are down as well (nginx' `max_fails=1 fail_timeout=10s`); with
-//! `proxy_health` it is asked every five seconds.
+//! `proxy_health` it is asked whether it is up.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use howdah_executor::fastcgi::address::Address;
 use howdah_proto::level::Level;
-use http::Request;
+use serde::{Deserialize, Serialize};
 
-use super::Proxy;
 use super::address::ServerAddress;
-use super::connections;
-use super::exchange::fit;
-use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
 /// How long a server that could not be reached is left alone.
 const REST: Duration = Duration::from_secs(10);
-/// The time between two questions whether a server is up.
-const ROUND: Duration = Duration::from_secs(5);
-/// How long its answer may take.
-const ANSWER: Duration = Duration::from_secs(2);
 
 /// A server that requests go to.
 #[derive(Debug)]
 pub struct Server {
-    /// Tells its connections from those of all others, also after a reload.
+    /// Tells its connections from those of all others.
     pub(super) id: u64,
     /// Where it listens.
     pub at: ServerAddress,
+    /// `proxy_health`: the path it is asked for, to see whether it is up.
+    pub(super) asked_for: Option<Box<str>>,
+    /// Somebody asks for it.
+    pub(super) watched: AtomicBool,
     busy: AtomicU32,
+    pub(super) kept: AtomicU32,
+    pub(super) connects: AtomicU64,
+    requests: AtomicU64,
+    failures: AtomicU64,
     health: Mutex<Health>,
 }
 
@@ -39,19 +38,51 @@ pub struct Server {
 struct Health {
     /// Nobody reached it; it is left alone until then.
     down_until: Option<Instant>,
-    /// What it answered when it was asked, if that was wrong.
+    /// What it answered when it was asked was wrong.
     sick: bool,
-    /// The log says that it is down.
-    told_down: bool,
+    /// Since when the log says that it is down, and why.
+    told_down: Option<(Instant, String)>,
+}
+
+/// A proxied server at one moment.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct ServerRow {
+    /// Where it listens, as it is configured.
+    pub address: String,
+    /// `proxy_health`: the path it is asked for; empty without.
+    pub health: String,
+    /// `Up` or `Down`.
+    pub state: String,
+    /// Seconds it has been down; 0 when it is up.
+    pub since: f64,
+    /// Why it is down; empty when it is up.
+    pub why: String,
+    /// Requests it answers now, WebSocket connections among them.
+    pub busy: u32,
+    /// Connections kept open without a request.
+    pub kept: u32,
+    /// Requests it has answered since the start.
+    pub requests: u64,
+    /// Connections made to it since the start.
+    pub connects: u64,
+    /// Attempts that failed: it could not be reached, broke off, was silent, or made no sense.
+    pub failures: u64,
 }
 
 impl Server {
-    pub(super) fn new(at: ServerAddress) -> Server {
+    pub(super) fn new(at: ServerAddress, asked_for: Option<Box<str>>) -> Server {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Server {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             at,
+            asked_for,
+            watched: AtomicBool::new(false),
             busy: AtomicU32::new(0),
+            kept: AtomicU32::new(0),
+            connects: AtomicU64::new(0),
+            requests: AtomicU64::new(0),
+            failures: AtomicU64::new(0),
             health: Mutex::default(),
         }
     }
@@ -67,22 +98,46 @@ impl Server {
 
     /// Whether requests go to it.
     pub fn is_up(&self) -> bool {
+        self.health().is_up()
+    }
+
+    /// What there is to say of it now.
+    pub(super) fn row(&self) -> ServerRow {
         let health = self.health();
-        !health.sick
-            && health
-                .down_until
-                .is_none_or(|until| until <= Instant::now())
+        let (state, since, why) = match (&health.told_down, health.is_up()) {
+            (Some((since, why)), false) => ("Down", since.elapsed().as_secs_f64(), why.clone()),
+            _ => ("Up", 0.0, String::new()),
+        };
+        ServerRow {
+            address: self.at.to_string(),
+            health: self.asked_for.as_deref().unwrap_or_default().to_owned(),
+            state: state.to_owned(),
+            since,
+            why,
+            busy: self.busy(),
+            kept: self.kept.load(Ordering::Relaxed),
+            requests: self.requests.load(Ordering::Relaxed),
+            connects: self.connects.load(Ordering::Relaxed),
+            failures: self.failures.load(Ordering::Relaxed),
+        }
     }
 
     /// It could not be reached.
     pub(super) fn failed(&self, why: &str) -> Option<News> {
+        self.broke_off();
         let mut health = self.health();
         health.down_until = Some(Instant::now() + REST);
         health.tell_down(&self.at, why)
     }
 
+    /// A request to it failed, which does not tell whether it is down.
+    pub(super) fn broke_off(&self) {
+        self.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
     /// It has answered a request.
     pub(super) fn answered(&self) -> Option<News> {
+        self.requests.fetch_add(1, Ordering::Relaxed);
         let mut health = self.health();
         health.down_until = None;
         match health.sick {
@@ -92,7 +147,7 @@ impl Server {
     }
 
     /// What came of asking it.
-    fn examined(&self, outcome: Result<(), String>) -> Option<News> {
+    pub(super) fn examined(&self, outcome: Result<(), String>) -> Option<News> {
         let mut health = self.health();
         health.sick = outcome.is_err();
         match outcome {
@@ -106,9 +161,18 @@ impl Server {
 }
 
 impl Health {
+    fn is_up(&self) -> bool {
+        let rests = |until: Instant| until > Instant::now();
+        !self.sick && !self.down_until.is_some_and(rests)
+    }
+
     fn tell_down(&mut self, at: &ServerAddress, why: &str) -> Option<News> {
-        let known = std::mem::replace(&mut self.told_down, true);
-        (!known).then(|| News {
+        if let Some((_, known)) = &mut self.told_down {
+            why.clone_into(known);
+            return None;
+        }
+        self.told_down = Some((Instant::now(), why.to_owned()));
+        Some(News {
             level: Level::Error,
             name: "BackendDown",
             message: format!("{at}: {why}"),
@@ -116,8 +180,7 @@ impl Health {
     }
 
     fn tell_up(&mut self, at: &ServerAddress) -> Option<News> {
-        let was_down = std::mem::replace(&mut self.told_down, false);
-        was_down.then(|| News {
+        self.told_down.take().map(|_| News {
             level: Level::Notice,
             name: "BackendUp",
             message: format!("{at}: the backend answers again"),
@@ -144,66 +207,16 @@ pub(super) fn tell(log: &ErrorLog, news: Option<News>) {
 #[derive(Debug)]
 pub(super) struct Place(pub(super) Arc<Server>);
 
+impl Place {
+    pub(super) fn at(server: &Arc<Server>) -> Place {
+        server.busy.fetch_add(1, Ordering::Relaxed);
+        Place(server.clone())
+    }
+}
+
 impl Drop for Place {
     fn drop(&mut self) {
         self.0.busy.fetch_sub(1, Ordering::Relaxed);
-    }
-}
-
-impl Proxy {
-    /// The least busy server that is up; where none is, one that is not. None: all have been `tried`.
-    pub(super) fn choose(&self, tried: &[u64]) -> Option<Place> {
-        let count = self.servers.len();
-        let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;
-        let others = (0..count).map(|step| &self.servers[(first + step) % count]);
-        let best = others
-            .filter(|server| !tried.contains(&server.id))
-            .min_by_key(|server| {
-                let weight = u64::from(server.at.backend.weight.max(1));
-                (!server.is_up(), u64::from(server.busy()) * 100 / weight)
-            })?;
-        best.busy.fetch_add(1, Ordering::Relaxed);
-        Some(Place(best.clone()))
-    }
-}
-
-/// Asks a server for `path` every few seconds, for as long as a configuration has it.
-pub(super) async fn watch(server: Weak<Server>, path: Box<str>, log: Arc<ErrorLog>) {
-    loop {
-        let Some(asked) = server.upgrade() else {
-            return;
-        };
-        let outcome = tokio::time::timeout(ANSWER, ask(&asked, &path)).await;
-        let news = asked.examined(outcome.unwrap_or_else(|_| {
-            Err(format!(
-                "no answer to GET {path} within {} s",
-                ANSWER.as_secs()
-            ))
-        }));
-        tell(&log, news);
-        drop(asked);
-        tokio::time::sleep(ROUND).await;
-    }
-}
-
-async fn ask(server: &Arc<Server>, path: &str) -> Result<(), String> {
-    let text = |error: &dyn std::fmt::Display| error.to_string();
-    let mut sender = connections::connect(server).await.map_err(|e| text(&e))?;
-    let host = match &server.at.backend.address {
-        Address::Unix(_) => "localhost".to_owned(),
-        address => address.to_string(),
-    };
-    let request = Request::get(path)
-        .header("Host", host)
-        .header("User-Agent", "Howdah (health check)")
-        .body(())
-        .map_err(|e| text(&e))?;
-    let request = fit(&request, sender.is_http2()).map(|()| Upload::none());
-    let answer = sender.send(request).await;
-    let answer = answer.map_err(|failed| text(&failed.error))?;
-    match answer.status().as_u16() {
-        200..400 => Ok(()),
-        status => Err(format!("GET {path} is answered {status}")),
     }
 }
 
@@ -212,37 +225,10 @@ mod tests {
     use super::*;
     use crate::proxy::address;
 
-    fn proxy(text: &[&str]) -> Proxy {
-        let servers = text
-            .iter()
-            .flat_map(|t| address::parse(t).unwrap())
-            .collect();
-        Proxy::new(servers, Duration::from_secs(60), None)
-    }
-
-    #[test]
-    fn the_least_busy_server_that_is_up_gets_the_request() {
-        let proxy = proxy(&["http://a:1-2", "http://b:3 weight=2"]);
-        let places: Vec<_> = (0..8).filter_map(|_| proxy.choose(&[])).collect();
-        let busy: Vec<_> = proxy.servers.iter().map(|s| s.busy()).collect();
-        assert_eq!(busy, [2, 2, 4]);
-        drop(places);
-        assert!(proxy.servers.iter().all(|s| s.busy() == 0));
-        proxy.servers[2].failed("refused");
-        proxy.servers[0].failed("refused");
-        for _ in 0..5 {
-            assert_eq!(proxy.choose(&[]).unwrap().0.id, proxy.servers[1].id);
-        }
-        let down = proxy.choose(&[proxy.servers[1].id]).unwrap();
-        assert!(!down.0.is_up(), "better than nobody");
-        let all: Vec<_> = proxy.servers.iter().map(|s| s.id).collect();
-        assert!(proxy.choose(&all).is_none());
-    }
-
     #[test]
     fn coming_and_going_is_told_once() {
-        let proxy = proxy(&["http://a:1"]);
-        let server = &proxy.servers[0];
+        let at = address::parse("http://a:1").unwrap().remove(0).at;
+        let server = Server::new(at, Some("/up".into()));
         let name = |news: Option<News>| news.map(|news| (news.name, news.message));
         let down = Some(("BackendDown", "http://a:1: refused".to_owned()));
         assert_eq!(name(server.failed("refused")), down);
@@ -257,6 +243,12 @@ mod tests {
         assert!(!server.is_up());
         assert_eq!(server.answered(), None);
         assert!(!server.is_up(), "it says so itself");
+        let row = server.row();
+        assert_eq!(
+            (&*row.state, &*row.why),
+            ("Down", "GET /up is answered 500")
+        );
+        assert_eq!((row.requests, row.failures), (3, 2));
         assert!(server.examined(Ok(())).is_some());
         assert!(server.is_up());
     }

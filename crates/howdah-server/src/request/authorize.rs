@@ -158,7 +158,7 @@ pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<L
 }
 
 /// Has the client's user and password checked, and names the user to the script.
-async fn authenticate(
+pub(super) async fn authenticate(
     ctx: RequestContext<'_>,
     demand: &Authentication,
     granted: &mut GrantedVariables,
@@ -231,6 +231,7 @@ fn start(ctx: RequestContext<'_>, authorizer: &Authorizer) -> Result<Box<dyn Run
         id: ctx.id,
         role: Role::Authorizer,
         effects: None,
+        held: None,
     };
     ctx.service().authorize(authorizer, request)
 }

@@ -57,6 +57,12 @@ pub(super) fn purges(
     Ok(true)
 }
 
+/// Why a request bypasses the cache whose route had to be known first.
+pub(super) fn bypass_by_route(route: Option<(&Action, &RouteInfo)>) -> Option<Pass> {
+    let is_for_some = route.is_some_and(|(action, info)| !info.is_for_everybody(action));
+    is_for_some.then_some(Pass::Rule)
+}
+
 /// Before routing: serves a fresh page. None: the request is answered. `route` is where the request goes,
 /// if that had to be known first: in a site whose rules look at who asks.
 pub(super) fn before<'a>(
@@ -68,8 +74,8 @@ pub(super) fn before<'a>(
     let Some((cache, part)) = ctx.page_cache() else {
         return Some(Gate::Off);
     };
-    if route.is_some_and(|(action, info)| !info.is_for_everybody(action)) {
-        return Some(Gate::Bypass(Pass::Rule.into()));
+    if let Some(why) = bypass_by_route(route.map(|(action, info)| (action, info))) {
+        return Some(Gate::Bypass(why.into()));
     }
     let has_body =
         body.expected() != BodyKind::None || ctx.request.header(b"content-length").is_some();
@@ -179,23 +185,21 @@ impl<'a> Gate<'a> {
         };
         let bypass = match self {
             Gate::Off => return Ok(Passage::Run(None)),
-            // Nothing is kept of what is not for everybody; what it writes counts.
-            Gate::Miss(_) if route.needs_permission() => Pass::Authorization.into(),
-            Gate::Miss(_) if route.personal => Pass::Rule.into(),
-            Gate::Miss(_) if route.is_for_some() => Pass::Htaccess.into(),
             Gate::Bypass(bypass) if route.needs_permission() => Bypass {
                 dry_run: bypass.dry_run,
                 ..Pass::Authorization.into()
             },
             Gate::Bypass(bypass) => bypass,
-            Gate::Miss(request) => {
+            Gate::Miss(request) => match route.keeps_from_cache() {
+                // Nothing is kept of what is not for everybody; what it writes counts.
+                Some(why) => why.into(),
                 // Boxed: a connection's memory is that of its largest state.
-                match Box::pin(request.answer(route, target, response)).await? {
+                None => match Box::pin(request.answer(route, target, response)).await? {
                     Answered::Yes => return Ok(Passage::Answered(None)),
                     Answered::Elsewhere(to) => return Ok(Passage::Answered(Some(to))),
                     Answered::No(bypass) => bypass,
-                }
-            }
+                },
+            },
         };
         // Boxed, as above.
         let bypass = BypassContext::new(ctx, cache, route, bypass, response);

@@ -19,6 +19,7 @@ use howdah_cache::store::Found;
 use super::bypass::Bypass;
 use super::context::{RequestContext, Response};
 use super::hit::{Hit, is_conditional};
+use super::limits;
 use super::script::LocalRedirect;
 use crate::cache::candidate;
 use crate::cache::fill::{self, RenderJob};
@@ -129,6 +130,7 @@ impl<'a> CacheRequest<'a> {
             visitor: None,
             check_against: None,
             background: None,
+            held: None,
         }
     }
 
@@ -272,7 +274,11 @@ impl<'a> CacheRequest<'a> {
         }
         self.stale = self.stale.take().or(stale);
         let follower = leader.follower();
-        fill::start(self.job(variant), leader);
+        let job = RenderJob {
+            held: limits::take_process(response),
+            ..self.job(variant)
+        };
+        fill::start(job, leader);
         Ok(Attempt::Ended {
             outcome: completed(follower, response.out).await?,
             collapsed: false,

@@ -7,6 +7,7 @@ use howdah_executor::RunTiming;
 use howdah_proto::level::Level;
 
 use super::Front;
+use super::limits::Counted;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::Later;
 use crate::cache::{PageCache, SiteCache};
@@ -41,6 +42,7 @@ impl<'a> RequestContext<'a> {
             client: Some(self.client),
             local: self.conn.local,
             login: None,
+            trace: None,
         }
     }
 
@@ -49,6 +51,7 @@ impl<'a> RequestContext<'a> {
         Requested {
             head: self.request,
             client: self.client,
+            trace: None,
         }
     }
 
@@ -97,6 +100,8 @@ pub(super) struct Record {
     pub run: RunTiming,
     /// Boxed: an idle connection keeps the room for it.
     pub failure: Option<Box<Failure>>,
+    /// Under which limits the request was counted.
+    pub limits: Option<Box<Counted>>,
     /// What the page cache did, where a site has it on.
     pub cache: Option<Verdict>,
     /// The side effects of the run, where a site has the page cache on.

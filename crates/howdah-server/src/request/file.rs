@@ -4,6 +4,7 @@
 use std::io;
 
 use bytes::Bytes;
+use howdah_proto::response::is_field_value;
 
 use super::context::RequestContext;
 use crate::docroot::root::{Meta, read_all};
@@ -15,7 +16,8 @@ use crate::http::message::ResponseHead;
 use crate::http::{Length, Responder, SendFileError};
 use crate::refusal::Refusal;
 use crate::respond;
-use crate::site::{RouteInfo, Site};
+use crate::site::RouteInfo;
+use crate::site::htaccess::{Document, Live};
 use crate::static_file::{BodyPiece, StaticAnswer, StaticBody, StaticPlan, coded};
 
 /// Files up to this size are compressed while they are sent; larger ones should lie beside their
@@ -216,22 +218,55 @@ fn plain(body: &StaticBody) -> io::Result<Plain> {
     })
 }
 
-/// The page the site has configured for a failure's status. A page that cannot be read, or that is
-/// closed ([`Site::error_page`]), gives way to the built-in one.
-pub(super) fn configured_page(site: &Site, failure: &Failure) -> Option<(ResponseHead, Bytes)> {
-    let pages = &site.config().error_pages;
-    let (_, name) = pages
-        .iter()
-        .find(|(status, _)| *status == failure.status())?;
-    let (file, meta) = site.error_page(name)?;
+/// The page the site has configured for a failure's status: an `.htaccess` file's first. A page that
+/// cannot be read, or that is closed ([`Site::error_page`]), gives way to the built-in one.
+pub(super) fn configured_page(
+    ctx: RequestContext<'_>,
+    failure: &Failure,
+    live: Option<&Live>,
+) -> Option<(ResponseHead, Bytes)> {
+    let by_file = live.and_then(|live| live.document(failure.status()));
+    let named = match by_file {
+        Some(Document::Text(text)) => {
+            return Some((
+                page_head(failure, "text/html; charset=iso-8859-1"),
+                text.into(),
+            ));
+        }
+        Some(Document::Remote(to)) if is_field_value(&to) => {
+            let mut head = ResponseHead::new(302);
+            head.header(b"Location", &to);
+            head.header(b"Cache-Control", b"no-store");
+            head.header(b"Howdah-Error", failure.name().as_bytes());
+            return Some((head, Bytes::new()));
+        }
+        // A script as well: what has just failed to run one is not asked for another.
+        Some(Document::Local(path)) => std::str::from_utf8(&path)
+            .ok()
+            .and_then(|name| page(ctx, failure, name)),
+        Some(Document::Remote(_)) | None => None,
+    };
+    named.or_else(|| {
+        let mut pages = ctx.site.config().error_pages.iter();
+        let (_, name) = pages.find(|(status, _)| *status == failure.status())?;
+        page(ctx, failure, name)
+    })
+}
+
+fn page(ctx: RequestContext<'_>, failure: &Failure, name: &str) -> Option<(ResponseHead, Bytes)> {
+    let (file, meta) = ctx.site.error_page(name, ctx.request)?;
     if meta.size > MAX_ERROR_PAGE {
         return None;
     }
     let page = read_all(&file, meta.size as usize).ok()?;
+    Some((page_head(failure, content_type(name)), Bytes::from(page)))
+}
+
+fn page_head(failure: &Failure, content_type: &str) -> ResponseHead {
     let mut head = respond::head(failure);
-    head.header(b"Content-Type", content_type(name).as_bytes());
+    head.header(b"Content-Type", content_type.as_bytes());
     head.header(b"Cache-Control", b"no-store");
-    Some((head, Bytes::from(page)))
+    head
 }
 
 fn content_type(name: &str) -> &'static str {

@@ -14,6 +14,10 @@ use crate::http::{ConnInfo, Http2Error, Http3Error, Notice, Responder};
 use crate::log::access::{AccessEntry, basic_user};
 use crate::turn;
 
+/// What happens to a connection whose client floods it.
+const ENDED: &str = "the connection was ended";
+const REPORT: &str = "a request failed; please report this";
+
 impl Front {
     /// Counts a request that has been answered, and writes its line into the access log.
     pub(super) fn log_request(
@@ -65,8 +69,8 @@ impl Front {
         if self.error_log.writes(Level::Info) {
             let text = client.map_or_else(|| "unix:".to_owned(), |client| client.to_string());
             let line = String::from_utf8_lossy(line);
-            let message = format!("{line} client={text} id={id}");
-            self.error_log.problem(Level::Info, name, &message);
+            let details = format!("{line} client={text} id={id}");
+            self.error_log.connection(Level::Info, name, "", &details);
         }
         if let Some(log) = &self.config.load().settings.access_log {
             log.write(&AccessEntry {
@@ -96,9 +100,9 @@ impl Front {
     /// Counts and logs what a listener or a connection reports.
     pub(super) fn log_notice(&self, notice: &Notice<'_>) {
         let log = &self.error_log;
-        let peer = |conn: &ConnInfo| match conn.peer {
-            Some(peer) => peer.to_string(),
-            None => "unix:".to_owned(),
+        let client = |conn: &ConnInfo| match conn.peer {
+            Some(peer) => format!("client={peer}"),
+            None => "client=unix:".to_owned(),
         };
         match notice {
             Notice::Refused { conn, why, line } => {
@@ -106,8 +110,7 @@ impl Front {
             }
             Notice::BadProxyHeader { conn, why } => {
                 self.counters.failed("BadProxyHeader");
-                let message = format!("from {}: {why}", peer(conn));
-                log.problem(Level::Warning, "BadProxyHeader", &message);
+                log.connection(Level::Warning, "BadProxyHeader", why, &client(conn));
             }
             Notice::Handshake { agreed } => self.counters.handshake(agreed),
             // Scanners and clients that leave: counted, not logged.
@@ -119,8 +122,8 @@ impl Front {
                     Http2Error::Http2Protocol => Level::Debug,
                     _ => Level::Warning,
                 };
-                let message = format!("the connection of {} was ended {detail}", peer(conn));
-                log.problem(level, why.name(), message.trim_end());
+                let details = format!("{} {detail}", client(conn));
+                log.connection(level, why.name(), ENDED, &details);
             }
             Notice::Http3Ended { conn, why, detail } => {
                 self.counters.failed(why.name());
@@ -128,19 +131,17 @@ impl Front {
                     Http3Error::Http3Protocol => Level::Debug,
                     _ => Level::Warning,
                 };
-                let message = format!("the connection of {} was ended {detail}", peer(conn));
-                log.problem(level, why.name(), message.trim_end());
+                let details = format!("{} {detail}", client(conn));
+                log.connection(level, why.name(), ENDED, &details);
             }
             Notice::NoMemory { conn } => self.log_refused(conn, 503, "MemoryLimit", b""),
             Notice::HandlerPanicked { conn } => {
                 self.counters.failed("HandlerPanicked");
-                let message = format!("a request from {}; please report this", peer(conn));
-                log.problem(Level::Critical, "HandlerPanicked", &message);
+                log.connection(Level::Critical, "HandlerPanicked", REPORT, &client(conn));
             }
             Notice::NoAnswer { conn } => {
                 self.counters.failed("NoAnswer");
-                let message = format!("a request from {}; please report this", peer(conn));
-                log.problem(Level::Critical, "NoAnswer", &message);
+                log.connection(Level::Critical, "NoAnswer", REPORT, &client(conn));
             }
             Notice::AcceptFailed { listener, error } => {
                 self.counters.failed("AcceptFailed");

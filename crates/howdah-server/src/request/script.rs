@@ -11,7 +11,7 @@ use howdah_proto::level::Level;
 
 use super::bypass::BypassContext;
 use super::context::{RequestContext, Response};
-use super::file;
+use super::{file, limits};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, RequestBody, Responder};
@@ -55,6 +55,10 @@ pub(super) async fn answer(
     if let Some(bypass) = bypass {
         bypass.note_form(&script_body);
     }
+    if limits::wants_process(response) {
+        // Boxed: a connection's memory is that of its largest state.
+        Box::pin(limits::wait_for_process(ctx, upload.is_none(), response)).await?;
+    }
     let service = ctx.service();
     let frame = script_frame(
         ctx.request,
@@ -73,6 +77,7 @@ pub(super) async fn answer(
             false => Role::Responder,
         },
         effects: bypass.map(BypassContext::effects),
+        held: limits::take_process(response),
     };
     let mut run = service.start(target, request);
     if let Some(bypass) = bypass {

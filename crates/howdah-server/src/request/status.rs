@@ -8,7 +8,7 @@ use super::Front;
 use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{Length, Responder};
-use crate::{memory, turn};
+use crate::{memory, proxy, turn};
 
 impl Front {
     /// Everything there is to know, for the status page, `howdah status` and metrics.
@@ -63,6 +63,8 @@ impl Front {
                 .map_or(0, |l| l.sink().dropped()),
             error_log_dropped: self.error_log.sink().dropped(),
             pools: config.pools.iter().map(|pool| pool.status()).collect(),
+            proxied: proxy::known::rows(),
+            limits: config.limits(),
             cache: config
                 .cache
                 .as_ref()

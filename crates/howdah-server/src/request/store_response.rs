@@ -9,11 +9,11 @@ use howdah_cache::generation::{Force, Purge};
 use howdah_cache::object::Object;
 use howdah_cache::status::Verdict;
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Role, Run, ScriptBody, ScriptRequest};
+use howdah_executor::{Event, ExecError, Held, Role, Run, ScriptBody, ScriptRequest};
 
 use super::cache_request::{Answered, CacheRequest};
 use super::context::{RequestContext, Response};
-use super::script;
+use super::{limits, script};
 use crate::cache::judge::JudgedHead;
 use crate::cache::run_effects::RunEffects;
 use crate::cache::send::add_status_fields;
@@ -54,7 +54,7 @@ impl CacheRequest<'_> {
         let Some(request) = whole(self.ctx.request, validated) else {
             return Ok(Answered::No(Pass::HeadTooLarge.into()));
         };
-        let mut begun = self.begin(request, target)?;
+        let mut begun = self.begin(request, target, limits::take_process(response))?;
         let first = match first_event(&mut *begun.run, response.out).await {
             Ok(first) => first,
             Err(_) if self.serve_stale(response) => {
@@ -77,7 +77,12 @@ impl CacheRequest<'_> {
             .await
     }
 
-    fn begin(&self, request: RequestHead, target: &ScriptTarget) -> Result<Begun, Failure> {
+    fn begin(
+        &self,
+        request: RequestHead,
+        target: &ScriptTarget,
+        held: Option<Held>,
+    ) -> Result<Begun, Failure> {
         let RequestContext {
             client, conn, id, ..
         } = self.ctx;
@@ -101,6 +106,7 @@ impl CacheRequest<'_> {
                 id,
                 role: Role::Responder,
                 effects: Some(effects.clone()),
+                held,
             },
         );
         Ok(Begun {

@@ -193,7 +193,7 @@ mod tests {
     #[test]
     fn accel_targets_are_internal_files_or_files_of_the_site() {
         let (_dir, site) = site();
-        let head = crate::site::explain::request("GET", "h", "/download.php").unwrap();
+        let head = crate::site::words::request("GET", "h", "/download.php").unwrap();
         for (target, expected) in [
             ("/protected/b.pdf", Ok("b.pdf")),
             ("/protected/b.pdf?x=1", Ok("b.pdf")),

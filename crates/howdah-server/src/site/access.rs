@@ -20,6 +20,7 @@ use super::condition::Requested;
 use super::config::{Htaccess, Rule, RuleAction, SiteConfig};
 use super::htaccess::Lies;
 use super::script::is_script_name;
+use super::trace::Step;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{Meta, RootDir};
 use crate::http::message::RequestHead;
@@ -93,9 +94,24 @@ impl Site {
     /// Checks whether a file may be sent or run.
     pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
         let path = wanted.path;
+        let note = |step: &dyn Fn() -> Step| {
+            if let Some(asked) = wanted.asked {
+                asked.note(step);
+            }
+        };
+        let not_admitted = |refusal: Refusal| {
+            note(&|| Step::NotAdmitted {
+                path: path.to_vec(),
+                refusal: refusal.name(),
+            });
+        };
         if !matches!(wanted.named, Named::ByClient) {
-            self.admit_name(path, wanted.purpose)?;
+            self.admit_name(path, wanted.purpose)
+                .inspect_err(|refused| not_admitted(refused.refusal))?;
             if self.denies(path) {
+                if let Some(asked) = wanted.asked {
+                    self.note_denial(asked, path);
+                }
                 return Err(Refusal::Denied.into());
             }
         }
@@ -115,17 +131,21 @@ impl Site {
                 };
                 let mut guarding = self.guards.iter().filter(guards);
                 if !guarding.all(|number| permitted.contains(number)) {
+                    not_admitted(Refusal::NotAuthorized);
                     return Err(Refusal::NotAuthorized.into());
                 }
                 &rules[..]
             }
         };
-        for rule in refused_by {
+        for (number, rule) in refused_by.iter().enumerate() {
             if let RuleAction::Deny(status) = rule.action
                 && !rule.if_missing
                 && rule.pattern.is_match(path)
                 && conditions_hold(rule)
             {
+                if let Some(asked) = wanted.asked {
+                    asked.note_rule(number, path, None);
+                }
                 return Err(Refused {
                     refusal: Refusal::Denied,
                     status,
@@ -162,12 +182,17 @@ impl Site {
             .asked
             .map_or(&b"GET"[..], |asked| asked.head.method());
         self.htaccess_of_answer(root, head, method, wanted.path, lies, by_script)
-            .map_err(|closed| closed.refused)
+            .map_err(|closed| {
+                if let Some(asked) = wanted.asked {
+                    asked.note(|| closed.step());
+                }
+                closed.refused
+            })
     }
 
     /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
     /// the page is a file like any other: nobody sees what lies behind a `deny` by provoking an error.
-    pub(crate) fn error_page(&self, name: &str) -> Option<(File, Meta)> {
+    pub(crate) fn error_page(&self, name: &str, head: &RequestHead) -> Option<(File, Meta)> {
         let path = error_page_path(name);
         let path = UrlPath::from_decoded(&path).ok()?;
         if path.is_directory() {
@@ -183,6 +208,9 @@ impl Site {
             head: None,
         };
         self.admit(wanted).ok()?;
+        if self.config.htaccess == Htaccess::On && !self.live_admits(&root, head, path.as_bytes()) {
+            return None;
+        }
         root.open_file(path.relative()).ok()
     }
 
@@ -220,6 +248,18 @@ impl Site {
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {
         self.denials.is_match(path)
+    }
+
+    /// Notes that `deny` refuses a path, and by which pattern.
+    pub(super) fn note_denial(&self, asked: Requested<'_>, path: &[u8]) {
+        asked.note(|| {
+            let mut patterns = self.config.deny.iter();
+            let pattern = patterns.find(|pattern| pattern.is_match(path));
+            Step::Denied {
+                path: path.to_vec(),
+                pattern: pattern.map(ToString::to_string).unwrap_or_default(),
+            }
+        });
     }
 }
 

@@ -1,9 +1,9 @@
 use std::fs;
 
 use super::super::config::{Authorizer, InternalLocation, Rule};
-use super::super::explain::request;
 use super::super::pattern::Pattern;
 use super::super::template::Template;
+use super::super::words::request;
 use super::super::{Action, ConfigError};
 use super::*;
 
@@ -148,7 +148,8 @@ fn an_error_page_is_a_file_like_any_other() {
         let (_dir, site) = site(|config| config.error_pages = vec![(404, page.to_owned())]);
         let found = match site {
             Ok(site) => {
-                assert!(site.error_page(page).is_some(), "{page}");
+                let asked = request("GET", "h", "/").unwrap();
+                assert!(site.error_page(page, &asked).is_some(), "{page}");
                 None
             }
             Err(errors) => match errors[..] {

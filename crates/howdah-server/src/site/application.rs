@@ -80,6 +80,17 @@ impl fmt::Display for Application {
 }
 
 impl Application {
+    /// Whether it is known where it takes passwords ([`super::login`]).
+    pub fn has_login(self) -> bool {
+        !matches!(
+            self,
+            Application::Framework
+                | Application::FrontController
+                | Application::PlainPhp
+                | Application::Files
+        )
+    }
+
     /// `lies` or `lie`: `plain PHP files` are several.
     pub fn lies(self) -> &'static str {
         match self {

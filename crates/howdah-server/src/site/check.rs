@@ -123,7 +123,7 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
         // That it is there is known where the pools are: `ServerConfig::new`.
         RuleAction::Pool(_) | RuleAction::Cgi(_) | RuleAction::Authorize(_) => {}
         // Its files are read by `Site::new`.
-        RuleAction::Authenticate(_) => {}
+        RuleAction::Authenticate(_) | RuleAction::Limit(_) => {}
         // Read by the configuration's reader.
         RuleAction::Proxy(_) | RuleAction::AuthRequest(_) => {}
         RuleAction::Header(edit) => {

@@ -10,6 +10,7 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::network_file::NetworkFile;
 use super::pattern::{Pattern, PatternError};
+use super::trace::Trace;
 use crate::client_address::{Client, UNKNOWN};
 use crate::http::message::RequestHead;
 use crate::network::Network;
@@ -26,13 +27,18 @@ pub struct Requested<'a> {
     pub head: &'a RequestHead,
     /// Who sends it, as far as anybody trustworthy knows.
     pub client: &'a Client<'a>,
+    /// Where it is noted what was asked, for who wants it explained.
+    pub trace: Option<&'a Trace>,
 }
 
 impl<'a> Requested<'a> {
     /// A request of nobody in particular.
     pub fn anybody(head: &'a RequestHead) -> Requested<'a> {
-        let client = &UNKNOWN;
-        Requested { head, client }
+        Requested {
+            head,
+            client: &UNKNOWN,
+            trace: None,
+        }
     }
 }
 
@@ -166,6 +172,11 @@ impl Conditions {
             .collect()
     }
 
+    /// They are about requests of this method, or of any.
+    pub(super) fn have_method(&self, method: &[u8]) -> bool {
+        self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method)
+    }
+
     /// All of them hold for this request, whose path is now `path`. `constants` are variables that are
     /// the same for all requests.
     pub fn hold(&self, asked: Requested<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
@@ -179,9 +190,8 @@ impl Conditions {
         path: &[u8],
         constants: &[(String, String)],
     ) -> Option<&'static str> {
-        let Requested { head, client } = asked;
-        let method = head.method();
-        if !self.methods.is_empty() && !self.methods.iter().any(|m| m.as_bytes() == method) {
+        let Requested { head, client, .. } = asked;
+        if !self.have_method(head.method()) {
             return Some("methods");
         }
         if let Some(from) = &self.from
@@ -196,7 +206,8 @@ impl Conditions {
             test.holds(head.header_all(name.as_bytes()).map(Cow::Borrowed))
         };
         let query = |(name, test): &(String, Test)| test.holds(parameters(head, name));
-        let cookie = |(name, test): &(String, Test)| test.holds(cookies(head, name));
+        let cookie =
+            |(name, test): &(String, Test)| test.holds(cookies(head, name).map(Cow::Borrowed));
         let env = |(name, test): &(String, Test)| {
             test.holds(variable(asked, name, constants).into_iter())
         };
@@ -241,14 +252,14 @@ fn is_named(key: &[u8], name: &str) -> bool {
 }
 
 /// The values of a cookie, as they were sent.
-fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
+pub(crate) fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     let pairs = head
         .header_all(b"cookie")
         .flat_map(|line| line.split(|b| *b == b';'));
     pairs.take(MOST_PAIRS).filter_map(move |pair| {
         let pair = pair.trim_ascii();
         let equals = pair.iter().position(|b| *b == b'=')?;
-        is_named(&pair[..equals], name).then_some(Cow::Borrowed(&pair[equals + 1..]))
+        is_named(&pair[..equals], name).then_some(&pair[equals + 1..])
     })
 }
 

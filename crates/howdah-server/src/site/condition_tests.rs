@@ -112,6 +112,7 @@ fn an_address_counts_as_resolved_and_none_is_nowhere() {
         let asked = Requested {
             head: &head,
             client: &client,
+            trace: None,
         };
         assert_eq!(from.hold(asked, b"/", &[]), expected, "{address:?}");
         assert_eq!(

@@ -2,6 +2,7 @@
 //! there is no file). Reads no text itself beyond the patterns and targets, whose constructors say
 //! what is wrong with them. The doc of each field gives its key in the configuration file.
 
+use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -16,6 +17,7 @@ use super::template::Template;
 use crate::authentication::Authentication;
 pub use crate::cache_config::CacheConfig;
 use crate::docroot::root::Symlinks;
+use crate::limiter::Limit;
 use crate::proxy::Proxy;
 
 /// One `[[site]]` of the configuration, checked but not yet opened.
@@ -85,6 +87,13 @@ impl SiteConfig {
     pub(super) fn guards(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(|(number, rule)| rule.action.is_guard().then_some(number))
+    }
+
+    /// Numbers of the rules that limit clients.
+    pub(super) fn limits(&self) -> impl Iterator<Item = usize> {
+        let rules = self.rules.iter().enumerate();
+        let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
+        rules.filter_map(move |(number, rule)| limits(rule).then_some(number))
     }
 
     /// The lists of networks that rules ask.
@@ -251,6 +260,18 @@ impl TryFile {
     }
 }
 
+/// As it was written.
+impl fmt::Display for TryFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            TryFile::File => f.write_str("$uri"),
+            TryFile::Directory => f.write_str("$uri/"),
+            TryFile::Target(target) => target.fmt(f),
+            TryFile::Status(status) => write!(f, "={status}"),
+        }
+    }
+}
+
 /// The script that gets what is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontController {
@@ -304,6 +325,11 @@ impl Rule {
     pub(super) fn is_personal(&self) -> bool {
         self.conditions.ask_who() && !self.action.is_guard()
     }
+
+    /// Where a request goes depends on who sends it.
+    pub(super) fn asks_who(&self) -> bool {
+        self.conditions.ask_who() && !matches!(self.action, RuleAction::Limit(_))
+    }
 }
 
 /// What a rule does with a request that matches.
@@ -347,6 +373,8 @@ pub enum RuleAction {
     Authenticate(Arc<Authentication>),
     /// `set_header`, `add_header`; later rules still apply.
     Header(HeaderEdit),
+    /// `rate` and the options beside it: how much one client may ask for. Several rules may share one.
+    Limit(Arc<Limit>),
 }
 
 impl RuleAction {

@@ -8,11 +8,12 @@
 //! - [`pattern`], [`template`]: what rules match and where they lead.
 //! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
 //!   [`Route`] for a request ([`route`]).
+//! - [`login`]: where known applications take passwords.
 //! - [`accel`]: files that scripts ask to have sent.
 //! - [`recognise`], with `known`, `placed` and [`subfolder`]: a configuration for a
 //!   directory without one.
 //! - [`htaccess`]: what Apache's files close, and which front controller they name.
-//! - [`explain`]: a route in words.
+//! - [`trace`]: the steps of a route, for who wants it explained; [`words`]: its parts in words.
 
 pub mod accel;
 mod access;
@@ -21,9 +22,9 @@ pub mod check;
 pub mod condition;
 pub mod config;
 mod denials;
-pub mod explain;
 pub mod htaccess;
 mod known;
+pub mod login;
 pub mod mistake;
 pub mod network_file;
 pub mod pattern;
@@ -37,6 +38,8 @@ mod search;
 mod serve;
 pub mod subfolder;
 pub mod template;
+pub mod trace;
+pub mod words;
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -73,6 +76,8 @@ pub struct Site {
     htaccess: htaccess::Door,
     /// Numbers of the rules by which somebody is asked first.
     guards: Vec<usize>,
+    /// Numbers of the rules that limit clients.
+    limits: Vec<usize>,
     /// Some rule's conditions ask who sends a request.
     asks_who: bool,
     /// Variables that are the same for all requests: `[site.env]`, then the server's own.
@@ -85,6 +90,31 @@ impl Site {
     /// Checks `config` and opens its directories. `number` is its place in the configuration, for
     /// caches kept per site in the PHP processes. All mistakes at once.
     pub fn new(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
+        // Early: a file that only root can read would be found out by the first visitor.
+        let unreadable = Site::unreadable_files(&config);
+        match Site::open(config, number) {
+            Ok(_) if !unreadable.is_empty() => Err(unreadable),
+            Err(mut errors) => {
+                errors.extend(unreadable);
+                Err(errors)
+            }
+            opened => opened,
+        }
+    }
+
+    /// Files of passwords and networks that cannot be read.
+    pub fn unreadable_files(config: &SiteConfig) -> Vec<ConfigError> {
+        let passwords = config.authentications();
+        let passwords = passwords.filter_map(|demand| demand.read().err());
+        let networks = config.network_files().filter_map(|file| file.read().err());
+        passwords
+            .map(ConfigError::PasswordFile)
+            .chain(networks.map(ConfigError::NetworkFile))
+            .collect()
+    }
+
+    /// As [`Site::new`], for who need not be able to read files of passwords and networks.
+    pub fn open(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
         let mut errors = check::check(&config);
         let root = open(&config.root, &config, &mut errors);
         let front_controller = config.front_controller.as_ref();
@@ -92,13 +122,6 @@ impl Site {
             .and_then(|controller| UrlPath::from_decoded(controller.script.as_bytes()).ok());
         let internal = accel::open_internal(&config, &mut errors);
         let sendfile_roots = accel::open_roots(&config, &mut errors);
-        for demand in config.authentications() {
-            // Early: a file that only root can read would be found out by the first visitor.
-            errors.extend(demand.read().err().map(ConfigError::PasswordFile));
-        }
-        for file in config.network_files() {
-            errors.extend(file.read().err().map(ConfigError::NetworkFile));
-        }
         match root {
             Some(root) if errors.is_empty() => Ok(Site {
                 number,
@@ -111,7 +134,8 @@ impl Site {
                 sendfile_roots,
                 htaccess: htaccess::Door::default(),
                 guards: config.guards().collect(),
-                asks_who: config.rules.iter().any(|rule| rule.conditions.ask_who()),
+                limits: config.limits().collect(),
+                asks_who: config.rules.iter().any(|rule| rule.asks_who()),
                 constants: [&config.env[..], &config.server_env].concat(),
                 password_files: access::password_files(&config),
                 config,
@@ -132,7 +156,8 @@ impl Site {
 
     /// What is wrong with lists of networks, each problem once.
     pub(crate) fn network_file_news(&self) -> Vec<String> {
-        let files = self.asks_who.then(|| self.config.network_files());
+        let may_have = self.asks_who || !self.limits.is_empty();
+        let files = may_have.then(|| self.config.network_files());
         let files = files.into_iter().flatten();
         files.filter_map(|file| file.news()).collect()
     }

@@ -19,8 +19,8 @@ pub enum Pattern {
     /// what begins with it. `$1` is the rest.
     Prefix(Vec<u8>),
     /// `*` matches within a segment, `**` across segments, `?` one byte of a segment. `$1`, `$2` …
-    /// are what the stars matched.
-    Glob(Regex),
+    /// are what the stars matched. With the text that it was made of.
+    Glob(Regex, Box<str>),
     /// A regular expression, unanchored. `$1`, `${name}` as usual.
     Regex(Regex),
 }
@@ -86,7 +86,7 @@ impl Pattern {
             }
         }
         regex.push('$');
-        compile(&regex).map(Pattern::Glob)
+        compile(&regex).map(|regex| Pattern::Glob(regex, text.into()))
     }
 
     /// A pattern that is a regular expression.
@@ -101,7 +101,17 @@ impl Pattern {
             Pattern::Exact(path) => format!("^{}$", escaped(path)),
             Pattern::Prefix(prefix) if prefix.ends_with(b"/") => format!("^{}", escaped(prefix)),
             Pattern::Prefix(prefix) => format!("^{}(?:/|$)", escaped(prefix)),
-            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.as_str().to_owned(),
+            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.as_str().to_owned(),
+        }
+    }
+
+    /// The option of a rule that has such a pattern.
+    pub fn key(&self) -> &'static str {
+        match self {
+            Pattern::Exact(_) => "path",
+            Pattern::Prefix(_) => "prefix",
+            Pattern::Glob(..) => "glob",
+            Pattern::Regex(_) => "regex",
         }
     }
 
@@ -110,7 +120,7 @@ impl Pattern {
         match self {
             Pattern::Exact(_) => 0,
             Pattern::Prefix(_) => 1,
-            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.captures_len() - 1,
+            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.captures_len() - 1,
         }
     }
 
@@ -118,7 +128,7 @@ impl Pattern {
     pub fn has_name(&self, name: &str) -> bool {
         match self {
             Pattern::Exact(_) | Pattern::Prefix(_) => false,
-            Pattern::Glob(regex) | Pattern::Regex(regex) => {
+            Pattern::Glob(regex, _) | Pattern::Regex(regex) => {
                 regex.capture_names().flatten().any(|known| known == name)
             }
         }
@@ -129,7 +139,7 @@ impl Pattern {
         match self {
             Pattern::Exact(exact) => path == &exact[..],
             Pattern::Prefix(prefix) => strip_segments(path, prefix).is_some(),
-            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.is_match(path),
+            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.is_match(path),
         }
     }
 
@@ -140,8 +150,22 @@ impl Pattern {
             Pattern::Prefix(prefix) => {
                 strip_segments(path, prefix).map(|rest| Match::Rest { path, rest })
             }
-            Pattern::Glob(regex) | Pattern::Regex(regex) => regex.captures(path).map(Match::Groups),
+            Pattern::Glob(regex, _) | Pattern::Regex(regex) => {
+                regex.captures(path).map(Match::Groups)
+            }
         }
+    }
+}
+
+/// As a rule has it: `prefix "/admin"`.
+impl fmt::Display for Pattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = match self {
+            Pattern::Exact(path) | Pattern::Prefix(path) => String::from_utf8_lossy(path),
+            Pattern::Glob(_, text) => (&**text).into(),
+            Pattern::Regex(regex) => regex.as_str().into(),
+        };
+        write!(f, "{} \"{}\"", self.key(), text.escape_debug())
     }
 }
 

@@ -6,6 +6,7 @@ use super::access::Named;
 use super::condition::Requested;
 use super::htaccess::Live;
 use super::script::ScriptPath;
+use super::trace::Trace;
 use crate::authentication::Authentication;
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
@@ -13,6 +14,7 @@ use crate::http::message::RequestHead;
 use crate::proxy::Proxy;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
+use howdah_cache::Pass;
 use howdah_htaccess::Table;
 
 /// Where the router sends a request, and what else it found on the way.
@@ -40,6 +42,8 @@ pub struct RouteInfo {
     pub(super) edits: Vec<usize>,
     /// Numbers of the rules by which somebody is to be asked first, in order.
     pub(super) guards: Vec<usize>,
+    /// Numbers of the rules that limit the client.
+    pub(super) limits: Vec<usize>,
     /// What `.htaccess` files ask for by user and password.
     pub authentication: Option<Arc<Authentication>>,
     /// What `.htaccess` files have made of the request, where they decide all of it.
@@ -64,9 +68,25 @@ impl RouteInfo {
         matches!(action, Action::Script(_)) && !self.personal && !self.needs_permission()
     }
 
+    /// Numbers of the rules that limit the client, whatever led to their paths.
+    pub(crate) fn limits(&self) -> &[usize] {
+        &self.limits
+    }
+
     /// Numbers of the rules by which somebody is to be asked.
     pub fn guarding_rules(&self) -> &[usize] {
         &self.guards
+    }
+
+    /// Why the answer may not be kept for others in the page cache, by its route alone.
+    pub(crate) fn keeps_from_cache(&self) -> Option<Pass> {
+        if self.needs_permission() {
+            return Some(Pass::Authorization);
+        }
+        if self.personal {
+            return Some(Pass::Rule);
+        }
+        self.is_for_some().then_some(Pass::Htaccess)
     }
 }
 
@@ -185,6 +205,7 @@ pub(super) struct Walk<'r> {
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
     pub(super) pool: Option<Arc<str>>,
+    pub(super) trace: Option<&'r Trace>,
 }
 
 impl<'r> Walk<'r> {
@@ -193,6 +214,7 @@ impl<'r> Walk<'r> {
         Requested {
             head: self.head,
             client: self.client,
+            trace: self.trace,
         }
     }
 

@@ -105,6 +105,7 @@ impl Site {
             query: None,
             rewritten: false,
             pool: None,
+            trace: visitor.trace,
         };
         let mut info = RouteInfo::default();
         let asked = walk.asked();
@@ -121,6 +122,7 @@ impl Site {
         tree: &FileView,
     ) -> Action {
         if self.denies(walk.path.as_bytes()) {
+            self.note_denial(walk.asked(), walk.path.as_bytes());
             return Action::refused(Refusal::Denied);
         }
         self.guard(walk.path.as_bytes(), walk.asked(), info);
@@ -135,6 +137,7 @@ impl Site {
         let mut found = self.search(tree, &walk, info);
         if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
             let refused = closed.refused;
+            walk.asked().note(|| closed.step());
             info.because = Some(closed.because);
             if refused.refusal != Refusal::HtaccessHidden {
                 return Action::refused_with(refused.refusal, refused.status);
@@ -243,7 +246,10 @@ impl Site {
             path: script.path_info(),
             purpose: Purpose::Run,
             named: Named::ByScript { permitted: &[] },
-            asked: Some(asked),
+            asked: Some(Requested {
+                trace: None,
+                ..asked
+            }),
             head: None,
         });
         match admitted {

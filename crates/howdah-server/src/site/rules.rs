@@ -17,10 +17,7 @@ impl Site {
     /// Changes a response's header as the matched rules and `hsts` say.
     pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
-        for &number in &info.edits {
-            let RuleAction::Header(edit) = &self.config.rules[number].action else {
-                continue;
-            };
+        for edit in self.edits(info) {
             if let Set(name, _) | Unset(name) = edit {
                 head.remove(name.as_bytes());
             }
@@ -36,6 +33,15 @@ impl Site {
         }
     }
 
+    /// The changes of the header that the matched rules ask for, in order.
+    pub(crate) fn edits<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s HeaderEdit> {
+        let edits = info.edits.iter();
+        edits.filter_map(|number| match &self.config.rules[*number].action {
+            RuleAction::Header(edit) => Some(edit),
+            _ => None,
+        })
+    }
+
     /// Adds `Strict-Transport-Security` for a client that came by HTTPS (RFC 6797 §7.2), unless the script
     /// has said it.
     pub fn add_hsts(&self, head: &mut ResponseHead) {
@@ -49,17 +55,38 @@ impl Site {
         }
     }
 
-    /// Notes the rules for this path by which somebody is asked first. Requested for the client's path, for each a
-    /// rule rewrites it to, and for the file or script that is found ([`Site::guard_what_was_found`]):
-    /// whatever leads to what is guarded, somebody is asked; the order of the rules does not matter.
+    /// Notes the rules for this path by which somebody is asked first, and those that limit clients.
+    /// Asked for the client's path, for each a rule rewrites it to, and for the file or script that is
+    /// found ([`Site::guard_what_was_found`]): whatever leads to what is guarded, somebody is asked; the
+    /// order of the rules does not matter.
     pub(super) fn guard(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
-        for &number in &self.guards {
-            let rule = &self.config.rules[number];
-            if !info.guards.contains(&number) && self.is_for(rule, asked, path) {
-                info.guards.push(number);
-                info.guards.sort_unstable();
+        for (numbers, noted) in [
+            (&self.guards, &mut info.guards),
+            (&self.limits, &mut info.limits),
+        ] {
+            for &number in numbers {
+                let rule = &self.config.rules[number];
+                if !noted.contains(&number) && self.is_for(rule, asked, path) {
+                    asked.note_rule(number, path, None);
+                    noted.push(number);
+                    noted.sort_unstable();
+                }
             }
         }
+    }
+
+    /// Numbers of the rules that limit who asks for this path; none for a path that is refused anyway.
+    pub(crate) fn limits_of(&self, asked: Requested<'_>) -> impl Iterator<Item = usize> {
+        let path = match self.limits.is_empty() {
+            true => None,
+            false => UrlPath::parse(asked.head.path()).ok(),
+        };
+        path.into_iter().flat_map(move |path| {
+            let is_for = move |number: &usize| {
+                self.is_for(&self.config.rules[*number], asked, path.as_bytes())
+            };
+            self.limits.iter().copied().filter(is_for)
+        })
     }
 
     /// Adds the guards of the file that was found; see [`Site::guard`].
@@ -69,7 +96,7 @@ impl Site {
         action: &Action,
         info: &mut RouteInfo,
     ) {
-        if self.guards.is_empty() {
+        if self.guards.is_empty() && self.limits.is_empty() {
             return;
         }
         let name = match action {
@@ -82,7 +109,17 @@ impl Site {
 
     /// Whether a rule is for this request, whose path is now `path`; `if_missing` aside.
     pub(super) fn is_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> bool {
-        rule.pattern.is_match(path) && rule.conditions.hold(asked, path, &self.constants)
+        // The method first: most rules that limit are about one, and expressions cost more.
+        rule.conditions.have_method(asked.head.method())
+            && self.why_not_for(rule, asked, path).is_none()
+    }
+
+    /// The option that keeps a rule from this request, `if_missing` aside.
+    fn why_not_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> Option<&'static str> {
+        match rule.pattern.is_match(path) {
+            true => rule.conditions.why_not(asked, path, &self.constants),
+            false => Some(rule.pattern.key()),
+        }
     }
 
     /// Who is asked before the route is taken, in the order of the rules.
@@ -101,21 +138,40 @@ impl Site {
         info: &mut RouteInfo,
     ) -> Option<Action> {
         let asked = walk.asked();
+        // Counted before, or noted by `guard`, if it is for this request.
+        if let RuleAction::Limit(_) = rule.action {
+            if asked.trace.is_some()
+                && let Some(why_not) = self.why_not_for(rule, asked, walk.path.as_bytes())
+            {
+                asked.note_rule(number, walk.path.as_bytes(), Some(why_not));
+            }
+            return None;
+        }
         if let RuleAction::Header(_) = rule.action
             && !rule.if_missing
         {
-            if self.is_for(rule, asked, walk.path.as_bytes()) {
+            let why_not = self.why_not_for(rule, asked, walk.path.as_bytes());
+            asked.note_rule(number, walk.path.as_bytes(), why_not);
+            if why_not.is_none() {
                 info.edits.push(number);
                 info.personal |= rule.is_personal();
             }
             return None;
         }
         let path = walk.path.as_bytes().to_vec();
-        let captures = rule.pattern.captures(&path)?;
-        if !rule.conditions.hold(asked, &path, &self.constants) {
+        let Some(captures) = rule.pattern.captures(&path) else {
+            asked.note_rule(number, &path, Some(rule.pattern.key()));
             return None;
+        };
+        let mut why_not = rule.conditions.why_not(asked, &path, &self.constants);
+        if why_not.is_none() && rule.if_missing && !self.is_missing(tree, &walk.path) {
+            why_not = Some("if_missing");
         }
-        if rule.if_missing && !self.is_missing(tree, &walk.path) {
+        // What guards has been noted by `guard`.
+        if why_not.is_some() || !rule.action.is_guard() {
+            asked.note_rule(number, &path, why_not);
+        }
+        if why_not.is_some() {
             return None;
         }
         info.personal |= rule.is_personal();
@@ -136,9 +192,10 @@ impl Site {
                 None
             }
             // Noted by `guard`, wherever the rule stands.
-            RuleAction::Authorize(_) | RuleAction::AuthRequest(_) | RuleAction::Authenticate(_) => {
-                None
-            }
+            RuleAction::Authorize(_)
+            | RuleAction::AuthRequest(_)
+            | RuleAction::Authenticate(_)
+            | RuleAction::Limit(_) => None,
             RuleAction::Cgi(pool) => Some(match self.program(number, tree, walk, info) {
                 Ok(script) => Action::Script(ScriptTarget {
                     script,
@@ -186,6 +243,7 @@ impl Site {
             }
             RuleAction::Rewrite(to) => {
                 let (target, own_query) = to.expand_target(&values);
+                asked.note_rewrite(&target, own_query.as_deref());
                 self.rewrite(&target, own_query, walk, info)
             }
         }
@@ -205,6 +263,7 @@ impl Site {
         let (path, name) = (walk.path.as_bytes(), script.script_name().len());
         self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
             .map_err(|closed| {
+                walk.asked().note(|| closed.step());
                 info.because = Some(closed.because);
                 closed.refused
             })?;

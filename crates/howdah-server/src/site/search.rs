@@ -5,6 +5,8 @@
 //! search goes on to the front controller: the application answers with its own page, and nobody
 //! learns that a `.env` exists.
 
+use std::borrow::Cow;
+use std::fmt::{self, Display, Formatter};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,6 +16,7 @@ use super::pattern::Match;
 use super::route::{RouteInfo, Walk};
 use super::script::ScriptPath;
 use super::template::Values;
+use super::trace::Step;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{FileKind, RootDir};
 use crate::refusal::Refusal;
@@ -53,14 +56,21 @@ impl Site {
         let mut absent = Refusal::NotFound;
         let mut entries = self.config.try_files.iter().peekable();
         while let Some(entry) = entries.next() {
+            let mut both = "";
             let found = match entry {
                 // The usual pair takes one look at the file system.
                 TryFile::File => {
                     let directories = entries.next_if_eq(&&TryFile::Directory).is_some();
+                    if directories {
+                        both = " $uri/";
+                    }
                     self.look(tree, &walk.path, directories)
                 }
                 TryFile::Directory => self.look_at_directory(tree, &walk.path),
-                TryFile::Status(status) => return Searched::Status(*status),
+                TryFile::Status(status) => {
+                    note(walk, entry, status);
+                    return Searched::Status(*status);
+                }
                 TryFile::Target(template) => {
                     let values = Values {
                         captures: &Match::Whole(walk.path.as_bytes()),
@@ -77,11 +87,15 @@ impl Site {
                         // To a file that was looked for under another name there is no slash to
                         // redirect to.
                         Found::NeedsSlash => continue,
-                        Found::Script(script) => return Searched::Other(script, query),
+                        Found::Script(script) => {
+                            note(walk, entry, &script);
+                            return Searched::Other(script, query);
+                        }
                         found => found,
                     }
                 }
             };
+            note(walk, &format_args!("{entry}{both}"), &found);
             match found {
                 Found::Absent(refusal) => {
                     if is_final(refusal) {
@@ -112,6 +126,13 @@ impl Site {
             info.passed_over = Some(absent);
         }
         let found = self.front_controller.as_ref();
+        walk.asked().note(|| Step::Searched {
+            entry: "front_controller".to_owned(),
+            found: match found {
+                Some(path) => String::from_utf8_lossy(path.as_bytes()).into_owned(),
+                None => "the worker's script".to_owned(),
+            },
+        });
         match found.and_then(|path| self.script(tree, path)) {
             Some(Ok(script)) => {
                 let wants_path = self.config.front_controller.as_ref();
@@ -218,6 +239,36 @@ impl Site {
         }
         Found::Absent(Refusal::NoIndex)
     }
+}
+
+/// Notes what an entry of `try_files` has found.
+fn note(walk: &Walk<'_>, entry: &dyn Display, found: &dyn Display) {
+    walk.asked().note(|| Step::Searched {
+        entry: format!("try_files {entry}"),
+        found: found.to_string(),
+    });
+}
+
+impl Display for Found {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Found::File(plan) => write!(f, "the file /{}", lossy(&plan.relative)),
+            Found::Script(script) => script.fmt(f),
+            Found::NeedsSlash => f.write_str("a directory, named without its slash"),
+            Found::Absent(refusal) => refusal.fmt(f),
+        }
+    }
+}
+
+/// As `SCRIPT_NAME`.
+impl Display for ScriptPath {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        write!(f, "the script {}", lossy(self.script_name()))
+    }
+}
+
+fn lossy(text: &[u8]) -> Cow<'_, str> {
+    String::from_utf8_lossy(text)
 }
 
 /// These end the search: something is there, and may not be used.

@@ -177,6 +177,23 @@ impl Template {
     }
 }
 
+/// As it was written.
+impl fmt::Display for Template {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.pieces.iter().try_for_each(|piece| match piece {
+            TemplatePiece::Text(text) => {
+                f.write_str(&String::from_utf8_lossy(text).replace('$', "$$"))
+            }
+            TemplatePiece::Number(number) => write!(f, "${number}"),
+            TemplatePiece::Name(name) => write!(f, "${{{name}}}"),
+            TemplatePiece::Uri => f.write_str("$uri"),
+            TemplatePiece::Query => f.write_str("$query"),
+            TemplatePiece::RequestUri => f.write_str("$request_uri"),
+            TemplatePiece::Host => f.write_str("$host"),
+        })
+    }
+}
+
 fn push_text(pieces: &mut Vec<TemplatePiece>, text: &str) {
     if let Some(TemplatePiece::Text(last)) = pieces.last_mut() {
         last.extend_from_slice(text.as_bytes());
@@ -226,6 +243,7 @@ mod tests {
     fn expand(text: &str, pattern: &Pattern, path: &str) -> (String, Option<String>, String) {
         let template = Template::parse(text).unwrap();
         template.check(pattern).unwrap();
+        assert_eq!(template.to_string(), text);
         let captures = pattern.captures(path.as_bytes()).unwrap();
         let values = Values {
             captures: &captures,

@@ -10,7 +10,10 @@ use quinn::crypto::rustls::{HandshakeData, NoInitialCipherSuite, QuicServerConfi
 use quinn::crypto::{HandshakeTokenKey, HmacKey};
 use rustls::CipherSuite;
 use rustls::pki_types::CertificateDer;
-use rustls::server::{ClientHello, ProducesTickets, ResolvesServerCert};
+use rustls::server::{
+    ClientHello, ProducesTickets, ResolvesServerCert, ServerSessionMemoryCache,
+    StoresServerSessions,
+};
 use rustls::sign::CertifiedKey;
 
 use super::certificates::{self, Asked};
@@ -22,6 +25,20 @@ use super::tickets::Tickets;
 
 /// The protocol's name in ALPN.
 const PROTOCOL: &[u8] = b"h3";
+/// Sessions that are kept for clients which come again; the oldest give way.
+const SESSIONS: usize = 16 << 10;
+
+/// Sessions of HTTP/3, kept by the server: what comes in the first packets of a resumed one (0-RTT) can be
+/// recorded and sent again, so each is good for one connection alone (RFC 8446 §8.1). Shared by all threads,
+/// kept over a reload, and gone with the front.
+#[derive(Clone, Debug)]
+pub struct EarlySessions(Arc<ServerSessionMemoryCache>);
+
+impl Default for EarlySessions {
+    fn default() -> EarlySessions {
+        EarlySessions(ServerSessionMemoryCache::new(SESSIONS))
+    }
+}
 
 /// What one handshake has asked for, as far as rustls shows it.
 #[derive(Clone, Debug)]
@@ -33,6 +50,10 @@ pub(crate) struct Witness {
 struct Seen {
     certificates: Arc<dyn ResolvesServerCert>,
     tickets: Arc<dyn ProducesTickets>,
+    /// In place of tickets, where requests may come early.
+    sessions: Option<EarlySessions>,
+    /// Limits that the client was told of: it keeps to them in its next connection's first packets.
+    told: [u8; 8],
     /// Of TLS 1.3, in the order in which the server prefers them.
     suites: Vec<CipherSuite>,
     asked: Mutex<Option<(Asked, Option<CipherSuite>)>>,
@@ -46,16 +67,22 @@ impl fmt::Debug for Seen {
 }
 
 impl ConnectionSettings {
-    /// The settings of one QUIC connection, and who watches its handshake.
+    /// The settings of one QUIC connection, and who watches its handshake; `longest_head`: what the client
+    /// is told of the length of heads.
     ///
     /// # Errors
     /// The provider lacks the cipher suite of first packets.
-    pub(crate) fn of_quic(&self) -> Result<(QuicServerConfig, Witness), NoInitialCipherSuite> {
+    pub(crate) fn of_quic(
+        &self,
+        longest_head: u64,
+    ) -> Result<(QuicServerConfig, Witness), NoInitialCipherSuite> {
         let mut config = (*self.config).clone();
         let suites = config.crypto_provider().cipher_suites.iter();
         let seen = Arc::new(Seen {
             certificates: config.cert_resolver.clone(),
             tickets: config.ticketer.clone(),
+            sessions: self.early.clone(),
+            told: longest_head.to_be_bytes(),
             suites: suites
                 .filter(|suite| suite.tls13().is_some())
                 .map(|suite| suite.suite())
@@ -65,6 +92,12 @@ impl ConnectionSettings {
         });
         config.cert_resolver = seen.clone();
         config.ticketer = seen.clone();
+        if self.early.is_some() {
+            config.session_storage = seen.clone();
+            config.max_early_data_size = u32::MAX;
+            // A client needs one connection at a time, and each gives it the next session.
+            config.send_tls13_tickets = 1;
+        }
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
         let witness = Witness {
             seen,
@@ -87,7 +120,7 @@ impl ResolvesServerCert for Seen {
 
 impl ProducesTickets for Seen {
     fn enabled(&self) -> bool {
-        self.tickets.enabled()
+        self.sessions.is_none() && self.tickets.enabled()
     }
 
     fn lifetime(&self) -> u32 {
@@ -106,7 +139,40 @@ impl ProducesTickets for Seen {
     }
 }
 
+impl Seen {
+    fn key(&self, key: &[u8]) -> Vec<u8> {
+        [key, &self.told].concat()
+    }
+}
+
+impl StoresServerSessions for Seen {
+    fn put(&self, key: Vec<u8>, value: Vec<u8>) -> bool {
+        let sessions = self.sessions.as_ref();
+        sessions.is_some_and(|sessions| sessions.0.put(self.key(&key), value))
+    }
+
+    fn get(&self, key: &[u8]) -> Option<Vec<u8>> {
+        self.sessions.as_ref()?.0.get(&self.key(key))
+    }
+
+    fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
+        let found = self.sessions.as_ref()?.0.take(&self.key(key));
+        // As for a ticket.
+        self.resumed.fetch_or(found.is_some(), Ordering::Relaxed);
+        found
+    }
+
+    fn can_cache(&self) -> bool {
+        self.sessions.is_some()
+    }
+}
+
 impl Witness {
+    /// Whether requests may come before the handshake ends: once rustls has read the client's first message.
+    pub(crate) fn may_be_early(&self) -> bool {
+        self.seen.sessions.is_some() && self.seen.resumed.load(Ordering::Relaxed)
+    }
+
     /// What the connection's handshake has agreed on.
     pub(crate) fn agreed(&self, connection: &quinn::Connection) -> Agreed {
         let seen = &self.seen;

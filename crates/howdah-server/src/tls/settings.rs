@@ -11,6 +11,7 @@ use super::challenges::{self, Challenges, Resolver};
 use super::client_certificate::{self, ClientAuthority};
 use super::crypto::provider;
 use super::on_demand::OnDemand;
+use super::quic::EarlySessions;
 use super::tickets::Tickets;
 
 /// What the TLS listeners of a server share.
@@ -24,6 +25,8 @@ pub struct TlsSettings {
     pub on_demand: Arc<OnDemand>,
     /// The keys of session tickets.
     pub tickets: Arc<Tickets>,
+    /// The sessions of HTTP/3.
+    pub early: EarlySessions,
     /// Who signs the certificates of clients; none: clients are asked for none.
     pub client_authority: ArcSwapOption<ClientAuthority>,
     current: ArcSwapOption<ArcSwap<ConnectionSettings>>,
@@ -38,6 +41,9 @@ pub struct ConnectionSettings {
     pub(super) config: Arc<ServerConfig>,
     /// Clients are asked for certificates.
     pub(super) asks_clients: bool,
+    /// The sessions of HTTP/3, where requests may come early: not from clients that have yet to prove who
+    /// they are.
+    pub(super) early: Option<EarlySessions>,
 }
 
 impl TlsSettings {
@@ -90,6 +96,7 @@ impl TlsSettings {
         Ok(ConnectionSettings {
             config: Arc::new(config),
             asks_clients: authority.is_some(),
+            early: authority.is_none().then(|| self.early.clone()),
         })
     }
 }

@@ -402,21 +402,21 @@ fn what_is_not_applied_exactly_is_said_at_the_start_by_check_and_once_in_the_log
         assert!(log.contains(line), "{line} at the start:\n{log}");
     }
     let config = fixture.howdah.directory().join("howdah.toml");
-    let check = |words: &[&str]| {
+    let say = |words: &[&str]| {
         let output = std::process::Command::new(howdah_program())
-            .args(["check", "--config"])
-            .arg(&config)
             .args(words)
+            .arg("--config")
+            .arg(&config)
             .output()
             .expect("howdah can be started");
         let [out, err] = [output.stdout, output.stderr].map(|b| String::from_utf8(b).unwrap());
         out + &err
     };
-    let said = check(&[]);
+    let said = say(&["check"]);
     for line in lines {
         assert!(said.contains(line), "{line} by check:\n{said}");
     }
-    let route = check(&["--route", "/staff/secret.txt"]);
+    let route = say(&["explain", "/staff/secret.txt"]);
     assert!(
         route.contains("403 HtaccessDenied") && route.contains("staff/.htaccess:2"),
         "{route}"

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
+use std::time::Instant;
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http2::{Frames, frame, headers, reset};
@@ -12,7 +13,7 @@ use howdah_tests::process_tree;
 
 /// Attackers at once.
 pub(super) const ATTACKERS: usize = 6;
-/// Visits during an attack, to a file and to a page each.
+/// Visits during an attack, to a file and to a page each; `HOWDAH_VISITS` is another number, for figures.
 const VISITS: usize = 20;
 
 /// SETTINGS_INITIAL_WINDOW_SIZE (RFC 9113 §6.5.2).
@@ -79,11 +80,28 @@ impl Attack {
     }
 }
 
+/// Visits a file and a page; says how long each took, which is asserted nowhere.
 pub(super) fn visit(fixture: &Fixture) {
-    for _ in 0..VISITS {
+    let more = std::env::var("HOWDAH_VISITS").ok();
+    let visits = more.map_or(VISITS, |number| number.parse().expect("a number"));
+    let (mut files, mut pages) = (Vec::new(), Vec::new());
+    for _ in 0..visits {
+        let begun = Instant::now();
         assert_eq!(fixture.get("/a.txt").text(), "a");
+        files.push(begun.elapsed());
+        let begun = Instant::now();
         fixture.still_serves();
+        pages.push(begun.elapsed());
     }
+    let said = [("a file", &mut files), ("a page", &mut pages)].map(|(what, waits)| {
+        waits.sort();
+        let ms = |at: usize| waits[at.min(waits.len() - 1)].as_secs_f64() * 1e3;
+        let (half, most, last) = (ms(visits / 2), ms(visits * 9 / 10), ms(visits));
+        format!("{what} {half:.1}, {most:.1}, {last:.1}")
+    });
+    let thread = std::thread::current();
+    let name = thread.name().unwrap_or_default();
+    println!("{name}: ms (p50, p90, longest): {}", said.join("; "));
 }
 
 pub(super) fn failures(fixture: &Fixture) -> Vec<String> {
@@ -282,4 +300,45 @@ fn headers_without_end_or_measure_hold_nobody_up() {
         block.extend([0xbe; 1000]);
         flood(address, stop, &[], &frame(1, 5, 1, &block));
     });
+}
+
+/// Connections, one after the other, that are each ended for the same reason.
+const FLOODS: usize = 60;
+
+#[test]
+fn a_flood_leaves_a_few_lines_in_the_logs_however_many_connections_it_has() {
+    let fixture = site("h2-flood-logs");
+    let pings: Vec<u8> = (0..1000).flat_map(|_| frame(6, 0, 0, &[0; 8])).collect();
+    for _ in 0..FLOODS {
+        let mut frames = Frames::open(fixture.address(), &[]);
+        frames.send(&pings);
+        // Until it is ended.
+        while frames.read().is_some() {}
+    }
+    let times = |fixture: &Fixture| {
+        let status = fixture.status();
+        let failures = status["failures"].as_array().cloned().unwrap_or_default();
+        let found = failures.iter().find(|failure| failure[0] == "PingFlood");
+        found
+            .and_then(|failure| failure[1].as_u64())
+            .unwrap_or_default()
+    };
+    fixture.wait("all to be counted", |f| times(f) == FLOODS as u64);
+    let log = fixture.howdah.process.log();
+    let lines = log
+        .lines()
+        .filter(|line| line.contains("warning PingFlood"));
+    let lines: Vec<&str> = lines.collect();
+    // Five in ten seconds; sixty connections take less than a minute.
+    assert!((1..=30).contains(&lines.len()), "{lines:?}");
+    assert!(
+        lines[0].contains("the connection was ended | client=127.0.0.1:"),
+        "{lines:?}"
+    );
+    let access = std::fs::read_to_string(fixture.path("access.log")).unwrap_or_default();
+    assert!(
+        !access.contains("127.0.0.1"),
+        "nothing was asked for: {access}"
+    );
+    fixture.still_serves();
 }

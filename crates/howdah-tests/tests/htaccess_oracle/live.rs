@@ -2,6 +2,7 @@
 //! chosen fields, which file or script it was, and what the script was given.
 
 use std::fs;
+use std::time::{Duration, Instant};
 
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::{Howdah, ModPhp, Server, Site};
@@ -112,10 +113,8 @@ fn shown(answer: &Response) -> Vec<String> {
     lines
 }
 
-#[test]
-fn everything_that_files_say_is_done_as_apache_does_it() {
-    let scratch = Scratch::new("htaccess-live");
-    fill(&scratch);
+fn site(scratch: &Scratch) -> Site {
+    fill(scratch);
     let root = scratch.join("site");
     let mut site = Site::new(root.clone()).children(2);
     site.htaccess = true;
@@ -123,17 +122,29 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
         "[[site]]\nroot = \"{}\"\nhtaccess = \"on\"\nindex = [\"index.php\", \"index.html\"]\nrecognise = false\n",
         root.display()
     ));
+    site
+}
+
+fn write(scratch: &Scratch, files: &[(&str, &str)]) {
+    let name = |file: &str| scratch.join(file).display().to_string();
+    for (place, text) in files {
+        let text = text
+            .replace("@USERS@", &name("users"))
+            .replace("@GROUPS@", &name("groups"));
+        scratch.write(format!("site/{place}"), text);
+    }
+}
+
+#[test]
+fn everything_that_files_say_is_done_as_apache_does_it() {
+    let scratch = Scratch::new("htaccess-live");
+    let site = site(&scratch);
+    let root = scratch.join("site");
     let howdah = Howdah::start(&site);
     let apache = ModPhp::start(&site);
-    let name = |file: &str| scratch.join(file).display().to_string();
     let (mut wrong, mut count) = (Vec::new(), 0);
     for (title, files, asked) in LIVE {
-        for (place, text) in *files {
-            let text = text
-                .replace("@USERS@", &name("users"))
-                .replace("@GROUPS@", &name("groups"));
-            scratch.write(format!("site/{place}"), text);
-        }
+        write(&scratch, files);
         for request in *asked {
             count += 1;
             let (ours, theirs) = (ask(&howdah, *request), ask(&apache, *request));
@@ -155,4 +166,43 @@ fn everything_that_files_say_is_done_as_apache_does_it() {
         wrong.len(),
         wrong.join("\n")
     );
+}
+
+/// Files that are old enough are not asked for any more, and what they say is not found out again.
+#[test]
+fn what_is_remembered_is_what_was_found_and_ends_with_its_file() {
+    const TREES: usize = 4;
+    let of_tree = |number: usize| {
+        let scratch = Scratch::new(&format!("htaccess-remembered-{number}"));
+        let howdah = Howdah::start(&site(&scratch));
+        let root = scratch.join("site");
+        for (title, files, asked) in LIVE.iter().skip(number).step_by(TREES) {
+            let all = || -> Vec<Vec<String>> {
+                let answers = asked.iter().map(|request| ask(&howdah, *request));
+                answers.map(|answer| shown(&answer)).collect()
+            };
+            let without = all();
+            write(&scratch, files);
+            let first = all();
+            // Asked by both threads of the front while the files come of age, and then often enough.
+            let of_age = Instant::now() + Duration::from_millis(120);
+            let mut rounds = 0;
+            while rounds < 6 {
+                rounds += usize::from(Instant::now() > of_age);
+                assert_eq!(all(), first, "{title}");
+            }
+            for (place, _) in *files {
+                fs::remove_file(root.join(place)).expect("it was written");
+            }
+            assert_eq!(all(), without, "{title}: its files are gone");
+        }
+    };
+    std::thread::scope(|scope| {
+        let trees: Vec<_> = (0..TREES)
+            .map(|number| scope.spawn(move || of_tree(number)))
+            .collect();
+        for tree in trees {
+            tree.join().expect("a tree");
+        }
+    });
 }

@@ -197,6 +197,7 @@ fn servers_that_leave_are_passed_over_and_come_back() {
             "[[site.rule]]\nif_missing = true\nproxy = [\"http://127.0.0.1:{}\", \"http://127.0.0.1:{}\"]\nproxy_health = \"/up\"",
             one.at, two.at
         ))
+        .config("[status]\npath = \"/status\"")
         .start();
     let name = || {
         let answer = ask(fixture.address(), "GET /x HTTP/1.1", "");
@@ -215,6 +216,29 @@ fn servers_that_leave_are_passed_over_and_come_back() {
         assert_eq!(name(), "one");
     }
     fixture.wait_for_log(&["BackendDown", &port]);
+    // A reload forgets nothing of the servers.
+    fixture.reload();
+    let status = fixture.status();
+    let row = |name: &App| {
+        let address = format!("http://127.0.0.1:{}", name.at);
+        let mut rows = status["proxied"].as_array().unwrap().iter();
+        rows.rfind(|row| row["address"] == *address).unwrap()
+    };
+    assert_eq!(
+        (row(&one)["state"].as_str(), &row(&one)["why"]),
+        (Some("Up"), &"".into())
+    );
+    assert!(row(&one)["requests"].as_u64().unwrap() >= 25, "{status}");
+    assert!(row(&one)["kept"].as_u64().unwrap() >= 1, "{status}");
+    assert_eq!(row(&two)["state"], "Down", "{status}");
+    assert!(
+        row(&two)["why"].as_str().unwrap().contains("refused"),
+        "{status}"
+    );
+    assert!(row(&two)["failures"].as_u64().unwrap() >= 1, "{status}");
+    let metrics = fixture.get("/status?openmetrics").text();
+    let down = format!("howdah_backend_up{{address=\"http://127.0.0.1:{port}\",health=\"/up\"}} 0");
+    assert!(metrics.contains(&down), "{metrics}");
     let builder = Fixture::named("proxy-servers-again");
     let _two = App::start(&builder, "two", &port, "");
     fixture.wait("the server to be used again", |_| name() == "two");

@@ -1,13 +1,12 @@
-//! `howdah check`: everything that can be known before a start, also where a request would go, and what
-//! would be chosen for a directory (`check_directory.rs`).
+//! `howdah check`: everything that can be known before a start, and what would be chosen for a directory
+//! (`check_directory.rs`).
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use howdah_executor::{Mode, fastcgi};
-use howdah_server::site::explain::request;
 
-use super::check_directory::describe;
+use super::check_directory::{describe, unlimited_login};
 use crate::arguments::{Check, Serve};
 use crate::config::{self, Loaded, Settings, Source, Validation, reference};
 use crate::php::PhpVersion;
@@ -27,16 +26,12 @@ pub fn run(check: &Check) -> ExitCode {
     let named = check.config.clone();
     let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
     let without_a_file = check.config.is_none() && !path.exists();
-    if check.dir.is_some() || without_a_file && check.route.is_some() {
+    if check.dir.is_some() {
         let serve = Serve {
             dir: check.dir.clone(),
             ..Serve::default()
         };
-        let loaded = config::load(&serve, None, Validation::Full);
-        return match &check.route {
-            Some(request) => route(request, loaded),
-            None => directory(loaded),
-        };
+        return directory(config::load(&serve, None, Validation::Full));
     }
     if without_a_file {
         eprintln!(
@@ -53,13 +48,11 @@ pub fn run(check: &Check) -> ExitCode {
         }
     };
     let loaded = config::load(&Serve::default(), Some(&source), Validation::Full);
-    if let Some(request) = &check.route {
-        return route(request, loaded);
-    }
     let advice = loaded.advice.len();
     match examine(loaded, Some(&source.name)) {
         Err(code) => code,
         Ok((settings, _)) => {
+            let advice = advice + advise_of_logins(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",
@@ -77,11 +70,44 @@ pub fn run(check: &Check) -> ExitCode {
     }
 }
 
-fn counted(number: usize, noun: &str) -> String {
+/// Advises on sites where passwords can be guessed at any rate. How many there are.
+fn advise_of_logins(settings: &Settings) -> usize {
+    let unlimited = |site| Some((site, unlimited_login(site)?));
+    let sites = settings.sites.iter().filter_map(unlimited);
+    sites
+        .map(|(site, application)| {
+            eprintln!(
+                "advice: site `{}`: nothing limits who guesses passwords of {application}; a [[site.rule]] with limit = \"login\" does (docs/limits.md)",
+                site.name
+            );
+        })
+        .count()
+}
+
+/// `1 site`, `2 sites`.
+pub fn counted(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
         many => format!("{many} {noun}s"),
     }
+}
+
+/// All mistakes of a configuration file, as they are shown.
+pub fn mistakes(path: &Path) -> Vec<String> {
+    let source = match Source::read(path) {
+        Ok(source) => source,
+        Err(why) => return vec![why],
+    };
+    let settings = match config::load(&Serve::default(), Some(&source), Validation::Full).settings {
+        Ok(settings) => settings,
+        Err(mistakes) => return mistakes,
+    };
+    let mut mistakes = settings.open_sites().err().unwrap_or_default();
+    match php::check_all(&settings.howdah_php()) {
+        Err(why) => mistakes.push(why.to_string()),
+        Ok(_) => mistakes.extend(does_not_start(&settings.pools)),
+    }
+    mistakes
 }
 
 /// Runs `howdah check DIR`.
@@ -118,8 +144,8 @@ fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVe
 /// pool runs our own.
 fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
-    let php = settings.howdah_php().map(php::check);
-    if !matches!(php, Some(Err(_))) {
+    let php = php::check_all(&settings.howdah_php());
+    if php.is_ok() {
         mistakes.extend(does_not_start(&settings.pools));
     }
     for mistake in &mistakes {
@@ -127,15 +153,15 @@ fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
     }
     match php {
         _ if !mistakes.is_empty() => Err(exit::configuration()),
-        Some(Err(why)) => {
+        Err(why) => {
             eprintln!("howdah: {why}");
             Err(exit::php())
         }
-        php => {
+        Ok(php) => {
             for advice in unreachable(&settings.pools) {
                 eprintln!("advice: {advice}");
             }
-            Ok(php.and_then(Result::ok))
+            Ok(php)
         }
     }
 }
@@ -174,38 +200,4 @@ fn unreachable(pools: &[Mode]) -> Vec<String> {
             ))
         })
         .collect()
-}
-
-/// Where a request goes.
-fn route(text: &str, loaded: Loaded) -> ExitCode {
-    let sites = loaded.settings.and_then(|settings| settings.open_sites());
-    let sites = match sites {
-        Ok(sites) => sites,
-        Err(mistakes) => {
-            for mistake in &mistakes {
-                eprintln!("{mistake}");
-            }
-            return exit::configuration();
-        }
-    };
-    let (method, url) = text.split_once(' ').unwrap_or(("GET", text));
-    let (host, target) = match url.split_once("://") {
-        Some((_, rest)) => rest.split_at(rest.find('/').unwrap_or(rest.len())),
-        None => ("", url),
-    };
-    let target = if target.is_empty() { "/" } else { target };
-    // Without a host it is the default site's.
-    let named = if host.is_empty() { "localhost" } else { host };
-    let Some(head) = request(method, named, target) else {
-        eprintln!(
-            "howdah: `{text}` is no request: write `/path`, `http://host/path` or `POST /path`"
-        );
-        return exit::failed();
-    };
-    let site = sites.find(host.as_bytes());
-    super::answer(&format!(
-        "site {}: {}",
-        site.config().name,
-        site.explain(&head)
-    ))
 }

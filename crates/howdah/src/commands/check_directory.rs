@@ -4,7 +4,9 @@ use std::fmt::Write as _;
 
 use howdah_executor::Mode;
 use howdah_executor::config::{PoolConfig, ProcessManager};
-use howdah_server::site::config::SiteConfig;
+use howdah_server::site::application::Application;
+use howdah_server::site::config::{Rule, RuleAction, SiteConfig};
+use howdah_server::site::recognise::recognise;
 
 use crate::config::Settings;
 use crate::php::PhpVersion;
@@ -31,6 +33,16 @@ pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
     text +=
         "Every other option has its default (`howdah check --explain KEY`, docs/configuration.md).";
     text
+}
+
+/// The application of a site that limits no client, if it is known where that takes passwords.
+pub fn unlimited_login(site: &SiteConfig) -> Option<Application> {
+    let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
+    if site.rules.iter().any(limits) {
+        return None;
+    }
+    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+    Some(found.application).filter(|application| application.has_login())
 }
 
 fn row(text: &mut String, name: &str, value: &str) {
@@ -65,6 +77,11 @@ fn of_site(text: &mut String, site: &SiteConfig) {
         bytes => format!("up to {bytes} bytes"),
     };
     row(text, "request bodies", &longest);
+    if unlimited_login(site).is_some() {
+        let advice =
+            "not limited: a configuration with limit = \"login\" slows guessing (docs/limits.md)";
+        row(text, "log-in pages", advice);
+    }
     let cache = site.cache.as_ref();
     row(text, "page cache", cache.map_or("off", |_| "on"));
 }

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, ExitCode};
 
-use crate::exit;
+use crate::{exit, installed};
 
 /// The program with these commands.
 const PROGRAM: &str = "howdah-bench";
@@ -32,14 +32,12 @@ pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     None
 }
 
-/// Becomes `howdah-bench`: the one beside this program, or else in `PATH`. Returns only if that fails.
+/// Becomes `howdah-bench`: the one installed with this program, or else in `PATH`. Returns only if that
+/// fails.
 pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
-    let own = std::env::current_exe().unwrap_or_default();
-    let beside = own.with_file_name(PROGRAM);
-    let program = match beside.is_file() {
-        true => beside.as_path(),
-        false => Path::new(PROGRAM),
-    };
+    let places = installed::places(PROGRAM);
+    let program = places.iter().find(|path| path.is_file());
+    let program = program.map_or(Path::new(PROGRAM), |path| path);
     let mut command = Command::new(program);
     // The name that was typed: usage and reports repeat the command line.
     if let Some(name) = std::env::args_os().next() {
@@ -50,7 +48,7 @@ pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCod
         ErrorKind::NotFound => eprintln!(
             "howdah: BenchMissing: there is no {PROGRAM} in {} or in PATH; install the package {PROGRAM}, or build \
              it (cargo build --release -p howdah-lab) and put it beside howdah",
-            own.parent().unwrap_or(Path::new("/")).display()
+            places[0].with_file_name("").display()
         ),
         _ => eprintln!("howdah: BenchDoesNotStart: {}: {error}", program.display()),
     }

@@ -6,10 +6,14 @@ pub mod check;
 mod check_directory;
 mod client;
 pub mod command_line;
+pub mod explain;
 pub mod external;
+pub mod import;
+mod import_verify;
 pub mod lifecycle;
 pub mod modes;
 pub mod run;
+pub mod shell;
 pub mod status;
 mod watch;
 

@@ -60,7 +60,7 @@ fn common(
         .environment
         .extend(pool.overrides.environment.clone());
     config.php_ini = php_ini(pool.arguments, pool.section);
-    config.program = program.path();
+    config.program = program.path(pool.section);
     config.timeouts = pool.timeouts;
 }
 

@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use howdah_server::site::Site;
-use howdah_server::site::explain::request;
+use howdah_server::site::words::request;
 
 use super::{Source, Validation, load};
 use crate::arguments::Serve;
@@ -97,7 +97,7 @@ fn check(guide: &str, at_least: usize) {
         assert!(!example.table.is_empty(), "a table below every snippet");
         for (target, expected) in example.table {
             let head = request("GET", "host.example", target).unwrap();
-            let explained = site.explain(&head);
+            let explained = site.route(&head).action.to_string();
             assert_eq!(
                 in_the_guides_words(&explained, roots[0]),
                 expected,

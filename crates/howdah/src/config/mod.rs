@@ -20,6 +20,7 @@ mod embed;
 pub mod fastcgi;
 mod identity;
 pub mod kind;
+mod limits;
 mod listen;
 pub mod mistake;
 pub mod options;
@@ -38,7 +39,7 @@ pub mod suggest;
 pub mod tls;
 pub mod value;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -51,7 +52,7 @@ use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::script::pump_config::Buffers;
-use howdah_server::site::{Site, SiteConfig, Sites};
+use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
 use toml::de::DeTable;
 
 use crate::arguments::Serve;
@@ -306,37 +307,50 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     }
 }
 
-/// `howdah-php`, looked up once, and only if a pool's mode needs it.
+/// `howdah-php`, looked up only if a pool's mode needs it.
 pub struct Program<'s, 'f, 'm, 't> {
     top: &'s Section<'f, 'm, 't>,
     found: OnceCell<Option<PathBuf>>,
+    /// One that a pool names is missing.
+    missing: Cell<bool>,
 }
 
 impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
     fn new(top: &'s Section<'f, 'm, 't>) -> Self {
-        let found = OnceCell::new();
-        Program { top, found }
+        Program {
+            top,
+            found: OnceCell::new(),
+            missing: Cell::new(false),
+        }
     }
 
-    /// Its path. Empty if it is missing, which is noted as a mistake, and in the front, since only the
-    /// master starts it.
-    fn path(&self) -> PathBuf {
-        let file = self.top.file();
-        if file.validation == Validation::Trusted {
+    /// Its path, as the pool says it, or else the file. Empty if it is missing, which is noted as a
+    /// mistake, and in the front, since only the master starts it.
+    fn path(&self, pool: &Section<'_, '_, '_>) -> PathBuf {
+        if self.top.file().validation == Validation::Trusted {
             return PathBuf::new();
         }
-        let find = || match php::find(self.top.path("php").as_deref()) {
-            Ok(path) => Some(path),
-            Err(why) => {
-                file.mistake(self.top.place_of("php"), why.to_string());
-                None
-            }
+        let found = match pool.text("php") {
+            Some(_) => self.find(pool),
+            None => self.found.get_or_init(|| self.find(self.top)).clone(),
         };
-        self.found.get_or_init(find).clone().unwrap_or_default()
+        found.unwrap_or_default()
+    }
+
+    fn find(&self, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
+        let file = section.file();
+        let text = section.text("php");
+        let choice = text.map(|text| php::Choice::read(&text, |path| file.path(path)));
+        php::find(choice.as_ref())
+            .inspect_err(|why| {
+                self.missing.set(true);
+                file.mistake(section.place_of("php"), why.to_string());
+            })
+            .ok()
     }
 
     fn is_unfit(&self) -> bool {
-        matches!(self.found.get(), Some(None))
+        self.missing.get()
     }
 }
 
@@ -346,17 +360,28 @@ pub fn cores() -> u32 {
 }
 
 impl Settings {
-    /// The `howdah-php` program, if any pool needs it.
-    pub fn howdah_php(&self) -> Option<&Path> {
-        self.pools.iter().find_map(Mode::howdah_php)
+    /// The `howdah-php` programs that pools need, each once.
+    pub fn howdah_php(&self) -> Vec<&Path> {
+        let mut programs: Vec<&Path> = self.pools.iter().filter_map(Mode::howdah_php).collect();
+        programs.sort_unstable();
+        programs.dedup();
+        programs
     }
 
     /// Opens the sites' directories: what is served by.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
+        self.open_sites_by(Site::new)
+    }
+
+    /// Opens each site by a function of [`Site`].
+    pub fn open_sites_by(
+        &self,
+        open: fn(SiteConfig, u32) -> Result<Site, Vec<ConfigError>>,
+    ) -> Result<Sites, Vec<String>> {
         let mut sites = Vec::new();
         let mut errors = Vec::new();
         for (number, config) in self.sites.iter().enumerate() {
-            match Site::new(config.clone(), number as u32) {
+            match open(config.clone(), number as u32) {
                 Ok(site) => sites.push(Arc::new(site)),
                 Err(list) => errors.extend(
                     list.iter()

@@ -200,8 +200,8 @@ options! {
         "control": Kind::Path, "",
             "Control socket of `howdah status`, `reload` and `stop`. By default one per port in `/run/howdah` (root), `$XDG_RUNTIME_DIR/howdah` or `/tmp/howdah-UID`.",
             "For several servers with the same port, as in containers that share a directory.";
-        "php": Kind::Path, "",
-            "The `howdah-php` program. By default `$HOWDAH_PHP`, else beside `howdah`, in `../libexec` or `../lib/howdah`.",
+        "php": Kind::Text, "",
+            "A series of PHP (`8.4`: the program `howdah-php8.4`), or the path of a `howdah-php`. By default `$HOWDAH_PHP`, else `howdah-php`; both are looked for beside `howdah`, in `../libexec` and `../lib/howdah`.",
             "For several versions of PHP on one machine.";
         "mode": Kind::Word(&MODES), "embed",
             "How pools run PHP unless they say so themselves.",
@@ -387,6 +387,8 @@ options! {
             "For applications that need more than four times PHP's memory_limit.";
     }
     "pool.*" OURS {
+        "php": Kind::Text, "",
+            "As `php` of the server, for this pool.", "For sites that need different versions of PHP.";
         "watch": Kind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
             "For development, and deployments that do not end with `howdah reload`.";
@@ -572,6 +574,23 @@ options! {
             "Belongs to `auth_basic`.";
         "auth_basic_group_file": Kind::Path, "", "Groups: lines of `group: user user`.", "For `auth_basic_require`.";
         "auth_basic_require": Kind::Texts, "", "Who is admitted: `user NAME`, `group NAME`. By default all users.", "For files that several areas share.";
+        "limit": Kind::Word(&["login"]), "",
+            "`login`: limits requests that log in to known applications (`wp-login.php`, `xmlrpc.php`, `/login` …), in place of paths, methods and parameters; without `rate`, `10/m` with a burst of 20.",
+            "For sites with passwords that can be guessed. See limits.md.";
+        "rate": Kind::Text, "",
+            "Requests that one client may send: `10/s`, `30/m`, `100/h`; beyond it 429 `ClientLimited`.",
+            "For log-in pages, searches and APIs. See limits.md.";
+        "burst": Kind::Integer(0, 1_000_000), "",
+            "How many may come at once beyond one, as nginx' `burst` with `nodelay`. By default the rate's number less one.", "For pages of many parts.";
+        "connections": Kind::Integer(1, 1_000_000), "",
+            "Requests of one client that may be in progress at once, as nginx' `limit_conn`; beyond it 429 `ClientLimited`.",
+            "For downloads and streams.";
+        "processes": Kind::Integer(1, 100_000), "",
+            "PHP processes that one client may have at once. Further requests of it wait.",
+            "For slow pages that crawlers find. See limits.md.";
+        "limit_by": Kind::Text, "address",
+            "What counts as one client: `address`, `network /24 /56` (bits of IPv4 and IPv6), `header NAME`, `cookie NAME`, or `all` together.",
+            "For APIs with keys, and crawlers with many addresses.";
         "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "For health checks and `robots.txt`.";
         "body": Kind::Text, "", "The body of `return`.", "For texts with `return`.";
         "pool": Kind::Text, "", "Pool that runs a script here; the last such rule counts.", "For workers on a part of a site.";

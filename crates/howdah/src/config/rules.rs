@@ -14,6 +14,7 @@ use howdah_server::site::pattern::{Pattern, PatternError};
 use howdah_server::site::template::Template;
 
 use super::conditions::{CONDITIONS, conditions};
+use super::limits::{self, LIMITS};
 use super::reader::{Section, Validation};
 use super::site_options::pool;
 
@@ -151,6 +152,9 @@ pub(super) fn rules_of(
     let mut actions = Vec::new();
     match action_key {
         Some("pool") => actions.push(RuleAction::Pool(pool(section, pools).into())),
+        Some(key) if LIMITS.contains(&key) => {
+            actions.extend(limits::limit(section).map(|limit| RuleAction::Limit(limit.into())));
+        }
         Some(key) => actions.extend(action(section, key)),
         None => actions.extend(header_edits(section)),
     }
@@ -164,7 +168,13 @@ pub(super) fn rules_of(
         action,
         line,
     };
-    actions.into_iter().map(rule).collect()
+    let rules = actions.into_iter().map(rule);
+    match action_key {
+        Some(key) if LIMITS.contains(&key) => rules
+            .flat_map(|rule| limits::rules(section, rule))
+            .collect(),
+        _ => rules.collect(),
+    }
 }
 
 /// The key of the section's one action; inner none: only edits. None after a mistake that leaves no rule.
@@ -175,11 +185,13 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
     let given = |keys: &[&'static str]| -> Vec<&'static str> {
         keys.iter().copied().filter(|k| section.has(k)).collect()
     };
-    let actions = given(&ACTIONS);
+    let mut actions = given(&ACTIONS);
+    // Several of these are one action.
+    actions.extend(given(&LIMITS).first());
     let edits = given(&EDITS);
     let types_files = section.has("type") && !section.has("return");
     if actions.is_empty() && edits.is_empty() && !types_files {
-        let known = [&ACTIONS[..], &EDITS[..]].concat().join(", ");
+        let known = [&ACTIONS[..], &LIMITS, &EDITS].concat().join(", ");
         let message = format!("a rule needs one of {known}");
         section.file().mistake(section.place.clone(), message);
         return None;
@@ -204,6 +216,16 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         if section.has(key) && !section.has(of) {
             mistake(key, format!("{key}: belongs to a rule with `{of}`"));
         }
+    }
+    if section.has("burst") && !section.has("rate") && !section.has("limit") {
+        mistake(
+            "burst",
+            "burst: belongs to a rule with `rate` or `limit`".to_owned(),
+        );
+    }
+    if section.has("limit_by") && given(&LIMITS).is_empty() {
+        let of = LIMITS.map(|key| format!("`{key}`")).join(", ");
+        mistake("limit_by", format!("limit_by: belongs to a rule with {of}"));
     }
     if types_files && !actions.is_empty() {
         mistake(
@@ -350,7 +372,7 @@ fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
     if servers.is_empty() {
         return None;
     }
-    Some(Proxy::new(servers, timeout?, health))
+    Some(Proxy::new(servers, timeout?, health.as_deref()))
 }
 
 fn action(section: &Section<'_, '_, '_>, key: &str) -> Option<RuleAction> {

@@ -437,6 +437,7 @@ fn front_settings(
         cache_memory: settings.cache_memory,
         cache_disk,
         closed_cache_disk,
+        limiter: former.map(|f| f.limiter.clone()).unwrap_or_default(),
         challenges: shared.tls.challenges.clone(),
         carried_generations: former
             .map(|f| f.carried_generations.clone())

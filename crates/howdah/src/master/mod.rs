@@ -184,12 +184,10 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         }
     })?;
     settings.chosen.extend(chosen);
-    if let Some(program) = settings.howdah_php() {
-        php::check(program).map_err(|why| {
-            say(why.to_string());
-            exit::php()
-        })?;
-    }
+    php::check_all(&settings.howdah_php()).map_err(|why| {
+        say(why.to_string());
+        exit::php()
+    })?;
     if let Some(path) = &settings.pid {
         process::check_pid_file(path).map_err(|why| {
             say(why);

@@ -219,9 +219,7 @@ impl Master {
         };
         let loaded = config::load(&self.arguments, source.as_ref(), config::Validation::Full);
         let settings = loaded.settings?;
-        if let Some(program) = settings.howdah_php() {
-            php::check(program).map_err(|why| vec![why.to_string()])?;
-        }
+        php::check_all(&settings.howdah_php()).map_err(|why| vec![why.to_string()])?;
         if let Some(path) = &settings.pid
             && settings.pid != self.settings.pid
         {

@@ -17,13 +17,14 @@ use tokio::time::Instant;
 
 use super::super::config::HttpConfig;
 use super::super::deadline::Deadline;
-use super::super::handler::{ConnInfo, Handler, HandshakeFailed, Notice};
+use super::super::handler::{ConnInfo, Handler, Notice};
 use super::super::lifecycle::Enrolled;
 use super::super::multiplexed::Resets;
+use super::handshake::{self, Progressing, Rest};
 use super::pipe::code;
 use super::request::{self, Arrived};
 use super::transport::{Http3Shared, Transport};
-use super::{Http3Error, STREAMS};
+use super::{Http3Error, STREAMS, longest_head};
 use crate::tls::quic::Witness;
 use crate::turn;
 
@@ -43,14 +44,16 @@ pub(crate) struct Arrival {
     pub(crate) handshake: Arc<()>,
 }
 
-/// What a connection's requests count together: those that the client has cancelled, and those in progress.
-pub(super) struct Counts {
+/// What a connection's requests share: how far its handshake is, how many the client has cancelled and how
+/// many are in progress.
+pub(super) struct Common {
     left: Mutex<Resets>,
+    pub(super) handshake: Progressing,
     too_many: AtomicBool,
     pub(super) streams: AtomicUsize,
 }
 
-impl Counts {
+impl Common {
     /// The client has cancelled one more.
     pub(super) fn cancelled(&self) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
@@ -80,7 +83,9 @@ struct Http3Connection<H> {
     info: ConnInfo,
     place: Enrolled,
     shared: Arc<Http3Shared>,
-    counts: Arc<Counts>,
+    common: Arc<Common>,
+    /// What is left of the handshake.
+    shaking: Option<Rest>,
     listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     streams: JoinSet<()>,
     deadline: Deadline,
@@ -99,44 +104,42 @@ enum Step {
 }
 
 /// Serves a connection to its end.
-pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
-    let life = arrival.place.life.clone();
-    let mut deadline = Deadline::after(arrival.config.header_timeout);
-    let shaken = poll_fn(|cx| {
-        arrival.place.set_task(cx.waker());
-        poll_handshake(&mut arrival, &mut deadline, cx)
-    })
-    .await;
+pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
     let Arrival {
+        connecting,
         witness,
         config,
         mut info,
-        place,
+        mut place,
         mut listener,
         handshake,
-        ..
     } = arrival;
-    drop(handshake);
-    let quic = match shaken {
-        Ok(quic) => quic,
+    let life = place.life.clone();
+    let mut deadline = Deadline::after(config.header_timeout);
+    let shaken = handshake::within(&mut deadline, &mut place, connecting, &witness).await;
+    let shaken = match shaken {
+        Ok(shaken) => shaken,
         Err(why) => {
             let conn = &info;
             return handler.notice(&Notice::HandshakeFailed { conn, why: &why });
         }
     };
+    let progress = Progressing::new(&shaken);
+    let (quic, unfinished) = shaken;
     let agreed = info.tls.insert(Arc::new(witness.agreed(&quic)));
     handler.notice(&Notice::Handshake { agreed });
-    let header = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
+    let shaking = unfinished.map(|end| Rest::new(end, config.header_timeout, handshake));
     let mut connection = Http3Connection {
         handler,
-        // Fields count 32 bytes more each here: what is too long is refused when it is converted.
-        shared: Http3Shared::new(quic.clone(), header.saturating_mul(2)),
+        shared: Http3Shared::new(quic.clone(), longest_head(&config)),
         quic,
         deadline: Deadline::after(config.header_timeout),
         config,
         info,
         place,
-        counts: Arc::new(Counts {
+        shaking,
+        common: Arc::new(Common {
+            handshake: progress,
             left: Mutex::new(Resets::new(turn::recently())),
             too_many: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
@@ -161,32 +164,11 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, mut arrival: Arrival) {
     tokio::task::yield_now().await;
 }
 
-fn poll_handshake(
-    arrival: &mut Arrival,
-    deadline: &mut Deadline,
-    cx: &mut Context<'_>,
-) -> Poll<Result<quinn::Connection, HandshakeFailed>> {
-    if let Poll::Ready(shaken) = Pin::new(&mut arrival.connecting).poll(cx) {
-        return Poll::Ready(shaken.map_err(|error| match error {
-            quinn::ConnectionError::TransportError(error) => {
-                HandshakeFailed::Protocol(error.to_string())
-            }
-            _ => HandshakeFailed::ClientGone,
-        }));
-    }
-    if arrival.place.is_to_close() {
-        return Poll::Ready(Err(HandshakeFailed::ClientGone));
-    }
-    ready!(deadline.poll(cx));
-    Poll::Ready(Err(HandshakeFailed::TimedOut))
-}
-
 impl<H: Handler> Http3Connection<H> {
     async fn run(&mut self) {
-        let header = self.config.max_header_bytes as u64;
         let mut builder = h3::server::builder();
         builder
-            .max_field_section_size(header.saturating_mul(2))
+            .max_field_section_size(longest_head(&self.config))
             .send_grease(false);
         let begun = {
             let mut building = pin!(builder.build(Transport::new(self.shared.clone())));
@@ -220,7 +202,8 @@ impl<H: Handler> Http3Connection<H> {
                 Step::End => break,
             }
         }
-        // Handlers learn that the client is gone.
+        // Handlers learn that the client is gone, and those that wait for the handshake.
+        self.common.handshake.ended();
         self.quic.close(code(Code::H3_NO_ERROR), b"");
         while self.streams.join_next().await.is_some() {}
     }
@@ -231,6 +214,17 @@ impl<H: Handler> Http3Connection<H> {
         cx: &mut Context<'_>,
     ) -> Poll<Step> {
         while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
+        if let Some(shaking) = &mut self.shaking
+            && let Poll::Ready(shaken) = shaking.poll(&self.quic, &self.common.handshake, cx)
+        {
+            self.shaking = None;
+            if let Err(why) = shaken {
+                let conn = &self.info;
+                self.handler
+                    .notice(&Notice::HandshakeFailed { conn, why: &why });
+                return Poll::Ready(Step::End);
+            }
+        }
         if let Some(why) = self.flood() {
             self.notice(why, "");
             self.quic.close(code(Code::H3_EXCESSIVE_LOAD), b"");
@@ -262,7 +256,7 @@ impl<H: Handler> Http3Connection<H> {
     }
 
     fn flood(&self) -> Option<Http3Error> {
-        if self.counts.too_many.load(Ordering::Relaxed) {
+        if self.common.too_many.load(Ordering::Relaxed) {
             return Some(Http3Error::Http3RapidReset);
         }
         let flooded = self.shared.is_flooded();
@@ -284,7 +278,7 @@ impl<H: Handler> Http3Connection<H> {
             config: self.config.clone(),
             life: self.place.life.clone(),
             info: self.info.clone(),
-            counts: self.counts.clone(),
+            common: self.common.clone(),
             pipe,
         };
         let mut task = Box::pin(request::serve(arrived, resolver));

@@ -8,6 +8,7 @@
 
 mod connection;
 pub mod frames;
+mod handshake;
 mod pipe;
 mod request;
 mod stream;
@@ -49,6 +50,13 @@ impl Http3Error {
     pub fn name(self) -> &'static str {
         self.into()
     }
+}
+
+/// What clients are told of the length of heads. Fields count 32 bytes more each here: what is too long is
+/// refused when it is converted.
+pub(crate) fn longest_head(config: &HttpConfig) -> u64 {
+    let bytes = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
+    bytes.saturating_mul(2)
 }
 
 /// What QUIC connections are to keep to.

@@ -28,6 +28,8 @@ pub(super) struct Pipe {
     /// Whether the client floods the connection: shared by all of its streams.
     flooded: Arc<AtomicBool>,
     pub(super) id: u64,
+    /// It was opened before the handshake ended: someone may have recorded it and sends it again.
+    pub(super) is_early: bool,
     out: Mutex<Out>,
     input: Mutex<PipeInput>,
 }
@@ -85,6 +87,7 @@ impl Pipe {
             flooded,
             connection,
             id: VarInt::from(send.id()).into_inner(),
+            is_early: recv.is_0rtt(),
             out: Mutex::new(Out {
                 stream: send,
                 queue: VecDeque::new(),

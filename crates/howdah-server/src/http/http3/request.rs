@@ -19,7 +19,7 @@ use super::super::message::Version;
 use super::super::multiplexed::exchange;
 use super::super::multiplexed::is_forbidden;
 use super::super::multiplexed::request::{RequestRefusal, convert};
-use super::connection::Counts;
+use super::connection::Common;
 use super::pipe::Pipe;
 use super::stream::{Exchange, Http3Stream};
 use super::transport::Transport;
@@ -30,7 +30,7 @@ pub(super) struct Arrived<H> {
     pub(super) config: Arc<HttpConfig>,
     pub(super) life: Arc<Lifecycle>,
     pub(super) info: ConnInfo,
-    pub(super) counts: Arc<Counts>,
+    pub(super) common: Arc<Common>,
     pub(super) pipe: Arc<Pipe>,
 }
 
@@ -42,19 +42,23 @@ pub(super) async fn serve<H: Handler>(
     let pipe = arrived.pipe.clone();
     let head = async {
         let (request, exchange) = resolver.resolve_request().await?;
-        let request = request.into_parts().0;
+        let mut request = request.into_parts().0;
+        if pipe.is_early && !arrived.common.handshake.admit(&mut request).await {
+            return Ok(None);
+        }
         // HTTP/3 says only at the end of a stream that it has no body.
         let told = [CONTENT_LENGTH, EXPECT].iter();
         let has_body = match told.clone().any(|name| request.headers.contains_key(name)) {
             true => true,
             false => poll_fn(|cx| pipe.poll_has_body(cx)).await,
         };
-        Ok((request, exchange, has_body))
+        Ok(Some((request, exchange, has_body)))
     };
     match tokio::time::timeout(arrived.config.header_timeout, head).await {
-        Ok(Ok((request, exchange, has_body))) => {
+        Ok(Ok(Some((request, exchange, has_body)))) => {
             arrived.handle(request, exchange, has_body).await;
         }
+        Ok(Ok(None)) => arrived.give_up(Code::H3_REQUEST_REJECTED),
         Ok(Err(StreamError::HeaderTooBig { .. })) => {
             // The h3 crate has queued the answer.
             arrived.notice_refused(BadRequest::HeaderTooLarge);
@@ -90,7 +94,7 @@ impl<H: Handler> Arrived<H> {
         if matches!(converted, Err(RequestRefusal::Malformed)) {
             return self.give_up(Code::H3_MESSAGE_ERROR);
         }
-        let stream = Http3Stream::new(self.pipe, exchange, self.counts);
+        let stream = Http3Stream::new(self.pipe, exchange, self.common);
         let channel = Channel::Http3(Box::new(stream));
         let io = Arc::new(Io::new(channel, self.config, self.life, None));
         match converted {
@@ -119,7 +123,7 @@ impl<H: Handler> Arrived<H> {
         self.pipe.reset(why);
         self.pipe.stop_receiving(why);
         if self.pipe.is_cancelled() {
-            self.counts.cancelled();
+            self.common.cancelled();
         }
     }
 }

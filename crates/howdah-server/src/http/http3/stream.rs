@@ -19,7 +19,7 @@ use tokio::time::Instant;
 
 use super::super::lifecycle::Lifecycle;
 use super::super::multiplexed::FULL_SHARES;
-use super::connection::{Counts, FAREWELL};
+use super::connection::{Common, FAREWELL};
 use super::frames::data_frame;
 use super::pipe::Pipe;
 use super::transport::RequestPipe;
@@ -38,16 +38,16 @@ pub(in crate::http) struct Http3Stream {
     pipe: Arc<Pipe>,
     /// Encodes heads; used by the stream's own task alone.
     exchange: Mutex<Exchange>,
-    counts: Arc<Counts>,
+    common: Arc<Common>,
 }
 
 impl Http3Stream {
-    pub(super) fn new(pipe: Arc<Pipe>, exchange: Exchange, counts: Arc<Counts>) -> Http3Stream {
-        counts.streams.fetch_add(1, Ordering::Relaxed);
+    pub(super) fn new(pipe: Arc<Pipe>, exchange: Exchange, common: Arc<Common>) -> Http3Stream {
+        common.streams.fetch_add(1, Ordering::Relaxed);
         Http3Stream {
             pipe,
             exchange: Mutex::new(exchange),
-            counts,
+            common,
         }
     }
 
@@ -152,7 +152,7 @@ impl Http3Stream {
 
     /// What of `bytes` this stream may keep.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
-        bytes / (1 + self.counts.streams.load(Ordering::Relaxed) / FULL_SHARES)
+        bytes / (1 + self.common.streams.load(Ordering::Relaxed) / FULL_SHARES)
     }
 
     /// Ends the stream so that the client cannot take its answer for whole; `cancel`: because it does not
@@ -196,13 +196,13 @@ impl Http3Stream {
 
 impl Drop for Http3Stream {
     fn drop(&mut self) {
-        self.counts.streams.fetch_sub(1, Ordering::Relaxed);
+        self.common.streams.fetch_sub(1, Ordering::Relaxed);
         if !self.pipe.is_closed() {
             self.pipe.reset(Code::H3_INTERNAL_ERROR);
         }
         self.pipe.stop_receiving(Code::H3_NO_ERROR);
         if self.pipe.is_cancelled() {
-            self.counts.cancelled();
+            self.common.cancelled();
         }
     }
 }

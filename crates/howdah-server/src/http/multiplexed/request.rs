@@ -12,6 +12,7 @@ use howdah_http1::message::{RequestHead, Version};
 use howdah_http1::refusal::BadRequest;
 use http::header::{COOKIE, EXPECT, HOST};
 use http::request::Parts;
+use http::uri::PathAndQuery;
 
 use super::super::buffers;
 
@@ -61,7 +62,7 @@ pub fn convert(
 /// Writes the request line; its length without the version.
 fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, RequestRefusal> {
     let target = match (request.uri.path_and_query(), request.uri.authority()) {
-        (Some(path), _) if !path.as_str().is_empty() => path.as_str(),
+        (Some(path), _) if !is_fragment(path) => path.as_str(),
         // CONNECT: for the parser to refuse.
         (_, Some(authority)) if request.method == http::Method::CONNECT => authority.as_str(),
         _ => return Err(RequestRefusal::Malformed),
@@ -72,6 +73,11 @@ fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, RequestRefus
     let end = text.len();
     text.extend_from_slice(b"HTTP/1.1\r\n");
     Ok(end)
+}
+
+/// There was nothing but a fragment, which `http` drops: what is left is written as `/` and is not equal to it.
+fn is_fragment(path: &PathAndQuery) -> bool {
+    path.as_str() == "/" && *path != PathAndQuery::from_static("/") || path.as_str().is_empty()
 }
 
 fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
@@ -134,6 +140,7 @@ fn parse(
 
 #[cfg(test)]
 mod tests {
+    use bytes::Bytes;
     use http::Request;
 
     use super::*;
@@ -173,6 +180,19 @@ mod tests {
         let fields: Vec<_> = head.headers().collect();
         let host: (&[u8], &[u8]) = (b"host", b"a.example:8443");
         assert_eq!(fields, [host, (b"x-a", b"1")]);
+    }
+
+    #[test]
+    fn a_fragment_is_no_part_of_the_target_and_alone_is_none() {
+        assert_eq!(of("http://a/b?c#d", &[]).unwrap().target(), b"/b?c");
+        assert_eq!(of("http://a/", &[]).unwrap().target(), b"/");
+        // As the h2 and h3 crates make it of a `:path`.
+        let mut parts = request("GET", "http://a/", &[]);
+        let mut uri = std::mem::take(&mut parts.uri).into_parts();
+        uri.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from("#d")).unwrap());
+        parts.uri = http::Uri::from_parts(uri).unwrap();
+        let alone = convert(&parts, false, Version::Http2, &LIMITS);
+        assert_eq!(alone.err(), Some(RequestRefusal::Malformed));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! conditions may look at it, and the variables that `SetEnvIf` makes of it. Pure, but for conditions
 //! that ask whether another file exists.
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 
 use super::pattern::{LimitReached, Regex};
@@ -42,6 +42,8 @@ pub struct AccessQuery<'a> {
     pub root: &'a RootDir,
     /// `SetEnvIf` lines in effect.
     pub(super) variables: Option<&'a Variables<'a>>,
+    /// Set when more was looked at than path and method.
+    pub(super) looked: Option<&'a Cell<bool>>,
 }
 
 impl<'a> AccessQuery<'a> {
@@ -56,12 +58,26 @@ impl<'a> AccessQuery<'a> {
             redirected: false,
             root,
             variables: None,
+            looked: None,
+        }
+    }
+
+    /// The request.
+    pub(super) fn head(&self) -> Option<&'a RequestHead> {
+        self.look();
+        self.head
+    }
+
+    /// Something else is looked at than path and method.
+    pub(super) fn look(&self) {
+        if let Some(looked) = self.looked {
+            looked.set(true);
         }
     }
 
     /// A header field of the request.
     pub(super) fn header(&self, name: &[u8]) -> Option<&'a [u8]> {
-        let head = self.head?;
+        let head = self.head()?;
         match name.eq_ignore_ascii_case(b"host") {
             true => Some(head.host()),
             false => head.header(name),
@@ -93,7 +109,7 @@ impl SetEnvIf {
             }
             Some("request_method") => Some(asked.method),
             Some("request_uri") => Some(asked.path),
-            Some("request_protocol") => match asked.head {
+            Some("request_protocol") => match asked.head() {
                 Some(head) => Some(head.version().as_str().as_bytes()),
                 None => return Truth::depends(false),
             },

@@ -4,7 +4,7 @@
 use super::super::parse::parse;
 use super::*;
 use crate::docroot::root::{RootDir, Symlinks};
-use crate::site::explain::request;
+use crate::site::words::request;
 
 /// The directory's path and its file.
 type Tree<'t> = &'t [(&'t str, &'t str)];

@@ -2,6 +2,7 @@
 //! script that is about to answer it ([`Site::admit`](crate::site::Site::admit) asks for the latter,
 //! whoever named it). Keeps what is to be reported until the front writes it into the log.
 
+use std::cell::Cell;
 use std::collections::HashSet;
 use std::fmt::Write as _;
 use std::os::unix::ffi::OsStrExt;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 use super::report::sentence;
+use super::thread::{self, Thread};
 use super::{AccessQuery, Because, Chain, Files, Lies, Verdict, decide};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
@@ -19,6 +21,7 @@ use crate::site::Site;
 use crate::site::access::Refused;
 use crate::site::config::Htaccess;
 use crate::site::script::is_script_name;
+use crate::site::trace::Step;
 
 /// Most different lines reported; a tree full of strange files does not fill the log.
 const MOST_REPORTS: usize = 1000;
@@ -44,6 +47,16 @@ struct Reports {
 pub(crate) struct Closed {
     pub refused: Refused,
     pub because: Box<str>,
+}
+
+impl Closed {
+    /// As a step on the way of a request.
+    pub(in crate::site) fn step(&self) -> Step {
+        Step::Htaccess {
+            line: Some(self.because.to_string()),
+            said: self.refused.refusal.name().to_owned(),
+        }
+    }
 }
 
 impl Site {
@@ -91,31 +104,42 @@ impl Site {
     }
 
     fn ask(&self, asked: &AccessQuery<'_>, hides: bool) -> Result<(), Closed> {
-        let chain = self.chain(asked.root, asked.path, asked.lies);
-        if chain.files.is_empty() {
-            return Ok(());
+        thread::with(|thread| self.ask_once(asked, hides, thread))
+    }
+
+    /// Remembers a path that is open, where nobody's request was looked at.
+    fn ask_once(
+        &self,
+        asked: &AccessQuery<'_>,
+        hides: bool,
+        thread: &mut Thread,
+    ) -> Result<(), Closed> {
+        thread.begin();
+        let mut question = std::mem::take(&mut thread.question);
+        question
+            .begin(asked.root.id())
+            .number(asked.name as u64)
+            .number(asked.lies as u64 * 4 + u64::from(asked.redirected) * 2 + u64::from(hides))
+            .text(asked.method)
+            .text(asked.path);
+        let known = thread.open.of(&thread.watched, question.as_bytes());
+        let mut decided = Ok(());
+        if known.is_none() {
+            let chain = self.chain(asked.root, asked.path, asked.lies, thread);
+            let looked = Cell::new(false);
+            let asked = AccessQuery {
+                variables: None,
+                looked: Some(&looked),
+                ..*asked
+            };
+            decided = judge(&chain, &asked, hides);
+            if let (Ok(()), Some(since), false) = (&decided, chain.since, looked.get()) {
+                let watched = &thread.watched;
+                thread.open.keep(watched, question.as_bytes(), since, ());
+            }
         }
-        let (because, refusal, status) = match decide(&chain.files, asked) {
-            Verdict::Open => return Ok(()),
-            Verdict::Closed(because, status) => {
-                let refusal = match chain.files[because.file].parsed.is_fault(because.line) {
-                    true => Refusal::HtaccessNotUnderstood,
-                    false => Refusal::HtaccessDenied,
-                };
-                (because, refusal, status)
-            }
-            Verdict::NoScripts(because) => (because, Refusal::HtaccessNoScripts, 403),
-            Verdict::Hidden(because)
-                if hides && matches!(asked.lies, Lies::File | Lies::Script) =>
-            {
-                (because, Refusal::HtaccessHidden, 404)
-            }
-            Verdict::Hidden(_) => return Ok(()),
-        };
-        Err(Closed {
-            refused: Refused { refusal, status },
-            because: quote(asked.root, &chain, because),
-        })
+        thread.question = question;
+        decided
     }
 
     /// Whether a request has to be routed to know that no file closes it: some file on the way says
@@ -125,7 +149,7 @@ impl Site {
             return true;
         }
         let says_something = |path: &[u8], lies| {
-            let chain = self.chain(root, path, lies);
+            let chain = thread::with(|thread| self.chain(root, path, lies, thread));
             chain.files.iter().any(|file| !file.parsed.is_harmless())
         };
         let path = path.as_bytes();
@@ -146,8 +170,8 @@ impl Site {
     }
 
     /// The files on a path; what a new one has to report is kept.
-    fn chain(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
-        let chain = self.htaccess.files.on(root, path, lies);
+    fn chain(&self, root: &RootDir, path: &[u8], lies: Lies, thread: &mut Thread) -> Chain {
+        let chain = self.htaccess.files.walk(root, path, lies, thread);
         if !chain.met.is_empty() {
             self.note(root, &chain);
         }
@@ -180,6 +204,32 @@ impl Site {
         self.htaccess.has_news.store(false, Ordering::Release);
         std::mem::take(&mut reports.waiting)
     }
+}
+
+/// What the files say of a path, as a refusal.
+fn judge(chain: &Chain, asked: &AccessQuery<'_>, hides: bool) -> Result<(), Closed> {
+    if chain.files.is_empty() {
+        return Ok(());
+    }
+    let (because, refusal, status) = match decide(&chain.files, asked) {
+        Verdict::Open => return Ok(()),
+        Verdict::Closed(because, status) => {
+            let refusal = match chain.files[because.file].parsed.is_fault(because.line) {
+                true => Refusal::HtaccessNotUnderstood,
+                false => Refusal::HtaccessDenied,
+            };
+            (because, refusal, status)
+        }
+        Verdict::NoScripts(because) => (because, Refusal::HtaccessNoScripts, 403),
+        Verdict::Hidden(because) if hides && matches!(asked.lies, Lies::File | Lies::Script) => {
+            (because, Refusal::HtaccessHidden, 404)
+        }
+        Verdict::Hidden(_) => return Ok(()),
+    };
+    Err(Closed {
+        refused: Refused { refusal, status },
+        because: quote(asked.root, chain, because),
+    })
 }
 
 impl Door {

@@ -1,24 +1,22 @@
-//! The `.htaccess` files on a path, as they are now: asked of the file system at every request, by one
-//! `statx` a directory, and read again when their state has changed. Absence is asked for, too, so a
-//! file made a moment ago counts for the next request; front threads have the kernel report it
-//! ([`absent`](super::absent)).
+//! The `.htaccess` files on a path for `htaccess = "deny"`, as they are now. A thread remembers those of
+//! a directory while the kernel reports no change ([`thread`](super::thread)); otherwise each directory is
+//! asked, by one `statx`, and a file is read again when its state has changed.
 //!
-//! What is kept in memory is what a file says, by the directory's URL path: at most [`MOST`] files.
+//! What a file says is kept by the directory's URL path: at most [`MOST`] files.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io::Read;
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::{Duration, SystemTime};
 
-use super::absent::{Absent, NAME};
 use super::access_query::Lies;
 use super::decide::InDirectory;
 use super::parse::{LONGEST, parse_bytes};
 use super::section::{Parsed, Unusable};
+use super::thread::Thread;
+use super::watched::{Asked, NAME};
 use crate::docroot::root::{FileKind, Meta, RootDir};
 use crate::refusal::Refusal;
-use crate::site::monotonic;
 
 /// Most files kept; beyond it all are forgotten. Only files that exist count.
 const MOST: usize = 4096;
@@ -30,50 +28,6 @@ const SETTLED: Duration = Duration::from_millis(100);
 const DEEP: usize = 16;
 /// Linux's `PATH_MAX`. A directory whose file cannot be named is closed.
 const LONGEST_PATH: usize = 4095;
-
-/// What a thread keeps from one request to the next.
-#[derive(Default)]
-struct ThreadState {
-    /// The name that is asked for: reused, so that a path without files allocates nothing.
-    name: Vec<u8>,
-    absent: Option<Absent>,
-}
-
-thread_local! {
-    static THREAD: RefCell<ThreadState> = RefCell::default();
-}
-
-/// Has the calling thread remember which directories have no file, from now on. Without inotify every
-/// directory is asked for at each request, which is slower and gives the same answers.
-pub(crate) fn remember_absence() {
-    THREAD.with_borrow_mut(|thread| thread.absent = Absent::new().ok());
-}
-
-/// A request begins: what the kernel has reported counts.
-pub(super) fn begin() {
-    THREAD.with_borrow_mut(|thread| {
-        if let Some(absent) = &mut thread.absent {
-            absent.check(monotonic());
-        }
-    });
-}
-
-/// The calling thread knows that the directory has no file.
-pub(super) fn is_known_absent(root: &RootDir, directory: &[u8]) -> bool {
-    THREAD.with_borrow(|thread| {
-        let absent = thread.absent.as_ref();
-        absent.is_some_and(|absent| absent.knows(root, directory))
-    })
-}
-
-/// The calling thread remembers whether the directory has a file; `name` is that file's.
-pub(super) fn learn(root: &RootDir, directory: &[u8], name: &[u8], has_file: bool) {
-    THREAD.with_borrow_mut(|thread| {
-        if let Some(absent) = &mut thread.absent {
-            absent.learn(root, directory, name, has_file);
-        }
-    });
-}
 
 /// What is known of a root's files.
 #[derive(Debug, Default)]
@@ -99,40 +53,128 @@ struct KnownFile {
 #[derive(Debug, Default)]
 pub(crate) struct Chain {
     /// From the root down.
-    pub files: Vec<InDirectory>,
+    pub files: Arc<[InDirectory]>,
     /// Which of them were read for the first time, or again.
     pub met: Vec<usize>,
+    /// Since when it is known that they are all; none if that is to be asked each time.
+    pub since: Option<Duration>,
+}
+
+/// A chain that grows.
+#[derive(Default)]
+struct Growing {
+    files: Vec<InDirectory>,
+    met: Vec<usize>,
+}
+
+impl From<Growing> for Chain {
+    fn from(Growing { files, met }: Growing) -> Chain {
+        let files = match files.is_empty() {
+            // Allocates nothing.
+            true => Arc::default(),
+            false => files.into(),
+        };
+        Chain {
+            files,
+            met,
+            since: None,
+        }
+    }
 }
 
 impl Files {
     /// The files of the directories that `path` leads through, and of itself if it is one.
-    pub(crate) fn on(&self, root: &RootDir, path: &[u8], lies: Lies) -> Chain {
-        THREAD.with_borrow_mut(|thread| self.walk(root, path, lies, thread))
+    pub(super) fn walk(
+        &self,
+        root: &RootDir,
+        path: &[u8],
+        lies: Lies,
+        thread: &mut Thread,
+    ) -> Chain {
+        thread.begin();
+        let end = path.iter().rposition(|b| *b == b'/');
+        let directory = &path[..end.map_or(0, |slash| slash + 1)];
+        if let Some((since, files)) = thread.closing.of(&thread.watched, root, directory) {
+            let chain = Chain {
+                files,
+                met: Vec::new(),
+                since: Some(since),
+            };
+            return self.extend(root, path, lies, thread, chain);
+        }
+        let mut chain = Growing::default();
+        let is_there = self.descend(root, directory, lies, thread, &mut chain);
+        let mut chain = Chain::from(chain);
+        if !is_there {
+            return chain;
+        }
+        if let Some(since) = thread.known_since(root, directory) {
+            chain.since = Some(since);
+            let (watched, files) = (&thread.watched, chain.files.clone());
+            thread.closing.keep(watched, root, directory, since, files);
+        }
+        self.extend(root, path, lies, thread, chain)
     }
 
-    fn walk(&self, root: &RootDir, path: &[u8], lies: Lies, thread: &mut ThreadState) -> Chain {
-        if let Some(absent) = &mut thread.absent {
-            absent.check(monotonic());
-        }
-        let mut chain = Chain::default();
-        let ends = path.iter().enumerate().filter(|(_, b)| **b == b'/');
+    /// Looks into the directories that a path leads through; says whether anything can lie below.
+    fn descend(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+        lies: Lies,
+        thread: &mut Thread,
+        chain: &mut Growing,
+    ) -> bool {
+        let ends = directory.iter().enumerate().filter(|(_, b)| **b == b'/');
         for (depth, (end, _)) in ends.enumerate() {
-            let directory = &path[..=end];
             // What is claimed to lie there may be missing, as the file that PATH_INFO would name.
             let lies = match depth {
                 0..=DEEP => lies,
                 _ => Lies::Nothing,
             };
-            if !self.look(root, directory, thread, lies, &mut chain) {
-                return chain;
+            if !self.look(root, &directory[..=end], thread, lies, chain) {
+                return false;
             }
         }
-        // A directory named without its slash, and what may be one.
-        if !path.ends_with(b"/") && matches!(lies, Lies::Directory | Lies::Nothing) {
-            let directory = [path, b"/"].concat();
-            self.look(root, &directory, thread, lies, &mut chain);
+        true
+    }
+
+    /// Adds the file of a directory named without its slash, and of what may be one.
+    fn extend(
+        &self,
+        root: &RootDir,
+        path: &[u8],
+        lies: Lies,
+        thread: &mut Thread,
+        chain: Chain,
+    ) -> Chain {
+        if path.ends_with(b"/") || matches!(lies, Lies::File | Lies::Script) {
+            return chain;
         }
-        chain
+        // Mostly nothing is there, and what comes to be is reported.
+        if lies == Lies::Nothing
+            && let Some(watched) = &mut thread.watched
+            && chain.since.is_some()
+            && watched.trusts(root, &path[1..], Err(Refusal::NotFound))
+        {
+            return chain;
+        }
+        let mut own = Growing::default();
+        self.look(root, &[path, b"/"].concat(), thread, lies, &mut own);
+        if own.files.is_empty() {
+            return Chain {
+                since: None,
+                ..chain
+            };
+        }
+        let number = chain.files.len();
+        let mut met = chain.met;
+        met.extend(own.met.iter().map(|own| number + own));
+        Chain {
+            files: [&chain.files[..], &own.files].concat().into(),
+            met,
+            since: None,
+        }
     }
 
     /// Adds a directory's file; says whether anything can lie below.
@@ -140,17 +182,14 @@ impl Files {
         &self,
         root: &RootDir,
         directory: &[u8],
-        thread: &mut ThreadState,
+        thread: &mut Thread,
         lies: Lies,
-        chain: &mut Chain,
+        chain: &mut Growing,
     ) -> bool {
-        let ThreadState { name, absent } = thread;
-        if absent
-            .as_ref()
-            .is_some_and(|absent| absent.knows(root, directory))
-        {
+        if thread.knows_absent(root, directory) {
             return true;
         }
+        let Thread { name, watched, .. } = thread;
         name.clear();
         name.extend_from_slice(&directory[1..]);
         // Where nothing was found the directory itself is asked for first: mostly it is not there, and
@@ -173,25 +212,31 @@ impl Files {
             true => Err(Refusal::Unreadable),
             false => root.stat_relative(name),
         };
-        if let Some(absent) = absent {
-            absent.learn(root, directory, name, found != Err(Refusal::NotFound));
-        }
+        let mut learn = |asked| {
+            if let Some(watched) = watched {
+                watched.learn(root, directory, name, asked);
+            }
+        };
         let meta = match found {
             Ok(meta) => meta,
-            Err(Refusal::NotFound) => return true,
+            Err(Refusal::NotFound) => {
+                learn(Asked::Absent);
+                return true;
+            }
             Err(_) => {
-                chain.files.push(in_directory(
-                    directory,
-                    Parsed::unusable(Unusable::Unreadable),
-                ));
-                chain.met.push(chain.files.len() - 1);
+                learn(Asked::Other);
+                let file = in_directory(directory, Parsed::unusable(Unusable::Unreadable));
+                chain.met.push(chain.files.len());
+                chain.files.push(file);
                 return true;
             }
         };
         if let Some(known) = self.known(root, directory, meta) {
+            learn(Asked::Kept(meta));
             chain.files.push(known);
             return true;
         }
+        learn(Asked::Other);
         let (parsed, meta) = read(root, name, meta);
         let file = in_directory(directory, parsed);
         self.remember(root, directory, meta, &file);

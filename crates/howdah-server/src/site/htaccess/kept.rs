@@ -1,8 +1,7 @@
 //! The `.htaccess` files of directories for `htaccess = "on"`, as they are now: what each says is kept by
 //! its directory's URL path, and read again when the file's state has changed. One `statx` for a directory,
-//! or none where the kernel reports that a file was made ([`absent`](super::absent)).
+//! or none while the kernel reports no change ([`thread`](super::thread)).
 
-use std::cell::RefCell;
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
 use std::io::Read;
@@ -12,20 +11,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, PoisonError, RwLock};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use howdah_htaccess::{HtFile, LONGEST, Problem, Table};
+use howdah_htaccess::{Chain, HtFile, LONGEST, Problem, Table};
 
-use super::absent::NAME;
-use super::files::{self, is_settled};
+use super::files::is_settled;
+use super::thread::{self, Thread};
+use super::watched::{Asked, NAME};
 use crate::docroot::root::{FileKind, Meta, RootDir};
 use crate::refusal::Refusal;
 
 /// Most files kept; beyond it all are forgotten.
 const MOST: usize = 4096;
-
-thread_local! {
-    /// The name that is asked for: reused.
-    static ASKED: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
-}
 
 /// What is known of a root's files.
 #[derive(Debug, Default)]
@@ -55,37 +50,93 @@ struct Known {
 }
 
 impl Kept {
+    /// What the files on the way to a directory say, and since when that is known, if it need not be asked
+    /// each time; `met` gets those that were read just now.
+    pub(crate) fn chain(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+        met: impl FnMut(&[u8], &HtFile),
+    ) -> (Option<Duration>, Arc<Chain>) {
+        thread::with(|thread| self.chain_of(root, directory, met, thread))
+    }
+
+    pub(super) fn chain_of(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+        mut met: impl FnMut(&[u8], &HtFile),
+        thread: &mut Thread,
+    ) -> (Option<Duration>, Arc<Chain>) {
+        thread.begin();
+        if let Some((since, known)) = thread.live.of(&thread.watched, root, directory) {
+            return (Some(since), known);
+        }
+        let mut complete = 0;
+        let chain = Arc::new(Chain::of(directory, |directory| {
+            complete = directory.len();
+            let (file, is_new) = self.of(root, directory, thread)?;
+            if is_new {
+                met(directory, &file);
+            }
+            Some(file)
+        }));
+        // Behind a file with a mistake nobody is asked.
+        if complete != directory.len() {
+            return (None, chain);
+        }
+        let since = thread.known_since(root, directory);
+        if let Some(since) = since {
+            let (watched, chain) = (&thread.watched, chain.clone());
+            thread.live.keep(watched, root, directory, since, chain);
+        }
+        (since, chain)
+    }
+
     /// The file of a directory that is there, and whether it was read just now.
-    pub(crate) fn of(&self, root: &RootDir, directory: &[u8]) -> Option<(Arc<HtFile>, bool)> {
-        if files::is_known_absent(root, directory) {
+    fn of(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+        thread: &mut Thread,
+    ) -> Option<(Arc<HtFile>, bool)> {
+        if thread.knows_absent(root, directory) {
             return None;
         }
-        ASKED.with_borrow_mut(|name| {
-            name.clear();
-            name.extend_from_slice(&directory[1..]);
-            name.extend_from_slice(NAME.as_bytes());
-            let found = root.stat_relative(name);
-            files::learn(root, directory, name, found != Err(Refusal::NotFound));
-            let meta = match found {
-                Ok(meta) => meta,
-                Err(Refusal::NotFound) => {
-                    self.forget(directory);
-                    return None;
-                }
-                Err(_) => return Some((unusable(Problem::Unreadable), true)),
-            };
-            if let Some(file) = self.known(root, directory, meta) {
-                return Some((file, false));
+        let Thread { name, watched, .. } = thread;
+        name.clear();
+        name.extend_from_slice(&directory[1..]);
+        name.extend_from_slice(NAME.as_bytes());
+        let mut learn = |name: &[u8], asked| {
+            if let Some(watched) = watched {
+                watched.learn(root, directory, name, asked);
             }
-            let (file, meta) = read(root, directory, name, meta);
-            let file = Arc::new(file);
-            self.keep_secret(root, &file.password_files);
-            self.count(directory, &meta);
-            if is_settled(&meta) {
-                self.remember(root, directory, meta, &file);
+        };
+        let meta = match root.stat_relative(name) {
+            Ok(meta) => meta,
+            Err(Refusal::NotFound) => {
+                learn(name, Asked::Absent);
+                self.forget(directory);
+                return None;
             }
-            Some((file, true))
-        })
+            Err(_) => {
+                learn(name, Asked::Other);
+                return Some((unusable(Problem::Unreadable), true));
+            }
+        };
+        if let Some(file) = self.known(root, directory, meta) {
+            learn(name, Asked::Kept(meta));
+            return Some((file, false));
+        }
+        learn(name, Asked::Other);
+        let (file, meta) = read(root, directory, name, meta);
+        let file = Arc::new(file);
+        self.keep_secret(root, &file.password_files);
+        self.count(directory, &meta);
+        if is_settled(&meta) {
+            self.remember(root, directory, meta, &file);
+        }
+        Some((file, true))
     }
 
     /// A file that was read names this one for its passwords.

@@ -2,15 +2,20 @@
 //! (`howdah-htaccess`). Here a request is put into words for them, and their answer into a route.
 
 use std::borrow::Cow;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::time::Duration;
 
 use howdah_htaccess::{
-    self as apache, Answer, Demand, Facts, Fields, HtFile, Login, Problem, Table,
+    self as apache, Answer, Chain, Demand, Document, Facts, Fields, HtFile, Login, PlainEdit,
+    Problem, Table,
 };
 use howdah_proto::response::{is_field_value, is_token};
 
-use super::world::{SiteWorld, document_root};
+use super::memo::Question;
+use super::thread;
+use super::watched::Watched;
+use super::world::{Seen, SiteWorld, document_root};
 use crate::client_address::{Client, UNKNOWN};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
@@ -22,6 +27,7 @@ use crate::site::config::Htaccess;
 use crate::site::route::{Action, ApacheRequest, RouteInfo, ScriptTarget, Walk};
 use crate::site::script::ScriptPath;
 use crate::site::search::FileView;
+use crate::site::trace::Trace;
 use crate::static_file::mime;
 
 /// Fields that say how a message is framed, which no line changes.
@@ -42,16 +48,130 @@ pub struct Visitor<'a> {
     pub local: Option<SocketAddr>,
     /// What the check of a password has found; none before.
     pub login: Option<&'a Login>,
+    /// Where it is noted what was asked, for who wants it explained.
+    pub trace: Option<&'a Trace>,
 }
 
 /// What the `.htaccess` files have made of a request, for its response.
 #[derive(Debug)]
 pub struct Live {
-    answer: Answer,
-    facts: Facts<'static>,
+    answer: Arc<Answer>,
+    /// What the lines about the response look at; none if nothing.
+    facts: Option<Box<Facts<'static>>>,
     root: Arc<RootDir>,
     /// When the file that is sent changed.
     changed: Option<i64>,
+}
+
+/// An answer, and what was found where it looked.
+pub(super) struct Answered {
+    answer: Arc<Answer>,
+    /// What is to be looked at again.
+    seen: Vec<Seen>,
+    is_repeated: bool,
+}
+
+impl Answered {
+    /// The answer, if nothing has changed where it looked.
+    fn again(
+        &mut self,
+        world: &SiteWorld<'_>,
+        watched: &mut Option<Watched>,
+    ) -> Option<Arc<Answer>> {
+        if !self.seen.iter().all(|seen| world.is_still(seen)) {
+            return None;
+        }
+        if !self.is_repeated {
+            self.is_repeated = true;
+            if let Some(watched) = watched {
+                self.trust(world.root, watched);
+            }
+        }
+        Some(self.answer.clone())
+    }
+
+    /// Leaves out what will be reported if it changes. Not for an answer that is asked for once.
+    fn trust(&mut self, root: &RootDir, watched: &mut Watched) {
+        let mut missing: Vec<Box<[u8]>> = Vec::new();
+        self.seen.retain(|(name, found)| {
+            let trusts = watched.trusts(root, name, *found);
+            if trusts && found.is_err() {
+                missing.push(name.clone());
+            }
+            !trusts
+        });
+        // Nothing is below what is not there.
+        let below = |name: &[u8]| {
+            let mut above = missing
+                .iter()
+                .filter_map(|above| name.strip_prefix(&**above));
+            above.any(|rest| rest.starts_with(b"/"))
+        };
+        self.seen
+            .retain(|(name, found)| *found != Err(Refusal::NotFound) || !below(name));
+    }
+}
+
+/// What a URL of the site begins with.
+struct Origin<'a> {
+    host: &'a [u8],
+    https: bool,
+    port: u16,
+}
+
+impl<'a> Origin<'a> {
+    fn of(walk: &Walk<'a>, visitor: Visitor<'a>) -> Origin<'a> {
+        let client = visitor.client;
+        let host = client
+            .and_then(|client| client.host.as_deref())
+            .unwrap_or_else(|| walk.head.host());
+        let https = client.is_some_and(|client| client.https);
+        let standard = if https { 443 } else { 80 };
+        let proxied = client.is_none_or(|client| client.proxied);
+        let port = match visitor.local {
+            Some(local) if !proxied => local.port(),
+            _ => crate::client_address::split_host(host)
+                .1
+                .unwrap_or(standard),
+        };
+        Origin { host, https, port }
+    }
+
+    /// Puts into a question what an answer may depend on, but for the rest of the request's header and who
+    /// sends it ([`Answer::is_by_url`]).
+    fn ask(&self, root: u64, head: &RequestHead, visitor: Visitor<'_>, question: &mut Question) {
+        let address = visitor.local.map(|local| match local.ip().to_canonical() {
+            IpAddr::V4(address) => u128::from(address.to_bits()),
+            IpAddr::V6(address) => address.to_bits(),
+        });
+        let address = address.unwrap_or_default().to_ne_bytes();
+        question
+            .begin(root)
+            .number(u64::from(self.port) * 2 + u64::from(self.https))
+            .text(&address)
+            .text(head.version().as_str().as_bytes())
+            .text(self.host)
+            .text(head.method())
+            .text(head.target());
+    }
+}
+
+/// Keeps an answer, if it is the same whoever asks.
+fn keep(question: &Question, answer: &Arc<Answer>, world: &SiteWorld<'_>) {
+    let Some((since, seen)) = world.looked_at().filter(|_| answer.is_by_url()) else {
+        return;
+    };
+    let kept = Answered {
+        answer: answer.clone(),
+        seen: seen.into(),
+        is_repeated: false,
+    };
+    thread::with(|thread| {
+        let watched = &thread.watched;
+        thread
+            .answers
+            .keep(watched, question.as_bytes(), since, kept);
+    });
 }
 
 impl Live {
@@ -61,6 +181,11 @@ impl Live {
             apache::Action::Authenticate(demand) => Some(demand),
             _ => None,
         }
+    }
+
+    /// The document for a status of the server's own, as that of a PHP process that dies.
+    pub(crate) fn document(&self, status: u16) -> Option<Document> {
+        self.answer.document(status)
     }
 
     /// The answer is the same for everybody who asks for this method, host, path and query.
@@ -78,7 +203,11 @@ impl Live {
         {
             head.status = status;
         }
-        if !self.answer.edits() {
+        let made_here = made_here || !(is_file || is_script);
+        // A 304 says nothing of the content's form (RFC 9110 §15.4.5).
+        let bodiless = head.status == 304;
+        if !bodiless && let Some(edits) = self.answer.plain_edits(made_here) {
+            edits.for_each(|edit| edit_plainly(edit, head));
             return;
         }
         let mut fields = Fields {
@@ -99,11 +228,10 @@ impl Live {
         if guessed {
             fields.media_type = None;
         }
-        let bodiless = head.status == 304;
         let world = SiteWorld::new(site, &self.root);
-        let made_here = made_here || !(is_file || is_script);
-        self.answer
-            .finish(&world, &self.facts, &mut fields, made_here);
+        let nothing = Facts::default();
+        let facts = self.facts.as_deref().unwrap_or(&nothing);
+        self.answer.finish(&world, facts, &mut fields, made_here);
         if guessed && !self.answer.takes_type() {
             let default = || mime::DEFAULT.as_bytes().to_vec();
             fields.media_type.get_or_insert_with(default);
@@ -118,7 +246,6 @@ impl Live {
         for (name, value) in fields.table.iter() {
             let fits = is_token(name) && is_field_value(value);
             let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
-            // A 304 says nothing of the content's form (RFC 9110 §15.4.5).
             let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
             if fits && !framing && !(bodiless && of_content) {
                 edited.header(name, value);
@@ -128,14 +255,33 @@ impl Live {
     }
 }
 
+/// Carries out a change that looks at nothing.
+fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
+    let name = edit.name();
+    let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
+    if framing || !is_token(name) {
+        return;
+    }
+    if edit.replaces() {
+        head.remove(name);
+    }
+    if let PlainEdit::Set(_, value) | PlainEdit::Add(_, value) = edit
+        && is_field_value(value)
+    {
+        head.header(name, value);
+    }
+}
+
 impl Site {
-    /// The `.htaccess` file of a directory; what there is to be said of a new one is kept for the log.
-    pub(super) fn live_file(&self, root: &RootDir, directory: &[u8]) -> Option<Arc<HtFile>> {
-        let (file, is_new) = self.htaccess.kept.of(root, directory)?;
-        if is_new {
-            self.note_live(root, directory, &file);
-        }
-        Some(file)
+    /// What the `.htaccess` files say on the way to a directory; what there is to be said of a new one is
+    /// kept for the log.
+    pub(super) fn live_files(
+        &self,
+        root: &RootDir,
+        directory: &[u8],
+    ) -> (Option<Duration>, Arc<Chain>) {
+        let met = |directory: &[u8], file: &HtFile| self.note_live(root, directory, file);
+        self.htaccess.kept.chain(root, directory, met)
     }
 
     /// What becomes of a request, by the `.htaccess` files alone.
@@ -151,11 +297,8 @@ impl Site {
         if !walk.rewritten && raw.windows(3).any(|w| w.eq_ignore_ascii_case(b"%2f")) {
             return Action::refused(Refusal::NotFound);
         }
-        super::files::begin();
-        let world = SiteWorld::new(self, &tree.root);
-        let facts = self.facts(tree, walk, visitor);
-        let answer = apache::answer(&world, &facts);
-        info.because = answer.because.clone().map(|because| (*because).into());
+        let world = SiteWorld::new(self, &tree.root).traced_by(walk.trace);
+        let (answer, facts) = self.live_answer(tree, walk, &world, visitor);
         let mut changed = None;
         let action = match &answer.action {
             apache::Action::File(path) => {
@@ -190,15 +333,11 @@ impl Site {
                 allow: None,
             },
         };
-        let of_file =
-            matches!(&action, Action::Refused { refusal, .. } if refusal.is_of_htaccess());
-        if !of_file {
-            info.because = None;
+        if let Action::Refused { refusal, .. } = &action
+            && refusal.is_of_htaccess()
+        {
+            info.because = answer.because.as_deref().map(Into::into);
         }
-        let facts = match answer.edits() {
-            true => facts.into_owned(),
-            false => Facts::default(),
-        };
         info.live = Some(Arc::new(Live {
             answer,
             facts,
@@ -206,6 +345,52 @@ impl Site {
             changed,
         }));
         action
+    }
+
+    /// The answer, and what the lines about the response need of the request. An answer that is the same
+    /// whoever asks is kept until something changes that it is made of.
+    fn live_answer(
+        &self,
+        tree: &FileView,
+        walk: &Walk<'_>,
+        world: &SiteWorld<'_>,
+        visitor: Visitor<'_>,
+    ) -> (Arc<Answer>, Option<Box<Facts<'static>>>) {
+        let origin = Origin::of(walk, visitor);
+        let mut question = None;
+        // What is explained is found out anew.
+        if !walk.rewritten && visitor.login.is_none() && walk.trace.is_none() {
+            let mut own = thread::with(|thread| std::mem::take(&mut thread.question));
+            origin.ask(tree.root.id(), walk.head, visitor, &mut own);
+            question = Some(own);
+        }
+        let known = question.as_ref().and_then(|question| {
+            thread::with(|thread| {
+                thread.begin();
+                let known = thread.answers.of(&thread.watched, question.as_bytes())?;
+                known.again(world, &mut thread.watched)
+            })
+        });
+        let asks = |answer: &Answer| answer.edits() && answer.edits_by_request();
+        let found = match known {
+            Some(answer) if !asks(&answer) => (answer, None),
+            known => {
+                let facts = self.facts(tree, walk, visitor, &origin);
+                let answer = known.unwrap_or_else(|| {
+                    let answer = Arc::new(apache::answer(world, &facts));
+                    if let Some(question) = &question {
+                        keep(question, &answer, world);
+                    }
+                    answer
+                });
+                let facts = asks(&answer).then(|| Box::new(facts.into_owned()));
+                (answer, facts)
+            }
+        };
+        if let Some(question) = question {
+            thread::with(|thread| thread.question = question);
+        }
+        found
     }
 
     /// How often `.htaccess` files have changed, as far as requests have met them; none where they do not
@@ -219,20 +404,10 @@ impl Site {
         tree: &'w FileView,
         walk: &'w Walk<'_>,
         visitor: Visitor<'w>,
+        origin: &Origin<'_>,
     ) -> Facts<'w> {
         let (head, client) = (walk.head, visitor.client);
-        let host = client
-            .and_then(|client| client.host.as_deref())
-            .unwrap_or_else(|| head.host());
-        let https = client.is_some_and(|client| client.https);
-        let standard = if https { 443 } else { 80 };
-        let proxied = client.is_none_or(|client| client.proxied);
-        let server_port = match visitor.local {
-            Some(local) if !proxied => local.port(),
-            _ => crate::client_address::split_host(host)
-                .1
-                .unwrap_or(standard),
-        };
+        let Origin { host, https, port } = *origin;
         let mut headers = Table::default();
         if !host.is_empty() {
             headers.add(b"Host", host);
@@ -267,7 +442,7 @@ impl Site {
             address: client.and_then(|client| client.address),
             port: client.and_then(|client| client.port),
             local: visitor.local,
-            server_port,
+            server_port: port,
             server_name: Cow::Borrowed(b"localhost"),
             document_root: Cow::Borrowed(document_root(&tree.root)),
             index: Cow::Borrowed(&self.config.index),
@@ -383,9 +558,11 @@ impl Site {
             query: None,
             rewritten: false,
             pool: None,
+            trace: None,
         };
         let world = SiteWorld::new(self, root);
-        let mut facts = self.facts(&tree, &walk, Visitor::default());
+        let visitor = Visitor::default();
+        let mut facts = self.facts(&tree, &walk, visitor, &Origin::of(&walk, visitor));
         facts.method = Cow::Borrowed(b"GET");
         let answer = apache::answer(&world, &facts);
         let wanted = walk.path.as_bytes();

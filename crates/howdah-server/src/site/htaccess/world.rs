@@ -1,19 +1,20 @@
 //! The site's files and clock, as `howdah-htaccess` asks for them.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::OsStr;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use howdah_htaccess::{HtFile, Stat, StatKind, World};
+use howdah_htaccess::{Chain, Stat, World};
 
 use crate::docroot::root::{FileKind, Meta, RootDir};
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::script::is_script_name;
+use crate::site::trace::{Step, Trace};
 use crate::static_file::mime;
 
 /// A site, and the root it has for this request.
@@ -22,10 +23,14 @@ pub(super) struct SiteWorld<'s> {
     pub root: &'s RootDir,
     /// What was found by names below the root: asked for once in a request.
     seen: RefCell<Vec<Seen>>,
+    /// Since when all is known that `.htaccess` files have said; none if something else was asked for that
+    /// `seen` does not have.
+    since: Cell<Option<Duration>>,
+    trace: Option<&'s Trace>,
 }
 
 /// A name below the root, and what was found there.
-type Seen = (Box<[u8]>, Result<Meta, Refusal>);
+pub(super) type Seen = (Box<[u8]>, Result<Meta, Refusal>);
 
 /// Most names remembered.
 const MOST_SEEN: usize = 16;
@@ -36,7 +41,34 @@ impl<'s> SiteWorld<'s> {
             site,
             root,
             seen: RefCell::default(),
+            since: Cell::new(Some(Duration::MAX)),
+            trace: None,
         }
+    }
+
+    /// What the files do is noted, for who wants it explained.
+    pub(super) fn traced_by(self, trace: Option<&'s Trace>) -> SiteWorld<'s> {
+        SiteWorld { trace, ..self }
+    }
+
+    /// All that was looked at but `.htaccess` files, and since when it is known what those say. None: more
+    /// was looked at.
+    pub(super) fn looked_at(&self) -> Option<(Duration, Box<[Seen]>)> {
+        Some((self.since.get()?, self.seen.borrow()[..].into()))
+    }
+
+    /// The same is there as was found before.
+    pub(super) fn is_still(&self, (name, before): &Seen) -> bool {
+        match (self.stat_below(name), before) {
+            // Files come and go in a directory.
+            (Ok(now), Ok(before)) if now.kind == FileKind::Directory => before.kind == now.kind,
+            (now, before) => now == *before,
+        }
+    }
+
+    /// Something is looked at that is not remembered.
+    fn looks_elsewhere(&self) {
+        self.since.set(None);
     }
 
     /// What lies at a path below the root, without its first slash.
@@ -46,10 +78,23 @@ impl<'s> SiteWorld<'s> {
             return *found;
         }
         let found = self.root.stat_relative(below);
-        if seen.len() < MOST_SEEN {
-            seen.push((below.into(), found));
+        match seen.len() < MOST_SEEN {
+            true => seen.push((below.into(), found)),
+            false => self.looks_elsewhere(),
         }
         found
+    }
+
+    /// What lies at an absolute file name.
+    fn find(&self, file: &[u8]) -> Result<Meta, Refusal> {
+        match self.below(file) {
+            Some(below) => self.stat_below(below),
+            None if !file.starts_with(b"/") || file.contains(&0) => Err(Refusal::NotFound),
+            None => {
+                self.looks_elsewhere();
+                RootDir::stat_path(file)
+            }
+        }
     }
 
     /// The path below the root of an absolute name, without slashes in front.
@@ -68,45 +113,42 @@ pub(super) fn document_root(root: &RootDir) -> &[u8] {
 
 impl World for SiteWorld<'_> {
     fn stat(&self, file: &[u8]) -> Stat {
-        let found = match self.below(file) {
-            Some(below) => self.stat_below(below),
-            None if !file.starts_with(b"/") || file.contains(&0) => Err(Refusal::NotFound),
-            None => RootDir::stat_path(file),
-        };
-        let kind = match &found {
+        match self.find(file) {
             Ok(meta) => match meta.kind {
-                FileKind::File => StatKind::File,
-                FileKind::Directory => StatKind::Directory,
-                FileKind::Other => StatKind::Other,
+                FileKind::File => Stat::File,
+                FileKind::Directory => Stat::Directory,
+                FileKind::Other => Stat::Other,
             },
-            Err(Refusal::NotFound) => StatKind::Missing,
-            Err(_) => StatKind::Forbidden,
-        };
-        let Ok(meta) = found else {
-            return Stat {
-                kind,
-                ..Stat::MISSING
-            };
-        };
-        Stat {
-            kind,
-            size: meta.size,
-            changed: meta.mtime.0,
+            Err(Refusal::NotFound) => Stat::Missing,
+            Err(_) => Stat::Forbidden,
         }
     }
 
+    fn length(&self, file: &[u8]) -> Option<u64> {
+        self.looks_elsewhere();
+        let found = self.find(file).ok();
+        let file = found.filter(|meta| meta.kind == FileKind::File)?;
+        Some(file.size)
+    }
+
     fn is_link(&self, file: &[u8]) -> bool {
+        self.looks_elsewhere();
         std::fs::symlink_metadata(Path::new(OsStr::from_bytes(file)))
             .is_ok_and(|meta| meta.file_type().is_symlink())
     }
 
     fn is_executable(&self, file: &[u8]) -> bool {
+        self.looks_elsewhere();
         std::fs::metadata(Path::new(OsStr::from_bytes(file)))
             .is_ok_and(|meta| meta.permissions().mode() & 0o111 != 0)
     }
 
-    fn htaccess(&self, directory: &[u8]) -> Option<Arc<HtFile>> {
-        self.site.live_file(self.root, directory)
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+        let (since, chain) = self.site.live_files(self.root, directory);
+        let both = self.since.get().zip(since);
+        self.since
+            .set(both.map(|(before, since)| before.min(since)));
+        chain
     }
 
     fn is_script(&self, path: &[u8]) -> bool {
@@ -119,6 +161,7 @@ impl World for SiteWorld<'_> {
     }
 
     fn local_time(&self) -> [u32; 7] {
+        self.looks_elsewhere();
         let seconds = self.now() / 1_000_000;
         let now = jiff::Timestamp::from_second(seconds).unwrap_or_default();
         let date = jiff::tz::Offset::UTC.to_datetime(now);
@@ -135,6 +178,7 @@ impl World for SiteWorld<'_> {
     }
 
     fn now(&self) -> i64 {
+        self.looks_elsewhere();
         let since = SystemTime::now()
             .duration_since(UNIX_EPOCH)
             .unwrap_or_default();
@@ -147,5 +191,14 @@ impl World for SiteWorld<'_> {
             return None;
         }
         std::env::var_os(OsStr::from_bytes(name)).map(OsStringExt::into_vec)
+    }
+
+    fn hear(&self, line: Option<&str>, said: &dyn Fn() -> String) {
+        if let Some(trace) = self.trace {
+            trace.note(Step::Htaccess {
+                line: line.map(str::to_owned),
+                said: said(),
+            });
+        }
     }
 }

@@ -162,6 +162,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
         if climbs || relative.contains(&0) {
             return Truth::depends(false);
         }
+        self.asked.look();
         let found = self.asked.root.stat_relative(relative);
         match letter {
             b'f' => Truth::known(found.is_ok_and(|meta| meta.kind == FileKind::File)),
@@ -261,7 +262,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
     fn variable(&self, name: &[u8], out: &mut Vec<u8>) -> Option<()> {
         let asked = self.asked;
         if let Some(field) = name.strip_prefix(b"HTTP:") {
-            asked.head?;
+            asked.head()?;
             out.extend_from_slice(asked.header(field).unwrap_or_default());
             return Some(());
         }
@@ -291,11 +292,11 @@ impl<'a, 'r> Rewriting<'a, 'r> {
                 return Some(());
             }
             b"QUERY_STRING" => {
-                out.extend_from_slice(asked.head?.query().unwrap_or_default());
+                out.extend_from_slice(asked.head()?.query().unwrap_or_default());
                 return Some(());
             }
             b"THE_REQUEST" => {
-                let head = asked.head?;
+                let head = asked.head()?;
                 let version = head.version().as_str().as_bytes();
                 for part in [head.method(), b" ", head.target(), b" ", version] {
                     out.extend_from_slice(part);
@@ -313,7 +314,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
                 return Some(());
             }
             b"SERVER_NAME" => {
-                out.extend_from_slice(crate::site::host_name(asked.head?.host()));
+                out.extend_from_slice(crate::site::host_name(asked.head()?.host()));
                 return Some(());
             }
             b"HTTP_ACCEPT" => b"accept",
@@ -324,7 +325,7 @@ impl<'a, 'r> Rewriting<'a, 'r> {
             b"HTTP_USER_AGENT" => b"user-agent",
             _ => return None,
         };
-        asked.head?;
+        asked.head()?;
         out.extend_from_slice(asked.header(field).unwrap_or_default());
         Some(())
     }

@@ -1,15 +1,14 @@
-//! A route in words: what `howdah check --route` prints, and what the guides' tables are checked
-//! by. Changes nothing.
+//! What becomes of a request, and what rules do, in words: for `howdah explain`, and for the guides'
+//! tables.
 
 use std::fmt;
 
-use super::Site;
-use super::config::RuleAction;
-use super::route::{Action, Route};
+use super::config::{HeaderEdit, RuleAction};
+use super::route::Action;
 use crate::http::head::{HeadLimits, parse};
 use crate::http::message::RequestHead;
 
-/// A request for `explain`: `None` if method, host or target cannot stand in one.
+/// A request to be routed: `None` if method, host or target cannot stand in one.
 pub fn request(method: &str, host: &str, target: &str) -> Option<RequestHead> {
     let text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let limits = HeadLimits {
@@ -20,37 +19,6 @@ pub fn request(method: &str, host: &str, target: &str) -> Option<RequestHead> {
     let mut fields = Vec::new();
     let parsed = parse(&text, &limits, &mut fields).ok()??;
     Some(parsed.into_head(&text, Vec::new(), fields))
-}
-
-impl Site {
-    /// Where a request goes, in words.
-    pub fn explain(&self, head: &RequestHead) -> String {
-        let Route { action, info } = self.route(head);
-        let mut text = String::new();
-        for guard in self.guards(&info) {
-            text += &match guard {
-                RuleAction::Authorize(authorizer) => {
-                    format!("if pool {} allows it: ", authorizer.pool)
-                }
-                RuleAction::AuthRequest(server) => {
-                    let at = &server.proxy.servers()[0].at;
-                    format!("if {at} allows it, asked for {}: ", server.path)
-                }
-                RuleAction::Authenticate(demand) => {
-                    format!("if a password satisfies {}: ", demand.challenge())
-                }
-                _ => String::new(),
-            };
-        }
-        text += &action.to_string();
-        if let Some(refusal) = info.passed_over {
-            text += &format!(" (the path itself is never sent: {refusal})");
-        }
-        if let Some(because) = &info.because {
-            text += &format!(" ({because})");
-        }
-        text
-    }
 }
 
 impl fmt::Display for Action {
@@ -65,7 +33,7 @@ impl fmt::Display for Action {
                 )
             }
             Action::Proxy(target) => {
-                let servers = target.proxy.servers().iter().map(|s| s.at.to_string());
+                let servers = target.proxy.servers().into_iter().map(|s| s.at.to_string());
                 let servers = servers.collect::<Vec<_>>().join(", ");
                 write!(f, "proxied to {servers} as {}", text(&target.path))?;
                 match &target.query {
@@ -99,11 +67,46 @@ impl fmt::Display for Action {
     }
 }
 
+/// By the option that makes it: `deny 403`, `rewrite /index.php?q=$1`.
+impl fmt::Display for RuleAction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            RuleAction::Redirect { status, to } => write!(f, "redirect {status} {to}"),
+            RuleAction::Rewrite(to) => write!(f, "rewrite {to}"),
+            RuleAction::Deny(status) => write!(f, "deny {status}"),
+            RuleAction::Return { status, .. } => write!(f, "return {status}"),
+            RuleAction::Pool(name) => write!(f, "pool {name}"),
+            RuleAction::Cgi(name) => write!(f, "cgi {name}"),
+            RuleAction::Proxy(proxy) => {
+                let servers = proxy.servers().into_iter().map(|s| s.at.to_string());
+                write!(f, "proxy {}", servers.collect::<Vec<_>>().join(", "))
+            }
+            RuleAction::Authorize(authorizer) => write!(f, "authorizer {}", authorizer.pool),
+            RuleAction::AuthRequest(server) => {
+                let servers = server.proxy.servers();
+                let at = servers.first().map(|server| server.at.to_string());
+                write!(f, "auth_request {}{}", at.unwrap_or_default(), server.path)
+            }
+            RuleAction::Authenticate(demand) => write!(f, "auth_basic \"{}\"", demand.realm()),
+            RuleAction::Limit(limit) => limit.fmt(f),
+            RuleAction::Header(HeaderEdit::Set(name, value)) => {
+                write!(f, "set_header {name}: {value}")
+            }
+            RuleAction::Header(HeaderEdit::Add(name, value)) => {
+                write!(f, "add_header {name}: {value}")
+            }
+            RuleAction::Header(HeaderEdit::Unset(name)) => {
+                write!(f, "set_header {name}, which removes it")
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::site::SiteConfig;
     use crate::site::config::FrontController;
+    use crate::site::{Site, SiteConfig};
 
     #[test]
     fn routes_read_well() {
@@ -133,13 +136,11 @@ mod tests {
             (
                 "GET",
                 "/.env",
-                format!(
-                    "script {root}/index.php, SCRIPT_NAME /index.php (the path itself is never sent: DotFile)"
-                ),
+                format!("script {root}/index.php, SCRIPT_NAME /index.php"),
             ),
         ] {
             let head = request(method, "h.example", target).unwrap();
-            assert_eq!(site.explain(&head), expected);
+            assert_eq!(site.route(&head).action.to_string(), expected);
         }
         for bad in ["a b", "x\r\nY: z", ""] {
             assert!(request("GET", "h", bad).is_none(), "{bad}");

@@ -1,0 +1,128 @@
+//! Regular expressions as Howdah's rules take them: what cannot be one is told before it is written.
+
+use regex::bytes::{Regex, RegexBuilder};
+
+/// Compiles an expression as a rule does.
+///
+/// # Errors
+/// It uses what only PCRE has (look-around, back-references), or is wrong: a sentence.
+pub fn compile(text: &str) -> Result<Regex, String> {
+    let built = RegexBuilder::new(text)
+        .unicode(false)
+        .dot_matches_new_line(true)
+        .size_limit(1 << 20)
+        .build();
+    built.map_err(|error| {
+        let error = error.to_string();
+        let why = error.lines().last().unwrap_or_default();
+        let why = why.strip_prefix("error: ").unwrap_or(why);
+        format!("rules cannot have this expression ({why}): write it without look-around and back-references")
+    })
+}
+
+/// The paths that begin with `prefix` and match `expression`, as one expression.
+pub fn below(prefix: &str, expression: &str) -> Result<String, String> {
+    let escaped = regex::escape(prefix);
+    let (flags, body) = split_flags(expression);
+    if prefix.is_empty() || prefix == "/" || prefix == "^" {
+        return Ok(expression.to_owned());
+    }
+    match body.strip_prefix('^') {
+        None => Ok(format!("{flags}^{escaped}.*(?:{body})")),
+        Some(rest) if rest.starts_with(&escaped) || rest.starts_with(prefix) => {
+            Ok(expression.to_owned())
+        }
+        // `^(.*)$` and `^/(.*)$`: all of it.
+        Some("(.*)$" | "(.*)" | "(.+)$") => Ok(format!("{flags}^({escaped}.*)$")),
+        Some("/(.*)$" | "/(.*)" | "/(.+)$") => {
+            let rest = regex::escape(prefix.trim_start_matches('/'));
+            Ok(format!("{flags}^/({rest}.*)$"))
+        }
+        Some("" | ".*" | ".*$" | ".") => Ok(format!("{flags}^{escaped}")),
+        Some(_) => Err(format!(
+            "write one expression for what begins with {prefix} and matches {expression}"
+        )),
+    }
+}
+
+/// `(?i)` in front, and the rest.
+fn split_flags(expression: &str) -> (&str, &str) {
+    match expression.strip_prefix("(?i)") {
+        Some(rest) => ("(?i)", rest),
+        None => ("", expression),
+    }
+}
+
+/// The extensions that an expression of the form `\.(a|b)$` is for; none if it is of another form.
+pub fn extensions(expression: &str) -> Option<Vec<String>> {
+    let text = expression.strip_prefix("(?i)").unwrap_or(expression);
+    let text = text.strip_suffix('$')?;
+    let at = text.rfind(r"\.")?;
+    let names = &text[at + 2..];
+    let names = match names
+        .strip_prefix("(?:")
+        .or_else(|| names.strip_prefix('('))
+    {
+        Some(names) => names.strip_suffix(')')?,
+        None => names,
+    };
+    let mut found = Vec::new();
+    for name in names.split('|') {
+        if !name.is_ascii() {
+            return None;
+        }
+        // `jpe?g` and `woff2?`
+        let variants = match name.find('?') {
+            Some(0) => return None,
+            Some(at) => vec![
+                format!("{}{}", &name[..at], &name[at + 1..]),
+                format!("{}{}", &name[..at - 1], &name[at + 1..]),
+            ],
+            None => vec![name.to_owned()],
+        };
+        for name in variants {
+            if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric()) {
+                return None;
+            }
+            found.push(name.to_ascii_lowercase());
+        }
+    }
+    Some(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_limited_to_a_prefix() {
+        for (prefix, expression, both) in [
+            ("/a/", r"\.php$", Ok(r"^/a/.*(?:\.php$)")),
+            ("/a/", r"(?i)\.php$", Ok(r"(?i)^/a/.*(?:\.php$)")),
+            ("/a", "^/a/x", Ok("^/a/x")),
+            ("/", "^/b", Ok("^/b")),
+            ("/a/", "^/(.*)$", Ok("^/(a/.*)$")),
+            ("/a/", "^(.*)$", Ok("^(/a/.*)$")),
+        ] {
+            assert_eq!(below(prefix, expression), both.map(str::to_owned));
+        }
+        assert!(below("/a/", "^/[ab]/").is_err());
+        assert!(compile("(?=x)").unwrap_err().contains("look-around"));
+    }
+
+    #[test]
+    fn extensions_are_read_from_expressions() {
+        for (expression, names) in [
+            (r"\.php$", Some("php")),
+            (r"(?i)^.+\.(?:css|jpe?g)$", Some("css jpeg jpg")),
+            (r"\.(woff2?)$", Some("woff2 woff")),
+            (r"\.php(/|$)", None),
+            (r"\.[a-z]+$", None),
+            ("^/a", None),
+        ] {
+            let found = extensions(expression).map(|names| names.join(" "));
+            assert_eq!(found.as_deref(), names, "{expression}");
+        }
+        assert!(extensions(r"\.é?$").is_none());
+    }
+}

@@ -1,0 +1,318 @@
+//! php-fpm's configuration: INI sections, `include`, arrays such as `php_value[name]`.
+
+use std::path::{Path, PathBuf};
+
+use crate::Problem;
+use crate::directive::Place;
+use crate::ledger::{Id, Ledger};
+use crate::source::{Chain, Files, Text, is_pattern, matches};
+
+/// A line `key = value`, or `key[name] = value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Line {
+    /// `pm.max_children`
+    pub key: String,
+    /// What stands in brackets.
+    pub name: Option<String>,
+    /// Without quotes.
+    pub value: String,
+    /// Where it stands.
+    pub place: Place,
+    /// Its entry in the ledger.
+    pub id: Id,
+}
+
+/// A pool.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FpmPool {
+    /// Its name.
+    pub name: String,
+    /// Where it begins.
+    pub place: Place,
+    /// Its entry in the ledger.
+    pub id: Id,
+    /// Its lines.
+    pub lines: Vec<Line>,
+}
+
+impl FpmPool {
+    /// The last value of a key.
+    pub fn value(&self, key: &str) -> Option<&str> {
+        let mut lines = self.lines.iter().rev();
+        lines
+            .find(|line| line.key == key)
+            .map(|line| line.value.as_str())
+    }
+
+    /// Whether it listens there: a path, `HOST:PORT` or a port.
+    pub fn listens_at(&self, address: &str) -> bool {
+        let Some(listen) = self.value("listen") else {
+            return false;
+        };
+        let port = |text: &str| {
+            text.rsplit(':')
+                .next()
+                .and_then(|port| port.parse::<u16>().ok())
+        };
+        match listen.starts_with('/') || address.starts_with('/') {
+            true => real(listen) == real(address),
+            // `9000` and `[::]:9000` listen on all addresses.
+            false => port(listen).is_some() && port(listen) == port(address),
+        }
+    }
+}
+
+/// Debian's `/run/php/php-fpm.sock` is a link to that of a version; `/var/run` is `/run`.
+fn real(path: &str) -> PathBuf {
+    let path = Path::new(path);
+    std::fs::canonicalize(path).unwrap_or_else(|_| match path.strip_prefix("/var/run") {
+        Ok(rest) => Path::new("/run").join(rest),
+        Err(_) => path.to_owned(),
+    })
+}
+
+/// The pools of these files and what they include.
+///
+/// # Errors
+/// A file cannot be read, or a line of it.
+pub fn read_pools(paths: &[PathBuf], ledger: &Ledger) -> Result<Vec<FpmPool>, Problem> {
+    let mut reader = Reader::new(ledger);
+    for path in paths {
+        reader.file(path, &Chain::default())?;
+    }
+    Ok(reader.pools)
+}
+
+/// The pools of a text, named by `text.name`.
+///
+/// # Errors
+/// A line of it, or a file that it includes, cannot be read.
+pub fn pools_of(text: &Text, ledger: &Ledger) -> Result<Vec<FpmPool>, Problem> {
+    let mut reader = Reader::new(ledger);
+    reader.text(text, Path::new("/"), &Chain::default())?;
+    Ok(reader.pools)
+}
+
+struct Reader<'a> {
+    files: Files,
+    ledger: &'a Ledger,
+    pools: Vec<FpmPool>,
+    section: String,
+}
+
+impl<'a> Reader<'a> {
+    fn new(ledger: &'a Ledger) -> Reader<'a> {
+        Reader {
+            files: Files::default(),
+            ledger,
+            pools: Vec::new(),
+            section: String::new(),
+        }
+    }
+
+    fn file(&mut self, path: &Path, chain: &Chain) -> Result<(), Problem> {
+        let text = self.files.read(path)?;
+        let chain = chain.and(path).map_err(|message| Problem {
+            place: None,
+            message,
+        })?;
+        self.text(&text, path, &chain)
+    }
+
+    fn text(&mut self, text: &Text, path: &Path, chain: &Chain) -> Result<(), Problem> {
+        for (number, line) in text.text.lines().enumerate() {
+            let place = Place {
+                file: text.name.clone(),
+                line: number + 1,
+            };
+            self.line(line.trim(), &place, path, chain)?;
+        }
+        Ok(())
+    }
+
+    fn line(
+        &mut self,
+        line: &str,
+        place: &Place,
+        path: &Path,
+        chain: &Chain,
+    ) -> Result<(), Problem> {
+        if line.is_empty() || line.starts_with([';', '#']) {
+            return Ok(());
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let Some((name, _)) = name.split_once(']') else {
+                return Err(Problem::at(place, "`[` is not closed by `]`"));
+            };
+            self.section = name.trim().to_owned();
+            let known = self.pools.iter().any(|pool| pool.name == self.section);
+            let id = self
+                .ledger
+                .enter(place.clone(), format!("[{}]", self.section));
+            self.ledger.carried(id);
+            if self.section != "global" && !known {
+                self.pools.push(FpmPool {
+                    name: self.section.clone(),
+                    place: place.clone(),
+                    id,
+                    lines: Vec::new(),
+                });
+            }
+            return Ok(());
+        }
+        let Some((key, value)) = line.split_once('=') else {
+            return Err(Problem::at(
+                place,
+                "`KEY = VALUE` or `[POOL]` is expected here",
+            ));
+        };
+        let value = unquoted(value.trim()).replace("$pool", &self.section);
+        let (key, name) = match key.trim().split_once('[') {
+            Some((key, name)) => (key.trim(), Some(name.trim_end_matches(']').to_owned())),
+            None => (key.trim(), None),
+        };
+        let id = self
+            .ledger
+            .enter(place.clone(), crate::directive::shown(line, &[], false));
+        if key == "include" {
+            return self.include(&value, id, place, path, chain);
+        }
+        let line = Line {
+            key: key.to_owned(),
+            name,
+            value,
+            place: place.clone(),
+            id,
+        };
+        match self.pools.iter_mut().find(|pool| pool.name == self.section) {
+            Some(pool) => pool.lines.push(line),
+            None => global(&line, self.ledger),
+        }
+        Ok(())
+    }
+
+    fn include(
+        &mut self,
+        pattern: &str,
+        id: Id,
+        place: &Place,
+        path: &Path,
+        chain: &Chain,
+    ) -> Result<(), Problem> {
+        // Relative ones count from where php-fpm was installed to: `/usr/local/etc/php-fpm.conf` includes
+        // `etc/php-fpm.d/*.conf`.
+        let bases = path.ancestors().skip(1);
+        let mut found = bases.map(|base| match is_pattern(pattern) {
+            true => matches(&base.join(pattern)),
+            false => vec![base.join(pattern)]
+                .into_iter()
+                .filter(|path| path.exists())
+                .collect(),
+        });
+        let paths = found.find(|paths| !paths.is_empty()).unwrap_or_default();
+        if paths.is_empty() && !is_pattern(pattern) {
+            let why = format!("{pattern} cannot be read: there is no such file");
+            return Err(Problem::at(place, why));
+        }
+        if paths.is_empty() {
+            self.ledger.list(id, "no file is there");
+        }
+        let section = self.section.clone();
+        for path in paths {
+            chain.and(&path).map_err(|why| Problem::at(place, why))?;
+            self.file(&path, chain)?;
+        }
+        self.section = section;
+        self.ledger.moot(id, "read with the file that includes it");
+        Ok(())
+    }
+}
+
+/// Without the quotes around it, or a comment behind it.
+fn unquoted(value: &str) -> String {
+    for quote in ['"', '\''] {
+        if let Some(rest) = value.strip_prefix(quote)
+            && let Some((inner, _)) = rest.split_once(quote)
+        {
+            return inner.to_owned();
+        }
+    }
+    value
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim()
+        .to_owned()
+}
+
+/// `[global]`
+fn global(line: &Line, ledger: &Ledger) {
+    match line.key.as_str() {
+        "pid" | "daemonize" | "systemd_interval" | "events.mechanism" | "syslog.facility"
+        | "syslog.ident" | "log_limit" | "log_buffering" | "process.priority" => {
+            ledger.moot(
+                line.id,
+                "php-fpm is not needed: Howdah runs PHP's processes itself",
+            );
+        }
+        "error_log" | "log_level" => {
+            ledger.moot(line.id, "PHP's messages go into Howdah's own log");
+        }
+        "emergency_restart_threshold"
+        | "emergency_restart_interval"
+        | "process_control_timeout" => {
+            ledger.moot(
+                line.id,
+                "processes that die are replaced, and a pool that dies is started again",
+            );
+        }
+        "process.max" => ledger.list(
+            line.id,
+            "each pool has its own max_children: choose them so that their sum fits",
+        ),
+        "rlimit_files" | "rlimit_core" => {
+            ledger.list(line.id, "LimitNOFILE= and LimitCORE= of howdah.service")
+        }
+        _ => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn pools_are_read_with_what_is_included() {
+        let directory = tempfile::tempdir().unwrap();
+        let write = |name: &str, text: &str| {
+            let path = directory.path().join(name);
+            fs::write(&path, text).unwrap();
+            path
+        };
+        let main = write("fpm.conf", "[global]\npid = /run/x\ninclude=*.pool\n");
+        write(
+            "a.pool",
+            "[a]\nlisten = /run/$pool.sock\npm = static ; always\n",
+        );
+        write(
+            "b.pool",
+            "[b]\nlisten = 9001\nphp_admin_value[error_log] = \"/x;y\"\n",
+        );
+        let ledger = Ledger::default();
+        let pools = read_pools(std::slice::from_ref(&main), &ledger).unwrap();
+        assert_eq!(pools[0].value("listen"), Some("/run/a.sock"));
+        assert_eq!(pools[0].value("pm"), Some("static"));
+        assert!(pools[0].listens_at("/run/a.sock"));
+        assert!(pools[1].listens_at("127.0.0.1:9001"));
+        assert_eq!(pools[1].lines[1].name.as_deref(), Some("error_log"));
+        assert_eq!(pools[1].lines[1].value, "/x;y");
+        let bad = write("c.conf", "[a]\n\nlisten\n");
+        let why = read_pools(&[bad], &ledger).unwrap_err().to_string();
+        assert!(why.contains("c.conf:3: `KEY = VALUE`"), "{why}");
+        write("a.pool", "include = fpm.conf\n");
+        let why = read_pools(&[main], &ledger).unwrap_err().to_string();
+        assert!(why.contains("a.pool:1: IncludeLoop"), "{why}");
+    }
+}

@@ -1,0 +1,187 @@
+//! `howdah import`: reads the configuration of nginx, Apache or php-fpm as those programs do, and writes
+//! one for Howdah, with a list of everything that it could not carry over.
+//!
+//! - [`source`]: files, within bounds; [`directive`]: what they say, with file and line.
+//! - [`ledger`]: what became of each directive. What nobody has accounted for is on the list.
+//! - [`nginx`], [`fpm`]: a format's grammar, and what its directives mean here.
+//! - [`verify`]: whether two servers answer alike.
+//! - [`target`]: Howdah's configuration as it is written; [`report`]: the list.
+//!
+//! Where access is restricted in a way that Howdah cannot express, the place is closed, not opened.
+
+pub mod directive;
+pub mod expression;
+pub mod fpm;
+pub mod ledger;
+pub mod nginx;
+pub mod pool;
+pub mod report;
+pub mod source;
+pub mod target;
+pub mod verify;
+pub mod when;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use directive::Place;
+use ledger::{Counts, Ledger};
+use target::Config;
+
+/// Whose configuration is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Format {
+    /// nginx.conf, or files of `server` blocks.
+    Nginx,
+    /// php-fpm.conf, or files of pools.
+    PhpFpm,
+}
+
+impl Format {
+    /// As the program is called.
+    pub fn name(self) -> &'static str {
+        match self {
+            Format::Nginx => "nginx",
+            Format::PhpFpm => "php-fpm",
+        }
+    }
+}
+
+/// What is to be imported.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Whose configuration it is.
+    pub format: Format,
+    /// The files, in order.
+    pub paths: Vec<PathBuf>,
+    /// The directory that relative paths count from, in place of the program's own.
+    pub prefix: Option<PathBuf>,
+    /// php-fpm's configuration: its pools become pools here.
+    pub php_fpm: Vec<PathBuf>,
+    /// Name of the list's file, for a comment.
+    pub list: String,
+    /// The media type that Howdah gives a file name.
+    pub media_type: fn(&[u8]) -> &'static str,
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Import {
+    /// The text of `howdah.toml`.
+    pub configuration: String,
+    /// The text of the list.
+    pub list: String,
+    /// What became of each directive, by file and line.
+    pub entries: Vec<ledger::Entry>,
+    /// How many directives went where.
+    pub counts: Counts,
+    /// How many sites there are.
+    pub sites: usize,
+    /// How many pools there are.
+    pub pools: usize,
+    /// Some site serves no files: its root is the directory of this name beside the configuration.
+    pub needs_empty_root: bool,
+}
+
+/// Name of the directory that is the root of sites without files.
+pub const EMPTY_ROOT: &str = "empty-root";
+
+/// Why a configuration cannot be read: file, line, and what is wrong there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where; none: the command line.
+    pub place: Option<Place>,
+    /// What.
+    pub message: String,
+}
+
+impl Problem {
+    /// A problem at a place.
+    pub fn at(place: &Place, message: impl Into<String>) -> Problem {
+        Problem {
+            place: Some(place.clone()),
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Problem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.place {
+            Some(place) => write!(f, "{place}: {}", self.message),
+            None => f.write_str(&self.message),
+        }
+    }
+}
+
+impl std::error::Error for Problem {}
+
+/// Reads the configuration and translates it.
+///
+/// # Errors
+/// What keeps it from being understood at all: it cannot be read, or its grammar is wrong.
+pub fn import(request: &Request) -> Result<Import, Problem> {
+    let ledger = Ledger::default();
+    let pools = fpm::read_pools(&request.php_fpm, &ledger)?;
+    let read = match request.format {
+        Format::Nginx => Read::Nginx(nginx::read(request, &ledger)?),
+        Format::PhpFpm => Read::PhpFpm(fpm::read_pools(&request.paths, &ledger)?),
+    };
+    Ok(translate(request, &pools, &ledger, &read))
+}
+
+/// The same of a text that is in no file.
+///
+/// # Errors
+/// See [`import`].
+pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
+    let ledger = Ledger::default();
+    let request = Request {
+        format,
+        paths: vec!["text".into()],
+        prefix: Some("/".into()),
+        php_fpm: Vec::new(),
+        list: "text.notes".to_owned(),
+        media_type: |_| "application/octet-stream",
+    };
+    let text = source::Text {
+        name: "text".into(),
+        text: text.to_owned(),
+    };
+    let read = match format {
+        Format::Nginx => {
+            let mut parser = nginx::parser::Parser::new(&ledger, "/".into());
+            Read::Nginx(nginx::Configuration {
+                tree: parser.text(&text, &source::Chain::default())?,
+                directory: "/".into(),
+            })
+        }
+        Format::PhpFpm => Read::PhpFpm(fpm::pools_of(&text, &ledger)?),
+    };
+    Ok(translate(&request, &[], &ledger, &read))
+}
+
+/// What was read.
+enum Read {
+    Nginx(nginx::Configuration),
+    PhpFpm(Vec<fpm::FpmPool>),
+}
+
+fn translate(request: &Request, pools: &[fpm::FpmPool], ledger: &Ledger, read: &Read) -> Import {
+    let mut config = Config::default();
+    match read {
+        Read::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
+        Read::PhpFpm(pools) => pool::all(pools, &mut config, ledger),
+    }
+    let entries = ledger.entries();
+    let counts = ledger::counts(&entries);
+    Import {
+        configuration: config.to_toml(request),
+        list: report::list(request, &entries, counts),
+        entries,
+        counts,
+        sites: config.sites.len(),
+        pools: config.pools.len(),
+        needs_empty_root: config.needs_empty_root,
+    }
+}

@@ -1,0 +1,62 @@
+//! `error_page` as `error_pages`.
+
+use super::location::Location;
+use super::rules::{Content, content};
+use super::server::Work;
+use super::variables::has_variables;
+
+/// The server's; those of locations are on the list.
+pub fn of_server(work: &mut Work<'_, '_>) {
+    let scope = work.scope.clone();
+    for line in scope.all(&["error_page"]) {
+        let Some((page, statuses)) = line.args.split_last() else {
+            continue;
+        };
+        let chosen = work.locations.iter().find(|location| location.has(page));
+        let is_file = |location: &Location<'_>| {
+            content(location.block) == Content::Files || location.block.last("internal").is_some()
+        };
+        let leads_to_php =
+            page.contains(".php") || chosen.is_some_and(|location| !is_file(location));
+        if !page.starts_with('/')
+            || has_variables(page)
+            || page.contains('?')
+            || leads_to_php
+            || page.contains("/.")
+        {
+            work.ledger.list(
+                line.id,
+                "error_pages of the site name files; the application answers for what it is asked",
+            );
+            continue;
+        }
+        if statuses.iter().any(|status| status.starts_with('=')) {
+            work.ledger.list(line.id, "an error page keeps its status");
+            continue;
+        }
+        let known = |status: &&String| {
+            status
+                .parse::<u16>()
+                .is_ok_and(|status| (400..=599).contains(&status) && status != 444)
+        };
+        for status in statuses.iter().filter(known) {
+            work.site
+                .pair("error_pages", status, page.trim_start_matches('/'));
+        }
+        work.ledger.carried(line.id);
+        elsewhere(work, page);
+    }
+}
+
+/// The page's own location names another directory: the page must be below the root here.
+fn elsewhere(work: &Work<'_, '_>, page: &str) {
+    let location = work.locations.iter().find(|location| location.has(page));
+    let Some(location) = location else { return };
+    if let Some(root) = location.block.last("root")
+        && work.root.as_deref() != Some(root.arg(0).trim_end_matches('/'))
+    {
+        let link = format!("{}{page}", work.root.as_deref().unwrap_or("ROOT"));
+        let need = format!("ln -s {}{page} {link}", root.arg(0).trim_end_matches('/'));
+        work.ledger.list(root.id, need);
+    }
+}

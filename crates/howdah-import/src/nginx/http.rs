@@ -1,0 +1,313 @@
+//! What holds for the whole of nginx: users, logs, timeouts, compression. Then its servers.
+
+use super::hosts::{self, Server};
+use super::scope::Scope;
+use super::{Context, listen, server};
+use crate::directive::Directive;
+use crate::target::Value;
+
+/// Outside of `http`.
+pub fn main(tree: &[Directive], context: &mut Context<'_>) {
+    let ledger = context.ledger;
+    for directive in tree {
+        match directive.name.as_str() {
+            "user" => {
+                let user = match directive.args.len() {
+                    2.. => format!("{}:{}", directive.arg(0), directive.arg(1)),
+                    _ => directive.arg(0).to_owned(),
+                };
+                context.config.top.set("user", user, Some(&directive.place));
+                ledger.carried(directive.id);
+            }
+            "pid" => ledger.moot(
+                directive.id,
+                "service managers know the process by themselves",
+            ),
+            "error_log" => error_log(directive, context),
+            "events" | "stream" | "mail" => {
+                let events = directive.name == "events";
+                directive.walk(&mut |d| match events {
+                    true => {
+                        ledger.moot(d.id, "Howdah tunes processes, buffers and files by itself")
+                    }
+                    false => ledger.list(d.id, "Howdah serves HTTP alone"),
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+fn error_log(directive: &Directive, context: &mut Context<'_>) {
+    let ledger = context.ledger;
+    let log = context.config.section("log");
+    if log.get("error").is_some() {
+        ledger.list(
+            directive.id,
+            "one error log for all sites, which names the site",
+        );
+        return;
+    }
+    match directive.arg(0) {
+        "stderr" | "/dev/stderr" => log.set("error", "stderr", Some(&directive.place)),
+        path if path.starts_with('/') => log.set("error", path, Some(&directive.place)),
+        _ => return ledger.list(directive.id, "[log] error takes a path or stderr"),
+    }
+    let level = match directive.arg(1) {
+        "debug" => Some("debug"),
+        "info" => Some("info"),
+        "warn" => Some("warning"),
+        "notice" => Some("notice"),
+        "error" | "crit" | "alert" | "emerg" => Some("error"),
+        _ => None,
+    };
+    if let Some(level) = level {
+        log.set("level", level, Some(&directive.place));
+    }
+    ledger.carried(directive.id);
+}
+
+/// What is in `http`.
+pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
+    let scope = Scope::outermost(directives);
+    timeouts(directives, context);
+    access_logs(directives, context);
+    compression(directives, context);
+    super::real_ip::write(directives, context);
+    context.zones = super::limits::zones(directives, context.ledger);
+    let blocks: Vec<&Directive> = scope.own("server").collect();
+    let servers = hosts::servers(&blocks, context.ledger);
+    let listens = |server: &Server<'_>| server.listens.clone();
+    // Those that only redirect listen, too.
+    let mut all: Vec<_> = servers.iter().flat_map(listens).collect();
+    for block in &blocks {
+        all.extend(
+            block
+                .inner()
+                .iter()
+                .filter(|d| d.name == "listen")
+                .filter_map(|d| listen::parse(d).ok()),
+        );
+    }
+    context.widest = super::private::widest(&all);
+    listen::write(&all, context.config);
+    for server in &servers {
+        server::site(server, &scope, context);
+    }
+    for name in [
+        "root",
+        "index",
+        "client_max_body_size",
+        "add_header",
+        "expires",
+        "fastcgi_param",
+        "ssl_certificate",
+        "ssl_certificate_key",
+    ] {
+        for directive in scope.own(name) {
+            if !context.ledger.is_settled(directive.id) {
+                context
+                    .ledger
+                    .moot(directive.id, "every server that could use it has its own");
+            }
+        }
+    }
+}
+
+/// Seconds, or with nginx' units.
+pub fn time(text: &str) -> Option<String> {
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (number, unit) = text.split_at(digits);
+    let number: u32 = number.parse().ok()?;
+    match unit {
+        "" => Some(format!("{number}s")),
+        "ms" | "s" | "m" | "h" | "d" => Some(format!("{number}{unit}")),
+        _ => None,
+    }
+}
+
+/// Options of connections: the first that any block says, since here they are for all.
+fn timeouts(directives: &[Directive], context: &mut Context<'_>) {
+    const TIMES: &[(&str, &str)] = &[
+        ("keepalive_timeout", "keepalive"),
+        ("client_header_timeout", "header"),
+        ("client_body_timeout", "body"),
+        ("send_timeout", "send"),
+    ];
+    let ledger = context.ledger;
+    let servers = directives.iter().filter(|d| d.name == "server");
+    let all = directives.iter().chain(servers.flat_map(Directive::inner));
+    for directive in all {
+        let name = directive.name.as_str();
+        let (section, key, value) = if let Some((_, key)) = TIMES.iter().find(|(n, _)| *n == name) {
+            ("timeouts", *key, time(directive.arg(0)).map(Value::Text))
+        } else if name == "keepalive_requests" {
+            let number = directive.arg(0).parse().ok();
+            ("limits", "keepalive_requests", number.map(Value::Number))
+        } else if name == "large_client_header_buffers" {
+            let size = directive
+                .arg(1)
+                .trim_end_matches(['k', 'K'])
+                .parse::<u64>()
+                .ok();
+            // Its 4 buffers of 8 KiB are Howdah's 32 KiB.
+            let number: u64 = directive.arg(0).parse().unwrap_or(4);
+            let total = size.map(|size| (size * number).clamp(1, 1024));
+            (
+                "limits",
+                "header",
+                total.map(|k| Value::Text(format!("{k}K"))),
+            )
+        } else {
+            continue;
+        };
+        let Some(value) = value else { continue };
+        let table = context.config.section(section);
+        if table.get(key).is_some_and(|there| *there != value) {
+            ledger.list(directive.id, format!("one [{section}] {key} for all sites"));
+            continue;
+        }
+        table.set(key, value, Some(&directive.place));
+        ledger.carried(directive.id);
+    }
+}
+
+const COMMON: &str =
+    "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent";
+const COMBINED: &str = "$remote_addr - $remote_user [$time_local] \"$request\" $status $body_bytes_sent \"$http_referer\" \"$http_user_agent\"";
+
+/// The first access log is the one that all sites have.
+fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
+    let ledger = context.ledger;
+    let formats: Vec<&Directive> = directives
+        .iter()
+        .filter(|d| d.name == "log_format")
+        .collect();
+    let mut logs = Vec::new();
+    for directive in directives {
+        directive.walk(&mut |d| {
+            if d.name == "access_log" {
+                logs.push(d);
+            }
+        });
+    }
+    let main = logs.iter().find(|d| d.arg(0) != "off").copied();
+    for log in &logs {
+        let is_main =
+            main.is_some_and(|main| main.arg(0) == log.arg(0) && main.arg(1) == log.arg(1));
+        if log.arg(0) == "off" {
+            ledger.moot(
+                log.id,
+                "one access log has all requests; what is missing is no error",
+            );
+        } else if !is_main {
+            let need = "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line";
+            ledger.list(log.id, need);
+        } else if log.arg(0).starts_with("syslog:") || log.arg(0).contains('$') {
+            ledger.list(log.id, "[log] access takes a path, stdout or stderr");
+        } else {
+            let table = context.config.section("log");
+            table.set("access", log.arg(0), Some(&log.place));
+            let name = Some(log.arg(1)).filter(|name| !name.is_empty() && !name.contains('='));
+            let format = formats.iter().find(|format| Some(format.arg(0)) == name);
+            match (format, name) {
+                (_, None | Some("combined")) => ledger.carried(log.id),
+                (Some(format), _) => {
+                    let text: String = format.args[1..]
+                        .iter()
+                        .filter(|a| !a.starts_with("escape="))
+                        .cloned()
+                        .collect();
+                    let word = match text.trim() {
+                        COMMON => "common",
+                        COMBINED => "combined",
+                        text if text.starts_with('{') => "json",
+                        _ => "extended",
+                    };
+                    context
+                        .config
+                        .section("log")
+                        .set("access_format", word, Some(&format.place));
+                    match word {
+                        "common" | "combined" => ledger.carried(format.id),
+                        _ => ledger.remark(
+                            format.id,
+                            format!("its fields are those of access_format = \"{word}\""),
+                        ),
+                    }
+                    ledger.carried(log.id);
+                }
+                (None, Some(_)) => ledger.remark(log.id, "its format is not there: combined"),
+            }
+        }
+    }
+    for format in formats {
+        if !ledger.is_settled(format.id) {
+            ledger.list(
+                format.id,
+                "access_format is common, combined, extended or json",
+            );
+        }
+    }
+}
+
+fn compression(directives: &[Directive], context: &mut Context<'_>) {
+    let ledger = context.ledger;
+    let mut found = Vec::new();
+    for directive in directives {
+        directive.walk(&mut |d| found.push(d));
+    }
+    let on = found.iter().any(|d| d.name == "gzip" && d.arg(0) == "on");
+    let table = context.config.section("compression");
+    let mut more: Vec<String> = Vec::new();
+    for directive in found {
+        match directive.name.as_str() {
+            "gzip" if !on => {
+                table.set(
+                    "codings",
+                    Value::Texts(vec!["off".to_owned()]),
+                    Some(&directive.place),
+                );
+                ledger.carried(directive.id);
+            }
+            "gzip" if directive.arg(0) == "off" => {
+                ledger.list(directive.id, "compression is for all sites")
+            }
+            "gzip" => ledger.carried(directive.id),
+            "gzip_types" | "brotli_types" | "zstd_types" => {
+                more.extend(
+                    directive
+                        .args
+                        .iter()
+                        .filter(|t| !is_text(t) && t.contains('/'))
+                        .cloned(),
+                );
+                match directive.args.iter().any(|t| t == "*") {
+                    true => ledger.remark(
+                        directive.id,
+                        "text types only: others are compressed already",
+                    ),
+                    false => ledger.carried(directive.id),
+                }
+            }
+            _ => {}
+        }
+    }
+    more.sort();
+    more.dedup();
+    if !more.is_empty() {
+        table.set("types", Value::Texts(more), None);
+    }
+}
+
+/// Compressed in any case.
+fn is_text(media_type: &str) -> bool {
+    media_type.starts_with("text/")
+        || media_type.ends_with("+xml")
+        || media_type.ends_with("+json")
+        || media_type.ends_with("/xml")
+        || media_type.ends_with("/json")
+        || media_type.ends_with("javascript")
+        || media_type.starts_with("font/")
+        || media_type.starts_with("image/")
+}

@@ -1,0 +1,366 @@
+//! Directives of nginx that have no meaning here, and why.
+
+use crate::directive::Directive;
+
+const TUNING: &str = "Howdah tunes processes, buffers and files by itself";
+const COMPRESSION: &str =
+    "what is compressed, and how well, follows from the media type and the client";
+const TLS: &str = "Howdah offers TLS 1.3 and 1.2 with forward secrecy; there is nothing to choose";
+const SESSIONS: &str = "TLS sessions are resumed by tickets whose keys Howdah makes and changes";
+const PROTOCOL: &str = "HTTP/2 is on wherever TLS is, within limits that are measured";
+const LOGGING: &str = "one access log has all requests; what is missing is no error";
+const REDIRECTS: &str = "redirects to a directory's slash name no host and no port";
+const VERSION: &str = "answers never name a version";
+const STAPLING: &str = "public authorities have ended OCSP";
+const SCRIPTS: &str = "Howdah finds the script and its PATH_INFO by itself";
+const MODULES: &str = "Howdah has no modules to load; what they bring is listed by its own lines";
+const NAMES: &str = "names are looked up by the system";
+const UPGRADE: &str = "proxy rules pass WebSocket through by themselves";
+const FILES: &str = "how Howdah sends files anyway";
+
+const MOOT: &[(&str, &[&str])] = &[
+    (
+        TUNING,
+        &[
+            "accept_mutex",
+            "accept_mutex_delay",
+            "aio",
+            "aio_write",
+            "client_body_buffer_size",
+            "client_body_in_file_only",
+            "client_body_in_single_buffer",
+            "client_body_temp_path",
+            "client_header_buffer_size",
+            "connection_pool_size",
+            "daemon",
+            "directio",
+            "directio_alignment",
+            "events",
+            "fastcgi_buffer_size",
+            "fastcgi_buffering",
+            "fastcgi_buffers",
+            "fastcgi_busy_buffers_size",
+            "fastcgi_connect_timeout",
+            "fastcgi_keep_conn",
+            "fastcgi_limit_rate",
+            "fastcgi_max_temp_file_size",
+            "fastcgi_request_buffering",
+            "fastcgi_send_lowat",
+            "fastcgi_send_timeout",
+            "fastcgi_socket_keepalive",
+            "fastcgi_temp_file_write_size",
+            "fastcgi_temp_path",
+            "keepalive_disable",
+            "keepalive",
+            "lingering_close",
+            "lingering_time",
+            "lingering_timeout",
+            "lock_file",
+            "map_hash_bucket_size",
+            "map_hash_max_size",
+            "master_process",
+            "multi_accept",
+            "open_file_cache",
+            "open_file_cache_errors",
+            "open_file_cache_min_uses",
+            "open_file_cache_valid",
+            "output_buffers",
+            "pcre_jit",
+            "postpone_output",
+            "proxy_buffering",
+            "proxy_request_buffering",
+            "proxy_buffers",
+            "proxy_buffer_size",
+            "proxy_busy_buffers_size",
+            "proxy_http_version",
+            "proxy_connect_timeout",
+            "proxy_send_timeout",
+            "proxy_max_temp_file_size",
+            "proxy_temp_file_write_size",
+            "proxy_socket_keepalive",
+            "proxy_next_upstream",
+            "proxy_headers_hash_bucket_size",
+            "proxy_headers_hash_max_size",
+            "proxy_temp_path",
+            "read_ahead",
+            "request_pool_size",
+            "reset_timedout_connection",
+            "scgi_temp_path",
+            "send_lowat",
+            "sendfile",
+            "sendfile_max_chunk",
+            "server_names_hash_bucket_size",
+            "server_names_hash_max_size",
+            "subrequest_output_buffer_size",
+            "tcp_nodelay",
+            "tcp_nopush",
+            "thread_pool",
+            "timer_resolution",
+            "types_hash_bucket_size",
+            "types_hash_max_size",
+            "use",
+            "uwsgi_temp_path",
+            "variables_hash_bucket_size",
+            "variables_hash_max_size",
+            "worker_aio_requests",
+            "worker_connections",
+            "worker_cpu_affinity",
+            "worker_priority",
+            "worker_processes",
+            "worker_rlimit_core",
+            "worker_rlimit_nofile",
+            "worker_shutdown_timeout",
+            "working_directory",
+            "debug_points",
+            "max_ranges",
+        ],
+    ),
+    (
+        COMPRESSION,
+        &[
+            "brotli",
+            "brotli_buffers",
+            "brotli_comp_level",
+            "brotli_min_length",
+            "brotli_static",
+            "brotli_window",
+            "gunzip",
+            "gunzip_buffers",
+            "gzip_buffers",
+            "gzip_comp_level",
+            "gzip_disable",
+            "gzip_http_version",
+            "gzip_min_length",
+            "gzip_proxied",
+            "gzip_static",
+            "gzip_vary",
+            "zstd",
+            "zstd_comp_level",
+            "zstd_min_length",
+            "zstd_static",
+        ],
+    ),
+    (
+        TLS,
+        &[
+            "ssl_buffer_size",
+            "ssl_ciphers",
+            "ssl_conf_command",
+            "ssl_dhparam",
+            "ssl_early_data",
+            "ssl_ecdh_curve",
+            "ssl_prefer_server_ciphers",
+            "ssl_protocols",
+            "ssl_reject_handshake",
+            "ssl_verify_depth",
+        ],
+    ),
+    (
+        SESSIONS,
+        &[
+            "ssl_session_cache",
+            "ssl_session_tickets",
+            "ssl_session_timeout",
+        ],
+    ),
+    (
+        PROTOCOL,
+        &[
+            "http2",
+            "http2_body_preread_size",
+            "http2_chunk_size",
+            "http2_idle_timeout",
+            "http2_max_concurrent_pushes",
+            "http2_max_concurrent_streams",
+            "http2_max_field_size",
+            "http2_max_header_size",
+            "http2_max_requests",
+            "http2_push",
+            "http2_push_preload",
+            "http2_recv_buffer_size",
+            "http2_recv_timeout",
+            "http3",
+            "http3_hq",
+            "http3_max_concurrent_streams",
+            "http3_stream_buffer_size",
+            "quic_active_connection_id_limit",
+            "quic_bpf",
+            "quic_gso",
+            "quic_host_key",
+            "quic_retry",
+        ],
+    ),
+    (
+        LOGGING,
+        &[
+            "log_not_found",
+            "log_subrequest",
+            "open_log_file_cache",
+            "rewrite_log",
+            "uninitialized_variable_warn",
+        ],
+    ),
+    (
+        REDIRECTS,
+        &[
+            "absolute_redirect",
+            "port_in_redirect",
+            "server_name_in_redirect",
+        ],
+    ),
+    (VERSION, &["server_tokens"]),
+    (
+        STAPLING,
+        &[
+            "ssl_ocsp",
+            "ssl_ocsp_cache",
+            "ssl_ocsp_responder",
+            "ssl_stapling",
+            "ssl_stapling_file",
+            "ssl_stapling_responder",
+            "ssl_stapling_verify",
+            "ssl_trusted_certificate",
+        ],
+    ),
+    (SCRIPTS, &["fastcgi_index", "fastcgi_split_path_info"]),
+    (MODULES, &["load_module"]),
+    (NAMES, &["resolver", "resolver_timeout"]),
+    (
+        FILES,
+        &[
+            "chunked_transfer_encoding",
+            "etag",
+            "if_modified_since",
+            "msie_padding",
+            "msie_refresh",
+            "override_charset",
+        ],
+    ),
+];
+
+/// Why a directive has no meaning here; none if it may have one.
+pub fn moot(directive: &Directive) -> Option<&'static str> {
+    // `set $path_info $fastcgi_path_info`: kept from what `try_files` does to it.
+    if directive.name == "set" && directive.arg(1) == "$fastcgi_path_info" {
+        return Some(SCRIPTS);
+    }
+    // `map $http_upgrade $connection_upgrade`, for WebSocket.
+    if directive.name == "map" && directive.arg(0) == "$http_upgrade" {
+        return Some(UPGRADE);
+    }
+    let name = directive.name.as_str();
+    let found = MOOT.iter().find(|(_, names)| names.contains(&name));
+    found.map(|(why, _)| *why)
+}
+
+/// What it would take, for directives that are known and not carried over.
+pub fn need(name: &str) -> Option<(&'static str, bool)> {
+    let need = match name {
+        "autoindex" | "autoindex_exact_size" | "autoindex_format" | "autoindex_localtime" => {
+            "Howdah lists no directories: a script that lists them, or an index file"
+        }
+        "sub_filter" | "sub_filter_once" | "sub_filter_types" | "ssi" | "xslt_stylesheet"
+        | "addition_types" | "add_before_body" | "add_after_body" | "image_filter" => {
+            "Howdah does not change bodies: do it in the application"
+        }
+        "map" | "geo" | "split_clients" | "geoip_country" | "geoip2" => {
+            "rules have no variables of their own; where it decides something, write rules for each case, or let PHP decide"
+        }
+        "fastcgi_cache"
+        | "fastcgi_cache_path"
+        | "fastcgi_cache_key"
+        | "fastcgi_cache_valid"
+        | "fastcgi_cache_bypass"
+        | "fastcgi_no_cache"
+        | "fastcgi_cache_use_stale"
+        | "fastcgi_cache_lock"
+        | "fastcgi_cache_min_uses"
+        | "fastcgi_cache_methods"
+        | "fastcgi_cache_background_update"
+        | "fastcgi_cache_purge"
+        | "fastcgi_cache_revalidate" => {
+            "the page cache knows the application, and needs none of this: cache = \"on\" in [[site]] (docs/cache.md); try \"dry-run\" first"
+        }
+        "limit_req" | "limit_req_zone" | "limit_conn" | "limit_conn_zone" => {
+            return Some((
+                "no server that is carried over uses it, or a rule has no such limit",
+                true,
+            ));
+        }
+        "limit_req_status" | "limit_conn_status" => "what is beyond a limit gets 429",
+        "limit_req_log_level"
+        | "limit_conn_log_level"
+        | "limit_req_dry_run"
+        | "limit_conn_dry_run" => "what is beyond a limit is in the log once a minute",
+        "limit_rate" | "limit_rate_after" => "Howdah sends as fast as the client takes it",
+        "allow" | "deny" | "satisfy" => {
+            return Some((
+                "access by address; what it is for is closed in the configuration",
+                true,
+            ));
+        }
+        "auth_basic" | "auth_basic_user_file" | "auth_jwt" => {
+            return Some((
+                "authentication; what it is for is closed in the configuration",
+                true,
+            ));
+        }
+        "fastcgi_hide_header" | "fastcgi_pass_header" | "fastcgi_ignore_headers" => {
+            "set_header of a rule with an empty value removes a field"
+        }
+        "default_type" => "types of the site by extension, or a rule with `type`",
+        "error_log" => "one error log for all sites, which names the site",
+        "auth_request" | "auth_request_set" => {
+            return Some(("auth_request of a rule (docs/access.md)", true));
+        }
+        "valid_referers"
+        | "secure_link"
+        | "secure_link_md5"
+        | "secure_link_secret"
+        | "modsecurity"
+        | "modsecurity_rules_file"
+        | "limit_except" => {
+            return Some(("the application has to check this", true));
+        }
+        "ssl_client_certificate" | "ssl_verify_client" | "ssl_crl" => {
+            return Some((
+                "[tls] client_ca and verify_client hold for all sites; lists of revoked certificates are not read",
+                true,
+            ));
+        }
+        "stub_status" => "[status] path and allow show more than this",
+        "stream" | "mail" => "Howdah serves HTTP alone",
+        "if" => "rules have no such condition",
+        "upstream" => "no fastcgi_pass or proxy_pass that is carried over names it",
+        "env" => "[pool.NAME.env], or clear_env = false, for PHP's processes",
+        "dav_methods" | "create_full_put_path" | "dav_access" | "dav_ext_methods" => {
+            "Howdah writes no files: an application has to"
+        }
+        "mp4" | "flv" | "slice" => "Howdah answers byte ranges, and knows nothing of the format",
+        "proxy_hide_header"
+        | "proxy_redirect"
+        | "proxy_cookie_path"
+        | "proxy_cookie_domain"
+        | "proxy_cookie_flags" => {
+            "answers of other servers are passed on as they are, but for set_header"
+        }
+        _ if name.starts_with("proxy_cache") => "answers of other servers are not kept",
+        _ if name.starts_with("proxy_ssl") => "servers are spoken to without TLS",
+        _ if name.starts_with("proxy_") => "proxy rules have no such option (docs/proxy.md)",
+        _ if name.starts_with("uwsgi_")
+            || name.starts_with("scgi_")
+            || name.starts_with("grpc_") =>
+        {
+            "Howdah speaks FastCGI to backends"
+        }
+        _ if name.starts_with("more_") => "the same by set_header of a rule",
+        _ if name.starts_with("pagespeed")
+            || name.contains("_by_lua")
+            || name.starts_with("js_") =>
+        {
+            "Howdah runs no such code: do it in the application"
+        }
+        _ => return None,
+    };
+    Some((need, false))
+}

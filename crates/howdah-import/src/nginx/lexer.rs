@@ -1,0 +1,204 @@
+//! nginx's words: bare, quoted, with escapes and `${variables}`; `;`, `{`, `}`; comments.
+
+use std::iter::Peekable;
+use std::str::Chars;
+
+/// A word or a mark.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Token {
+    /// A word, without its quotes.
+    Word(String),
+    /// `;`
+    End,
+    /// `{`
+    Open,
+    /// `}`
+    Close,
+}
+
+/// What keeps text from being words.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// A quote is not closed.
+    OpenQuote,
+    /// Behind a closing quote something follows at once.
+    AfterQuote,
+}
+
+impl Fault {
+    /// As it is reported.
+    pub fn message(self) -> &'static str {
+        match self {
+            Fault::OpenQuote => "a quote that begins here is not closed",
+            Fault::AfterQuote => "behind a closing quote a space, `;` or `{` is expected",
+        }
+    }
+}
+
+/// Takes words from a text, one after the other.
+#[derive(Debug)]
+pub struct Lexer<'t> {
+    rest: Peekable<Chars<'t>>,
+    line: usize,
+}
+
+impl<'t> Lexer<'t> {
+    /// From the beginning of a text.
+    pub fn new(text: &'t str) -> Lexer<'t> {
+        Lexer {
+            rest: text.chars().peekable(),
+            line: 1,
+        }
+    }
+
+    /// The line that comes next.
+    pub fn line(&self) -> usize {
+        self.line
+    }
+
+    fn take(&mut self) -> Option<char> {
+        let next = self.rest.next();
+        self.line += usize::from(next == Some('\n'));
+        next
+    }
+
+    /// The next word or mark and its line; none at the end.
+    pub fn token(&mut self) -> Result<Option<(Token, usize)>, (Fault, usize)> {
+        loop {
+            match self.rest.peek() {
+                None => return Ok(None),
+                Some('#') => while self.take().is_some_and(|c| c != '\n') {},
+                Some(c) if c.is_ascii_whitespace() => drop(self.take()),
+                Some(_) => break,
+            }
+        }
+        let line = self.line;
+        let mark = match self.rest.peek() {
+            Some(';') => Some(Token::End),
+            Some('{') => Some(Token::Open),
+            Some('}') => Some(Token::Close),
+            _ => None,
+        };
+        if let Some(mark) = mark {
+            self.take();
+            return Ok(Some((mark, line)));
+        }
+        let word = match self.rest.peek() {
+            Some(&quote @ ('"' | '\'')) => self.quoted(quote).map_err(|fault| (fault, line))?,
+            _ => self.bare(),
+        };
+        Ok(Some((Token::Word(word), line)))
+    }
+
+    fn quoted(&mut self, quote: char) -> Result<String, Fault> {
+        self.take();
+        let mut word = String::new();
+        loop {
+            match self.take().ok_or(Fault::OpenQuote)? {
+                c if c == quote => break,
+                '\\' => self.escape(&mut word),
+                c => word.push(c),
+            }
+        }
+        match self.rest.peek() {
+            None | Some(';' | '{' | ')') => Ok(word),
+            Some(c) if c.is_ascii_whitespace() => Ok(word),
+            Some(_) => Err(Fault::AfterQuote),
+        }
+    }
+
+    /// A quote or a backslash loses its backslash, `\t`, `\r` and `\n` mean what they usually do, and
+    /// everything else keeps it: regular expressions need theirs.
+    fn escape(&mut self, word: &mut String) {
+        match self.take() {
+            Some(c @ ('"' | '\'' | '\\')) => word.push(c),
+            Some('t') => word.push('\t'),
+            Some('r') => word.push('\r'),
+            Some('n') => word.push('\n'),
+            Some(c) => word.extend(['\\', c]),
+            None => word.push('\\'),
+        }
+    }
+
+    fn bare(&mut self) -> String {
+        let mut word = String::new();
+        while let Some(&c) = self.rest.peek() {
+            match c {
+                ';' => break,
+                // `${name}` is a variable; any other brace begins a block.
+                '{' if !word.ends_with('$') => break,
+                c if c.is_ascii_whitespace() => break,
+                '\\' => {
+                    self.take();
+                    self.escape(&mut word);
+                }
+                c => {
+                    self.take();
+                    word.push(c);
+                }
+            }
+        }
+        word
+    }
+
+    /// Skips a block of another language, whose brace has been taken. Whether it ends.
+    pub fn skip_block(&mut self) -> bool {
+        let mut depth = 1usize;
+        while let Some(c) = self.take() {
+            match c {
+                '{' => depth += 1,
+                '}' => depth -= 1,
+                _ => {}
+            }
+            if depth == 0 {
+                return true;
+            }
+        }
+        false
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn words(text: &str) -> Vec<String> {
+        let mut lexer = Lexer::new(text);
+        let mut words = Vec::new();
+        while let Some((token, line)) = lexer.token().unwrap() {
+            words.push(match token {
+                Token::Word(word) => format!("{line}{word}"),
+                Token::End => ";".to_owned(),
+                Token::Open => "{".to_owned(),
+                Token::Close => "}".to_owned(),
+            });
+        }
+        words
+    }
+
+    #[test]
+    fn words_are_nginxs() {
+        assert_eq!(
+            words("a b;# c ;\nlocation ~ \\.php$ {x 'y \"z' \"\\\"\";}"),
+            [
+                "1a",
+                "1b",
+                ";",
+                "2location",
+                "2~",
+                "2\\.php$",
+                "{",
+                "2x",
+                "2y \"z",
+                "2\"",
+                ";",
+                "}"
+            ]
+        );
+        assert_eq!(words("a ${b}c{"), ["1a", "1${b}c", "{"]);
+        assert_eq!(words("if (-f \"x\") {"), ["1if", "1(-f", "1x", "1)", "{"]);
+        let fault = |text| Lexer::new(text).token().unwrap_err();
+        assert_eq!(fault("\n'a"), (Fault::OpenQuote, 2));
+        assert_eq!(fault("'a'b"), (Fault::AfterQuote, 1));
+    }
+}

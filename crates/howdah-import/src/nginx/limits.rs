@@ -1,0 +1,163 @@
+//! `limit_req` and `limit_conn` as limits of rules.
+
+use std::collections::BTreeMap;
+
+use super::location::{Kind, Location};
+use super::server::Work;
+use super::stages::Stage;
+use super::variables::has_variables;
+use crate::directive::Directive;
+use crate::ledger::Ledger;
+use crate::when::{Match, When};
+
+/// What a zone counts: whom, and at what rate (none: connections).
+#[derive(Clone, Debug)]
+pub struct Zone {
+    by: Option<String>,
+    rate: Option<String>,
+}
+
+/// Zones by name, those of requests with `r`, of connections with `c` in front.
+pub type Zones = BTreeMap<String, Zone>;
+
+/// Reads the zones of an `http` block.
+pub fn zones(directives: &[Directive], ledger: &Ledger) -> Zones {
+    let mut zones = Zones::new();
+    for line in directives {
+        let kind = match line.name.as_str() {
+            "limit_req_zone" => 'r',
+            "limit_conn_zone" => 'c',
+            _ => continue,
+        };
+        let word = |prefix: &str| line.args.iter().find_map(|arg| arg.strip_prefix(prefix));
+        let Some(name) = word("zone=").and_then(|zone| zone.split(':').next()) else {
+            continue;
+        };
+        let by = match client(line.arg(0)) {
+            Ok(by) => by,
+            Err(need) => {
+                ledger.list_protection(line.id, need);
+                continue;
+            }
+        };
+        let rate = word("rate=").and_then(rate);
+        if kind == 'r' && rate.is_none() {
+            ledger.list_protection(line.id, "rate = \"10/s\" of a rule");
+            continue;
+        }
+        ledger.carried(line.id);
+        zones.insert(format!("{kind}{name}"), Zone { by, rate });
+    }
+    zones
+}
+
+/// `limit_by`; none: by address.
+fn client(key: &str) -> Result<Option<String>, String> {
+    let name = key.trim_start_matches('$').trim_matches(['{', '}']);
+    match name {
+        "binary_remote_addr" | "remote_addr" => return Ok(None),
+        "server_name" | "host" | "http_host" => return Ok(Some("all".to_owned())),
+        _ => {}
+    }
+    let plain = |name: &str| {
+        !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
+    };
+    if let Some(field) = name.strip_prefix("http_").filter(|field| plain(field)) {
+        return Ok(Some(format!("header {}", field.replace('_', "-"))));
+    }
+    if let Some(cookie) = name.strip_prefix("cookie_").filter(|cookie| plain(cookie)) {
+        return Ok(Some(format!("cookie {cookie}")));
+    }
+    match has_variables(key) {
+        true => Err("limit_by of a rule is an address, a network, a field or a cookie".to_owned()),
+        false => Ok(Some("all".to_owned())),
+    }
+}
+
+/// `30r/m` as `30/m`.
+fn rate(text: &str) -> Option<String> {
+    let (number, unit) = text.split_once("r/")?;
+    let number: u32 = number.parse().ok()?;
+    ((1..=100_000).contains(&number) && matches!(unit, "s" | "m"))
+        .then(|| format!("{number}/{unit}"))
+}
+
+/// The limits of the server: for all but the locations with limits of their own.
+pub fn of_server(work: &mut Work<'_, '_>) {
+    for name in ["limit_req", "limit_conn"] {
+        let lines = work.scope.all(&[name]);
+        let has_own = |l: &&Location<'_>| l.kind != Kind::Named && l.block.last(name).is_some();
+        let own = work.locations.iter().filter(has_own);
+        let own: Vec<Match> = own.filter_map(|l| l.paths().ok()).collect();
+        if own.contains(&Match::All) {
+            continue;
+        }
+        let when = When::except(Match::All, own);
+        for line in lines {
+            limit(work, line, &when);
+        }
+    }
+}
+
+/// The limits of a location.
+pub fn of_location(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) {
+    let lines = location.block.inner().iter();
+    for line in lines.filter(|d| matches!(d.name.as_str(), "limit_req" | "limit_conn")) {
+        limit(work, line, when);
+    }
+}
+
+fn limit(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
+    let ledger = work.ledger;
+    let of_requests = line.name == "limit_req";
+    let word = |prefix: &str| line.args.iter().find_map(|arg| arg.strip_prefix(prefix));
+    let zone = match of_requests {
+        true => word("zone=").map(|name| format!("r{name}")),
+        false => Some(format!("c{}", line.arg(0))),
+    };
+    let zone = zone.and_then(|name| work.context.zones.get(&name).cloned());
+    let Some(zone) = zone else {
+        return ledger.list_protection(line.id, "rate or connections of a rule (docs/limits.md)");
+    };
+    let mut rule = match (zone.rate, line.arg(1).parse::<u64>()) {
+        (Some(rate), _) if of_requests => {
+            let burst: u64 = word("burst=").and_then(|n| n.parse().ok()).unwrap_or(0);
+            let mut rule = when.rule("rate", rate, &line.place);
+            rule.set("burst", burst.min(1_000_000), None);
+            rule
+        }
+        (_, Ok(number @ 1..=1_000_000)) if !of_requests => {
+            when.rule("connections", number, &line.place)
+        }
+        _ => return ledger.list_protection(line.id, "rate or connections of a rule"),
+    };
+    if let Some(by) = zone.by {
+        rule.set("limit_by", by, None);
+    }
+    work.push_at(Stage::Answers, rule);
+    ledger.remark(line.id, "429 with Retry-After, and nothing is delayed");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_and_rates_are_those_of_limits() {
+        for (key, by) in [
+            ("$binary_remote_addr", Ok(None)),
+            ("$http_x_api_key", Ok(Some("header x-api-key"))),
+            ("$cookie_sid", Ok(Some("cookie sid"))),
+            ("$server_name", Ok(Some("all"))),
+            ("everybody", Ok(Some("all"))),
+            ("$binary_remote_addr$uri", Err(())),
+            ("$limit", Err(())),
+        ] {
+            let by = by.map(|by| by.map(str::to_owned));
+            assert_eq!(client(key).map_err(|_| ()), by, "{key}");
+        }
+        assert_eq!(rate("30r/m").as_deref(), Some("30/m"));
+        assert_eq!(rate("0r/s"), None);
+        assert_eq!(rate("10/s"), None);
+    }
+}

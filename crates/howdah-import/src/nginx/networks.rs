@@ -1,0 +1,53 @@
+//! `allow` and `deny`: which clients are refused.
+
+use crate::directive::Directive;
+
+/// Clients that are refused.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Denial {
+    /// From these networks; none: all.
+    pub networks: Vec<String>,
+    /// Those that an `allow` before has let in.
+    pub allowed: Vec<String>,
+}
+
+/// `allow` and `deny` in order, where the first that matches counts.
+pub fn networks<'d>(lines: &[&'d Directive]) -> Result<Vec<Denial>, &'d Directive> {
+    let mut allowed: Vec<String> = Vec::new();
+    let mut steps: Vec<Denial> = Vec::new();
+    for line in lines {
+        let network = match line.arg(0) {
+            "all" => None,
+            "unix:" => Some("unix".to_owned()),
+            text => match text
+                .split('/')
+                .next()
+                .unwrap_or_default()
+                .parse::<std::net::IpAddr>()
+            {
+                Ok(_) => Some(text.to_owned()),
+                Err(_) => return Err(line),
+            },
+        };
+        match (line.name.as_str(), network) {
+            ("allow", None) => break,
+            ("allow", Some(network)) => allowed.push(network),
+            (_, network) => {
+                let last = network.is_none();
+                match steps.last_mut() {
+                    Some(denial) if denial.allowed == allowed && !last => {
+                        denial.networks.extend(network)
+                    }
+                    _ => steps.push(Denial {
+                        networks: network.into_iter().collect(),
+                        allowed: allowed.clone(),
+                    }),
+                }
+                if last {
+                    break;
+                }
+            }
+        }
+    }
+    Ok(steps)
+}

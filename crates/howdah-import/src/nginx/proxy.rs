@@ -1,0 +1,197 @@
+//! `proxy_pass` as `proxy` of a rule.
+
+use super::location::{Kind, Location};
+use super::rules::PROXIES;
+use super::server::Work;
+use super::variables::{constant, has_variables};
+use crate::directive::Directive;
+use crate::target::Value;
+use crate::when::When;
+
+/// A location whose requests go to another server. Where that cannot be said nothing answers, not even PHP.
+pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &When) {
+    let ledger = work.ledger;
+    let lines = location.block.inner().iter();
+    let Some(line) = lines.clone().find(|d| PROXIES.contains(&d.name.as_str())) else {
+        return;
+    };
+    let servers = servers(work, line).and_then(|servers| {
+        let rewrites = location
+            .block
+            .inner()
+            .iter()
+            .any(|d| d.name == "rewrite" && d.arg(2) == "break");
+        match rewrites {
+            true => Err(
+                "the path is changed for this server alone; a rule passes on the one it matched"
+                    .to_owned(),
+            ),
+            false => Ok(servers),
+        }
+    });
+    let servers = servers.and_then(|(servers, path)| match path {
+        None => Ok(servers),
+        Some(path) if location.kind == Kind::Prefix || location.kind == Kind::Firm => {
+            match path == location.pattern {
+                true => Ok(servers),
+                false => Err(format!(
+                    "{} becomes {path} for this server; a rule passes on the path it matched",
+                    location.pattern
+                )),
+            }
+        }
+        Some(path) if location.kind == Kind::Exact && path == location.pattern => Ok(servers),
+        Some(_) => Err(
+            "the server is asked for another path; a rule passes on the one it matched".to_owned(),
+        ),
+    });
+    match servers {
+        Err(need) => {
+            let mut rule = when.rule("return", 502, &line.place);
+            rule.set("body", "This part has not been carried over.\n", None);
+            work.push(rule);
+            ledger.list(line.id, format!("{need}; 502 here"));
+        }
+        Ok(servers) => {
+            let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
+            if let Some(read) = work.scope_of(location).one("proxy_read_timeout") {
+                match super::http::time(read.arg(0)) {
+                    Some(time) => {
+                        rule.set("proxy_timeout", time, Some(&read.place));
+                        ledger.carried(read.id);
+                    }
+                    None => ledger.list(read.id, "proxy_timeout of the rule"),
+                }
+            }
+            work.push(rule);
+            let scope = work.scope_of(location);
+            let fields = scope.all(&["proxy_set_header"]);
+            let host = fields
+                .iter()
+                .any(|d| d.arg(0).eq_ignore_ascii_case("host") && d.arg(1).contains("host"));
+            match host {
+                true => ledger.carried(line.id),
+                false => ledger.remark(line.id, "the server gets the client's Host"),
+            }
+            for field in fields {
+                set_header(work, field);
+            }
+        }
+    }
+}
+
+/// Fields that Howdah sends by itself; others are on the list.
+fn set_header(work: &Work<'_, '_>, field: &Directive) {
+    const OWN: &[&str] = &[
+        "host",
+        "upgrade",
+        "connection",
+        "x-real-ip",
+        "x-forwarded-for",
+        "x-forwarded-proto",
+        "x-forwarded-host",
+        "x-forwarded-port",
+        "x-forwarded-ssl",
+        "x-forwarded-server",
+        "x-scheme",
+        "accept-encoding",
+    ];
+    match OWN.contains(&field.arg(0).to_ascii_lowercase().as_str()) {
+        true => work.ledger.moot(
+            field.id,
+            "the server gets these fields from Howdah (docs/proxy.md)",
+        ),
+        false => work.ledger.list(
+            field.id,
+            "a server gets the client's fields and Howdah's own",
+        ),
+    }
+}
+
+/// The servers, and the path that is put in place of the location's.
+fn servers(
+    work: &mut Work<'_, '_>,
+    line: &Directive,
+) -> Result<(Vec<String>, Option<String>), String> {
+    let target = constant(line.arg(0), &work.constants);
+    if line.name != "proxy_pass" {
+        return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned());
+    }
+    if has_variables(&target) {
+        return Err(format!(
+            "a server that is known before a request, in place of {target}"
+        ));
+    }
+    let Some(rest) = target.strip_prefix("http://") else {
+        return Err(
+            "servers are spoken to without TLS: a server on this machine in between".to_owned(),
+        );
+    };
+    if let Some(socket) = rest.strip_prefix("unix:") {
+        let (socket, path) = match socket.split_once(':') {
+            Some((socket, path)) => (socket, Some(path.to_owned()).filter(|p| !p.is_empty())),
+            None => (socket, None),
+        };
+        return Ok((vec![format!("unix:{socket}")], path));
+    }
+    let (host, path) = match rest.find('/') {
+        Some(at) => (&rest[..at], Some(rest[at..].to_owned())),
+        None => (rest, None),
+    };
+    let port = host.rsplit_once(':').filter(|_| !host.ends_with(']'));
+    if port.is_some_and(|(_, port)| port.parse::<u16>().is_err()) {
+        return Err(format!("{host} names no port"));
+    }
+    let addresses = match work.context.pools.upstreams.get(host).copied() {
+        Some(upstream) => super::php::addresses_of(upstream, work.ledger),
+        None => vec![host.to_owned()],
+    };
+    let server = |address: String| match address.starts_with("unix:") {
+        true => address,
+        false => {
+            let (host, rest) = address.split_once(' ').unwrap_or((&address, ""));
+            let port = if host
+                .trim_end_matches(']')
+                .rsplit_once(':')
+                .is_some_and(|(_, p)| p.parse::<u16>().is_ok())
+            {
+                ""
+            } else {
+                ":80"
+            };
+            format!("http://{host}{port} {rest}").trim_end().to_owned()
+        }
+    };
+    Ok((addresses.into_iter().map(server).collect(), path))
+}
+
+/// The URL of a location that only passes on: where `auth_request` asks.
+pub fn url_of(work: &mut Work<'_, '_>, path: &str) -> Result<String, String> {
+    let asked = work
+        .locations
+        .iter()
+        .find(|l| l.kind != Kind::Named && l.has(path))
+        .cloned();
+    let asked = asked.ok_or_else(|| format!("no location is for {path}"))?;
+    let line = asked
+        .block
+        .last("proxy_pass")
+        .ok_or_else(|| format!("{path} does not lead to another server"))?;
+    let (servers, own) = servers(work, line)?;
+    let [server] = &servers[..] else {
+        return Err("one server that is asked".to_owned());
+    };
+    if server.starts_with("unix:") {
+        return Err("a server with an address that is asked".to_owned());
+    }
+    let own = match (own, asked.kind) {
+        (None, _) => path.to_owned(),
+        (Some(own), Kind::Exact) => own,
+        (Some(own), _) => format!(
+            "{own}{}",
+            path.strip_prefix(&asked.pattern).unwrap_or_default()
+        ),
+    };
+    work.ledger.carried(line.id);
+    Ok(format!("{server}{own}"))
+}

@@ -1,0 +1,81 @@
+//! Who the client is behind a proxy: `set_real_ip_from` as `[trusted_proxies]`, which holds for all sites.
+
+use std::net::IpAddr;
+
+use super::Context;
+use crate::directive::Directive;
+use crate::target::Value;
+
+/// Reads the lines of `http` and of all its servers.
+pub fn write(directives: &[Directive], context: &mut Context<'_>) {
+    let ledger = context.ledger;
+    let mut lines = Vec::new();
+    for directive in directives {
+        directive.walk(&mut |d| lines.push(d));
+    }
+    let of = |name: &'static str| lines.iter().filter(move |d| d.name == name);
+    let fields: Vec<_> = of("real_ip_header").collect();
+    let field = fields.last().map_or("x-real-ip", |line| line.arg(0));
+    let field = field.to_ascii_lowercase();
+    // The address of a PROXY header counts by itself.
+    let known = matches!(field.as_str(), "x-forwarded-for" | "proxy_protocol");
+    let mut networks: Vec<String> = Vec::new();
+    for line in of("set_real_ip_from") {
+        let network = line.arg(0);
+        let address = network.split('/').next().unwrap_or_default();
+        let network = match network {
+            "unix:" => "unix".to_owned(),
+            network if address.parse::<IpAddr>().is_ok() => network.to_owned(),
+            _ => {
+                ledger.list_protection(
+                    line.id,
+                    "[trusted_proxies] networks: an address or a network",
+                );
+                continue;
+            }
+        };
+        if !known {
+            let need = format!(
+                "[trusted_proxies] reads X-Forwarded-For or Forwarded, not {field}: have the proxy send it; \
+                 until then every client has the proxy's address"
+            );
+            ledger.list_protection(line.id, need);
+            continue;
+        }
+        ledger.remark(
+            line.id,
+            "X-Forwarded-Proto of these proxies is believed as well",
+        );
+        if !networks.contains(&network) {
+            networks.push(network);
+        }
+    }
+    for line in of("real_ip_header").chain(of("real_ip_recursive")) {
+        match known {
+            true => ledger.carried(line.id),
+            false => ledger.list(line.id, "[trusted_proxies] header"),
+        }
+    }
+    let takes_proxy_headers =
+        |d: &&Directive| d.name == "listen" && d.args.iter().any(|a| a == "proxy_protocol");
+    if networks.is_empty()
+        && let Some(line) = lines.iter().copied().find(takes_proxy_headers)
+    {
+        const NEAR: &[&str] = &[
+            "127.0.0.0/8",
+            "::1/128",
+            "10.0.0.0/8",
+            "172.16.0.0/12",
+            "192.168.0.0/16",
+            "fc00::/7",
+        ];
+        networks.extend(NEAR.iter().map(|n| (*n).to_owned()));
+        let need =
+            "name the load balancer in [trusted_proxies]: until then private networks are believed";
+        ledger.list(line.id, need);
+    }
+    if !networks.is_empty() {
+        let table = context.config.section("trusted_proxies");
+        table.set("networks", Value::Texts(networks), None);
+    }
+}

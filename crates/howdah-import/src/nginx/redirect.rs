@@ -1,0 +1,172 @@
+//! Servers, or parts of them, that only redirect to HTTPS: as people, certbot and panels write them.
+
+use crate::directive::Directive;
+
+/// A redirect of a server to HTTPS.
+#[derive(Clone, Debug)]
+pub struct ToHttps<'a> {
+    /// The line that says it.
+    pub line: &'a Directive,
+    /// All lines that belong to it.
+    pub lines: Vec<&'a Directive>,
+    /// The hosts that it is for; none: all of the server.
+    pub hosts: Vec<String>,
+    /// It holds for connections without TLS only, by a condition.
+    pub only_plain: bool,
+}
+
+/// How a server leads to HTTPS on the same host, if it does.
+pub fn to_https(server: &Directive) -> Option<ToHttps<'_>> {
+    let names = server.last("server_name");
+    let mut conditional: Option<ToHttps<'_>> = None;
+    for directive in server.inner() {
+        if directive.name == "if"
+            && let Some((line, host)) = condition(directive)
+        {
+            let found = conditional.get_or_insert(ToHttps {
+                line,
+                lines: Vec::new(),
+                hosts: Vec::new(),
+                only_plain: host.is_none(),
+            });
+            found.lines.extend([directive, line]);
+            found.hosts.extend(host);
+        }
+    }
+    if conditional.is_some() {
+        return conditional;
+    }
+    let is_all = |d: &Directive| d.name == "location" && d.args == ["/"];
+    let in_root = server.inner().iter().find(|d| is_all(d));
+    for (block, around) in [(Some(server), None), (in_root, in_root)] {
+        let Some(line) = block.and_then(|block| block.inner().iter().find(|d| leads(d).is_some()))
+        else {
+            continue;
+        };
+        let host = leads(line).unwrap_or_default();
+        let names = names.map_or(&[][..], |names| &names.args);
+        let same = is_variable(&host) || names.contains(&host);
+        if same {
+            let hosts = match is_variable(&host) {
+                true => Vec::new(),
+                false => vec![host],
+            };
+            let lines = around.into_iter().chain([line]).collect();
+            return Some(ToHttps {
+                line,
+                lines,
+                hosts,
+                only_plain: false,
+            });
+        }
+    }
+    None
+}
+
+fn is_variable(host: &str) -> bool {
+    matches!(
+        host,
+        "$host" | "$server_name" | "$http_host" | "${host}" | "${server_name}"
+    )
+}
+
+/// `if ($host = x) { return 301 https://… }` and `if ($scheme = http) { … }`: the line, and the host.
+fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
+    let words = block.args.join(" ");
+    let words = words.trim_start_matches('(').trim_end_matches(')').trim();
+    let line = block.inner().iter().find(|d| leads(d).is_some())?;
+    let plain = words.replace(['"', '\''], "");
+    let mut words = plain.split_whitespace();
+    match (words.next()?, words.next(), words.next()) {
+        ("$host" | "$http_host" | "$server_name", Some("="), Some(host)) => {
+            Some((line, Some(host.to_owned())))
+        }
+        ("$scheme", Some("="), Some("http"))
+        | ("$scheme", Some("!="), Some("https"))
+        | ("$https", Some("!="), Some("on"))
+        | ("$https", Some("="), None)
+        | ("$ssl_protocol", Some("="), None)
+        | ("$server_port", Some("="), Some("80"))
+        | ("$server_port", Some("!="), Some("443")) => Some((line, None)),
+        _ => None,
+    }
+}
+
+/// The host that a line redirects everything to by HTTPS.
+fn leads(line: &Directive) -> Option<String> {
+    let target = match line.name.as_str() {
+        "return" if line.args.len() == 1 => line.arg(0),
+        "return" if matches!(line.arg(0), "301" | "302" | "307" | "308") => line.arg(1),
+        "rewrite"
+            if matches!(
+                line.arg(0),
+                "^" | "^(.*)$" | "^(.*)" | "^/(.*)$" | "^/(.*)" | "^.*$" | ".*" | "(.*)"
+            ) =>
+        {
+            line.arg(1)
+        }
+        _ => return None,
+    };
+    let rest = target.strip_prefix("https://")?;
+    let (host, path) = rest.split_at(
+        rest.find('/')
+            .or(rest.get(1..)?.find('$').map(|at| at + 1))?,
+    );
+    matches!(
+        path,
+        "$request_uri"
+            | "${request_uri}"
+            | "$request_uri?"
+            | "$uri$is_args$args"
+            | "$1"
+            | "/$1"
+            | "$uri"
+    )
+    .then(|| host.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use super::*;
+    use crate::ledger::Ledger;
+    use crate::nginx::parser::Parser;
+    use crate::source::{Chain, Text};
+
+    #[test]
+    fn redirects_to_https_are_recognised_as_they_are_written() {
+        for (text, hosts) in [
+            ("return 301 https://$host$request_uri;", Some("")),
+            (
+                "server_name a; return 301 https://a$request_uri;",
+                Some("a"),
+            ),
+            ("server_name a; return 301 https://b$request_uri;", None),
+            (
+                "if ($host = a) { return 301 https://$host$request_uri; } return 404;",
+                Some("a"),
+            ),
+            (
+                "if ($scheme != \"https\") { rewrite ^ https://$host$request_uri? permanent; }",
+                Some(""),
+            ),
+            (
+                "location / { return 301 https://$host$request_uri; }",
+                Some(""),
+            ),
+            ("rewrite ^/(.*)$ https://$host/$1 permanent;", Some("")),
+            ("return 301 http://$host$request_uri;", None),
+        ] {
+            let ledger = Ledger::default();
+            let mut parser = Parser::new(&ledger, PathBuf::new());
+            let text = Text {
+                name: "x".into(),
+                text: format!("server {{ {text} }}"),
+            };
+            let tree = parser.text(&text, &Chain::default()).unwrap();
+            let found = to_https(&tree[0]).map(|found| found.hosts.concat());
+            assert_eq!(found.as_deref(), hosts, "{}", text.text);
+        }
+    }
+}

@@ -1,0 +1,354 @@
+//! A location as rules. nginx chooses one location, Howdah asks all rules in order: a rule excepts the
+//! paths of the locations that nginx prefers.
+
+use super::location::{Kind, Location};
+use super::server::Work;
+use super::stages::Stage;
+use super::{access, files, headers, proxy, rewrite, script};
+use crate::directive::Directive;
+use crate::expression::extensions;
+use crate::when::{Match, When};
+
+/// What answers in a location.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Content {
+    /// `return`, or nobody may go there.
+    Answer,
+    /// `fastcgi_pass`
+    Php,
+    /// `proxy_pass` and its kin.
+    Proxy,
+    /// Files.
+    Files,
+}
+
+/// Directives that pass requests on, FastCGI aside.
+pub const PROXIES: &[&str] = &[
+    "proxy_pass",
+    "grpc_pass",
+    "uwsgi_pass",
+    "scgi_pass",
+    "memcached_pass",
+];
+
+/// See [`Content`].
+pub fn content(block: &Directive) -> Content {
+    let has = |name: &str| block.inner().iter().any(|d| d.name == name);
+    let denies_all = block
+        .inner()
+        .iter()
+        .any(|d| d.name == "deny" && d.arg(0) == "all");
+    let any = block
+        .inner()
+        .iter()
+        .any(|d| d.name == "satisfy" && d.arg(0) == "any");
+    if has("return") || denies_all && !has("allow") && !any {
+        Content::Answer
+    } else if has("fastcgi_pass") {
+        Content::Php
+    } else if PROXIES.iter().any(|name| has(name)) {
+        Content::Proxy
+    } else if has("internal") {
+        Content::Answer
+    } else {
+        Content::Files
+    }
+}
+
+/// Whether lines of its own say who may go there.
+fn restricts(block: &Directive) -> bool {
+    const LINES: &[&str] = &[
+        "deny",
+        "allow",
+        "internal",
+        "auth_basic",
+        "auth_request",
+        "auth_jwt",
+        "limit_except",
+    ];
+    let mut lines = block.inner().iter();
+    lines.any(|d| LINES.contains(&d.name.as_str()))
+}
+
+/// Whether nobody may go there.
+fn refuses(block: &Directive) -> bool {
+    let refuses = |d: &Directive| d.name == "return" && d.arg(0).starts_with('4');
+    block.inner().iter().any(refuses)
+}
+
+/// Adds the rules of a location.
+pub fn location<'a>(work: &mut Work<'_, 'a>, number: usize) {
+    let location = work.locations[number].clone();
+    let block = location.block;
+    if location.kind == Kind::Named {
+        return named(work, &location);
+    }
+    let ledger = work.ledger;
+    let paths = match location.paths() {
+        Ok(paths) => paths,
+        Err(why) => return unexpressed(work, &location, &why),
+    };
+    ledger.carried(block.id);
+    let kind = content(block);
+    let but = |except| When::except(paths.clone(), preferred(work, number, except));
+    let when = but(Except::WhatFallsThrough);
+    // What is closed stays closed for scripts, where only the location of all scripts is preferred to it.
+    let guarded = match refuses(block) && kind != Content::Php && !location.is_rest() {
+        true => but(Except::AllButScripts),
+        false => when.clone(),
+    };
+    // Unlike `return`, access is inherited by the locations within.
+    let accessed = match restricts(block) && kind != Content::Php {
+        true => but(Except::OthersButScripts),
+        false => but(Except::Others),
+    };
+    if guarded != when || accessed != but(Except::Others) {
+        let remark =
+            "scripts below it are closed as well; nginx runs them where another location says so";
+        ledger.remark(block.id, remark);
+    }
+    headers::of_location(work, &location, &when);
+    super::limits::of_location(work, &location, &when);
+    access::of_block(work, block.inner(), &accessed, Some(&location));
+    if rewrites(block) {
+        let exact = When::except(paths, preferred(work, number, Except::All));
+        work.stage = Stage::Rewrites;
+        let before = work.stages.len(Stage::Rewrites);
+        let answered = rewrite::block(work, block.inner(), &exact, &location.prefix);
+        work.stage = Stage::Answers;
+        // Whatever another rewrite leads here is answered, too.
+        for rule in work.stages.since(Stage::Rewrites, before) {
+            if rule.get("rewrite").is_none() {
+                work.stages.push(Stage::Answers, rule);
+            }
+        }
+        if answered {
+            return settle_content(work, block);
+        }
+    } else if rewrite::block(
+        work,
+        block.inner(),
+        if kind == Content::Answer {
+            &guarded
+        } else {
+            &when
+        },
+        &location.prefix,
+    ) {
+        return settle_content(work, block);
+    }
+    match kind {
+        Content::Answer => {}
+        Content::Php => script::location(work, &location, &when),
+        Content::Proxy => proxy::location(work, &location, &when),
+        Content::Files => files::location(work, &location, &when),
+    }
+}
+
+/// Whether some line gives the request another path within the server.
+fn rewrites(block: &Directive) -> bool {
+    let mut found = false;
+    for line in block.inner().iter().filter(|d| d.name != "location") {
+        line.walk(&mut |d| {
+            found |= d.name == "rewrite" && !matches!(d.arg(2), "permanent" | "redirect")
+        });
+    }
+    found
+}
+
+/// What stands behind a `return` is never reached.
+fn settle_content(work: &Work<'_, '_>, block: &Directive) {
+    for line in block.inner() {
+        let content = matches!(
+            line.name.as_str(),
+            "try_files" | "fastcgi_pass" | "root" | "alias"
+        );
+        if content || PROXIES.contains(&line.name.as_str()) {
+            work.ledger
+                .moot(line.id, "the `return` beside it answers before");
+        }
+    }
+}
+
+/// A location whose expression rules cannot have.
+fn unexpressed<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, why: &str) {
+    let ledger = work.ledger;
+    let block = location.block;
+    let wide = widened(&location.pattern);
+    // `/\.(?!well-known)`: names with a dot are never sent, whatever the rule excepts.
+    let dot = location.pattern.strip_prefix(r"/\.(?!");
+    let excepted = dot
+        .and_then(|rest| rest.split_once(')'))
+        .map(|(name, _)| name);
+    let excepted = excepted.filter(|_| wide == r"/\." || wide == r"/\..*");
+    if content(block) == Content::Answer
+        && let Some(excepted) = excepted
+    {
+        let excepted = Match::Regex(format!(r"/\.(?:{})", excepted.trim_start_matches("?:")));
+        let when = When::except(Match::Regex(r"/\.".to_owned()), vec![excepted]);
+        ledger.carried(block.id);
+        access::of_block(work, block.inner(), &when, None);
+        rewrite::block(work, block.inner(), &when, "");
+        return;
+    }
+    if content(block) != Content::Answer {
+        return super::hosts::list_all(block, why, ledger);
+    }
+    match crate::expression::compile(&wide) {
+        Ok(_) => {
+            ledger.remark(
+                block.id,
+                format!("closed for more paths than before: {why}"),
+            );
+            let when = When::paths(Match::Regex(wide));
+            access::of_block(work, block.inner(), &when, None);
+            rewrite::block(work, block.inner(), &when, "");
+        }
+        Err(_) => {
+            ledger.list_protection(block.id, why);
+            for line in block.inner() {
+                ledger.list_protection(line.id, "its block is not carried over");
+            }
+        }
+    }
+}
+
+/// The expression without what it looks ahead or back at: it matches all that the whole one does.
+fn widened(expression: &str) -> String {
+    let mut out = String::new();
+    let mut rest = expression;
+    while let Some(at) = ["(?!", "(?=", "(?<!", "(?<="]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min()
+    {
+        out += &rest[..at];
+        let mut depth = 0usize;
+        let mut escaped = false;
+        let end = rest[at..].char_indices().find_map(|(index, c)| {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            (depth == 0 && index > 0).then_some(at + index + 1)
+        });
+        let Some(end) = end else {
+            return expression.to_owned();
+        };
+        rest = &rest[end..];
+    }
+    out + rest
+}
+
+/// Which of the preferred locations a rule excepts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Except {
+    /// All.
+    All,
+    /// Those for which no rule before has answered.
+    WhatFallsThrough,
+    /// Those of them that are not for all scripts.
+    AllButScripts,
+    /// Those for which no rule has answered and that are not within this location.
+    Others,
+    /// Those of them that are not for all scripts.
+    OthersButScripts,
+}
+
+/// Paths of the locations that nginx prefers to this one.
+fn preferred(work: &Work<'_, '_>, number: usize, except: Except) -> Vec<Match> {
+    use Except::{All, AllButScripts, Others, OthersButScripts};
+    let location = &work.locations[number];
+    let within = |other: &Location<'_>| other.around.iter().any(|b| b.id == location.block.id);
+    let passes = |other: &&Location<'_>| match content(other.block) {
+        _ if except == All => true,
+        _ if matches!(except, Others | OthersButScripts) && within(other) => false,
+        // One that is for clients of another kind keeps its own.
+        Content::Php if matches!(except, AllButScripts | OthersButScripts) => {
+            restricts(other.block) || refuses(other.block) || !is_for_all_scripts(other)
+        }
+        Content::Php | Content::Files => true,
+        Content::Answer | Content::Proxy => false,
+    };
+    let (before, after) = work.locations.split_at(number);
+    let before = before.iter().filter(|other| !overrules(location, other));
+    let after = after.iter().filter(|other| overrules(other, location));
+    let others = before.filter(passes).chain(after);
+    let others = others.filter(|other| may_meet(other, location));
+    let mut found = Vec::new();
+    for paths in others.filter_map(|other| other.paths().ok()) {
+        if paths != Match::All && !found.contains(&paths) {
+            found.push(paths);
+        }
+    }
+    found
+}
+
+/// Whether the longer prefix keeps its paths from an expression that stands within a shorter one.
+fn overrules(longer: &Location<'_>, nested: &Location<'_>) -> bool {
+    let around = nested.around.last().map(|block| block.id);
+    let beside = !longer.around.iter().any(|block| Some(block.id) == around);
+    nested.kind == Kind::NestedRegex
+        && matches!(longer.kind, Kind::Prefix | Kind::Firm)
+        && beside
+        && longer.pattern.len() > nested.prefix.len()
+        && longer.pattern.starts_with(&nested.prefix)
+}
+
+/// Whether it is for scripts of any name: two that nobody would give a location of their own.
+pub fn is_for_all_scripts(location: &Location<'_>) -> bool {
+    location.has("/x7q/y9z.php") && location.has("/y9z.php")
+}
+
+/// Whether some path may be for both.
+pub fn may_meet(one: &Location<'_>, other: &Location<'_>) -> bool {
+    let is_regex = |l: &Location<'_>| matches!(l.kind, Kind::Regex | Kind::NestedRegex);
+    match (one.kind, other.kind) {
+        (Kind::Named, _) | (_, Kind::Named) => false,
+        (Kind::Exact, _) => other.has(&one.pattern),
+        (_, Kind::Exact) => one.has(&other.pattern),
+        _ if is_regex(one) && is_regex(other) => {
+            match (extensions(&one.pattern), extensions(&other.pattern)) {
+                (Some(one), Some(other)) => one.iter().any(|e| other.contains(e)),
+                _ => true,
+            }
+        }
+        _ if is_regex(one) || is_regex(other) => true,
+        _ => one.pattern.starts_with(&other.pattern) || other.pattern.starts_with(&one.pattern),
+    }
+}
+
+/// `location @name`: what it does is done where it is named; the rest is on the list.
+fn named(work: &Work<'_, '_>, location: &Location<'_>) {
+    let ledger = work.ledger;
+    if !location.pattern.starts_with('@') {
+        return super::hosts::list_all(
+            location.block,
+            "`location` of a kind that this importer does not know",
+            ledger,
+        );
+    }
+    if !ledger.is_settled(location.block.id) {
+        super::hosts::list_all(
+            location.block,
+            "no try_files that is carried over leads there",
+            ledger,
+        );
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn expressions_are_widened_where_they_look_around() {
+        assert_eq!(widened(r"/\.(?!well-known).*"), r"/\..*");
+        assert_eq!(widened(r"^/a(?!b(c)\)d)e$"), "^/ae$");
+        assert_eq!(widened("^/a(?!b"), "^/a(?!b");
+        assert_eq!(widened("^/a"), "^/a");
+    }
+}

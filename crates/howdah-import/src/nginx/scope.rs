@@ -1,0 +1,66 @@
+//! Directives as nginx inherits them: those of the innermost block that has any.
+
+use super::variables::{Constants, constant};
+use crate::directive::Directive;
+
+/// A block with those around it, the outermost first.
+#[derive(Clone, Debug)]
+pub struct Scope<'a> {
+    blocks: Vec<&'a [Directive]>,
+}
+
+impl<'a> Scope<'a> {
+    /// The outermost block.
+    pub fn outermost(directives: &'a [Directive]) -> Scope<'a> {
+        Scope {
+            blocks: vec![directives],
+        }
+    }
+
+    /// A block within this one.
+    pub fn inner(&self, directives: &'a [Directive]) -> Scope<'a> {
+        let mut blocks = self.blocks.clone();
+        blocks.push(directives);
+        Scope { blocks }
+    }
+
+    /// All directives of one of these names in the innermost block that has one.
+    pub fn all(&self, names: &[&str]) -> Vec<&'a Directive> {
+        let of = |block: &&'a [Directive]| -> Vec<&'a Directive> {
+            let block = block.iter();
+            block.filter(|d| names.contains(&d.name.as_str())).collect()
+        };
+        let mut blocks = self.blocks.iter().rev().map(of);
+        blocks.find(|found| !found.is_empty()).unwrap_or_default()
+    }
+
+    /// The last of that name.
+    pub fn one(&self, name: &str) -> Option<&'a Directive> {
+        self.all(&[name]).pop()
+    }
+
+    /// Those that stand in the innermost block itself.
+    pub fn own(&self, name: &str) -> impl Iterator<Item = &'a Directive> {
+        let block = self.blocks.last().copied().unwrap_or_default();
+        block.iter().filter(move |d| d.name == name)
+    }
+}
+
+/// What `set` gives one value in these directives.
+pub fn constants(directives: &[Directive], known: &Constants) -> Constants {
+    let mut constants = known.clone();
+    for set in directives.iter().filter(|d| d.name == "set") {
+        let name = set.arg(0).trim_start_matches('$').to_owned();
+        let value = constant(set.arg(1), &constants);
+        // One that is set twice, or within an `if`, has no single value.
+        let again = |d: &&Directive| d.name == "set" && d.arg(0) == set.arg(0);
+        let mut several = 0;
+        for directive in directives {
+            directive.walk(&mut |d| several += usize::from(again(&d)));
+        }
+        if several == 1 && !value.contains('$') {
+            constants.insert(name, value);
+        }
+    }
+    constants
+}

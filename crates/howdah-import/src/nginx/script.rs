@@ -1,0 +1,228 @@
+//! Locations with `fastcgi_pass`: which scripts run, and in which pool. Nothing else is run.
+
+use super::files::SCRIPT;
+use super::location::{Kind, Location};
+use super::php;
+use super::rules::{self, Content, content};
+use super::scope::Scope;
+use super::server::Work;
+use super::stages::Stage;
+use super::variables::{constant, has_variables};
+use crate::directive::Directive;
+use crate::expression::extensions;
+use crate::pool;
+use crate::target::Value;
+use crate::when::{Match, When};
+
+/// Endings of scripts that a location may be for.
+const ENDINGS: &[&str] = &["php", "phtml", "php3", "php4", "php5", "php7", "php8"];
+
+/// The site's pool: that of `/index.php`, or the first.
+pub fn choose_pool(work: &mut Work<'_, '_>) {
+    let locations = work.locations.clone();
+    let is_php = |l: &&Location<'_>| content(l.block) == Content::Php;
+    let main = locations
+        .iter()
+        .filter(is_php)
+        .find(|l| l.has("/index.php"));
+    let Some(main) = main.or_else(|| locations.iter().find(is_php)) else {
+        return;
+    };
+    if let Some((name, pass)) = pool_of(work, main) {
+        let place = pass.place.clone();
+        work.site.table.set("pool", name.as_str(), Some(&place));
+        let fpm = work.context.pools.fpm;
+        if let Some(fpm) = fpm.iter().find(|pool| pool.name == name) {
+            pool::settings_of_site(fpm, &mut work.site);
+        }
+    }
+}
+
+/// The pool that a location names.
+fn pool_of<'a>(
+    work: &mut Work<'_, 'a>,
+    location: &Location<'a>,
+) -> Option<(String, &'a Directive)> {
+    let pass = location
+        .block
+        .inner()
+        .iter()
+        .rev()
+        .find(|d| d.name == "fastcgi_pass")?;
+    let context = &mut *work.context;
+    match context
+        .pools
+        .of(pass, &work.constants, context.config, work.ledger)
+    {
+        Ok(name) => {
+            work.ledger.carried(pass.id);
+            Some((name, pass))
+        }
+        Err(need) => {
+            work.ledger.list(pass.id, need);
+            None
+        }
+    }
+}
+
+/// A location of scripts.
+pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &When) {
+    let ledger = work.ledger;
+    let scope = work.scope_of(location);
+    let params = scope.all(&["fastcgi_param"]);
+    let constants = work.constants.clone();
+    php::params(&params, &constants, &mut work.site, ledger);
+    let Some((name, pass)) = pool_of(work, location) else {
+        // Nothing runs these scripts, and nobody sends them.
+        let rule = when.rule("return", 502, &location.block.place);
+        return work.push_at(Stage::Answers, rule);
+    };
+    if work.site.table.get("pool") != Some(&Value::Text(name.clone())) {
+        let rule = when.rule("pool", name.as_str(), &pass.place);
+        work.push_at(Stage::Pools, rule);
+    }
+    silence(work, &scope, &name);
+    let hidden = scope.all(&["fastcgi_hide_header"]);
+    for line in hidden
+        .iter()
+        .filter(|d| super::headers::is_settable(d.arg(0)))
+    {
+        let nothing = Value::Pairs(vec![(line.arg(0).to_owned(), String::new())]);
+        let rule = When::default().rule("set_header", nothing, &line.place);
+        work.push_at(Stage::Fields, rule);
+        ledger.carried(line.id);
+    }
+    if let Some(line) = location
+        .block
+        .inner()
+        .iter()
+        .find(|d| matches!(d.name.as_str(), "root" | "alias"))
+    {
+        super::files::elsewhere(work, location, when);
+        let _ = line;
+    }
+    if let Some(script) = fixed(work, &params) {
+        work.push_at(
+            Stage::Missing,
+            when.rule("rewrite", script, &location.block.place),
+        );
+        return;
+    }
+    let missing = When {
+        missing: true,
+        ..when.clone()
+    };
+    let tried = location
+        .block
+        .inner()
+        .iter()
+        .rev()
+        .find(|d| d.name == "try_files");
+    match tried.and_then(|line| Some((line, line.args.last()?))) {
+        Some((line, last)) if work.stage != Stage::Missing => {
+            super::files::fallback(work, line, last, &missing)
+        }
+        _ if location.kind != Kind::Named && !location.is_rest() => {
+            let rule = missing.rule("deny", 404, &location.block.place);
+            work.push_at(Stage::Missing, rule);
+        }
+        _ => {}
+    }
+}
+
+/// `fastcgi_read_timeout`: of a pool of php-fpm the longest that some location has; Howdah's own children have
+/// `request_terminate_timeout`.
+fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
+    let Some(line) = scope.one("fastcgi_read_timeout") else {
+        return;
+    };
+    let mut pools = work.context.config.pools.iter_mut();
+    let Some((_, table, _)) = pools.find(|(name, ..)| name == pool) else {
+        return;
+    };
+    if table.get("mode") != Some(&Value::from("fastcgi")) {
+        let need = "request_terminate_timeout of the pool bounds a script's time";
+        return work.ledger.list(line.id, need);
+    }
+    let (Some(seconds), Some(time)) = (
+        super::headers::seconds(line.arg(0)),
+        super::http::time(line.arg(0)),
+    ) else {
+        return work.ledger.list(line.id, "read_timeout of the pool");
+    };
+    let known = match table.get("read_timeout") {
+        Some(Value::Text(text)) => super::headers::seconds(text).unwrap_or(0),
+        _ => 0,
+    };
+    if seconds > known {
+        table.set("read_timeout", time, Some(&line.place));
+    }
+    work.ledger.carried(line.id);
+}
+
+/// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
+fn fixed(work: &Work<'_, '_>, params: &[&Directive]) -> Option<String> {
+    let line = params
+        .iter()
+        .rev()
+        .find(|d| d.arg(0) == "SCRIPT_FILENAME")?;
+    let value = constant(line.arg(1), &work.constants);
+    let roots = ["${document_root}", "${realpath_root}"];
+    let rest = roots.iter().find_map(|root| value.strip_prefix(root));
+    let rest = rest.or_else(|| value.strip_prefix(work.root.as_deref()?));
+    let script = rest?;
+    let is_fixed = script.starts_with('/') && !has_variables(script);
+    is_fixed.then(|| script.replace('$', "$$"))
+}
+
+/// Scripts that no location of PHP is for: nginx would send their source.
+pub fn close_the_rest(work: &mut Work<'_, '_>) {
+    let php: Vec<&Location<'_>> = work
+        .locations
+        .iter()
+        .filter(|l| content(l.block) == Content::Php && l.kind != Kind::Named)
+        .collect();
+    let named = work
+        .locations
+        .iter()
+        .any(|l| content(l.block) == Content::Php && l.kind == Kind::Named);
+    if php.is_empty() && !named {
+        work.site
+            .table
+            .set("php_extensions", Value::Texts(Vec::new()), None);
+        return;
+    }
+    let mut endings = vec![".php".to_owned()];
+    for ending in ENDINGS.iter().filter(|ending| **ending != "php") {
+        let has = |l: &Location<'_>| match extensions(&l.pattern) {
+            Some(found) => found.iter().any(|e| e == ending),
+            None => {
+                l.kind != Kind::Prefix && l.kind != Kind::Firm && l.has(&format!("/x.{ending}"))
+            }
+        };
+        if php.iter().any(|l| has(l)) {
+            endings.push(format!(".{ending}"));
+        }
+    }
+    if endings.len() > 1 {
+        work.site
+            .table
+            .set("php_extensions", Value::Texts(endings), None);
+    }
+    if php.iter().any(|l| rules::is_for_all_scripts(l)) {
+        return;
+    }
+    // `location /api.php/`: what follows a script that is run.
+    let follows = |l: &&Location<'_>| {
+        let script = l.pattern.find(".php/").map(|at| &l.pattern[..at + 4]);
+        let is_prefix = matches!(l.kind, Kind::Prefix | Kind::Firm);
+        is_prefix && script.is_some_and(|script| php.iter().any(|l| l.has(script)))
+    };
+    let following = work.locations.iter().filter(follows);
+    let all = php.iter().copied().chain(following);
+    let paths: Vec<Match> = all.filter_map(|l| l.paths().ok()).collect();
+    let when = When::except(Match::Regex(SCRIPT.to_owned()), paths);
+    let mut rule = when.rule("deny", 404, &work.block.place);
+    rule.comment("Other scripts: nginx has no location that runs them.");
+    work.push_at(Stage::Answers, rule);
+}

@@ -1,0 +1,148 @@
+//! Texts with nginx' variables as targets of Howdah's rules.
+
+use std::collections::HashMap;
+
+use crate::expression::compile;
+use crate::when::Match;
+
+/// Variables that `set` gives one value for a whole server.
+pub type Constants = HashMap<String, String>;
+
+/// A piece of a text.
+enum Piece<'t> {
+    Text(&'t str),
+    Variable(&'t str),
+}
+
+fn pieces(text: &str) -> Vec<Piece<'_>> {
+    let mut pieces = Vec::new();
+    let mut rest = text;
+    while let Some(at) = rest.find('$') {
+        let after = &rest[at + 1..];
+        let (name, next) = match after.strip_prefix('{') {
+            Some(inner) => match inner.split_once('}') {
+                Some((name, next)) => (name, next),
+                None => break,
+            },
+            None => {
+                let digit = after.starts_with(|c: char| c.is_ascii_digit());
+                let end = match digit {
+                    true => 1,
+                    false => after
+                        .find(|c: char| c != '_' && !c.is_ascii_alphanumeric())
+                        .unwrap_or(after.len()),
+                };
+                after.split_at(end)
+            }
+        };
+        if name.is_empty() {
+            pieces.push(Piece::Text(&rest[..at + 1]));
+            rest = after;
+            continue;
+        }
+        pieces.push(Piece::Text(&rest[..at]));
+        pieces.push(Piece::Variable(name));
+        rest = next;
+    }
+    pieces.push(Piece::Text(rest));
+    pieces
+}
+
+/// Replaces the variables that have one value.
+pub fn constant(text: &str, constants: &Constants) -> String {
+    let mut out = String::new();
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => out += text,
+            Piece::Variable(name) => match constants.get(name) {
+                Some(value) => out += value,
+                None => out += &format!("${{{name}}}"),
+            },
+        }
+    }
+    out
+}
+
+/// Whether a text has variables.
+pub fn has_variables(text: &str) -> bool {
+    pieces(text)
+        .iter()
+        .any(|piece| matches!(piece, Piece::Variable(_)))
+}
+
+/// The text as the target of a rule or of `try_files`.
+///
+/// # Errors
+/// The variable that rules do not have.
+pub fn template(text: &str) -> Result<String, String> {
+    let mut out = String::new();
+    // Howdah's redirects keep the client's scheme by naming none.
+    let text = text.strip_prefix("$scheme:").unwrap_or(text);
+    let text = text.strip_prefix("${scheme}:").unwrap_or(text);
+    for piece in pieces(text) {
+        match piece {
+            Piece::Text(text) => out += &text.replace('$', "$$"),
+            Piece::Variable(name) => match name {
+                "uri" | "document_uri" | "fastcgi_script_name" => out += "$uri",
+                "args" | "query_string" => out += "$query",
+                "is_args" => out += "?",
+                "host" | "http_host" | "hostname" => out += "$host",
+                "request_uri" => out += "$request_uri",
+                name if name.len() == 1 && name.as_bytes()[0].is_ascii_digit() => {
+                    out += &format!("${{{name}}}");
+                }
+                name => return Err(format!("targets of rules have no ${name}")),
+            },
+        }
+    }
+    Ok(out)
+}
+
+/// Whether the rule's own expression has all groups that its target names.
+///
+/// # Errors
+/// The group that it lacks.
+pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
+    let groups = match paths {
+        Match::Regex(expression) => compile(expression)?.captures_len(),
+        _ => 1,
+    };
+    let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
+    match named {
+        Some(n) => Err(format!(
+            "${n} is a group of the expression of the same rule"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// A target without a query that only repeats the request's: a rule keeps it by itself.
+pub fn without_query(target: &str) -> &str {
+    let kept = ["?$query", "&$query"].iter();
+    let mut kept = kept.filter_map(|query| target.strip_suffix(query));
+    kept.next().unwrap_or(target)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn variables_are_named_as_rules_name_them() {
+        for (text, target) in [
+            ("/index.php?$args", Ok("/index.php")),
+            ("/index.php$is_args$query_string", Ok("/index.php")),
+            ("/i.php?q=$uri&$args", Ok("/i.php?q=$uri")),
+            ("https://$host$request_uri", Ok("https://$host$request_uri")),
+            ("$scheme://www.x$1", Ok("//www.x${1}")),
+            ("/$geoip", Err("targets of rules have no $geoip")),
+        ] {
+            let target = target.map(str::to_owned).map_err(str::to_owned);
+            let found = template(text).map(|t| without_query(&t).to_owned());
+            assert_eq!(found, target, "{text}");
+        }
+        let constants = Constants::from([("base".to_owned(), "/srv".to_owned())]);
+        assert_eq!(constant("$base/public", &constants), "/srv/public");
+        assert_eq!(constant("${base}$uri", &constants), "/srv${uri}");
+    }
+}

@@ -1,0 +1,223 @@
+//! Files that a configuration consists of, read within bounds, and patterns that name several.
+
+use std::cell::Cell;
+use std::fs::{self, File};
+use std::io::Read;
+use std::path::{Component, Path, PathBuf};
+use std::sync::Arc;
+
+use globset::GlobBuilder;
+
+use crate::Problem;
+use crate::directive::Place;
+
+/// Longest file.
+pub const LONGEST_FILE: u64 = 10 << 20;
+/// Longest line: nothing that a person or a panel writes.
+pub const LONGEST_LINE: usize = 1 << 20;
+/// Most bytes and files of a configuration, each inclusion counted: snippets are included often.
+const MOST_BYTES: u64 = 256 << 20;
+const MOST_FILES: usize = 20_000;
+/// Deepest inclusion.
+const DEEPEST: usize = 50;
+
+/// What has been read so far.
+#[derive(Debug, Default)]
+pub struct Files {
+    bytes: Cell<u64>,
+    files: Cell<usize>,
+}
+
+/// A file's text, and the name that places in it have.
+#[derive(Clone, Debug)]
+pub struct Text {
+    /// The file's name.
+    pub name: Arc<str>,
+    /// What it says.
+    pub text: String,
+}
+
+impl Files {
+    /// Reads a file.
+    ///
+    /// # Errors
+    /// It cannot be read, is too long, or is no text: a sentence that names it.
+    pub fn read(&self, path: &Path) -> Result<Text, Problem> {
+        let name: Arc<str> = path.display().to_string().into();
+        let fail = |line: usize, why: String| {
+            let file = name.clone();
+            Problem::at(&Place { file, line }, why)
+        };
+        self.files.set(self.files.get() + 1);
+        if self.files.get() > MOST_FILES {
+            let why = format!("TooManyFiles: the configuration includes more than {MOST_FILES}");
+            return Err(fail(1, why));
+        }
+        let bytes = read_bounded(path).map_err(|why| fail(1, why))?;
+        self.bytes.set(self.bytes.get() + bytes.len() as u64);
+        if self.bytes.get() > MOST_BYTES {
+            let why = "TooLong: the configuration has more than 256 MiB, included files counted each time";
+            return Err(fail(1, why.to_owned()));
+        }
+        for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
+            if line.len() > LONGEST_LINE {
+                let why = format!(
+                    "LineTooLong: it has {} bytes, at most 1 MiB is read",
+                    line.len()
+                );
+                return Err(fail(number + 1, why));
+            }
+            if line.contains(&0) {
+                let why = "NotText: there is a NUL byte: this is no configuration file";
+                return Err(fail(number + 1, why.to_owned()));
+            }
+        }
+        let text = String::from_utf8(bytes).map_err(|error| {
+            let before = &error.as_bytes()[..error.utf8_error().valid_up_to()];
+            let line = 1 + before.iter().filter(|b| **b == b'\n').count();
+            let why = "NotUtf8: convert the file to UTF-8 (iconv -f ISO-8859-1 -t UTF-8) and import again";
+            fail(line, why.to_owned())
+        })?;
+        let text = text.strip_prefix('\u{feff}').unwrap_or(&text).to_owned();
+        Ok(Text { name, text })
+    }
+}
+
+fn read_bounded(path: &Path) -> Result<Vec<u8>, String> {
+    let cannot = |error: std::io::Error| format!("cannot be read: {error}");
+    // A FIFO or a device would be waited for.
+    let meta = fs::metadata(path).map_err(cannot)?;
+    if !meta.is_file() {
+        return Err("cannot be read: it is no regular file".to_owned());
+    }
+    if meta.len() > LONGEST_FILE {
+        return Err("TooLong: the file has more than 10 MiB".to_owned());
+    }
+    let mut bytes = Vec::new();
+    let file = File::open(path).map_err(cannot)?;
+    file.take(LONGEST_FILE)
+        .read_to_end(&mut bytes)
+        .map_err(cannot)?;
+    Ok(bytes)
+}
+
+/// The files that are being read, each included by the one before.
+#[derive(Clone, Debug, Default)]
+pub struct Chain {
+    paths: Vec<PathBuf>,
+}
+
+impl Chain {
+    /// One file deeper.
+    ///
+    /// # Errors
+    /// The file includes itself, or inclusions are too deep: a sentence.
+    pub fn and(&self, path: &Path) -> Result<Chain, String> {
+        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        if self.paths.contains(&real) {
+            return Err(format!(
+                "IncludeLoop: {} includes itself, by way of {} files",
+                real.display(),
+                self.paths.len()
+            ));
+        }
+        if self.paths.len() >= DEEPEST {
+            return Err(format!("IncludeLoop: {DEEPEST} files include each other"));
+        }
+        let mut paths = self.paths.clone();
+        paths.push(real);
+        Ok(Chain { paths })
+    }
+}
+
+/// Whether a path is a pattern for several files.
+pub fn is_pattern(path: &str) -> bool {
+    path.contains(['*', '?', '['])
+}
+
+/// The files that a pattern names, sorted, as glob(3) finds them: `*` matches neither a slash nor a leading
+/// dot.
+pub fn matches(pattern: &Path) -> Vec<PathBuf> {
+    let mut found = vec![PathBuf::new()];
+    for component in pattern.components() {
+        let Component::Normal(name) = component else {
+            for path in &mut found {
+                path.push(component);
+            }
+            continue;
+        };
+        let name = name.to_string_lossy();
+        if !is_pattern(&name) {
+            for path in &mut found {
+                path.push(&*name);
+            }
+            found.retain(|path| fs::symlink_metadata(path).is_ok());
+            continue;
+        }
+        let glob = GlobBuilder::new(&name).literal_separator(true).build();
+        let Ok(glob) = glob.map(|glob| glob.compile_matcher()) else {
+            return Vec::new();
+        };
+        let dots = name.starts_with('.');
+        let mut next = Vec::new();
+        for directory in found {
+            let here = match directory.as_os_str().is_empty() {
+                true => Path::new("."),
+                false => &directory,
+            };
+            let entries = fs::read_dir(here).into_iter().flatten().flatten();
+            let names = entries.map(|entry| entry.file_name());
+            let fitting = names.filter(|name| {
+                let hidden = name.as_encoded_bytes().starts_with(b".");
+                (dots || !hidden) && glob.is_match(name)
+            });
+            next.extend(fitting.map(|name| directory.join(name)));
+            if next.len() > MOST_FILES {
+                break;
+            }
+        }
+        next.sort();
+        found = next;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn patterns_name_files_as_the_shell_does() {
+        let directory = tempfile::tempdir().unwrap();
+        for name in ["b.conf", "a.conf", ".c.conf", "d.txt"] {
+            fs::write(directory.path().join(name), "").unwrap();
+        }
+        let names = |pattern: &str| {
+            let found = matches(&directory.path().join(pattern)).into_iter();
+            let names = found.map(|p| p.file_name().unwrap().to_string_lossy().into_owned());
+            names.collect::<Vec<_>>()
+        };
+        assert_eq!(names("*.conf"), ["a.conf", "b.conf"]);
+        assert_eq!(names("[bd].*"), ["b.conf", "d.txt"]);
+        assert!(names("no/*.conf").is_empty());
+    }
+
+    #[test]
+    fn what_is_no_configuration_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("x");
+        let files = Files::default();
+        let why = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            files.read(&path).unwrap_err().to_string()
+        };
+        assert!(why(b"a\nb\0").contains("x:2: NotText"));
+        let long = [b"a\n", &vec![b'x'; LONGEST_LINE + 1][..]].concat();
+        assert!(why(&long).contains("x:2: LineTooLong"));
+        assert!(why(b"a\n\xe9").contains("x:2: NotUtf8"));
+        let missing = files.read(&directory.path().join("y")).unwrap_err();
+        assert!(missing.to_string().contains("y:1: cannot be read"));
+        let directory = files.read(directory.path()).unwrap_err();
+        assert!(directory.to_string().contains("no regular file"));
+    }
+}

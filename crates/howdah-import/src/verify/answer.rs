@@ -1,0 +1,98 @@
+//! What of an answer is compared: status, where it leads, what it is, and chosen fields.
+
+use super::client::{Head, Server};
+
+/// Names and values.
+pub fn facts(
+    head: &Head,
+    server: &Server,
+    host: &str,
+    headers: &[String],
+) -> Vec<(String, String)> {
+    let mut facts = vec![("status".to_owned(), head.status.to_string())];
+    if let Some(location) = head.field("location") {
+        facts.push(("Location".to_owned(), absolute(&location, server, host)));
+    }
+    // The type of an error page is the server's own affair.
+    if let Some(kind) = head.field("content-type")
+        && head.status < 300
+    {
+        facts.push(("Content-Type".to_owned(), essence(&kind)));
+    }
+    for name in headers {
+        if let Some(value) = head.field(&name.to_ascii_lowercase()) {
+            facts.push((name.clone(), value));
+        }
+    }
+    facts
+}
+
+/// A redirect as a browser takes it (RFC 9110 §10.2.2), on whichever port and by whichever name the server
+/// was asked.
+fn absolute(location: &str, server: &Server, host: &str) -> String {
+    let scheme = if server.tls { "https" } else { "http" };
+    let location = match location.strip_prefix("//") {
+        Some(rest) => format!("{scheme}://{rest}"),
+        None if location.starts_with('/') => format!("{scheme}://{host}{location}"),
+        None => location.to_owned(),
+    };
+    let Some((scheme, rest)) = location.split_once("://") else {
+        return location;
+    };
+    let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
+    let name = |text: &str| {
+        let name = match text.rsplit_once(':') {
+            Some((name, port)) if port.parse::<u16>().is_ok() => name,
+            _ => text,
+        };
+        name.to_ascii_lowercase()
+    };
+    match name(authority) == name(host) || name(authority) == name(&server.authority) {
+        true => format!("{scheme}://{}{path}", name(host)),
+        false => location,
+    }
+}
+
+/// A media type without its charset; scripts and XML have two names.
+fn essence(kind: &str) -> String {
+    let kind = kind.split(';').next().unwrap_or_default().trim();
+    match kind.to_ascii_lowercase().as_str() {
+        "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
+        "application/xml" => "text/xml".to_owned(),
+        kind => kind.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn redirects_are_compared_as_browsers_take_them() {
+        let server = Server::parse("http://127.0.0.1:8080").unwrap();
+        for (location, expected) in [
+            ("/a/", "http://example.org/a/"),
+            ("http://example.org:8080/a/", "http://example.org/a/"),
+            ("http://127.0.0.1:8080/a/", "http://example.org/a/"),
+            ("https://example.org/a?b", "https://example.org/a?b"),
+            ("https://other.test:8443/", "https://other.test:8443/"),
+            ("//example.org", "http://example.org"),
+        ] {
+            assert_eq!(
+                absolute(location, &server, "example.org"),
+                expected,
+                "{location}"
+            );
+        }
+    }
+
+    #[test]
+    fn types_are_compared_without_what_differs_by_convention() {
+        assert_eq!(essence("text/html; charset=utf-8"), essence("text/HTML"));
+        assert_eq!(
+            essence("application/javascript"),
+            essence("text/javascript;charset=x")
+        );
+        assert_ne!(essence("text/plain"), essence("text/html"));
+    }
+}

@@ -1,0 +1,257 @@
+//! One request by HTTP/1.1 on a connection of its own, and the head of its answer.
+
+use std::fmt;
+use std::io::{self, Read, Write};
+use std::net::{TcpStream, ToSocketAddrs};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, ClientConnection, RootCertStore, StreamOwned};
+
+/// How long a server may take to connect, and between two pieces of an answer.
+const PATIENCE: Duration = Duration::from_secs(30);
+/// Longest head.
+const LONGEST_HEAD: usize = 64 << 10;
+
+/// A server, by its URL.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// `https`
+    pub tls: bool,
+    /// Host, and port if the URL names one.
+    pub authority: String,
+}
+
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Failure {
+    /// Nobody takes connections.
+    Unreachable(io::Error),
+    /// The answer is none, or never comes.
+    Broken(String),
+}
+
+/// Status and fields of an answer.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Head {
+    /// Three digits.
+    pub status: u16,
+    /// Names in lower case, and values.
+    pub fields: Vec<(String, String)>,
+}
+
+impl Head {
+    /// The values of a field, joined as one.
+    pub fn field(&self, name: &str) -> Option<String> {
+        let values: Vec<&str> = self
+            .fields
+            .iter()
+            .filter(|(n, _)| n == name)
+            .map(|(_, v)| &**v)
+            .collect();
+        (!values.is_empty()).then(|| values.join(", "))
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.url())
+    }
+}
+
+impl Server {
+    /// Reads `http://HOST:PORT` or `https://HOST`.
+    ///
+    /// # Errors
+    /// What such a URL looks like.
+    pub fn parse(url: &str) -> Result<Server, String> {
+        let (tls, rest) = match (url.strip_prefix("http://"), url.strip_prefix("https://")) {
+            (Some(rest), _) => (false, rest),
+            (_, Some(rest)) => (true, rest),
+            _ => return Err(format!("`{url}`: write http://HOST:PORT or https://HOST")),
+        };
+        let authority = rest.trim_end_matches('/');
+        let plain = |c: char| c.is_ascii_alphanumeric() || "-._:[]".contains(c);
+        if authority.is_empty() || !authority.chars().all(plain) {
+            return Err(format!(
+                "`{url}`: write http://HOST:PORT or https://HOST, without a path"
+            ));
+        }
+        Ok(Server {
+            tls,
+            authority: authority.to_owned(),
+        })
+    }
+
+    /// Its URL.
+    pub fn url(&self) -> String {
+        let scheme = if self.tls { "https" } else { "http" };
+        format!("{scheme}://{}", self.authority)
+    }
+
+    fn has_port(&self) -> bool {
+        let port = self.authority.rsplit_once(':').map(|(_, port)| port);
+        port.is_some_and(|port| port.parse::<u16>().is_ok())
+    }
+
+    fn connect(&self) -> io::Result<TcpStream> {
+        let authority = match (self.has_port(), self.tls) {
+            (true, _) => self.authority.clone(),
+            (false, true) => format!("{}:443", self.authority),
+            (false, false) => format!("{}:80", self.authority),
+        };
+        let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+        for address in authority.to_socket_addrs()? {
+            match TcpStream::connect_timeout(&address, PATIENCE) {
+                Ok(stream) => {
+                    stream.set_nodelay(true)?;
+                    stream.set_read_timeout(Some(PATIENCE))?;
+                    stream.set_write_timeout(Some(PATIENCE))?;
+                    return Ok(stream);
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    /// Asks for a target of that host; its name is also the one that the certificate must have.
+    ///
+    /// # Errors
+    /// See [`Failure`].
+    pub fn ask(&self, method: &str, target: &str, host: &str) -> Result<Head, Failure> {
+        let stream = self.connect().map_err(Failure::Unreachable)?;
+        let broken = |error: io::Error| Failure::Broken(error.to_string());
+        let request = format!(
+            "{method} {target} HTTP/1.1\r\nHost: {host}\r\nUser-Agent: howdah-import\r\nAccept: */*\r\nConnection: close\r\n\r\n"
+        );
+        if !self.tls {
+            return exchange(stream, &request).map_err(broken);
+        }
+        let name = host
+            .rsplit_once(':')
+            .map_or(host, |(name, _)| name)
+            .to_owned();
+        let name =
+            ServerName::try_from(name).map_err(|error| Failure::Broken(error.to_string()))?;
+        let connection = ClientConnection::new(config(), name)
+            .map_err(|error| Failure::Broken(error.to_string()))?;
+        exchange(StreamOwned::new(connection, stream), &request).map_err(broken)
+    }
+}
+
+/// Trusts whom the system trusts; `SSL_CERT_FILE` names others.
+fn config() -> Arc<ClientConfig> {
+    static CONFIG: OnceLock<Arc<ClientConfig>> = OnceLock::new();
+    let make = || {
+        let mut roots = RootCertStore::empty();
+        roots.add_parsable_certificates(rustls_native_certs::load_native_certs().certs);
+        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+        let builder = ClientConfig::builder_with_provider(provider);
+        let versions = builder.with_safe_default_protocol_versions();
+        let builder = versions.expect("versions that the provider has");
+        Arc::new(builder.with_root_certificates(roots).with_no_client_auth())
+    };
+    CONFIG.get_or_init(make).clone()
+}
+
+fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Head> {
+    stream.write_all(request.as_bytes())?;
+    stream.flush()?;
+    let mut bytes = Vec::new();
+    let mut piece = [0; 4096];
+    loop {
+        let read = match stream.read(&mut piece) {
+            Ok(read) => read,
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => 0,
+            Err(error) => return Err(error),
+        };
+        bytes.extend_from_slice(&piece[..read]);
+        while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
+            let head = parse(&bytes[..end]).ok_or_else(|| io::Error::other("this is no HTTP"))?;
+            if head.status >= 200 {
+                return Ok(head);
+            }
+            bytes.drain(..end + 4);
+        }
+        if read == 0 {
+            return Err(io::Error::other(
+                "the connection was closed without an answer",
+            ));
+        }
+        if bytes.len() > LONGEST_HEAD {
+            return Err(io::Error::other(
+                "the head of the answer has more than 64 KiB",
+            ));
+        }
+    }
+}
+
+fn parse(head: &[u8]) -> Option<Head> {
+    let text = String::from_utf8_lossy(head);
+    let mut lines = text.split("\r\n");
+    let status = lines
+        .next()?
+        .strip_prefix("HTTP/1.")?
+        .get(2..5)?
+        .parse()
+        .ok()?;
+    let fields = lines.filter_map(|line| line.split_once(':'));
+    let fields = fields.map(|(name, value)| (name.to_ascii_lowercase(), value.trim().to_owned()));
+    Some(Head {
+        status,
+        fields: fields.collect(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_are_named_by_urls() {
+        let server = Server::parse("https://example.org/").unwrap();
+        assert_eq!(
+            (server.tls, server.authority.as_str()),
+            (true, "example.org")
+        );
+        for url in [
+            "example.org",
+            "http://",
+            "ftp://x",
+            "http://x/y",
+            "http://x y",
+        ] {
+            assert!(Server::parse(url).is_err(), "{url}");
+        }
+    }
+
+    #[test]
+    fn the_final_answer_counts() {
+        let answer = b"HTTP/1.1 103 Early Hints\r\nLink: a\r\n\r\nHTTP/1.1 301 Moved\r\nLocation:  /b \r\n\r\nbody";
+        let mut stream = io::Cursor::new(answer.to_vec());
+        stream.set_position(0);
+        struct Both<R>(R);
+        impl<R: Read> Read for Both<R> {
+            fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
+                self.0.read(buffer)
+            }
+        }
+        impl<R> Write for Both<R> {
+            fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+                Ok(bytes.len())
+            }
+            fn flush(&mut self) -> io::Result<()> {
+                Ok(())
+            }
+        }
+        let head = exchange(Both(stream), "GET / HTTP/1.1\r\n\r\n").unwrap();
+        assert_eq!(
+            (head.status, head.field("location").as_deref()),
+            (301, Some("/b"))
+        );
+        let closed = exchange(Both(io::empty()), "").unwrap_err();
+        assert!(closed.to_string().contains("without an answer"));
+    }
+}

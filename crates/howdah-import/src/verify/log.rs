@@ -1,0 +1,194 @@
+//! Requests of an access log in common or combined format, as nginx, Apache and Howdah write it, with or
+//! without a host in front (`example.org:443 192.0.2.1 - - […`). Each one once, the most frequent first.
+
+use std::collections::HashMap;
+use std::io::{self, BufRead, Read};
+
+/// Longest line that is read; what is beyond is skipped.
+const LONGEST_LINE: u64 = 64 << 10;
+/// Most different requests that are counted.
+const MOST: usize = 500_000;
+
+/// A request.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Asked {
+    /// GET or HEAD.
+    pub method: String,
+    /// Path and query.
+    pub target: String,
+    /// The host, if the line names one.
+    pub host: Option<String>,
+}
+
+/// What a log says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Log {
+    /// Different requests and how often they were made, the most frequent first.
+    pub requests: Vec<(Asked, u64)>,
+    /// Lines with another method: they are not repeated.
+    pub other_methods: u64,
+    /// Lines that are no request.
+    pub strange: u64,
+}
+
+/// Reads a log to its end.
+///
+/// # Errors
+/// It cannot be read.
+pub fn read(mut log: impl BufRead) -> io::Result<Log> {
+    let mut counts: HashMap<Asked, u64> = HashMap::new();
+    let mut found = Log::default();
+    let mut line = Vec::new();
+    loop {
+        line.clear();
+        let read = log
+            .by_ref()
+            .take(LONGEST_LINE)
+            .read_until(b'\n', &mut line)?;
+        if read == 0 {
+            break;
+        }
+        if line.last() != Some(&b'\n') && read as u64 == LONGEST_LINE {
+            skip_line(&mut log)?;
+        }
+        match parse(&line) {
+            Line::Request(asked) => {
+                if counts.len() < MOST || counts.contains_key(&asked) {
+                    *counts.entry(asked).or_default() += 1;
+                }
+            }
+            Line::OtherMethod => found.other_methods += 1,
+            Line::Strange if line.trim_ascii().is_empty() => {}
+            Line::Strange => found.strange += 1,
+        }
+    }
+    found.requests = counts.into_iter().collect();
+    found
+        .requests
+        .sort_by(|(one, n), (other, m)| m.cmp(n).then_with(|| one.cmp(other)));
+    Ok(found)
+}
+
+fn skip_line(log: &mut impl BufRead) -> io::Result<()> {
+    loop {
+        let buffer = log.fill_buf()?;
+        let (used, ended) = match buffer.iter().position(|b| *b == b'\n') {
+            Some(at) => (at + 1, true),
+            None => (buffer.len(), buffer.is_empty()),
+        };
+        log.consume(used);
+        if ended {
+            return Ok(());
+        }
+    }
+}
+
+enum Line {
+    Request(Asked),
+    OtherMethod,
+    Strange,
+}
+
+fn parse(line: &[u8]) -> Line {
+    let line = String::from_utf8_lossy(line);
+    let Some((before, rest)) = line.split_once('"') else {
+        return Line::Strange;
+    };
+    let Some(request) = quoted(rest) else {
+        return Line::Strange;
+    };
+    let words: Vec<&str> = request.split(' ').collect();
+    let [method, target, version] = words[..] else {
+        return Line::Strange;
+    };
+    // Without what no client may send in a request line.
+    let plain = |c: char| c.is_ascii_graphic();
+    if !version.starts_with("HTTP/") || !target.starts_with('/') || !target.chars().all(plain) {
+        return Line::Strange;
+    }
+    if !matches!(method, "GET" | "HEAD") {
+        return match method.bytes().all(|b| b.is_ascii_uppercase()) {
+            true => Line::OtherMethod,
+            false => Line::Strange,
+        };
+    }
+    Line::Request(Asked {
+        method: method.to_owned(),
+        target: target.to_owned(),
+        host: host(before),
+    })
+}
+
+/// What stands before the closing quote, without the escapes of nginx (`\x22`) and Apache (`\"`).
+fn quoted(text: &str) -> Option<String> {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    loop {
+        match chars.next()? {
+            '"' => return Some(out),
+            '\\' => match chars.next()? {
+                'x' => {
+                    let digits: String = chars.by_ref().take(2).collect();
+                    out.push(char::from(u8::from_str_radix(&digits, 16).ok()?));
+                }
+                c => out.push(c),
+            },
+            c => out.push(c),
+        }
+    }
+}
+
+/// `example.org:443` in front of the client's address.
+fn host(before: &str) -> Option<String> {
+    let mut words = before.split_whitespace();
+    let (first, second) = (words.next()?, words.next()?);
+    let (name, port) = first.rsplit_once(':')?;
+    let is_host = name
+        .chars()
+        .all(|c| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_'));
+    let is_address = second.parse::<std::net::IpAddr>().is_ok();
+    (is_host && is_address && port.parse::<u16>().is_ok()).then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn requests_are_counted_once_each() {
+        let text = r#"192.0.2.1 - - [23/Nov/2026:10:00:00 +0000] "GET /a?b=c HTTP/1.1" 200 5
+192.0.2.1 - ann [23/Nov/2026:10:00:00 +0000] "GET /b HTTP/2.0" 200 5 "https://x/" "Mozilla \"5\""
+192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "GET /b HTTP/1.1" 304 0 "-" "-"
+192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "HEAD /b HTTP/1.1" 200 0 "-" "-"
+192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "POST /login HTTP/1.1" 302 0 "-" "-"
+192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "\x16\x03\x01" 400 0 "-" "-"
+192.0.2.2 - - [23/Nov/2026:10:00:00 +0000] "GET /q\x22\xC3 HTTP/1.1" 400 0 "-" "-"
+shop.test:443 2001:db8::1 - - [23/Nov/2026:10:00:00 +0000] "GET /a HTTP/1.1" 200 5 "-" "-"
+"#;
+        let found = read(text.as_bytes()).unwrap();
+        let shown = |(asked, n): &(Asked, u64)| {
+            format!("{n} {} {} {:?}", asked.method, asked.target, asked.host)
+        };
+        let requests: Vec<String> = found.requests.iter().map(shown).collect();
+        assert_eq!(
+            requests,
+            [
+                "2 GET /b None",
+                "1 GET /a Some(\"shop.test\")",
+                "1 GET /a?b=c None",
+                "1 HEAD /b None",
+            ]
+        );
+        assert_eq!((found.other_methods, found.strange), (1, 2));
+    }
+
+    #[test]
+    fn long_lines_are_skipped_and_not_kept() {
+        let long = format!(
+            "x \"GET /{} HTTP/1.1\" 200\nx \"GET /b HTTP/1.1\" 200\n",
+            "a".repeat(200_000)
+        );
+        let found = read(long.as_bytes()).unwrap();
+        assert_eq!((found.requests.len(), found.strange), (1, 1));
+    }
+}

@@ -1,0 +1,152 @@
+//! The handshake of a QUIC connection, and requests that come before its end: in a resumed session already
+//! the client's first packets carry some (0-RTT, RFC 9001 §4.6), and whoever has recorded them can send
+//! them again. What is safe is answered at once, and the script is told (RFC 8470 §5.1); the rest waits.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
+
+use http::HeaderValue;
+use http::request::Parts;
+use quinn::{Connection, ConnectionError, ZeroRttAccepted};
+use tokio::sync::watch;
+
+use super::super::deadline::Deadline;
+use super::super::handler::HandshakeFailed;
+use super::super::lifecycle::Enrolled;
+use crate::tls::quic::Witness;
+
+/// Tells a script that its request can have been recorded and sent again.
+const EARLY_DATA: &str = "early-data";
+
+/// A connection that requests may come from, and its handshake if it has not ended.
+pub(super) type Shaken = (Connection, Option<ZeroRttAccepted>);
+
+/// Goes as far with the handshake as requests need.
+async fn shake_hands(
+    mut connecting: quinn::Connecting,
+    witness: &Witness,
+) -> Result<Shaken, ConnectionError> {
+    connecting.handshake_data().await?;
+    if !witness.may_be_early() {
+        return Ok((connecting.await?, None));
+    }
+    match connecting.into_0rtt() {
+        Ok((connection, finished)) => Ok((connection, Some(finished))),
+        Err(connecting) => Ok((connecting.await?, None)),
+    }
+}
+
+/// As [`shake_hands`], for so long as the server waits for a client.
+pub(super) async fn within(
+    deadline: &mut Deadline,
+    place: &mut Enrolled,
+    connecting: quinn::Connecting,
+    witness: &Witness,
+) -> Result<Shaken, HandshakeFailed> {
+    let mut shaking = std::pin::pin!(shake_hands(connecting, witness));
+    std::future::poll_fn(|cx| {
+        place.set_task(cx.waker());
+        if let Poll::Ready(shaken) = shaking.as_mut().poll(cx) {
+            return Poll::Ready(shaken.map_err(|error| match error {
+                ConnectionError::TransportError(error) => {
+                    HandshakeFailed::Protocol(error.to_string())
+                }
+                _ => HandshakeFailed::ClientGone,
+            }));
+        }
+        if place.is_to_close() {
+            return Poll::Ready(Err(HandshakeFailed::ClientGone));
+        }
+        ready!(deadline.poll(cx));
+        Poll::Ready(Err(HandshakeFailed::TimedOut))
+    })
+    .await
+}
+
+/// How far a handshake has come.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Going,
+    Finished,
+    /// The connection has ended before.
+    Failed,
+}
+
+/// A handshake, for the requests that come before its end.
+pub(super) struct Progressing(watch::Sender<Progress>);
+
+impl Progressing {
+    pub(super) fn new(shaken: &Shaken) -> Progressing {
+        Progressing(watch::Sender::new(match shaken.1 {
+            Some(_) => Progress::Going,
+            None => Progress::Finished,
+        }))
+    }
+
+    /// The connection has ended: nobody waits any longer.
+    pub(super) fn ended(&self) {
+        self.0.send_if_modified(|progress| {
+            let waited_for = *progress == Progress::Going;
+            if waited_for {
+                *progress = Progress::Failed;
+            }
+            waited_for
+        });
+    }
+
+    /// Waits for the handshake's end if the request, whose stream was opened before, must not be handled
+    /// twice; otherwise marks it. False: it never ends.
+    pub(super) async fn admit(&self, request: &mut Parts) -> bool {
+        if *self.0.borrow() == Progress::Finished {
+            return true;
+        }
+        if request.method.is_safe() {
+            let yes = HeaderValue::from_static("1");
+            request.headers.insert(EARLY_DATA, yes);
+            return true;
+        }
+        let mut progress = self.0.subscribe();
+        let ended = progress.wait_for(|progress| *progress != Progress::Going);
+        ended.await.is_ok_and(|ended| *ended == Progress::Finished)
+    }
+}
+
+/// What is left of a handshake once requests may come.
+pub(super) struct Rest {
+    finished: ZeroRttAccepted,
+    deadline: Deadline,
+    /// Counts as a handshake in progress.
+    _handshake: Arc<()>,
+}
+
+impl Rest {
+    pub(super) fn new(finished: ZeroRttAccepted, most: Duration, handshake: Arc<()>) -> Rest {
+        Rest {
+            finished,
+            deadline: Deadline::after(most),
+            _handshake: handshake,
+        }
+    }
+
+    /// Ready at the handshake's end; an error: it has failed, or takes too long.
+    pub(super) fn poll(
+        &mut self,
+        connection: &Connection,
+        progress: &Progressing,
+        cx: &mut Context<'_>,
+    ) -> Poll<Result<(), HandshakeFailed>> {
+        // What it says is meant for clients.
+        if Pin::new(&mut self.finished).poll(cx).is_ready() {
+            if connection.close_reason().is_some() {
+                return Poll::Ready(Err(HandshakeFailed::ClientGone));
+            }
+            progress.0.send_replace(Progress::Finished);
+            return Poll::Ready(Ok(()));
+        }
+        ready!(self.deadline.poll(cx));
+        Poll::Ready(Err(HandshakeFailed::TimedOut))
+    }
+}

@@ -1,0 +1,209 @@
+//! A rate with a burst, as a point in time: when nothing will count against a client any more. Each request
+//! moves it on by the time that the rate gives to one; a request passes while it lies no further ahead than
+//! the burst. That is nginx' leaky bucket, told by the clock (GCRA, ITU-T I.371): exact, eight bytes a
+//! client, no timer. Times are nanoseconds of any clock that goes forward.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// Requests in a time, and how many may come at once beyond that.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rate {
+    count: u32,
+    per: Per,
+    burst: u32,
+}
+
+/// The time in which a rate counts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Per {
+    Second,
+    Minute,
+    Hour,
+}
+
+/// A text is no rate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRate;
+
+impl fmt::Display for BadRate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`")
+    }
+}
+
+impl std::error::Error for BadRate {}
+
+/// The most that a rate may be: in its time, and as a burst.
+pub const MOST: u32 = 1_000_000;
+
+impl FromStr for Rate {
+    type Err = BadRate;
+
+    /// `10/s`, or as nginx writes it `10r/s`. As many as the number may come at once.
+    fn from_str(text: &str) -> Result<Rate, BadRate> {
+        let (count, per) = text.split_once('/').ok_or(BadRate)?;
+        let count = count.strip_suffix('r').unwrap_or(count);
+        if !count.bytes().all(|b| b.is_ascii_digit()) {
+            return Err(BadRate);
+        }
+        let count = count.parse().map_err(|_| BadRate)?;
+        let per = match per {
+            "s" => Per::Second,
+            "m" => Per::Minute,
+            "h" => Per::Hour,
+            _ => return Err(BadRate),
+        };
+        match count {
+            1..=MOST => Ok(Rate {
+                count,
+                per,
+                burst: count - 1,
+            }),
+            _ => Err(BadRate),
+        }
+    }
+}
+
+impl fmt::Display for Rate {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let per = match self.per {
+            Per::Second => 's',
+            Per::Minute => 'm',
+            Per::Hour => 'h',
+        };
+        write!(f, "{}/{per}, burst {}", self.count, self.burst)
+    }
+}
+
+impl Rate {
+    /// The same with another burst, at most [`MOST`].
+    pub fn with_burst(self, burst: u32) -> Rate {
+        let burst = burst.min(MOST);
+        Rate { burst, ..self }
+    }
+
+    /// The time that the rate gives to one request.
+    fn each(&self) -> u64 {
+        let seconds = match self.per {
+            Per::Second => 1,
+            Per::Minute => 60,
+            Per::Hour => 3600,
+        };
+        seconds * 1_000_000_000 / u64::from(self.count)
+    }
+
+    /// A request at `now` of a client against whom nothing counts from `clear_at` on: the new `clear_at`,
+    /// or how long it is until a request passes.
+    pub(super) fn pass(&self, clear_at: u64, now: u64) -> Result<u64, u64> {
+        // At most an hour a request and a million of them: far below the largest number.
+        let latest = now + self.each() * u64::from(self.burst);
+        match clear_at.checked_sub(latest) {
+            Some(wait @ 1..) => Err(wait),
+            _ => Ok(clear_at.max(now) + self.each()),
+        }
+    }
+
+    /// Takes a request back.
+    pub(super) fn back(&self, clear_at: u64) -> u64 {
+        clear_at.saturating_sub(self.each())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SECOND: u64 = 1_000_000_000;
+
+    /// How many of `asked` requests at each of these times pass.
+    fn passed(rate: &str, burst: Option<u32>, times: &[(u64, u32)]) -> Vec<u32> {
+        let mut rate: Rate = rate.parse().unwrap();
+        if let Some(burst) = burst {
+            rate = rate.with_burst(burst);
+        }
+        let mut clear_at = 0;
+        let one = |at, clear_at: &mut u64| match rate.pass(*clear_at, at) {
+            Ok(next) => {
+                *clear_at = next;
+                1
+            }
+            Err(_) => 0,
+        };
+        let at = |(time, asked): &(u64, u32)| (0..*asked).map(|_| one(*time, &mut clear_at)).sum();
+        times.iter().map(at).collect()
+    }
+
+    #[test]
+    fn a_burst_passes_at_once_and_then_the_rate() {
+        let t = |tenths: u64| 5 * SECOND + tenths * SECOND / 10;
+        // nginx: rate=10r/s burst=20 nodelay lets 21 pass, then one every 100 ms.
+        assert_eq!(passed("10r/s", Some(20), &[(t(0), 100)]), [21]);
+        assert_eq!(
+            passed(
+                "10/s",
+                Some(20),
+                &[(t(0), 50), (t(1), 5), (t(2), 5), (t(5), 9)]
+            ),
+            [21, 1, 1, 3]
+        );
+        // Idle time fills no more than the burst.
+        assert_eq!(passed("10/s", Some(2), &[(t(0), 9), (t(600), 9)]), [3, 3]);
+        // Without a burst one at a time; by default as many as the number says.
+        assert_eq!(passed("10/s", Some(0), &[(t(0), 9), (t(1), 9)]), [1, 1]);
+        assert_eq!(passed("10/s", None, &[(t(0), 99), (t(10), 99)]), [10, 10]);
+        assert_eq!(passed("30/m", None, &[(t(0), 99), (t(20), 9)]), [30, 1]);
+        assert_eq!(
+            passed("1/h", None, &[(t(0), 9), (t(35_999), 9), (t(36_000), 9)]),
+            [1, 0, 1]
+        );
+    }
+
+    #[test]
+    fn a_minute_of_asking_far_too_often_passes_the_rate_and_the_burst() {
+        let times: Vec<_> = (0..60_000).map(|ms| (ms * 1_000_000, 3)).collect();
+        let sum: u32 = passed("7/s", Some(4), &times).iter().sum();
+        assert_eq!(sum, 5 + 7 * 60 - 1);
+    }
+
+    #[test]
+    fn the_wait_is_exact() {
+        let rate = "5/m".parse::<Rate>().unwrap().with_burst(0);
+        let clear_at = rate.pass(0, SECOND).unwrap();
+        assert_eq!(rate.pass(clear_at, 3 * SECOND), Err(10 * SECOND));
+        assert_eq!(rate.pass(clear_at, 13 * SECOND - 1), Err(1));
+        assert!(rate.pass(clear_at, 13 * SECOND).is_ok());
+        assert_eq!(rate.pass(rate.back(clear_at), SECOND), Ok(clear_at));
+    }
+
+    #[test]
+    fn a_clock_of_another_thread_may_be_a_little_behind() {
+        let rate: Rate = "10/s".parse().unwrap();
+        let clear_at = rate.pass(0, SECOND).unwrap();
+        assert!(rate.pass(clear_at, SECOND - 5_000_000).is_ok());
+    }
+
+    #[test]
+    fn what_is_no_rate() {
+        for text in [
+            "",
+            "10",
+            "10/",
+            "/s",
+            "10/d",
+            "0/s",
+            "-1/s",
+            "+1/s",
+            "1.5/s",
+            "10 /s",
+            "1000001/s",
+            "10rr/s",
+        ] {
+            assert_eq!(text.parse::<Rate>(), Err(BadRate), "{text}");
+        }
+        assert_eq!(
+            "30/m".parse::<Rate>().unwrap().to_string(),
+            "30/m, burst 29"
+        );
+    }
+}

@@ -1,0 +1,156 @@
+use super::*;
+
+fn limit(rate: &str, by: LimitBy) -> Arc<Limit> {
+    let rate = Some(rate.parse().unwrap());
+    Arc::new(Limit {
+        preset: None,
+        rate,
+        connections: None,
+        processes: None,
+        by,
+    })
+}
+
+fn named(site: &str, text: &str, number: usize) -> MeterName {
+    let (site, text) = (site.to_owned(), text.to_owned());
+    MeterName { site, text, number }
+}
+
+#[test]
+fn a_client_is_an_address_or_the_half_of_one_or_what_the_limit_says() {
+    let address = |text: &str| Some(text.parse::<IpAddr>().unwrap());
+    let network = LimitBy::Network(24, 48);
+    for (by, one, other, same) in [
+        (LimitBy::Address, "192.0.2.1", "192.0.2.2", false),
+        (LimitBy::Address, "192.0.2.1", "::ffff:192.0.2.1", true),
+        (
+            LimitBy::Address,
+            "2001:db8:1:2::1",
+            "2001:db8:1:2:ffff::9",
+            true,
+        ),
+        (
+            LimitBy::Address,
+            "2001:db8:1:2::1",
+            "2001:db8:1:3::1",
+            false,
+        ),
+        (network.clone(), "192.0.2.1", "192.0.2.255", true),
+        (network.clone(), "192.0.2.1", "192.0.3.1", false),
+        (network.clone(), "2001:db8:1:2::1", "2001:db8:1:3::1", true),
+        (network, "2001:db8:1:2::1", "2001:db8:2:2::1", false),
+        (LimitBy::All, "192.0.2.1", "2001:db8::1", true),
+        // Without a value, whatever a limit by one says.
+        (
+            LimitBy::Header("x-key".into()),
+            "192.0.2.1",
+            "192.0.2.2",
+            false,
+        ),
+    ] {
+        assert_eq!(
+            by.at(address(one)) == by.at(address(other)),
+            same,
+            "{one} {other} by {by:?}"
+        );
+    }
+}
+
+#[test]
+fn a_limit_that_stays_the_same_keeps_what_is_counted() {
+    let limiter = Limiter::default();
+    let ten = limit("2/h", LimitBy::Address);
+    let now = limiter.started;
+    let client = LimitBy::Address.at("192.0.2.1".parse().ok());
+    let pass = |meter: &Meter| {
+        limiter
+            .count(meter, limiter.key(meter, client), now)
+            .is_ok()
+    };
+    let before = limiter.meter(named("a", "/ 2/h", 0), &ten);
+    assert!(pass(&before) && pass(&before) && !pass(&before));
+    // Another rule, another site: clients of their own.
+    for name in [
+        named("b", "/ 2/h", 0),
+        named("a", "/x 2/h", 0),
+        named("a", "/ 2/h", 1),
+    ] {
+        assert!(pass(&limiter.meter(name, &ten)));
+    }
+    // The next configuration is made while there is the one before.
+    let after = limiter.meter(named("a", "/ 2/h", 0), &ten);
+    drop(before);
+    assert!(!pass(&after));
+    assert_eq!(after.refused(), 2);
+    drop(after);
+    assert!(pass(&limiter.meter(named("a", "/ 2/h", 0), &ten)));
+}
+
+#[test]
+fn what_is_taken_back_was_never_asked() {
+    let limiter = Limiter::default();
+    let meter = limiter.meter(named("a", "", 0), &limit("2/h", LimitBy::Address));
+    let key = limiter.key(&meter, Shown::Anybody);
+    let now = limiter.started + Duration::from_secs(9);
+    for _ in 0..9 {
+        assert!(limiter.count(&meter, key, now).is_ok());
+        limiter.uncount(&meter, key);
+    }
+    assert!(limiter.count(&meter, key, now).is_ok());
+    assert!(limiter.count(&meter, key, now).is_ok());
+    assert!(limiter.count(&meter, key, now).is_err());
+}
+
+#[test]
+fn threads_share_a_limit() {
+    let limiter = Limiter::default();
+    let meter = limiter.meter(named("a", "", 0), &limit("1000/h", LimitBy::All));
+    let key = limiter.key(&meter, Shown::Anybody);
+    let now = limiter.started;
+    let passed = std::thread::scope(|scope| {
+        let ask = || {
+            (0..1000)
+                .filter(|_| limiter.count(&meter, key, now).is_ok())
+                .count()
+        };
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(ask)).collect();
+        threads
+            .into_iter()
+            .map(|thread| thread.join().unwrap())
+            .sum::<usize>()
+    });
+    assert_eq!((passed, meter.refused()), (1000, 3000));
+}
+
+#[test]
+fn a_place_is_refused_by_name_and_the_log_hears_once() {
+    let limiter = Limiter::default();
+    let limit = Arc::new(Limit {
+        preset: None,
+        rate: None,
+        connections: Some(1),
+        processes: Some(2),
+        by: LimitBy::All,
+    });
+    assert_eq!(limit.to_string(), "connections 1, processes 2");
+    let meter = limiter.meter(named("a", "", 0), &limit);
+    let key = limiter.key(&meter, Shown::Anybody);
+    let now = limiter.started;
+    let taken = limiter.connect(&meter, key, now).unwrap().unwrap();
+    let refused = |is_news| Limited {
+        over: Over::Connections,
+        wait: Duration::from_secs(1),
+        is_news,
+    };
+    assert_eq!(
+        limiter.connect(&meter, key, now).unwrap_err(),
+        refused(true)
+    );
+    assert_eq!(
+        limiter.connect(&meter, key, now).unwrap_err(),
+        refused(false)
+    );
+    drop(taken);
+    assert!(limiter.connect(&meter, key, now).unwrap().is_some());
+    assert_eq!(meter.refused(), 2);
+}

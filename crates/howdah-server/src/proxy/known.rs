@@ -1,0 +1,68 @@
+//! All servers that some configuration names. Rules that name the same one share it, and so does the
+//! configuration after a reload: its connections, what is known of its health, and its counters go on.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use super::address::ServerAddress;
+use super::server::{Server, ServerRow};
+
+/// A server is known by its address and by the path it is asked for.
+type Name = (String, Option<Box<str>>);
+
+static KNOWN: Mutex<BTreeMap<Name, Weak<Server>>> = Mutex::new(BTreeMap::new());
+
+/// The server at this address.
+pub(super) fn server(at: ServerAddress, health: Option<&str>) -> Arc<Server> {
+    let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known.retain(|_, server| server.strong_count() > 0);
+    let name = (at.to_string(), health.map(Box::from));
+    if let Some(server) = known.get(&name).and_then(Weak::upgrade) {
+        return server;
+    }
+    let server = Arc::new(Server::new(at, name.1.clone()));
+    known.insert(name, Arc::downgrade(&server));
+    server
+}
+
+/// What is to be said of each, by address.
+pub fn rows() -> Vec<ServerRow> {
+    let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
+    known
+        .values()
+        .filter_map(Weak::upgrade)
+        .map(|server| server.row())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proxy::address;
+
+    #[test]
+    fn a_server_is_one_for_all_that_name_it_and_forgotten_with_them() {
+        let at = |text| address::parse(text).unwrap().remove(0).at;
+        let first = server(at("http://known:1"), None);
+        assert!(Arc::ptr_eq(
+            &first,
+            &server(at("http://known:1 weight=3"), None)
+        ));
+        for other in [
+            server(at("h2c://known:1"), None),
+            server(at("http://known:2"), None),
+            server(at("http://known:1"), Some("/up")),
+        ] {
+            assert_ne!(other.id, first.id);
+        }
+        let shown = || {
+            rows()
+                .iter()
+                .filter(|row| row.address.contains("known:"))
+                .count()
+        };
+        assert_eq!(shown(), 1);
+        drop(first);
+        assert_eq!(shown(), 0);
+    }
+}

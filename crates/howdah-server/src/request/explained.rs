@@ -1,0 +1,270 @@
+//! A request explained: as data, for JSON, and in words for a terminal. Finds nothing out.
+
+use std::fmt::{self, Display, Formatter, Write};
+
+use serde::Serialize;
+
+/// Everything that `howdah explain` says of a request. Text that is no UTF-8 has replacement characters.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Explanation {
+    /// The request's method.
+    pub method: String,
+    /// Scheme, host, path and query.
+    pub url: String,
+    /// The client's address, as rules see it; none: a unix socket's peer.
+    pub from: Option<String>,
+    /// The site that answers.
+    pub site: String,
+    /// Why this one.
+    pub site_because: String,
+    /// What was asked, in order.
+    pub steps: Vec<Told>,
+    /// Who would be asked first, and was not: `auth_request` and `authorizer` rules. What is said of the
+    /// answer counts if all of them allow the request.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub not_asked: Vec<Told>,
+    /// What the client gets.
+    pub answer: Answer,
+    /// What the page cache does with the request; none: the site has none, or no script answers.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cache: Option<CacheDecision>,
+}
+
+/// One thing that was asked.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Told {
+    /// `FILE:LINE`; of an `.htaccess` file with the line's text. None: nobody has written it down.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub at: Option<String>,
+    /// What it is: `deny 403, prefix "/admin"`; empty for a line of an `.htaccess` file.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub what: String,
+    /// The path that it was asked about.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// Whether a rule is for the request; none for what is no rule.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub matches: Option<bool>,
+    /// What came of it; of a rule that does not match, the option that keeps it from this request.
+    pub said: String,
+}
+
+/// What answers a request.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// A file, as it is.
+    File,
+    /// A script of PHP.
+    Script,
+    /// A program of a `cgi` rule.
+    Program,
+    /// Another server.
+    Proxy,
+    /// A redirect.
+    Redirect,
+    /// The text of a `return` rule or of an `ErrorDocument`.
+    Return,
+    /// The methods that are possible.
+    Options,
+    /// A page of an error.
+    #[default]
+    Error,
+    /// The status page.
+    StatusPage,
+    /// A proof for a certificate authority.
+    Challenge,
+    /// The report of a purge.
+    Purge,
+}
+
+/// The answer, as far as it is known without running anything.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Answer {
+    /// What answers.
+    pub kind: Kind,
+    /// The status; none: the script's, or the other server's.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status: Option<u16>,
+    /// The failure's name, as in `Howdah-Error`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub error: Option<&'static str>,
+    /// What there is to be said of the failure: a line of an `.htaccess` file, what is wrong with a
+    /// password.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub because: Option<String>,
+    /// Where a redirect leads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub location: Option<String>,
+    /// The file that is sent; of an error, the page of `error_pages`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<String>,
+    /// `SCRIPT_FILENAME`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script: Option<String>,
+    /// `SCRIPT_NAME`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub script_name: Option<String>,
+    /// `PATH_INFO`
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path_info: Option<String>,
+    /// `QUERY_STRING`; of a proxied request, its query.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub query: Option<String>,
+    /// The pool that runs the script.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pool: Option<String>,
+    /// The servers of a `proxy` rule.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<String>,
+    /// The path that such a server gets.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub path: Option<String>,
+    /// The header: of a script's or another server's answer, what the site sets.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub header: Vec<(String, String)>,
+    /// Fields that the site takes from a script's or another server's answer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+}
+
+/// What the page cache does with a request.
+#[derive(Clone, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum CacheDecision {
+    /// The request neither gets a stored page nor is one stored for it.
+    Bypass {
+        /// The reason's name.
+        reason: &'static str,
+        /// What it means.
+        meaning: &'static str,
+        /// The cookie that is the reason.
+        cookie: Option<String>,
+    },
+    /// A stored page may answer, or one may be stored: the command that asks the running server which.
+    Asked {
+        /// `howdah cache explain …`
+        command: String,
+    },
+}
+
+impl Display for Explanation {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let from = self.from.as_deref().unwrap_or("unix:");
+        let (method, url) = (&self.method, &self.url);
+        line(f, 0, &format!("{method} {url} from {from}"))?;
+        line(f, 0, &format!("site {}: {}", self.site, self.site_because))?;
+        for step in &self.steps {
+            line(f, 2, &step.to_string())?;
+        }
+        for step in &self.not_asked {
+            line(f, 2, &format!("{step}: not asked here"))?;
+        }
+        if !self.not_asked.is_empty() {
+            line(f, 0, "if it is allowed:")?;
+        }
+        line(f, 0, &self.answer.to_string())?;
+        if let Some(because) = &self.answer.because {
+            line(f, 2, because)?;
+        }
+        for (name, value) in &self.answer.header {
+            line(f, 2, &format!("{name}: {value}"))?;
+        }
+        for name in &self.answer.without {
+            line(f, 2, &format!("without {name}"))?;
+        }
+        match &self.cache {
+            None => Ok(()),
+            Some(CacheDecision::Bypass {
+                reason,
+                meaning,
+                cookie,
+            }) => {
+                line(
+                    f,
+                    0,
+                    &format!("not from the page cache, {reason}: {meaning}"),
+                )?;
+                match cookie {
+                    Some(cookie) => line(f, 2, &format!("the cookie `{cookie}`")),
+                    None => Ok(()),
+                }
+            }
+            Some(CacheDecision::Asked { command }) => {
+                line(f, 0, &format!("perhaps from the page cache: {command}"))
+            }
+        }
+    }
+}
+
+/// Nothing of a request or a file name controls a terminal.
+fn line(f: &mut Formatter<'_>, indent: usize, text: &str) -> fmt::Result {
+    write!(f, "{:indent$}", "")?;
+    for c in text.chars() {
+        let moves_text = matches!(c, '\u{200e}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+        match c.is_control() || moves_text {
+            true => write!(f, "{}", c.escape_unicode())?,
+            false => f.write_char(c)?,
+        }
+    }
+    f.write_char('\n')
+}
+
+impl Display for Told {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        let parts = [self.at.as_deref(), Some(&*self.what)];
+        let parts = parts.into_iter().flatten().filter(|part| !part.is_empty());
+        f.write_str(&parts.collect::<Vec<_>>().join(" "))?;
+        let begun = self.at.is_some() || !self.what.is_empty();
+        let said = match (self.matches, &*self.said) {
+            (Some(false), why) => format!("no ({why})"),
+            (Some(true), "") => "yes".to_owned(),
+            (Some(true), said) => format!("yes, {said}"),
+            (_, said) => said.to_owned(),
+        };
+        match (begun, &*said) {
+            (_, "") => Ok(()),
+            (true, said) => write!(f, ": {said}"),
+            (false, said) => f.write_str(said),
+        }
+    }
+}
+
+impl Display for Answer {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        if let Some(status) = self.status {
+            write!(f, "{status} ")?;
+        }
+        let text = |text: &Option<String>| text.clone().unwrap_or_default();
+        match self.kind {
+            Kind::File => write!(f, "file {}", text(&self.file))?,
+            Kind::Script => write!(f, "script {}", text(&self.script))?,
+            Kind::Program => write!(f, "program {}", text(&self.script))?,
+            Kind::Proxy => write!(f, "from {}", self.servers.join(" or "))?,
+            Kind::Redirect => write!(f, "redirect to {}", text(&self.location))?,
+            Kind::Return => f.write_str("a text of the configuration")?,
+            Kind::Options => f.write_str("the methods that are possible")?,
+            Kind::Error => {
+                f.write_str(self.error.unwrap_or_default())?;
+                if let Some(page) = &self.file {
+                    write!(f, ", with the page {page}")?;
+                }
+            }
+            Kind::StatusPage => f.write_str("the status page")?,
+            Kind::Challenge => f.write_str("a proof for a certificate authority")?,
+            Kind::Purge => f.write_str("a purge of the page cache")?,
+        }
+        for (name, value) in [
+            ("SCRIPT_NAME", &self.script_name),
+            ("path", &self.path),
+            ("PATH_INFO", &self.path_info),
+            ("query", &self.query),
+            ("pool", &self.pool),
+        ] {
+            if let Some(value) = value {
+                write!(f, ", {name} {value}")?;
+            }
+        }
+        Ok(())
+    }
+}

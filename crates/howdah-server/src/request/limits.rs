@@ -1,0 +1,207 @@
+//! A request is counted under the limits of the rules for its path: for the path that the client names
+//! before a stored page is looked for, and for what that leads to once it is routed. A rule counts a
+//! request once, however it is reached; a request that is refused counts nowhere.
+//!
+//! A request over a limit of PHP processes waits for others of its client, for a while: a page whose
+//! parts a browser asks for at once gets all of them, and a crawler waits for itself. It waits before it
+//! is in the pool's queue, so that nobody else stands behind it.
+
+use std::future::{Future, poll_fn};
+use std::pin::pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use howdah_executor::Held;
+
+use super::context::{RequestContext, Response};
+use crate::failure::Failure;
+use crate::http::Responder;
+use crate::limiter::meter::Meter;
+use crate::limiter::places::{Line, Place};
+use crate::limiter::{ClientKey, LimitBy, Limited, Limiter, Over, Process, Shown};
+use crate::site::condition::cookies;
+use crate::turn;
+
+/// How long a request waits for a PHP process that its client has.
+const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// The limits under which a request has been counted.
+#[derive(Default)]
+pub(super) struct Counted {
+    limits: Vec<CountedLimit>,
+    /// For the run that is to come.
+    processes: Vec<Place>,
+}
+
+struct CountedLimit {
+    rule: usize,
+    meter: Arc<Meter>,
+    key: ClientKey,
+    /// Given back when the request has been answered.
+    _connection: Option<Place>,
+}
+
+impl Counted {
+    fn has(&self, meter: &Arc<Meter>) -> bool {
+        self.limits
+            .iter()
+            .any(|limit| Arc::ptr_eq(&limit.meter, meter))
+    }
+
+    /// The request is refused.
+    fn uncount(&mut self, limiter: &Limiter) {
+        self.processes.clear();
+        for limit in self.limits.drain(..) {
+            limiter.uncount(&limit.meter, limit.key);
+        }
+    }
+}
+
+/// Counts the request under the limits of these rules of its site, as far as it has not been.
+pub(super) fn count(
+    ctx: RequestContext<'_>,
+    rules: impl Iterator<Item = usize>,
+    response: &mut Response<'_>,
+) -> Result<(), Failure> {
+    let limiter = &ctx.config.settings.limiter;
+    let now = turn::recently();
+    for rule in rules {
+        let Some(meter) = ctx.service().meter(rule) else {
+            continue;
+        };
+        let counted = response.record.limits.get_or_insert_default();
+        if counted.has(meter) {
+            continue;
+        }
+        let key = limiter.key(meter, who(ctx, &meter.limit.by));
+        let entered = limiter.connect(meter, key, now).and_then(|connection| {
+            limiter.count(meter, key, now)?;
+            Ok(connection)
+        });
+        match entered {
+            Ok(connection) => counted.limits.push(CountedLimit {
+                rule,
+                meter: meter.clone(),
+                key,
+                _connection: connection,
+            }),
+            Err(limited) => {
+                counted.uncount(limiter);
+                return Err(failure(ctx, rule, meter, limited));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Whether a request needs its client's leave to have a PHP process, and has not got it.
+pub(super) fn wants_process(response: &Response<'_>) -> bool {
+    let counted = response.record.limits.as_ref();
+    counted.is_some_and(|counted| {
+        let mut limits = counted.limits.iter();
+        counted.processes.is_empty() && limits.any(|limit| limit.meter.limit.processes.is_some())
+    })
+}
+
+/// Waits until the client may have another PHP process; see [`wants_process`]. `watch`: the request has
+/// arrived, and the client can only leave.
+pub(super) async fn wait_for_process(
+    ctx: RequestContext<'_>,
+    watch: bool,
+    response: &mut Response<'_>,
+) -> Result<(), Failure> {
+    let limiter = &ctx.config.settings.limiter;
+    let Some(counted) = &mut response.record.limits else {
+        return Ok(());
+    };
+    // All take them in the same order, so that no two wait for each other.
+    counted.limits.sort_by_key(|limit| limit.meter.number());
+    let mut places = Vec::new();
+    let mut refused = None;
+    for limit in &counted.limits {
+        let (meter, key) = (&limit.meter, limit.key);
+        let place = match limiter.process(meter, key, turn::recently()) {
+            Ok(None) => continue,
+            Ok(Some(Process::Free(place))) => Ok(place),
+            Ok(Some(Process::Waits(line))) => match wait(line, watch, response.out).await? {
+                Some(place) => Ok(place),
+                None => Err(limiter.full(meter, key, Over::Processes, turn::recently())),
+            },
+            Err(limited) => Err(limited),
+        };
+        match place {
+            Ok(place) => places.push(place),
+            Err(limited) => {
+                refused = Some(failure(ctx, limit.rule, meter, limited));
+                break;
+            }
+        }
+    }
+    match refused {
+        None => {
+            counted.processes = places;
+            Ok(())
+        }
+        Some(failure) => {
+            counted.uncount(limiter);
+            Err(failure)
+        }
+    }
+}
+
+/// What the run is to hold that has the process.
+pub(super) fn take_process(response: &mut Response<'_>) -> Option<Held> {
+    let counted = response.record.limits.as_mut()?;
+    let places = std::mem::take(&mut counted.processes);
+    (!places.is_empty()).then(|| Box::new(places) as Held)
+}
+
+/// None: it took too long.
+async fn wait(line: Line, watch: bool, out: &mut Responder) -> Result<Option<Place>, Failure> {
+    let mut line = pin!(tokio::time::timeout(LONGEST_WAIT, line));
+    poll_fn(|cx| {
+        if let Poll::Ready(place) = line.as_mut().poll(cx) {
+            return Poll::Ready(Ok(place.ok()));
+        }
+        match watch && out.poll_client_gone(cx).is_ready() {
+            true => Poll::Ready(Err(Failure::ClientGone)),
+            false => Poll::Pending,
+        }
+    })
+    .await
+}
+
+/// What shows who the client is.
+fn who<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> Shown<'a> {
+    let request = ctx.request;
+    let value = match by {
+        LimitBy::Header(name) => request.header(name.as_bytes()),
+        LimitBy::Cookie(name) => cookies(request, name).next(),
+        _ => None,
+    };
+    match value {
+        None | Some(b"") => by.at(ctx.client.address),
+        Some(value) => Shown::Value(value),
+    }
+}
+
+fn failure(ctx: RequestContext<'_>, rule: usize, meter: &Meter, limited: Limited) -> Failure {
+    let news = limited.is_news.then(|| {
+        let line = ctx.site.config().rules[rule].line;
+        let line = line.map_or_else(String::new, |line| format!(" of line {line}"));
+        let part = meter.limit.part(limited.over).unwrap_or_default();
+        let mut text = format!("over the limit{line}: {part}");
+        let by_address = matches!(meter.limit.by, LimitBy::Address | LimitBy::Network(..));
+        if by_address && ctx.client.is_strangers(ctx.request) {
+            text +=
+                "; a proxy that trusted_proxies does not name sends this, and counts as one client";
+        }
+        text.into()
+    });
+    let seconds = limited.wait.as_millis().div_ceil(1000).max(1);
+    Failure::ClientLimited {
+        retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
+        news,
+    }
+}

@@ -1,0 +1,158 @@
+//! Answers that are made here and need neither a file nor a script: what comes before a site's rules, short
+//! answers of its rules, pages of failures. Sends nothing, so that `explain` gets the same answers.
+
+use bytes::Bytes;
+
+use super::context::RequestContext;
+use super::file;
+use crate::client_address::split_host;
+use crate::failure::Failure;
+use crate::http::message::ResponseHead;
+use crate::http::{BodyError, BodyKind};
+use crate::memory::{self, Pressure};
+use crate::respond;
+use crate::site::htaccess::Live;
+use crate::site::{Action, RouteInfo};
+
+/// An answer that a request gets whatever the site's rules say.
+pub(super) enum First {
+    /// For a certificate authority.
+    Challenge(Box<[u8]>),
+    /// The status page.
+    Status,
+    /// The same address by HTTPS.
+    ToHttps(ResponseHead),
+}
+
+/// What comes before the page cache and the site's rules; none: they decide.
+pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<First>, Failure> {
+    let challenges = &ctx.config.settings.challenges;
+    if let Some(answer) = challenges.answer(ctx.request.path()) {
+        return Ok(Some(First::Challenge(answer)));
+    }
+    if let Some(page) = &ctx.config.settings.status
+        && page.answers(ctx.request, ctx.client)
+    {
+        return Ok(Some(First::Status));
+    }
+    if memory::pressure() == Pressure::Full {
+        return Err(Failure::MemoryLimit);
+    }
+    check_length(ctx, body)?;
+    if let Some(tls) = ctx.client.tls
+        && !tls.is_for(split_host(ctx.request.host()).0)
+    {
+        return Err(Failure::MisdirectedRequest);
+    }
+    let redirects = ctx.site.config().https_redirect && !ctx.client.https;
+    Ok(redirects.then(|| First::ToHttps(to_https(ctx))))
+}
+
+/// Refuses a body that is longer than the site allows before any of it is read.
+fn check_length(ctx: RequestContext<'_>, body: BodyKind) -> Result<(), Failure> {
+    match body {
+        BodyKind::Length(length) if length > ctx.service().body_limit => {
+            Err(Failure::Body(BodyError::TooLarge))
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Sends the client to the same address by HTTPS: for good, and with the method it came with.
+fn to_https(ctx: RequestContext<'_>) -> ResponseHead {
+    let host = ctx
+        .client
+        .host
+        .as_deref()
+        .unwrap_or_else(|| ctx.request.host());
+    let port = match ctx.config.settings.https_port {
+        443 => String::new(),
+        port => format!(":{port}"),
+    };
+    let mut location = [b"https://", split_host(host).0, port.as_bytes()].concat();
+    location.extend_from_slice(ctx.request.path());
+    if let Some(query) = ctx.request.query() {
+        location.push(b'?');
+        location.extend_from_slice(query);
+    }
+    let mut head = ResponseHead::new(match ctx.request.method() {
+        b"GET" | b"HEAD" => 301,
+        _ => 308,
+    });
+    head.header(b"Location", &location);
+    head
+}
+
+/// The answer to an action that is neither a file, a script nor another server's: head and body, changed
+/// by the site's rules; or the failure.
+pub(super) fn short(
+    ctx: RequestContext<'_>,
+    route: &mut RouteInfo,
+    action: Action,
+) -> Result<(ResponseHead, Bytes), Failure> {
+    let (mut head, body) = match action {
+        Action::Redirect { status, location } => {
+            let mut head = ResponseHead::new(status);
+            head.header(b"Location", &location);
+            (head, Bytes::new())
+        }
+        Action::Return {
+            status,
+            content_type,
+            body,
+        } => {
+            let mut head = ResponseHead::new(status);
+            if !body.is_empty() {
+                head.header(b"Content-Type", content_type.as_bytes());
+            }
+            (head, Bytes::from(body))
+        }
+        Action::Options { allow } => {
+            let mut head = ResponseHead::new(204);
+            head.header(b"Allow", allow.as_bytes());
+            (head, Bytes::new())
+        }
+        Action::Refused {
+            status,
+            refusal,
+            allow,
+        } => {
+            return Err(match route.because.take() {
+                Some(because) => Failure::Closed {
+                    refusal,
+                    status,
+                    because,
+                },
+                None => Failure::Refused {
+                    refusal,
+                    status,
+                    allow,
+                },
+            });
+        }
+        // The caller has taken these; a head of nothing is what they would get here.
+        Action::Static(_) | Action::Script(_) | Action::Proxy(_) => {
+            (ResponseHead::new(500), Bytes::new())
+        }
+    };
+    ctx.site.edit_headers(route, &mut head);
+    Ok((head, body))
+}
+
+/// The page of a failure: the site's own for the status, or ours. `live`: what the site's `.htaccess`
+/// files say of it.
+pub(super) fn page(
+    ctx: RequestContext<'_>,
+    failure: &Failure,
+    live: Option<&Live>,
+) -> (ResponseHead, Bytes) {
+    let (mut head, page) = file::configured_page(ctx, failure, live)
+        .unwrap_or_else(|| respond::page(failure, ctx.request, ctx.id));
+    if let Some(live) = live {
+        live.edit(ctx.site, &mut head, true);
+    }
+    if ctx.client.https {
+        ctx.site.add_hsts(&mut head);
+    }
+    (head, page)
+}

@@ -1,0 +1,147 @@
+//! Results of decisions, kept while nothing that they are made of can have changed. A table of so many
+//! places: what comes to a place takes it.
+
+use std::time::Duration;
+
+use super::watched::{FOR, Watched};
+
+/// How many results a thread keeps.
+const PLACES: usize = 512;
+/// Longer questions are not kept.
+const LONGEST: usize = 512;
+
+/// See the module.
+pub(super) struct Memo<V> {
+    places: Vec<Option<Kept<V>>>,
+}
+
+struct Kept<V> {
+    question: Box<[u8]>,
+    /// Since when all is known that the result is made of.
+    since: Duration,
+    /// The state of [`Watched`] that it is of.
+    changes: u64,
+    result: V,
+}
+
+impl<V> Default for Memo<V> {
+    fn default() -> Memo<V> {
+        Memo { places: Vec::new() }
+    }
+}
+
+impl<V> Memo<V> {
+    /// The result that was kept for a question, if it still holds.
+    pub(super) fn of(&mut self, watched: &Option<Watched>, question: &[u8]) -> Option<&mut V> {
+        let watched = watched.as_ref()?;
+        if self.places.is_empty() {
+            return None;
+        }
+        let kept = self.places[place(question)].as_mut()?;
+        let holds = kept.changes == watched.changes()
+            && watched.now().saturating_sub(kept.since) < FOR
+            && *kept.question == *question;
+        holds.then_some(&mut kept.result)
+    }
+
+    /// Keeps the result for a question, made of what is known since `since`.
+    pub(super) fn keep(
+        &mut self,
+        watched: &Option<Watched>,
+        question: &[u8],
+        since: Duration,
+        result: V,
+    ) {
+        let Some(watched) = watched else { return };
+        if question.len() > LONGEST {
+            return;
+        }
+        if self.places.is_empty() {
+            self.places.resize_with(PLACES, || None);
+        }
+        self.places[place(question)] = Some(Kept {
+            question: question.into(),
+            since,
+            changes: watched.changes(),
+            result,
+        });
+    }
+}
+
+/// Where the result for a question is. Whoever finds questions for one place gains nothing: each takes it
+/// from the other.
+fn place(question: &[u8]) -> usize {
+    let mut hash = question.len() as u64;
+    for part in question.chunks(8) {
+        let mut number = [0; 8];
+        number[..part.len()].copy_from_slice(part);
+        hash =
+            (hash.rotate_left(5) ^ u64::from_ne_bytes(number)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+    }
+    (hash >> 32) as usize % PLACES
+}
+
+/// A question, as bytes: texts of which none can be taken for a part of another.
+#[derive(Default)]
+pub(super) struct Question(Vec<u8>);
+
+impl Question {
+    pub(super) fn begin(&mut self, root: u64) -> &mut Question {
+        self.0.clear();
+        self.number(root)
+    }
+
+    pub(super) fn number(&mut self, number: u64) -> &mut Question {
+        self.0.extend_from_slice(&number.to_ne_bytes());
+        self
+    }
+
+    pub(super) fn text(&mut self, text: &[u8]) -> &mut Question {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text);
+        self
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_result_is_for_its_question_and_a_second() {
+        let mut watched = Watched::new().unwrap();
+        watched.check(FOR);
+        let mut watched = Some(watched);
+        let mut memo = Memo::default();
+        assert_eq!(memo.of(&watched, b"a"), None);
+        memo.keep(&watched, b"a", FOR, 1);
+        assert_eq!(memo.of(&watched, b"a"), Some(&mut 1));
+        assert_eq!(memo.of(&watched, b"b"), None);
+        assert_eq!(memo.of(&None, b"a"), None);
+        if let Some(watched) = &mut watched {
+            watched.check(FOR * 2);
+        }
+        assert_eq!(memo.of(&watched, b"a"), None);
+        let long = [b'x'; LONGEST + 1];
+        memo.keep(&watched, &long, FOR * 2, 1);
+        assert_eq!(memo.of(&watched, &long), None);
+        for number in 0..4 * PLACES {
+            memo.keep(&watched, number.to_string().as_bytes(), FOR * 2, number);
+        }
+        assert_eq!(memo.places.len(), PLACES);
+    }
+
+    #[test]
+    fn texts_do_not_flow_into_each_other() {
+        let question = |one: &[u8], two: &[u8]| {
+            let mut question = Question::default();
+            question.begin(1).text(one).text(two);
+            question.0
+        };
+        assert_ne!(question(b"ab", b"c"), question(b"a", b"bc"));
+    }
+}

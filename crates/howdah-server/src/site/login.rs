@@ -1,0 +1,143 @@
+//! Where known applications take passwords: the requests that `limit = "login"` counts. Only what their
+//! own forms and the usual programs send: an application may take a password at any other place.
+
+use super::condition::{Conditions, Test};
+use super::pattern::Pattern;
+
+/// A path by an expression, and perhaps a parameter that must be so.
+type Place = (&'static str, Option<(&'static str, &'static str)>);
+
+const INDEX: &str = r"/(index\.php)?$";
+const ANY: &str = "^/";
+
+const PLACES: &[Place] = &[
+    // WordPress.
+    (r"(?i)/(wp-login|xmlrpc)\.php$", None),
+    // Laravel, Symfony, Drupal, Nextcloud, Kirby, Grav, TYPO3, Moodle, Magento, and most others.
+    (
+        r"(?i)/(log|sign)[-_]?in(_?check|post|/index)?(\.php)?/?$",
+        None,
+    ),
+    // Grav, Bludit and YOURLS take the password where the rest of their administration begins.
+    (r"(?i)/admin(/index\.php)?/?$", None),
+    // WooCommerce.
+    (r"(?i)/my-account/?$", None),
+    // Magento's tokens.
+    (r"(?i)/integration/(admin|customer)/token/?$", None),
+    // MediaWiki, by path or parameter. In another language it answers to this name, too.
+    (r"(?i)/special:user_?login(/.*)?$", None),
+    (ANY, Some(("title", "~* ^special:user[_ ]?login"))),
+    // Joomla's administration names a component in all its other requests.
+    (r"(?i)/administrator/(index\.php)?$", Some(("option", ""))),
+    // phpMyAdmin; OpenCart.
+    (INDEX, Some(("route", "~* ^(/|(account|common)/login)$"))),
+    // phpBB.
+    (r"/ucp\.php$", Some(("mode", "login"))),
+    // DokuWiki.
+    (ANY, Some(("do", "login"))),
+    // Roundcube.
+    (INDEX, Some(("_task", "login"))),
+    // Matomo.
+    (INDEX, Some(("module", "Login"))),
+    // PrestaShop.
+    (
+        INDEX,
+        Some(("controller", "~* ^(adminlogin|authentication)$")),
+    ),
+    // Drupal and Backdrop without clean URLs.
+    (INDEX, Some(("q", "~* ^/?user/login"))),
+];
+
+/// Paths and conditions of log-in requests, each for a rule of its own.
+pub fn requests() -> impl Iterator<Item = (Pattern, Conditions)> {
+    PLACES.iter().map(|(path, parameter)| {
+        let pattern = Pattern::regex(path).expect("a test parses the table");
+        let test = |(name, test): &(&str, &str)| {
+            let test = Test::parse(test).expect("a test parses the table");
+            ((*name).to_owned(), test)
+        };
+        let conditions = Conditions {
+            methods: vec!["POST".to_owned()],
+            query: parameter.iter().map(test).collect(),
+            ..Conditions::default()
+        };
+        (pattern, conditions)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::condition::Requested;
+    use crate::site::words::request;
+
+    fn is_login(text: &str) -> bool {
+        let (method, target) = text.split_once(' ').unwrap();
+        let head = request(method, "h", target).unwrap();
+        let (asked, path) = (Requested::anybody(&head), head.path());
+        let counts = |(pattern, conditions): (Pattern, Conditions)| {
+            pattern.is_match(path) && conditions.hold(asked, path, &[])
+        };
+        requests().any(counts)
+    }
+
+    #[test]
+    fn log_in_requests_of_known_applications_count() {
+        for target in [
+            "/wp-login.php",
+            "/blog/wp-login.php?action=lostpassword",
+            "/xmlrpc.php",
+            "/login",
+            "/login/",
+            "/index.php/login",
+            "/api/login_check",
+            "/user/login?_format=json",
+            "/login/index.php",
+            "/customer/account/loginPost",
+            "/rest/V1/integration/admin/token",
+            "/my-account/",
+            "/admin",
+            "/wiki/Special:UserLogin",
+            "/index.php/Special:UserLogin/signup",
+            "/index.php?title=Special:UserLogin&returnto=Main+Page",
+            "/w/index.php?title=special%3Auser_login",
+            "/administrator/index.php",
+            "/phpmyadmin/index.php?route=/",
+            "/?route=%2F",
+            "/ucp.php?mode=login",
+            "/doku.php?id=start&do=login",
+            "/?_task=login",
+            "/index.php?module=Login",
+            "/admin123/index.php?controller=AdminLogin",
+            "/?q=user/login",
+        ] {
+            assert!(is_login(&format!("POST {target}")), "{target}");
+            // Forms are shown for nothing.
+            assert!(!is_login(&format!("GET {target}")), "{target}");
+        }
+    }
+
+    #[test]
+    fn what_people_send_after_that_does_not_count() {
+        for target in [
+            "/",
+            "/index.php",
+            "/wp-admin/admin-ajax.php",
+            "/wp-comments-post.php",
+            "/wp-json/wp/v2/posts",
+            "/wp-admin/post.php",
+            "/administrator/index.php?option=com_content&layout=edit",
+            "/index.php?title=Special:Upload",
+            "/index.php?title=Sandbox&action=submit",
+            "/index.php?route=/sql",
+            "/livewire/update",
+            "/admin/pages/edit",
+            "/blogin",
+            "/plugin",
+            "/loginhistory",
+            "/checkout/login-or-register/cart",
+        ] {
+            assert!(!is_login(&format!("POST {target}")), "{target}");
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Strange `.htaccess` files where they decide (`htaccess = "on"`): each is answered by its name within its
+//! bound, nothing that it is about is shown, and another visitor is served meanwhile.
+
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::Fixture;
+
+/// What is in each file that must not be seen.
+const SECRET: &str = "TOP SECRET";
+/// No answer takes longer, in a program that is not optimised, on a busy machine.
+const LONGEST: Duration = Duration::from_secs(5);
+
+fn rules(line: &str, times: usize) -> String {
+    format!("RewriteEngine On\n{}", line.repeat(times))
+}
+
+/// A directory's file, the status and the name of the answer to `secret.txt` in it.
+type Case = (&'static str, String, u16, &'static str);
+
+fn cases() -> Vec<Case> {
+    let explosive = r"^(a*)*(?!b)\.txt$";
+    let sections = "<Files *>\n".repeat(100) + &"</Files>\n".repeat(100);
+    let names: String = (0..2000).map(|name| format!(" {name}.html")).collect();
+    vec![
+        (
+            "onward",
+            rules("RewriteRule (.*) x/$1\n", 1),
+            500,
+            "HtaccessLoop",
+        ),
+        (
+            "again",
+            rules("RewriteRule ^ - [N]\n", 1),
+            500,
+            "HtaccessLoop",
+        ),
+        (
+            "there",
+            rules("RewriteRule ^ /back/secret.txt\n", 1),
+            500,
+            "HtaccessLoop",
+        ),
+        (
+            "back",
+            rules("RewriteRule ^ /there/secret.txt\n", 1),
+            500,
+            "HtaccessLoop",
+        ),
+        (
+            "growing",
+            rules("RewriteRule (.*) $1$1\n", 40),
+            500,
+            "HtaccessLoop",
+        ),
+        (
+            "ahead",
+            rules(
+                "RewriteCond /ahead/%{TIME_SEC}x -U\nRewriteRule ^ - [F]\n",
+                400,
+            ),
+            403,
+            "HtaccessDenied",
+        ),
+        (
+            "costly",
+            rules(&format!("RewriteRule {explosive} - [F]\n"), 1),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "named",
+            format!("<FilesMatch \"{explosive}\">\nRequire all denied\n</FilesMatch>\n"),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "environment",
+            "SetEnvIf Request_URI \"^/environment/(a*)*(?!b)\\.txt$\" shut\n<RequireAll>\nRequire all granted\nRequire not env shut\n</RequireAll>\n".to_owned(),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "long",
+            "# padding\n".repeat(1 << 20),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        ("nested", sections, 500, "HtaccessNotUnderstood"),
+        (
+            "half",
+            "<Files secret.txt>\nRequire all de".to_owned(),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "marked",
+            "\u{feff}Require all denied".to_owned(),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "binary",
+            "\0\u{1}\u{2}\n".repeat(1000),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "index",
+            format!("DirectoryIndex{names}\nRequire all denied"),
+            403,
+            "HtaccessDenied",
+        ),
+        (
+            "proxied",
+            rules("RewriteRule ^ http://192.0.2.1/ [P]\n", 1),
+            403,
+            "HtaccessUnsupported",
+        ),
+    ]
+}
+
+#[test]
+fn a_strange_file_that_decides_closes_within_its_bound() {
+    let mut builder = Fixture::named("attack-htaccess-decides").site("htaccess = \"on\"");
+    let long_name = "a".repeat(60) + "!";
+    for (directory, text, ..) in &cases() {
+        builder = builder
+            .file(&format!("{directory}/.htaccess"), text)
+            .file(&format!("{directory}/secret.txt"), SECRET)
+            .file(&format!("{directory}/{long_name}.txt"), SECRET);
+    }
+    let fixture = builder
+        .file("directory/.htaccess/x", "")
+        .file("directory/secret.txt", SECRET)
+        .file("loop/secret.txt", SECRET)
+        .file("unreadable/.htaccess", "Require all granted")
+        .file("unreadable/secret.txt", SECRET)
+        .start();
+    std::os::unix::fs::symlink(".htaccess", fixture.path("site/loop/.htaccess")).unwrap();
+    let mut wrong = Vec::new();
+    let mut check = |target: &str, status: u16, name: &str| {
+        // Asked again: what is remembered is no other answer, and no slower one.
+        for _ in 0..2 {
+            let start = Instant::now();
+            let answer = fixture.get(target);
+            let shown = (answer.status(), answer.header("Howdah-Error"));
+            let took = start.elapsed();
+            if shown != (status, Some(name)) || answer.text().contains(SECRET) || took > LONGEST {
+                wrong.push(format!(
+                    "{target}: {shown:?} after {took:?}, wanted {status} {name}"
+                ));
+            }
+        }
+    };
+    for (directory, _, status, name) in cases() {
+        let file = match directory {
+            "costly" | "named" | "environment" => &long_name,
+            _ => "secret",
+        };
+        check(&format!("/{directory}/{file}.txt"), status, name);
+    }
+    for directory in ["directory", "loop"] {
+        check(
+            &format!("/{directory}/secret.txt"),
+            403,
+            "HtaccessNotUnderstood",
+        );
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    fixture.still_serves();
+}
+
+/// However a closing file is written, what was written of it so far opens no more than Apache would.
+#[test]
+fn a_file_that_is_being_written_closes_from_its_first_byte() {
+    let fixture = Fixture::named("attack-htaccess-half")
+        .site("htaccess = \"on\"")
+        .file("up/secret.txt", SECRET)
+        .start();
+    let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
+    for length in 1..=text.len() {
+        fixture.write("site/up/.htaccess", &text[..length]);
+        let answer = fixture.get("/up/secret.txt");
+        let closed = matches!(answer.status(), 403 | 500) && !answer.text().contains(SECRET);
+        assert!(closed, "{:?}: {}", &text[..length], answer.status());
+    }
+}
+
+/// A PHP process that dies has the document that the files name, unless they close that.
+#[test]
+fn a_document_for_the_servers_own_error_shows_nothing_that_is_closed() {
+    let dies = "<?php posix_kill(getmypid(), 9);";
+    let fixture = Fixture::named("attack-htaccess-document")
+        .site("htaccess = \"on\"\n[site.error_pages]\n502 = \"shut/page.html\"")
+        .file("shut/.htaccess", "Require all denied")
+        .file("shut/page.html", SECRET)
+        .file("page.html", "a page of the site")
+        .script("plain/die.php", dies)
+        .script("text/die.php", dies)
+        .file("text/.htaccess", "ErrorDocument 502 \"<b>gone</b>\"")
+        .script("file/die.php", dies)
+        .file("file/.htaccess", "ErrorDocument 502 /page.html")
+        .script("closed/die.php", dies)
+        .file("closed/.htaccess", "ErrorDocument 502 /shut/page.html")
+        .script("away/die.php", dies)
+        .file(
+            "away/.htaccess",
+            "ErrorDocument 502 http://status.example/down",
+        )
+        .script("script/die.php", dies)
+        .file("script/.htaccess", "ErrorDocument 502 /script/die.php")
+        .start();
+    let shown = |directory: &str| {
+        let answer = fixture.get(&format!("/{directory}/die.php"));
+        let error = answer.header("Howdah-Error").map(str::to_owned);
+        assert!(!answer.text().contains(SECRET), "{directory}");
+        (answer.status(), error, answer.text())
+    };
+    let (status, name, built_in) = shown("plain");
+    assert_eq!(status, 502);
+    let page = |text: &str| (502, name.clone(), text.to_owned());
+    assert_eq!(shown("text"), page("<b>gone</b>"));
+    assert_eq!(shown("file"), page("a page of the site"));
+    for directory in ["closed", "script"] {
+        let (status, own, text) = shown(directory);
+        assert_eq!((status, own), (502, name.clone()), "{directory}");
+        assert_eq!(text.len(), built_in.len(), "{directory}: {text}");
+    }
+    let away = fixture.get("/away/die.php");
+    let location = away.header("Location");
+    assert_eq!(
+        (away.status(), location),
+        (302, Some("http://status.example/down"))
+    );
+}
+
+/// What rules ask about files is remembered as well, until the files come or go.
+#[test]
+fn a_file_that_comes_or_goes_counts_for_the_next_request() {
+    let fixture = Fixture::named("attack-htaccess-comes")
+        .site("htaccess = \"on\"")
+        .file(
+            ".htaccess",
+            "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule . /index.php [L]",
+        )
+        .script("index.php", "<?php echo 'the controller';")
+        .file("pages/kept", "")
+        .start();
+    let of_age = Instant::now() + Duration::from_millis(150);
+    // Both threads of the front have it by heart.
+    let settled = |target: &str, text: &str| {
+        let mut rounds = 0;
+        while rounds < 6 {
+            rounds += usize::from(Instant::now() > of_age);
+            assert_eq!(fixture.get(target).text(), text, "{target}");
+        }
+    };
+    let path = |name: &str| fixture.path(&format!("site/{name}"));
+    for name in ["new.txt", "pages/new.txt"] {
+        let target = format!("/{name}");
+        for _ in 0..2 {
+            settled(&target, "the controller");
+            fixture.write(&format!("site/{name}"), "a file");
+            settled(&target, "a file");
+            std::fs::rename(path(name), path("pages/elsewhere")).unwrap();
+            settled(&target, "the controller");
+            std::os::unix::fs::symlink("elsewhere", path("pages/link")).unwrap();
+            std::fs::rename(path("pages/link"), path(name)).unwrap();
+            let linked = if name == "new.txt" {
+                "the controller"
+            } else {
+                "a file"
+            };
+            settled(&target, linked);
+            std::fs::remove_file(path(name)).unwrap();
+        }
+    }
+    for _ in 0..2 {
+        fixture.write("site/pages/run.php", "<?php echo 'a script';");
+        settled("/pages/run.php", "a script");
+        std::fs::rename(path("pages/run.php"), path("pages/away")).unwrap();
+        settled("/pages/run.php", "the controller");
+        std::fs::rename(path("pages"), path("moved")).unwrap();
+        settled("/pages/run.php", "the controller");
+        std::fs::rename(path("moved/away"), path("moved/run.php")).unwrap();
+        std::fs::rename(path("moved"), path("pages")).unwrap();
+        settled("/pages/run.php", "a script");
+    }
+}

@@ -1,0 +1,34 @@
+//! `howdah import`: each case is a configuration as people and panels write them. nginx and php-fpm serve
+//! with it, then Howdah serves on the same addresses with what was imported, and both get the same
+//! requests. Where they differ, import/differences.md says why.
+
+#[path = "import/case.rs"]
+mod case;
+#[path = "import/mistakes.rs"]
+mod mistakes;
+#[path = "import/probes.rs"]
+mod probes;
+#[path = "import/verify.rs"]
+mod verify;
+
+use case::{Case, Pools};
+
+#[test]
+fn wordpress_as_debian_installs_it() {
+    Case::new("wordpress", Pools::Howdahs).compare();
+}
+
+#[test]
+fn symfony_and_laravel_on_one_port() {
+    Case::new("symfony", Pools::Howdahs).compare();
+}
+
+#[test]
+fn mediawiki_with_short_addresses() {
+    Case::new("mediawiki", Pools::PhpFpms).compare();
+}
+
+#[test]
+fn several_sites_as_a_panel_writes_them() {
+    Case::new("panel", Pools::Howdahs).with_node().compare();
+}

@@ -1,0 +1,166 @@
+//! What keeps a configuration from being imported: each is named with file and line, exit code 3, and
+//! nothing is written.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use howdah_tests::rig::howdah_program;
+use howdah_tests::scratch::{Scratch, run};
+
+fn import(scratch: &Scratch, words: &[&str]) -> Output {
+    let mut command = Command::new(howdah_program());
+    command.arg("import").args(words);
+    command.current_dir(scratch.path()).output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Imports `nginx.conf`, and expects that it is refused with these words.
+fn refused(scratch: &Scratch, text: impl AsRef<[u8]>, words: &str) {
+    scratch.write("nginx.conf", text);
+    let output = import(scratch, &["nginx", "nginx.conf"]);
+    let said = said(&output);
+    assert_eq!(output.status.code(), Some(3), "{said}");
+    assert!(said.contains(words), "{words} is missing:\n{said}");
+    assert!(said.len() < 1000, "{} bytes are no message", said.len());
+    assert!(!scratch.join("howdah.toml").exists());
+    assert!(!scratch.join("howdah.toml.notes").exists());
+}
+
+#[test]
+fn mistakes_are_named_with_file_and_line() {
+    let scratch = Scratch::new("import-mistakes");
+    let refused = |text: &[u8], words: &str| refused(&scratch, text, words);
+    refused(
+        b"http {\n server {\n }\n",
+        "nginx.conf:1: the block `http` is not closed by `}`",
+    );
+    refused(b"http { }\n}\n", "nginx.conf:2: unexpected `}`");
+    refused(
+        b"http {\n root /x\n}\n",
+        "nginx.conf:2: `root` is not ended by `;`",
+    );
+    refused(
+        b"http {\n root \"/x;\n}\n",
+        "nginx.conf:2: a quote that begins here is not closed",
+    );
+    refused(
+        b"http {\n root '/x'y;\n}\n",
+        "nginx.conf:2: behind a closing quote",
+    );
+    refused(
+        b"a;\ninclude none.conf;\n",
+        "none.conf cannot be read: No such file",
+    );
+    refused(b"a;\ninclude none.conf;\n", "nginx.conf:2: ");
+    refused(b"a;\ninclude nginx.conf;\n", "nginx.conf:2: IncludeLoop");
+    refused(b"a;\nb \xe9;\n", "nginx.conf:2: NotUtf8");
+    refused(b"a;\nb \0;\n", "nginx.conf:2: NotText");
+    refused(
+        "a {".repeat(100_000).as_bytes(),
+        "nginx.conf:1: blocks are nested more than 64 deep",
+    );
+    refused(
+        &vec![b' '; 10 << 20 | 1],
+        "nginx.conf:1: TooLong: the file has more than 10 MiB",
+    );
+    refused(&vec![b'x'; 2 << 20], "nginx.conf:1: LineTooLong");
+}
+
+#[test]
+fn files_that_are_no_files_are_named() {
+    let scratch = Scratch::new("import-files");
+    run(Command::new("mkfifo").arg(scratch.join("fifo")));
+    refused(
+        &scratch,
+        "include fifo;",
+        "fifo:1: cannot be read: it is no regular file",
+    );
+    refused(
+        &scratch,
+        "include /;",
+        "/:1: cannot be read: it is no regular file",
+    );
+    let output = import(&scratch, &["nginx", "none.conf"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("none.conf:1: cannot be read: No such file"));
+    scratch.write("nginx.conf", "events {}");
+    scratch.write("fpm.conf", "[www]\nlisten\n");
+    let output = import(&scratch, &["nginx", "nginx.conf", "--php-fpm", "fpm.conf"]);
+    assert_eq!(output.status.code(), Some(3));
+    assert!(said(&output).contains("fpm.conf:2: `KEY = VALUE`"));
+    scratch.write("fpm.conf", "include = fpm.conf\n");
+    let output = import(&scratch, &["php-fpm", "fpm.conf"]);
+    assert!(said(&output).contains("fpm.conf:1: IncludeLoop"));
+}
+
+#[test]
+fn a_file_of_almost_10_mb_is_read() {
+    let scratch = Scratch::new("import-large");
+    let root = scratch.path().display();
+    let mut text = String::from("http {\n");
+    for n in 0..500 {
+        text += &format!(
+            "server {{ listen 127.0.0.1:80; server_name s{n}.test; root {root}; \
+             location ~ \\.x{n}$ {{ deny all; }} location /a/ {{ try_files $uri =404; }} }}\n"
+        );
+    }
+    text += &format!("server {{ listen 127.0.0.1:80; server_name many.test; root {root};\n");
+    for n in 0..2000 {
+        text += &format!("location = /old/{n} {{ return 301 /new/{n}; }}\n");
+    }
+    for n in 0..100 {
+        text += &format!("location ~ ^/f{n}/.*\\.txt$ {{ expires 1h; }}\n");
+    }
+    text += "}\n";
+    while text.len() < (10 << 20) - 100 {
+        text += "# a line that somebody has commented out at some time\n";
+    }
+    text += "}\n";
+    scratch.write("nginx.conf", text);
+    let begin = Instant::now();
+    let output = import(&scratch, &["nginx", "nginx.conf"]);
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("501 sites and 0 pools"), "{told}");
+}
+
+#[test]
+fn a_configuration_of_a_million_directives_is_refused() {
+    let scratch = Scratch::new("import-many");
+    scratch.write("snippet", "a;\n".repeat(100_000));
+    refused(
+        &scratch,
+        "include snippet;\n".repeat(10),
+        "TooLong: the configuration has more than 500000 directives",
+    );
+}
+
+#[test]
+fn nothing_is_overwritten_without_being_told() {
+    let scratch = Scratch::new("import-overwrite");
+    scratch.write("nginx.conf", "server { listen 127.0.0.1:80; return 200; }");
+    for there in ["howdah.toml", "howdah.toml.notes"] {
+        scratch.write(there, "mine");
+        let output = import(&scratch, &["nginx", "nginx.conf"]);
+        assert_eq!(output.status.code(), Some(1));
+        let words = format!("{there} is there already: name another file (-o FILE)");
+        assert!(said(&output).contains(&words), "{}", said(&output));
+        assert_eq!(fs::read_to_string(scratch.join(there)).unwrap(), "mine");
+        fs::remove_file(scratch.join(there)).unwrap();
+    }
+    scratch.write("howdah.toml", "mine");
+    let output = import(&scratch, &["nginx", "nginx.conf", "--force"]);
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let text = fs::read_to_string(scratch.join("howdah.toml")).unwrap();
+    assert!(text.contains("return = 200"), "{text}");
+    // Passwords of applications are among what pools are given.
+    let mode = fs::metadata(scratch.join("howdah.toml")).unwrap().mode();
+    assert_eq!(mode & 0o007, 0);
+    assert_eq!(fs::read_dir(scratch.path()).unwrap().count(), 4);
+}

@@ -1,0 +1,82 @@
+//! `howdah import --verify`: nginx and Howdah side by side, asked for what nginx' own log names.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use howdah_tests::rig::{free_address, howdah_program};
+
+use crate::case::{Case, Pools};
+
+#[test]
+fn two_servers_are_asked_for_what_a_log_names() {
+    let case = Case::new("symfony", Pools::Howdahs);
+    let _fpm = case.start_php_fpm();
+    let _nginx = case.start_nginx();
+    let old = case.address();
+    case.ask_all("nginx", |probe| probe.name.starts_with("shop-"));
+    assert!(case.import(&[]).status.success());
+    let new = free_address();
+    let _howdah = case.start_howdah(&["--listen", &new.to_string()], &[new]);
+
+    let log = case.path("log/shop_access.log");
+    let verify = |log: &str, more: &[&str]| -> Output {
+        let mut command = Command::new(howdah_program());
+        command.args(["import", "--verify", log, "--host", "shop.test"]);
+        command.arg("--old").arg(format!("http://{old}"));
+        command.arg("--new").arg(format!("http://{new}"));
+        command.args(more).output().unwrap()
+    };
+    let text = |output: &Output| String::from_utf8_lossy(&output.stdout).into_owned();
+    let output = verify(&log, &[]);
+    let said = text(&output);
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    let found: Vec<&str> = said
+        .lines()
+        .filter(|line| line.contains("in the log"))
+        .collect();
+    assert_eq!(
+        found,
+        [
+            "GET /.htaccess (1 in the log)",
+            "GET /sub/inner.php/x (1 in the log)"
+        ]
+    );
+    assert!(said.contains("    status: 200 -> 404\n"), "{said}");
+    assert!(
+        said.contains("    Content-Type: application/octet-stream -> text/html\n"),
+        "{said}"
+    );
+    assert!(
+        said.contains("; 3 lines with another method were skipped"),
+        "{said}"
+    );
+
+    // A field that only one of them sends.
+    let output = verify(&log, &["--header", "Server", "--json", "--most", "3"]);
+    let found: serde_json::Value = serde_json::from_str(&text(&output)).unwrap();
+    assert_eq!(found["asked"], 3);
+    assert_eq!(found["differences"].as_array().unwrap().len(), 3, "{found}");
+    assert_eq!(found["differences"][0]["differs"][0]["name"], "Server");
+
+    let lines = fs::read_to_string(&log).unwrap();
+    let alike = lines
+        .lines()
+        .filter(|line| !line.contains(".htaccess") && !line.contains("inner.php/x"));
+    let alike: String = alike.flat_map(|line| [line, "\n"]).collect();
+    let shorter = case.path("log/shorter.log");
+    fs::write(&shorter, alike).unwrap();
+    let output = verify(&shorter, &[]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+
+    fs::write(&shorter, "this is no log\n").unwrap();
+    assert_eq!(verify(&shorter, &[]).status.code(), Some(3));
+    let nobody = format!("http://{}", free_address());
+    let output = verify(&log, &["--host", "shop.test"]);
+    assert_eq!(output.status.code(), Some(2), "an option is given twice");
+    let mut command = Command::new(howdah_program());
+    command.args(["import", "--verify", &log, "--old", &nobody]);
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(6));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("cannot be reached"), "{said}");
+}

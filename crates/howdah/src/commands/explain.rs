@@ -1,0 +1,171 @@
+//! `howdah explain`: what a server with this configuration would do with a request. Needs no server.
+
+use std::collections::HashMap;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_executor::Executor;
+use howdah_proto::level::Level;
+use howdah_server::admin::StatusPage;
+use howdah_server::listener::ListenAddress;
+use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
+use howdah_server::request::Front;
+use howdah_server::request::explain::{NoPool, Question, explain};
+use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::site::Site;
+
+use crate::arguments::{Explain, Serve};
+use crate::config::{self, Settings, Source, Validation};
+use crate::exit;
+
+/// Somebody of whom nothing is known: an address that is nobody's (RFC 5737).
+const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+
+/// Bytes for stored pages: there are none.
+const NO_PAGES: u64 = 1 << 20;
+
+/// Runs it.
+pub fn run(arguments: &Explain) -> ExitCode {
+    let from = match arguments.from.as_deref() {
+        None => Some(STRANGER),
+        Some("unix:") => None,
+        Some(text) => match text.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                let text = text.escape_debug();
+                eprintln!("howdah: --from: `{text}` is neither an IP address nor `unix:`");
+                return exit::failed();
+            }
+        },
+    };
+    let (settings, file) = match settings(arguments) {
+        Ok(settings) => settings,
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                eprintln!("{mistake}");
+            }
+            return exit::configuration();
+        }
+    };
+    let front = match front(&settings) {
+        Ok(front) => front,
+        Err(mistakes) => {
+            for mistake in &mistakes {
+                eprintln!("howdah: {mistake}");
+            }
+            return exit::configuration();
+        }
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let runtime = match runtime {
+        Ok(runtime) => runtime,
+        Err(why) => {
+            eprintln!("howdah: cannot start: {why}");
+            return exit::failed();
+        }
+    };
+    let question = Question {
+        method: &arguments.method,
+        url: &arguments.url,
+        fields: &arguments.header,
+        from,
+        file: file.as_deref(),
+    };
+    let explained = match runtime.block_on(explain(&front, &question)) {
+        Ok(explained) => explained,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::failed();
+        }
+    };
+    if !arguments.json {
+        return super::answer(&explained.to_string());
+    }
+    match serde_json::to_string_pretty(&explained) {
+        Ok(text) => super::answer(&text),
+        Err(why) => {
+            eprintln!("howdah: cannot write the answer: {why}");
+            exit::failed()
+        }
+    }
+}
+
+/// The settings, and the name of their file: the one that is named, `howdah.toml`, or those that
+/// `howdah serve DIR` would choose.
+fn settings(arguments: &Explain) -> Result<(Settings, Option<String>), Vec<String>> {
+    let named = arguments.config.clone();
+    let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
+    let has_file = arguments.config.is_some() || arguments.dir.is_none() && path.exists();
+    let source = match has_file {
+        true => Some(Source::read(&path).map_err(|why| vec![format!("howdah: {why}")])?),
+        false => None,
+    };
+    let serve = Serve {
+        dir: arguments.dir.clone(),
+        ..Serve::default()
+    };
+    // Whoever asks may be nobody in particular: users, keys and PHP are the server's business.
+    let loaded = config::load(&serve, source.as_ref(), Validation::Trusted);
+    Ok((loaded.settings?, source.map(|source| source.name)))
+}
+
+/// What decides about requests by these settings, and runs nothing.
+fn front(settings: &Settings) -> Result<Front, Vec<String>> {
+    for site in &settings.sites {
+        for why in Site::unreadable_files(site) {
+            eprintln!("advice: {why}; the answer is as if the server could not either");
+        }
+    }
+    let sites = settings.open_sites_by(Site::open)?;
+    let status = settings.status.as_ref();
+    let tls = settings.listen.iter().filter(|listen| listen.tls);
+    let ports: Vec<u16> = tls
+        .filter_map(|listen| match &listen.address {
+            ListenAddress::Tcp(address) => Some(address.port()),
+            ListenAddress::Unix { .. } => None,
+        })
+        .collect();
+    let https_port = match &ports[..] {
+        [first, ..] if !ports.contains(&443) => *first,
+        _ => 443,
+    };
+    let front_settings = FrontSettings {
+        https_port,
+        trusted_proxies: settings.trusted_proxies.clone(),
+        encoding: settings.encoding.clone(),
+        status: status.map(|(path, allow)| StatusPage {
+            path: path.clone(),
+            allow: allow.clone(),
+        }),
+        access_log: None,
+        buffers: settings.server.buffers.clone(),
+        spill_room: Arc::default(),
+        cache_memory: NO_PAGES,
+        cache_disk: None,
+        closed_cache_disk: None,
+        challenges: Arc::default(),
+        limiter: Arc::default(),
+        carried_generations: Arc::default(),
+    };
+    let pools = settings.pools.iter();
+    let pools: HashMap<String, Arc<dyn Executor>> = pools
+        .map(|pool| {
+            (
+                pool.name().to_owned(),
+                Arc::new(NoPool) as Arc<dyn Executor>,
+            )
+        })
+        .collect();
+    let config = ServerConfig::new(front_settings, sites, &pools)
+        .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    let sink = Sink::start(LogTarget::Stderr, Duration::ZERO);
+    let sink = sink.map_err(|why| vec![format!("cannot write to the standard error: {why}")])?;
+    // Only what is said of the request counts here.
+    let log = ErrorLog::new(sink, ErrorStyle::Terminal, Level::Emergency);
+    Ok(Front::new(Arc::new(config), Arc::new(log)))
+}

@@ -1,0 +1,248 @@
+//! `howdah import`: writes a configuration made from another server's, and beside it the list of what is
+//! not in it. What was written is checked as `howdah check` does.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use howdah_import::ledger::{Entry, Fate};
+use howdah_import::{EMPTY_ROOT, Format, Import, Request};
+use howdah_server::static_file::mime;
+
+use super::check;
+use crate::arguments::{self, ImportCommand, ImportOutput};
+use crate::exit;
+
+/// Passwords for databases are among what pools and servers pass to PHP.
+const MODE: u32 = 0o640;
+
+/// Runs it.
+pub fn run(import: arguments::Import) -> ExitCode {
+    let (format, paths, php_fpm, prefix, output) = match import.command {
+        None => return super::import_verify::run(&import.verify),
+        Some(ImportCommand::Nginx(nginx)) => (
+            Format::Nginx,
+            nginx.paths,
+            nginx.php_fpm,
+            nginx.prefix,
+            nginx.output,
+        ),
+        Some(ImportCommand::PhpFpm(fpm)) => {
+            (Format::PhpFpm, fpm.paths, Vec::new(), None, fpm.output)
+        }
+    };
+    let list = list_beside(&output.file);
+    let there = [&output.file, &list];
+    let there = there
+        .into_iter()
+        .find(|path| path.symlink_metadata().is_ok());
+    if let (false, Some(path)) = (output.force, there) {
+        eprintln!(
+            "howdah: {} is there already: name another file (-o FILE), or overwrite it (--force)",
+            path.display()
+        );
+        return exit::failed();
+    }
+    let request = Request {
+        format,
+        paths,
+        prefix,
+        php_fpm,
+        list: list.display().to_string(),
+        media_type: mime::media_type,
+    };
+    let import = match howdah_import::import(&request) {
+        Ok(import) => import,
+        Err(problem) => {
+            eprintln!("{problem}");
+            return exit::configuration();
+        }
+    };
+    if let Err(why) = write(&output, &list, &import) {
+        eprintln!("howdah: {why}");
+        return exit::failed();
+    }
+    let mistakes = check::mistakes(&output.file);
+    let code = match output.json {
+        true => super::answer(&json(&output.file, &list, &import, &mistakes)),
+        false => super::answer(&summary(&output.file, &list, &import)),
+    };
+    for mistake in &mistakes {
+        eprintln!("{mistake}");
+    }
+    match mistakes.is_empty() {
+        true => code,
+        false => {
+            eprintln!(
+                "howdah: {} does not work as it was written. What names a missing file, user or certificate is about \
+                 this machine; anything else is a fault of `howdah import`: please report it with the lines above",
+                output.file.display()
+            );
+            exit::failed()
+        }
+    }
+}
+
+/// `howdah.toml.notes`
+fn list_beside(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".notes");
+    name.into()
+}
+
+fn write(output: &ImportOutput, list: &Path, import: &Import) -> Result<(), String> {
+    let cannot = |path: &Path| {
+        let path = path.display().to_string();
+        move |error: io::Error| format!("cannot write {path}: {error}")
+    };
+    if import.needs_empty_root {
+        let beside = output.file.parent().unwrap_or(Path::new(""));
+        let root = beside.join(EMPTY_ROOT);
+        fs::create_dir_all(&root).map_err(cannot(&root))?;
+    }
+    // The configuration last: who finds it finds the list as well.
+    for (path, text) in [(list, &import.list), (&output.file, &import.configuration)] {
+        whole(path, text, output.force).map_err(cannot(path))?;
+    }
+    Ok(())
+}
+
+/// Writes a file, or none: a full disk leaves no half of one.
+fn whole(path: &Path, text: &str, overwrite: bool) -> io::Result<()> {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let new = PathBuf::from(name);
+    let mut options = OpenOptions::new();
+    let written = options
+        .write(true)
+        .create_new(true)
+        .mode(MODE)
+        .open(&new)
+        .and_then(|mut file| {
+            file.write_all(text.as_bytes())?;
+            file.sync_all()
+        });
+    let placed = written.and_then(|()| match overwrite {
+        true => fs::rename(&new, path),
+        // Unlike a rename, a link replaces nothing.
+        false => fs::hard_link(&new, path).and_then(|()| fs::remove_file(&new)),
+    });
+    placed.inspect_err(|_| drop(fs::remove_file(&new)))
+}
+
+fn summary(file: &Path, list: &Path, import: &Import) -> String {
+    let counts = import.counts;
+    let mut text = format!(
+        "{}: {} and {}\n{} directives: {} carried over ({} with a difference), {} without a meaning here, {} not carried over\n",
+        file.display(),
+        check::counted(import.sites, "site"),
+        check::counted(import.pools, "pool"),
+        counts.total(),
+        counts.carried,
+        counts.remarks,
+        counts.moot,
+        counts.listed,
+    );
+    if counts.protecting > 0 {
+        text += &format!(
+            "{} of these closed or limited something: see to them before you go live\n",
+            counts.protecting
+        );
+    }
+    text + &format!(
+        "read {}, then: howdah check --config {}\n",
+        list.display(),
+        file.display()
+    )
+}
+
+fn json(file: &Path, list: &Path, import: &Import, mistakes: &[String]) -> String {
+    let entry = |entry: &Entry| {
+        let outcome = &entry.outcome;
+        let (word, notes): (_, Vec<&str>) = match outcome.fate() {
+            Fate::Carried => ("carried", Vec::new()),
+            Fate::Different => ("different", borrowed(&outcome.remarks)),
+            Fate::Listed => ("listed", borrowed(&outcome.needs)),
+            Fate::Moot => ("moot", outcome.moot.into_iter().collect()),
+        };
+        serde_json::json!({
+            "file": &*entry.place.file,
+            "line": entry.place.line,
+            "directive": entry.text,
+            "outcome": word,
+            "protects": outcome.protects,
+            "notes": notes,
+        })
+    };
+    let counts = import.counts;
+    let value = serde_json::json!({
+        "configuration": file,
+        "notes": list,
+        "sites": import.sites,
+        "pools": import.pools,
+        "carried": counts.carried,
+        "different": counts.remarks,
+        "moot": counts.moot,
+        "listed": counts.listed,
+        "protecting": counts.protecting,
+        "mistakes": mistakes,
+        "directives": import.entries.iter().map(entry).collect::<Vec<_>>(),
+    });
+    format!("{value:#}")
+}
+
+fn borrowed(texts: &[String]) -> Vec<&str> {
+    texts.iter().map(String::as_str).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use crate::arguments::Serve;
+    use crate::config::{self, Source, Validation};
+
+    /// Whatever somebody leaves out of a configuration, or writes twice, what is written has no mistakes.
+    #[test]
+    fn what_is_written_has_no_mistakes() {
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let folder = folder.join("../../fuzz/corpus/import_configuration");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let seed = std::fs::read_to_string(entry.unwrap().path()).unwrap();
+            let pieces: Vec<&str> = seed.split_inclusive([';', '}']).collect();
+            for at in (0..=pieces.len()).step_by(3) {
+                let (before, after) = pieces.split_at(at);
+                let without = after.get(1..).unwrap_or_default();
+                let twice = &after[..after.len().min(1)];
+                for text in [[before, without].concat(), [before, twice, after].concat()] {
+                    check(&text.concat());
+                }
+            }
+        }
+    }
+
+    fn check(text: &str) {
+        for format in [howdah_import::Format::Nginx, howdah_import::Format::PhpFpm] {
+            let Ok(import) = howdah_import::import_text(format, text) else {
+                continue;
+            };
+            let source = Source {
+                name: "howdah.toml".to_owned(),
+                text: import.configuration,
+            };
+            // Which roots, users and sockets this machine has is not asked.
+            let loaded = config::load(&Serve::default(), Some(&source), Validation::Trusted);
+            let of_the_machine = |mistake: &String| mistake.contains("No such file");
+            let mut mistakes = loaded.settings.err().unwrap_or_default();
+            mistakes.retain(|mistake| !of_the_machine(mistake));
+            assert!(
+                mistakes.is_empty(),
+                "{}\n{text}\n{}",
+                mistakes.join("\n"),
+                source.text
+            );
+        }
+    }
+}

@@ -1,0 +1,134 @@
+//! `howdah import --verify`: asks two servers for the requests of an access log, and lists where they differ.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::Path;
+use std::process::ExitCode;
+
+use howdah_import::verify::client::Server;
+use howdah_import::verify::log::{self, Log};
+use howdah_import::verify::{Comparison, Difference};
+
+use crate::arguments::ImportVerify;
+use crate::exit;
+
+/// Runs it.
+pub fn run(arguments: &ImportVerify) -> ExitCode {
+    let (Some(path), Some(old)) = (&arguments.verify, &arguments.old) else {
+        eprintln!("howdah: name the access log (--verify) and the server that serves now (--old)");
+        return exit::failed();
+    };
+    let servers = Server::parse(old).and_then(|old| Ok((old, Server::parse(&arguments.new)?)));
+    let (old, new) = match servers {
+        Ok(servers) => servers,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::failed();
+        }
+    };
+    let log = match read(path) {
+        Ok(log) => log,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::configuration();
+        }
+    };
+    let comparison = Comparison {
+        old,
+        new,
+        host: arguments.host.clone(),
+        headers: arguments.header.clone(),
+    };
+    let asked = log.requests.len().min(arguments.most);
+    let mut differences: Vec<(Difference, u64)> = Vec::new();
+    for (request, times) in &log.requests[..asked] {
+        match comparison.compare(request) {
+            Ok(None) => {}
+            Ok(Some(difference)) => differences.push((difference, *times)),
+            Err(why) => {
+                eprintln!("howdah: {why}");
+                return exit::no_server();
+            }
+        }
+    }
+    let text = match arguments.json {
+        true => json(&log, asked, &differences),
+        false => lines(&log, asked, &differences),
+    };
+    let code = super::answer(&text);
+    match differences.is_empty() {
+        true => code,
+        false => exit::failed(),
+    }
+}
+
+fn read(path: &Path) -> Result<Log, String> {
+    let cannot = |error| format!("cannot read {}: {error}", path.display());
+    let file = File::open(path).map_err(cannot)?;
+    let found = log::read(BufReader::new(file)).map_err(cannot)?;
+    match found.requests.is_empty() {
+        true => Err(format!(
+            "{}: there is no GET or HEAD request in common or combined format",
+            path.display()
+        )),
+        false => Ok(found),
+    }
+}
+
+fn lines(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
+    let mut text = String::new();
+    let or_none = |value: &str| match value {
+        "" => "none".to_owned(),
+        value => value.escape_debug().to_string(),
+    };
+    for (difference, times) in differences {
+        let request = &difference.asked;
+        let host = request.host.as_deref().unwrap_or_default();
+        text += &format!(
+            "{} {host}{} ({times} in the log)\n",
+            request.method, request.target
+        );
+        for (name, old, new) in &difference.facts {
+            text += &format!("    {name}: {} -> {}\n", or_none(old), or_none(new));
+        }
+    }
+    let left = log.requests.len() - asked;
+    text += &format!(
+        "{} of {asked} requests are answered alike",
+        asked - differences.len()
+    );
+    if left > 0 {
+        text += &format!("; {left} rarer ones were not asked (--most)");
+    }
+    for (number, what) in [
+        (log.other_methods, "with another method"),
+        (log.strange, "that are no requests"),
+    ] {
+        if number > 0 {
+            text += &format!("; {number} lines {what} were skipped");
+        }
+    }
+    text
+}
+
+fn json(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
+    let fact = |(name, old, new): &(String, String, String)| serde_json::json!({ "name": name, "old": old, "new": new });
+    let difference = |(difference, times): &(Difference, u64)| {
+        let request = &difference.asked;
+        serde_json::json!({
+            "method": request.method,
+            "target": request.target,
+            "host": request.host,
+            "in_log": times,
+            "differs": difference.facts.iter().map(fact).collect::<Vec<_>>(),
+        })
+    };
+    let value = serde_json::json!({
+        "asked": asked,
+        "not_asked": log.requests.len() - asked,
+        "other_methods": log.other_methods,
+        "strange": log.strange,
+        "differences": differences.iter().map(difference).collect::<Vec<_>>(),
+    });
+    format!("{value:#}")
+}

@@ -1,0 +1,37 @@
+//! `howdah completion` and `howdah man`: what shells and man(1) know of the command line, made from its own
+//! definition.
+
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::CommandFactory;
+
+use super::answer;
+use crate::arguments::{Arguments, Completion, Man};
+use crate::exit;
+
+/// `howdah completion SHELL`
+pub fn complete(arguments: &Completion) -> ExitCode {
+    let mut text = Vec::new();
+    let mut command = Arguments::command();
+    clap_complete::generate(arguments.shell, &mut command, "howdah", &mut text);
+    answer(&String::from_utf8_lossy(&text))
+}
+
+/// `howdah man DIRECTORY`: a page of the program and one of each command, `howdah-serve.1`.
+pub fn manual(arguments: &Man) -> ExitCode {
+    match write_pages(&arguments.directory) {
+        Ok(()) => exit::done(),
+        Err(error) => {
+            let directory = arguments.directory.display();
+            eprintln!("howdah: cannot write the manual to {directory}: {error}");
+            exit::failed()
+        }
+    }
+}
+
+fn write_pages(directory: &Path) -> io::Result<()> {
+    let command = Arguments::command().version(env!("CARGO_PKG_VERSION"));
+    clap_mangen::generate_to(command.disable_help_subcommand(true), directory)
+}

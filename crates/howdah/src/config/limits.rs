@@ -1,0 +1,137 @@
+//! `rate`, `connections`, `processes`, `limit` and the options of a rule that stand beside them, into the server's
+//! limits.
+
+use howdah_proto::response::is_token;
+use howdah_server::limiter::rate::{MOST, Rate};
+use howdah_server::limiter::{Limit, LimitBy};
+use howdah_server::site::condition::Conditions;
+use howdah_server::site::config::Rule;
+use howdah_server::site::login;
+use howdah_server::site::pattern::Pattern;
+
+use super::reader::Section;
+
+/// The options of which one at least makes a rule limit clients.
+pub(super) const LIMITS: [&str; 4] = ["rate", "connections", "processes", "limit"];
+
+/// What `limit` knows by itself.
+const KNOWN: [&str; 6] = ["path", "prefix", "glob", "regex", "methods", "query"];
+
+/// What `limit = "login"` allows: a person may mistype a password, and an office may share an address.
+const LOGIN: (&str, u32) = ("10/m", 20);
+
+/// The limit of a rule that has one of [`LIMITS`].
+pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
+    if section.on("if_missing") {
+        let message = "if_missing: a limit counts requests, whatever files there are";
+        section
+            .file()
+            .mistake(section.place_of("if_missing"), message);
+    }
+    let by = limit_by(section);
+    let number = |key| section.number(key).map(|n| n as u32);
+    let preset = section.has("limit");
+    let rate = match section.has("rate") {
+        true => Some(rate(section)?),
+        false if preset => {
+            let usual = LOGIN.0.parse::<Rate>().ok()?;
+            Some(with_burst(section, usual.with_burst(LOGIN.1)))
+        }
+        false => None,
+    };
+    for key in KNOWN {
+        if preset && section.has(key) {
+            let message = format!(
+                "{key}: `limit = \"login\"` knows which requests log in; leave `{key}` out, or `limit`"
+            );
+            section.file().mistake(section.place_of(key), message);
+        }
+    }
+    Some(Limit {
+        preset: preset.then_some("login"),
+        rate,
+        connections: number("connections"),
+        processes: number("processes"),
+        by: by?,
+    })
+}
+
+/// `rate` and `burst`.
+fn rate(section: &Section<'_, '_, '_>) -> Option<Rate> {
+    let text = section.text("rate")?;
+    let rate = match text.parse::<Rate>() {
+        Ok(rate) => rate,
+        Err(why) => {
+            let message = format!("rate: {why}, found `{}`", text.escape_debug());
+            section.file().mistake(section.place_of("rate"), message);
+            return None;
+        }
+    };
+    Some(with_burst(section, rate))
+}
+
+fn with_burst(section: &Section<'_, '_, '_>, rate: Rate) -> Rate {
+    let burst = section.number("burst").map(|n| n.min(MOST.into()) as u32);
+    burst.map_or(rate, |burst| rate.with_burst(burst))
+}
+
+/// The rules of a limit: of `limit = "login"` one for each kind of request that logs in, all with the one
+/// limit; otherwise one.
+pub(super) fn rules(section: &Section<'_, '_, '_>, rule: Rule) -> Vec<Rule> {
+    if !section.has("limit") {
+        return vec![rule];
+    }
+    let of = |(pattern, own): (Pattern, Conditions)| Rule {
+        pattern,
+        conditions: Conditions {
+            methods: own.methods,
+            query: own.query,
+            ..rule.conditions.clone()
+        },
+        ..rule.clone()
+    };
+    login::requests().map(of).collect()
+}
+
+/// `limit_by`.
+fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
+    let text = section.text("limit_by")?;
+    let mistake = |why: String| {
+        let message = format!("limit_by: {why}");
+        section
+            .file()
+            .mistake(section.place_of("limit_by"), message);
+        None
+    };
+    let words: Vec<&str> = text.split_whitespace().collect();
+    match words[..] {
+        ["address"] => Some(LimitBy::Address),
+        ["all"] => Some(LimitBy::All),
+        ["header", name] if is_token(name.as_bytes()) => Some(LimitBy::Header(name.to_owned())),
+        ["header", name] => mistake(format!("`{}` is no header name", name.escape_debug())),
+        ["cookie", name] => Some(LimitBy::Cookie(name.to_owned())),
+        ["network", ref bits @ ..] => match network(bits) {
+            Some((v4, v6)) => Some(LimitBy::Network(v4, v6)),
+            None => mistake(format!(
+                "expected the bits of a network, `network /24 /56` (IPv4, then IPv6), found `{}`",
+                text.escape_debug()
+            )),
+        },
+        _ => mistake(format!(
+            "expected `address`, `network /24 /56` (IPv4, then IPv6), `header NAME`, `cookie NAME` or `all`, found `{}`",
+            text.escape_debug()
+        )),
+    }
+}
+
+/// `/24 /56`: of IPv4, then of IPv6.
+fn network(bits: &[&str]) -> Option<(u8, u8)> {
+    let [v4, v6] = bits else {
+        return None;
+    };
+    let prefix = |text: &str, most| {
+        let bits = text.strip_prefix('/')?.parse().ok()?;
+        (1..=most).contains(&bits).then_some(bits)
+    };
+    Some((prefix(v4, 32)?, prefix(v6, 128)?))
+}

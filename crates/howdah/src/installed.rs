@@ -1,0 +1,16 @@
+//! Where the programs that belong to this one are: `howdah-php`, `howdah-bench`.
+
+use std::path::{Path, PathBuf};
+
+/// Where a program of this name is looked for: beside this one, as it is built, or in `../libexec` or
+/// `../lib/howdah`, as packages install it.
+pub fn places(name: &str) -> Vec<PathBuf> {
+    let own = std::env::current_exe().unwrap_or_default();
+    let directory = own.parent().unwrap_or(Path::new(""));
+    let above = directory.parent().unwrap_or(Path::new(""));
+    vec![
+        directory.join(name),
+        above.join("libexec").join(name),
+        above.join("lib/howdah").join(name),
+    ]
+}

@@ -1,0 +1,37 @@
+//! What must hold for any text in the place of nginx' or php-fpm's configuration: it is understood or refused at
+//! a line, every directive is accounted for, and what is written is TOML. Used by the fuzz target, and by the
+//! test that replays its corpus (`crates/howdah-import/tests/fuzz_corpus.rs`).
+
+use howdah_import::{Format, import_text};
+use toml::de::DeTable;
+
+/// See the module.
+pub fn import_configuration(data: &[u8]) {
+    let Ok(text) = std::str::from_utf8(data) else {
+        return;
+    };
+    // Which files this machine has is not the input's business.
+    if text.contains("include") {
+        return;
+    }
+    for format in [Format::Nginx, Format::PhpFpm] {
+        let import = match import_text(format, text) {
+            Ok(import) => import,
+            Err(problem) => {
+                let place = problem.place.expect("a mistake of the text has a line");
+                assert!(place.line >= 1 && place.line <= text.lines().count().max(1) + 1);
+                continue;
+            }
+        };
+        if let Err(error) = DeTable::parse(&import.configuration) {
+            panic!("{error}\n{}", import.configuration);
+        }
+        let counts = import.counts;
+        assert_eq!(counts.total(), import.entries.len());
+        let told = import.entries.iter().all(|entry| {
+            let outcome = &entry.outcome;
+            outcome.carried || outcome.moot.is_some() || !outcome.needs.is_empty()
+        });
+        assert!(told, "{}", import.list);
+    }
+}

@@ -1,0 +1,48 @@
+#!/bin/sh
+# Builds the Debian packages for the release that it runs on: howdah, howdah-phpX.Y (the release's PHP) and
+# howdah-bench, with their debug symbols in packages of their own, to target/packages; then asks lintian.
+#
+#   scripts/packages.sh [DIRECTORY]     write them there
+#
+# Needs scripts/setup-debian.sh packages, and a Rust toolchain.
+set -eu
+cd "$(dirname "$0")/.."
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$(realpath -m "${1:-$target/packages}")
+version=$(sed -n 's/^version = "\(.*\)"/\1/p' Cargo.toml | head -n 1)
+release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+series=$(scripts/setup-debian.sh --list build | sed -n 's/^libphp\(.*\)-embed$/\1/p')
+changed=$(git log -1 --format=%cD)
+work=$target/packages-work
+tree=$work/howdah-$version
+
+# What git knows, changes included: nothing of it is written in the checkout.
+rm -rf "$work"
+mkdir -p "$tree" "$out"
+git ls-files -z | xargs -0 cp --parents --preserve=timestamps,mode -t "$tree"
+cp -r packaging/debian "$tree/debian"
+cd "$tree"
+sed "s/@SERIES@/$series/g" debian/control.in >debian/control
+for script in postinst prerm; do
+    # 8.2 is 82: update-alternatives prefers the newest.
+    sed "s/@SERIES@/$series/g; s/@PRIORITY@/$(echo "$series" | tr -d .)/" "debian/howdah-php.$script.in" \
+        >"debian/howdah-php$series.$script"
+done
+rm debian/*.in
+sed 's|/usr/local/bin/|/usr/bin/|g' packaging/howdah.service >debian/howdah.service
+cp packaging/howdah.logrotate debian/howdah.logrotate
+# A release of Debian has its own PHP, and so its own packages.
+cat >debian/changelog <<EOF
+howdah ($version~$release) $release; urgency=medium
+
+  * See /usr/share/doc/howdah/CHANGELOG.md.gz.
+
+ -- The Howdah engineers <howdah@example.org>  $changed
+EOF
+
+CARGO_TARGET_DIR=$target dpkg-buildpackage --build=binary --no-sign --no-check-builddeps
+rm -f "$out"/*.deb
+mv "$work"/*.deb "$out"
+lintian --pedantic --fail-on error,warning "$out"/howdah*.deb
+ls -l "$out"
