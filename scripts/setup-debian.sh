@@ -46,13 +46,13 @@ test="curl openssl pebble strace python3
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
   php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
-  wrk
+  wrk prometheus
   chromium nodejs"
 
 # To make Debian packages.
 packaging="dpkg-dev debhelper patchelf lintian"
 
-services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa"
+services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa prometheus"
 
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-howdah

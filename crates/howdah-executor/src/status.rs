@@ -49,6 +49,13 @@ pub struct PoolStatus {
     pub backends: Vec<BackendRow>,
 }
 
+impl PoolStatus {
+    /// Whether the pool can run scripts: it does, or starts PHP for the first request.
+    pub fn is_up(&self) -> bool {
+        matches!(self.state.as_str(), "Ready" | "Asleep")
+    }
+}
+
 /// One child of the scoreboard.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]

@@ -72,6 +72,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let config = ServerConfig::new(settings, sites, &pools).map_err(|e| format!("{e:?}"))?;
     let front = Arc::new(Front::new(Arc::new(config), log));
     let hooks = ThreadHooks {
+        name: "front",
         start: Arc::new(|index| front_thread::attach(index as u32)),
         park: Arc::new(front_thread::before_park),
         unpark: Arc::new(front_thread::after_unpark),

@@ -18,7 +18,7 @@
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
 //! - [`failure`], [`refusal`]: every no, by name; [`respond`]: the one place that turns it into a response.
 //! - [`memory`]: one bound for all that the front keeps; `allocated`: how much that is.
-//! - [`admin`]: counters and status.
+//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes.
 //! - [`log`]: access log and error log.
 //! - [`turn`]: how long a task may keep a front thread.
 //!
@@ -53,6 +53,7 @@ pub mod site;
 pub mod site_service;
 mod socket;
 pub mod static_file;
+pub mod status_listener;
 mod sys;
 mod tally;
 #[cfg(test)]

@@ -32,6 +32,7 @@ thread_local! {
     static OPERATIONS: Cell<u32> = const { Cell::new(0) };
     static KNOWN: Cell<Option<(Instant, Duration)>> = const { Cell::new(None) };
     static RECENT: Cell<Option<Instant>> = const { Cell::new(None) };
+    static UNRECORDED: Cell<bool> = const { Cell::new(false) };
 }
 
 /// When a turn began, and the CPU time the thread had then, rounded down.
@@ -60,6 +61,11 @@ pub struct Longest {
 pub fn record() -> (Longest, u64) {
     let longest = *LONGEST.lock().unwrap_or_else(PoisonError::into_inner);
     (longest, TOO_LONG.load(Ordering::Relaxed))
+}
+
+/// Records no turn of this thread: no visitor waits for it.
+pub(crate) fn leave_out_this_thread() {
+    UNRECORDED.set(true);
 }
 
 /// Says what the turn is doing from now on, in a word or two for people.
@@ -179,7 +185,9 @@ impl Ongoing {
 impl Drop for Ongoing {
     fn drop(&mut self) {
         TURN.set(None);
-        if let Some(used) = self.too_long() {
+        if let Some(used) = self.too_long()
+            && !UNRECORDED.get()
+        {
             was_long(used, DOING.get());
         }
     }

@@ -181,6 +181,31 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
 }
 
 #[test]
+fn a_blocked_thread_does_not_take_its_turn() {
+    let (server, answers, address) = serve(2, HttpConfig::for_tests());
+    let control = server.control();
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+        .unwrap();
+    runtime.block_on(control.turn());
+    connect(address)
+        .write_all(b"GET /hang HTTP/1.1\r\nHost: a\r\n\r\n")
+        .unwrap();
+    answers.events.wait_for("hanging");
+    runtime.block_on(async {
+        let mut turn = std::pin::pin!(control.turn());
+        let early = tokio::time::timeout(Duration::from_millis(50), &mut turn).await;
+        assert!(early.is_err(), "the thread stands still");
+        answers.open_gate();
+        turn.await;
+    });
+    control.stop(PATIENCE);
+    server.wait();
+    runtime.block_on(control.turn());
+}
+
+#[test]
 fn every_thread_serves_a_port_the_kernel_chose() {
     let (server, _, address) = serve(4, HttpConfig::for_tests());
     assert_ne!(address.port(), 0);

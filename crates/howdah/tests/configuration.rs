@@ -395,6 +395,18 @@ fn what_cannot_go_together_is_a_mistake() {
             "[[site]]\nroot = \"web\"\n[[site.rule]]\npath = \"/a\"\nredirect = \"/b\"\nstatus = 305",
             "status `305` cannot be used here",
         ),
+        (
+            "[status]\nlisten = \"0.0.0.0:9180\"",
+            "a.toml:2:10: listen: StatusExposed: whoever reaches 0.0.0.0:9180 would see what visitors do; name in `allow` who may",
+        ),
+        (
+            "[status]\nlisten = \"127.0.0.1:9180 tls\"",
+            "listen: the status listener speaks HTTP/1.1 without TLS",
+        ),
+        (
+            "listen = \"127.0.0.1:9180\"\n[status]\nlisten = \"9180\"",
+            "listen: sites listen on 127.0.0.1:9180, too",
+        ),
         ("mode = \"swoole\"", "mode: expected `embed`"),
         (
             "[pool.www]\nmode = \"cgi\"\ncommand = \"no-such-php-cgi\"",

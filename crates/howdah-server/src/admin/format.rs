@@ -32,13 +32,37 @@ pub(super) fn sample(family: &str, kind: &str) -> String {
     }
 }
 
-/// The text of an OpenMetrics document as far as it is written.
-pub(super) struct Metrics(pub(super) String);
+/// The text of metrics as far as it is written.
+pub(super) struct Metrics {
+    out: String,
+    openmetrics: bool,
+}
 
 impl Metrics {
+    /// For OpenMetrics 1.0, or else for Prometheus' own text format, in which a counter is called as its
+    /// samples are.
+    pub(super) fn new(openmetrics: bool) -> Metrics {
+        Metrics {
+            out: String::new(),
+            openmetrics,
+        }
+    }
+
+    /// The whole text.
+    pub(super) fn end(mut self) -> String {
+        if self.openmetrics {
+            self.out.push_str("# EOF\n");
+        }
+        self.out
+    }
+
     /// Begins a family of samples.
     pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
-        let _ = writeln!(self.0, "# TYPE {name} {kind}\n# HELP {name} {help}");
+        let name = match self.openmetrics {
+            true => name.to_owned(),
+            false => sample(name, kind),
+        };
+        let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
     }
 
     /// A family of one sample without labels.
@@ -60,18 +84,18 @@ impl Metrics {
         labels: &[(&str, &str)],
         value: impl std::fmt::Display,
     ) {
-        self.0.push_str(name);
+        self.out.push_str(name);
         for (at, (label, text)) in labels.iter().enumerate() {
-            self.0.push(if at == 0 { '{' } else { ',' });
+            self.out.push(if at == 0 { '{' } else { ',' });
             let text = text
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")
                 .replace('\n', "\\n");
-            let _ = write!(self.0, "{label}=\"{text}\"");
+            let _ = write!(self.out, "{label}=\"{text}\"");
         }
         if !labels.is_empty() {
-            self.0.push('}');
+            self.out.push('}');
         }
-        let _ = writeln!(self.0, " {value}");
+        let _ = writeln!(self.out, " {value}");
     }
 }

@@ -24,4 +24,4 @@ pub use counters::Counters;
 pub use format::duration;
 pub use limits::{LimitRow, Limits};
 pub use render::StatusForm;
-pub use status::{Bounded, Connections, ServerStatus, StatusPage, Turns};
+pub use status::{Bounded, Connections, ServerStatus, StatusListenerCounts, StatusPage, Turns};

@@ -7,9 +7,9 @@ use super::format::{Metrics, sample};
 use super::status::ServerStatus;
 use super::{backends, cache, limits};
 
-/// Writes a status as OpenMetrics.
-pub(super) fn openmetrics(s: &ServerStatus) -> String {
-    let mut m = Metrics(String::new());
+/// Writes a status as OpenMetrics, or in Prometheus' own text format.
+pub(super) fn metrics(s: &ServerStatus, openmetrics: bool) -> String {
+    let mut m = Metrics::new(openmetrics);
     m.single(
         "howdah_uptime_seconds",
         "gauge",
@@ -77,8 +77,7 @@ pub(super) fn openmetrics(s: &ServerStatus) -> String {
     limits::metrics(&mut m, &s.limits);
     tls(&mut m, s);
     pools(&mut m, s);
-    m.0.push_str("# EOF\n");
-    m.0
+    m.end()
 }
 
 /// Lines lost, and answers by status, failure and time.
@@ -185,7 +184,7 @@ type PoolGauge = (
 fn pools(m: &mut Metrics, s: &ServerStatus) {
     const FAMILIES: &[PoolGauge] = &[
         ("up", "gauge", "Whether the pool can run scripts.", |p| {
-            u64::from(matches!(p.state.as_str(), "Ready" | "Asleep"))
+            u64::from(p.is_up())
         }),
         (
             "start_since",

@@ -1,7 +1,7 @@
 //! Which form of [`ServerStatus`] a client gets: text for people, JSON for programs, OpenMetrics for
 //! Prometheus.
 
-use super::openmetrics::openmetrics;
+use super::openmetrics::metrics;
 use super::status::ServerStatus;
 use super::text::text;
 use crate::http::message::RequestHead;
@@ -16,6 +16,8 @@ pub enum StatusForm {
     Json,
     /// The text format of OpenMetrics 1.0, for Prometheus.
     OpenMetrics,
+    /// Prometheus' own text format, for who does not ask for OpenMetrics.
+    Prometheus,
 }
 
 impl StatusForm {
@@ -28,14 +30,20 @@ impl StatusForm {
             b"text" => return StatusForm::Text,
             _ => {}
         }
-        let accept = request.header(b"accept").unwrap_or_default();
-        let names = |media: &[u8]| accept.windows(media.len()).any(|w| w == media);
-        if names(b"application/openmetrics-text") {
+        if names(request, b"application/openmetrics-text") {
             StatusForm::OpenMetrics
-        } else if names(b"application/json") {
+        } else if names(request, b"application/json") {
             StatusForm::Json
         } else {
             StatusForm::Text
+        }
+    }
+
+    /// The form of metrics that a request accepts.
+    pub fn metrics(request: &RequestHead) -> StatusForm {
+        match names(request, b"application/openmetrics-text") {
+            true => StatusForm::OpenMetrics,
+            false => StatusForm::Prometheus,
         }
     }
 
@@ -45,6 +53,7 @@ impl StatusForm {
             StatusForm::Text => "text/plain; charset=utf-8",
             StatusForm::Json => "application/json",
             StatusForm::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+            StatusForm::Prometheus => "text/plain; version=0.0.4; charset=utf-8",
         }
     }
 
@@ -56,9 +65,16 @@ impl StatusForm {
                 // The type has only strings for keys and finite numbers.
                 serde_json::to_string(status).unwrap_or_default() + "\n"
             }
-            StatusForm::OpenMetrics => openmetrics(status),
+            StatusForm::OpenMetrics => metrics(status, true),
+            StatusForm::Prometheus => metrics(status, false),
         }
     }
+}
+
+/// Whether `Accept` names a media type.
+fn names(request: &RequestHead, media: &[u8]) -> bool {
+    let accept = request.header(b"accept").unwrap_or_default();
+    accept.windows(media.len()).any(|w| w == media)
 }
 
 #[cfg(test)]
@@ -118,7 +134,7 @@ mod tests {
             page.contains(": Asleep, ") && !page.contains("opcache"),
             "{page}"
         );
-        let metrics = openmetrics(&asleep);
+        let metrics = metrics(&asleep, true);
         assert!(
             metrics.contains("howdah_pool_up{pool=\"w\\\"w\"} 1"),
             "{metrics}"
@@ -127,7 +143,7 @@ mod tests {
 
     #[test]
     fn metrics_are_openmetrics() {
-        let text = openmetrics(&status());
+        let text = metrics(&status(), true);
         for line in [
             "howdah_responses_total{status=\"200\"} 10",
             "howdah_failures_total{name=\"QueueFull\"} 1",

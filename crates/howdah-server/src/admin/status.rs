@@ -59,6 +59,9 @@ pub struct ServerStatus {
     pub error_log_dropped: u64,
     /// The status of each pool.
     pub pools: Vec<PoolStatus>,
+    /// What the status listener does, for who asks there.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub status_listener: Option<StatusListenerCounts>,
     /// The servers that rules pass requests on to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub proxied: Vec<ServerRow>,
@@ -127,7 +130,17 @@ pub struct Connections {
     pub refused: u64,
 }
 
-/// `[status]`: whether there is a status page, where, and for whom.
+/// The status listener at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StatusListenerCounts {
+    /// Connections that are open now.
+    pub connections: u64,
+    /// Requests since the start.
+    pub requests: u64,
+}
+
+/// `[status] path`: whether there is a status page, where, and for whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusPage {
     /// The path of the page on every site.

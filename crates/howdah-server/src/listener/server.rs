@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use rustix::process::{Resource, getrlimit, setrlimit};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, oneshot};
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
@@ -37,6 +37,8 @@ const UNLIMITED: u64 = 1 << 20;
 /// What each front thread does besides connections.
 #[derive(Clone)]
 pub struct ThreadHooks {
+    /// The threads are called so, with their index: `front-0`.
+    pub name: &'static str,
     /// Runs at the thread's start, with the thread's index from 0.
     pub start: Arc<dyn Fn(usize) + Send + Sync>,
     /// Runs before the thread sleeps; if it wakes a task, the thread does not sleep.
@@ -50,6 +52,7 @@ impl Default for ThreadHooks {
     fn default() -> ThreadHooks {
         use howdah_executor::front_thread;
         ThreadHooks {
+            name: "front",
             start: Arc::new(|index| {
                 crate::site::htaccess::watch_directories();
                 front_thread::attach(index as u32);
@@ -109,6 +112,10 @@ enum Command {
     },
     Beat {
         number: u64,
+    },
+    Turn {
+        /// Dropped when the thread has come to it.
+        _taken: oneshot::Sender<()>,
     },
 }
 
@@ -191,6 +198,21 @@ impl Control {
         each.collect()
     }
 
+    /// Returns when every thread has come to its event loop once more, or has ended.
+    pub async fn turn(&self) {
+        let ask = |thread: &FrontThread| {
+            let (_taken, turn) = oneshot::channel();
+            // As above.
+            let _ = thread.commands.send(Command::Turn { _taken });
+            turn
+        };
+        let asked: Vec<_> = self.threads.iter().map(ask).collect();
+        for turn in asked {
+            // Nothing is ever sent.
+            let _ = turn.await;
+        }
+    }
+
     /// The connection counts of all threads, summed.
     pub fn stats(&self) -> ServerStats {
         let mut stats = ServerStats {
@@ -247,7 +269,7 @@ impl Server {
             let beat = Arc::<Beat>::default();
             let theirs = beat.clone();
             let join = std::thread::Builder::new()
-                .name(format!("front-{index}"))
+                .name(format!("{}-{index}", hooks.name))
                 .spawn(move || {
                     let _end = EndWithThisThread;
                     slice::ask_for_short_slices();
@@ -379,6 +401,7 @@ async fn front_thread<H: Handler>(
                 deadline = Some(Instant::now() + patience);
             }
             Some(Command::Beat { number }) => beat.number.store(number, Ordering::Relaxed),
+            Some(Command::Turn { .. }) => {}
             // Nobody can steer it any more.
             None => return,
         }

@@ -4,6 +4,8 @@ use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use howdah_executor::status::PoolStatus;
+
 use super::Front;
 use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
 use crate::http::message::{RequestHead, ResponseHead};
@@ -62,7 +64,8 @@ impl Front {
                 .as_ref()
                 .map_or(0, |l| l.sink().dropped()),
             error_log_dropped: self.error_log.sink().dropped(),
-            pools: config.pools.iter().map(|pool| pool.status()).collect(),
+            pools: self.pools(),
+            status_listener: None,
             proxied: proxy::known::rows(),
             limits: config.limits(),
             cache: config
@@ -70,6 +73,12 @@ impl Front {
                 .as_ref()
                 .map(|cache| cache.status(&config.sites)),
         }
+    }
+
+    /// The status of each pool.
+    pub fn pools(&self) -> Vec<PoolStatus> {
+        let config = self.config();
+        config.pools.iter().map(|pool| pool.status()).collect()
     }
 
     /// Answers with the status page.

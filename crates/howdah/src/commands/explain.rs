@@ -122,7 +122,6 @@ fn front(settings: &Settings) -> Result<Front, Vec<String>> {
         }
     }
     let sites = settings.open_sites_by(Site::open)?;
-    let status = settings.status.as_ref();
     let tls = settings.listen.iter().filter(|listen| listen.tls);
     let ports: Vec<u16> = tls
         .filter_map(|listen| match &listen.address {
@@ -138,9 +137,9 @@ fn front(settings: &Settings) -> Result<Front, Vec<String>> {
         https_port,
         trusted_proxies: settings.trusted_proxies.clone(),
         encoding: settings.encoding.clone(),
-        status: status.map(|(path, allow)| StatusPage {
-            path: path.clone(),
-            allow: allow.clone(),
+        status: settings.status.path.clone().map(|path| StatusPage {
+            path,
+            allow: settings.status.allow.clone(),
         }),
         access_log: None,
         buffers: settings.server.buffers.clone(),

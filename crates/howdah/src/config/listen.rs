@@ -67,6 +67,42 @@ pub fn listen(
     listeners
 }
 
+/// `status.listen`, which only this machine can reach unless it is said who may see what is there.
+pub fn status(top: &Section<'_, '_, '_>, sites: &[Listen]) -> Option<Listen> {
+    let section = top.section("status", "status");
+    let (text, place) = (section.text("listen")?, section.place_of("listen"));
+    let mistake = |message: String| {
+        top.file()
+            .mistake(place.clone(), format!("listen: {message}"))
+    };
+    let listen = match parse_listen(&text) {
+        Ok(listen) => listen,
+        Err(why) => {
+            mistake(why);
+            return None;
+        }
+    };
+    if listen.tls || listen.h2c || listen.proxy_protocol {
+        mistake("the status listener speaks HTTP/1.1 without TLS and PROXY header".to_owned());
+    }
+    if let ListenAddress::Tcp(address) = &listen.address {
+        if !address.ip().to_canonical().is_loopback() && !section.has("allow") {
+            mistake(format!(
+                "StatusExposed: whoever reaches {address} would see what visitors do; name in `allow` who may, or listen on 127.0.0.1"
+            ));
+        }
+        let same = |other: &&Listen| other.address.is_same_place(&listen.address);
+        if address.port() != 0 && sites.iter().any(|other| same(&other)) {
+            mistake(format!("sites listen on {address}, too"));
+        }
+    }
+    check_socket_owner(top, &place, "listen", &listen);
+    Some(Listen {
+        status: true,
+        ..listen
+    })
+}
+
 /// Checks that the owner and group of a unix socket exist, and that we may give them a file.
 fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, listen: &Listen) {
     if top.file().validation == Validation::Trusted {
@@ -113,6 +149,7 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
         http3: false,
         owner: None,
         group: None,
+        status: false,
     };
     for word in words {
         match (word.split_once('='), &mut listen.address) {

@@ -65,7 +65,7 @@ pub use reader::Validation;
 /// Everything `howdah serve` needs to know, checked.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where to listen, in order.
+    /// Where to listen, in order; the status listener last.
     pub listen: Vec<Listen>,
     /// How many threads the front has.
     pub threads: u32,
@@ -89,8 +89,8 @@ pub struct Settings {
     pub cache_disk: Option<cache::CacheDisk>,
     /// `[trusted_proxies]`
     pub trusted_proxies: TrustedProxies,
-    /// `[status]`: path and who may see it.
-    pub status: Option<(String, Vec<howdah_server::network::Network>)>,
+    /// `[status]`, but for its listener.
+    pub status: StatusSettings,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
     /// `[[site]]`
@@ -122,6 +122,17 @@ pub struct Listen {
     pub owner: Option<String>,
     /// The group of that file; none: that of the user that serves HTTP.
     pub group: Option<String>,
+    /// For probes, status and metrics, not for sites.
+    pub status: bool,
+}
+
+/// `[status]`
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct StatusSettings {
+    /// The path of the status page on every site.
+    pub path: Option<String>,
+    /// Who may see status and metrics.
+    pub allow: Vec<howdah_server::network::Network>,
 }
 
 /// `[log]`
@@ -272,7 +283,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let mut certificates = site::Certificates::default();
     let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
     let trusted_proxies = server::trusted_proxies(top);
-    let listen = listen::listen(arguments, top, &trusted_proxies);
+    let mut listen = listen::listen(arguments, top, &trusted_proxies);
     let tls = tls::options(top);
     let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
     let certificates = certificates.files;
@@ -281,6 +292,9 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         acme::check_owner(top, acme, &identity, &pools);
     }
     listen::check_root(top, &identity, &listen);
+    if let Some(status) = listen::status(top, &listen) {
+        listen.push(status);
+    }
     Settings {
         listen,
         threads: top.number("threads").map_or_else(cores, |n| n as u32),

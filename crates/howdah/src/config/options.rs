@@ -98,7 +98,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ),
     (
         "status",
-        "The status page over HTTP. `howdah status` works without it.",
+        "Status, metrics and probes over HTTP. `howdah status` works without them.",
     ),
     (
         "pool.*",
@@ -326,11 +326,14 @@ options! {
             "For proxies that rewrite `Host`; the others pass on what a client sent.";
     }
     "status" ANY {
+        "listen": Kind::Text, "",
+            "Address of a listener for monitoring alone, as in `listen` without `tls`, such as `127.0.0.1:9180`: `/livez`, `/readyz`, `/status`, `/metrics` (monitoring.md). Another address than this machine's needs `allow`; probes are answered to everybody.",
+            "For containers, Prometheus and load balancers.";
         "path": Kind::Text, "",
-            "URL path of the status page, such as `/howdah-status`; none by default.",
-            "For monitoring over HTTP; the page shows what visitors do.";
+            "URL path of the status page on the sites' listeners, such as `/howdah-status`; none by default.",
+            "For monitoring through the sites' ports; the page shows what visitors do.";
         "allow": Kind::Texts, "127.0.0.1, ::1",
-            "Addresses and networks that may see it. A request through a proxy counts as local only if `[trusted_proxies]` names the proxy; name a local one that adds no header.",
+            "Addresses and networks that may see status and metrics. A request through a proxy counts as local only if `[trusted_proxies]` names the proxy; name a local one that adds no header.",
             "For monitoring from another machine.";
     }
     "pool.*" ANY {

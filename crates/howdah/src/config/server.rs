@@ -10,7 +10,7 @@ use super::kind::Kind;
 use super::options::{self, Destination};
 use super::reader::Section;
 use super::value::{self, Scalar};
-use super::{LogSettings, ServerOptions};
+use super::{LogSettings, ServerOptions, StatusSettings};
 use crate::arguments::Serve;
 
 /// `[log]`
@@ -163,14 +163,16 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
     }
 }
 
-/// `[status]`
-pub fn status(top: &Section<'_, '_, '_>) -> Option<(String, Vec<Network>)> {
+/// `[status]`, but for its listener
+pub fn status(top: &Section<'_, '_, '_>) -> StatusSettings {
     let section = top.section("status", "status");
-    let allow = networks(&section, "allow", None);
-    let path = section.text("path")?;
-    if !path.starts_with('/') {
+    let path = section.text("path");
+    if path.as_ref().is_some_and(|path| !path.starts_with('/')) {
         let message = "path: the path of the status page begins with `/`";
         section.file().mistake(section.place_of("path"), message);
     }
-    Some((path, allow))
+    StatusSettings {
+        path,
+        allow: networks(&section, "allow", None),
+    }
 }

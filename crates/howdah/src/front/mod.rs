@@ -5,11 +5,13 @@
 //! - [`running`]: servers, pools and logs of a configuration, and the change from one to the next.
 //! - [`launcher`]: zygotes, started by the master.
 //! - [`background`]: a thread for what may wait, so that the line's thread never does.
+//! - [`status_server`]: the listener for probes, status and metrics.
 //! - [`stop_progress`]: which requests a stop waits for.
 
 mod background;
 mod launcher;
 mod running;
+mod status_server;
 mod stop_progress;
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -34,6 +36,7 @@ use crate::{child, exit, sys};
 use background::Task;
 use launcher::Launches;
 use running::Running;
+use status_server::StatusServer;
 
 /// What the line's thread and the worker share.
 #[derive(Default)]
@@ -44,6 +47,8 @@ struct Shared {
     running: Mutex<Option<Running>>,
     /// Once it serves: to see whether its threads still run. Without a lock that somebody may hold.
     control: OnceLock<Control>,
+    /// Answers probes before it serves, too.
+    status: StatusServer,
     error_log: OnceLock<Arc<ErrorLog>>,
     /// Certificates and keys: they change without a configuration.
     tls: TlsSettings,
@@ -360,6 +365,7 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
 
 /// Stops within `limit`; a second call shortens it. Ends the process.
 fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
+    shared.status.handler.stopping();
     if !shared.stop_by(Instant::now() + limit) {
         // The first may hold what this needs; the line's thread must not wait for it.
         let shared = shared.clone();

@@ -26,6 +26,7 @@ use howdah_server::tls::CurrentSettings;
 use howdah_server::tls::tickets::Tickets;
 
 use super::launcher::{Launches, MasterLauncher};
+use super::status_server;
 use super::{NewConfig, Shared};
 use crate::config::{Listen, LogSettings, Settings};
 
@@ -72,6 +73,15 @@ pub fn apply(
     let (error_log, error_file) =
         shared_error_log(&new.settings, new.error_log, shared).map_err(one)?;
     let settings = new.settings;
+    let mut sockets = new.listeners;
+    let mut status = status_server::take_socket(&settings, &mut sockets);
+    if shared.front.get().is_none() {
+        // Who probes hears that PHP is being started.
+        shared
+            .status
+            .listen(status.take(), &settings)
+            .map_err(one)?;
+    }
     let (former_log, threads, awake) = match &*shared.running() {
         Some(running) => {
             let pools = running.pools.iter().filter(|(_, pool)| !pool.is_asleep());
@@ -99,7 +109,7 @@ pub fn apply(
     shared.tls.on_demand.switch(on_demand);
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
-    let listeners = listeners(&settings, &tls, &shared.tls.tickets, new.listeners);
+    let listeners = listeners(&settings, &tls, &shared.tls.tickets, sockets);
     let front_settings =
         front_settings(&settings, &listeners, log, shared, &error_log).map_err(one)?;
     let config = ServerConfig::new(front_settings, sites, &executors)
@@ -123,6 +133,7 @@ pub fn apply(
         Some(running) => {
             let log = &settings.log;
             running.exchange_listeners(listeners).map_err(one)?;
+            shared.status.listen(status, &settings).map_err(one)?;
             error_log
                 .change(
                     &log.error,
@@ -214,6 +225,10 @@ fn first(
     let control = server.control();
     // Set once: there is one first configuration.
     let _ = shared.control.set(control.clone());
+    shared
+        .status
+        .handler
+        .serving(front.clone(), control.clone());
     front.show_certificates(shared.tls.certificates.clone());
     let counts = control.clone();
     front.count_connections_by(Box::new(move || {
@@ -422,14 +437,13 @@ fn front_settings(
     };
     let former = shared.front.get().map(|front| front.config());
     let former = former.as_ref().map(|config| &config.settings);
-    let status = settings.status.as_ref();
     Ok(FrontSettings {
         https_port: https_port(listeners),
         trusted_proxies: settings.trusted_proxies.clone(),
         encoding: settings.encoding.clone(),
-        status: status.map(|(path, allow)| StatusPage {
-            path: path.clone(),
-            allow: allow.clone(),
+        status: settings.status.path.clone().map(|path| StatusPage {
+            path,
+            allow: settings.status.allow.clone(),
         }),
         access_log,
         buffers: settings.server.buffers.clone(),

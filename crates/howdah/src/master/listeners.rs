@@ -115,8 +115,12 @@ impl Listeners {
             let file = SocketFile::of(listen, owner);
             let sockets = match kept.map(|at| old.remove(at)) {
                 Some(kept) => Ok((kept.sockets.clone(), kept.udp.clone())),
-                None => bind_sockets(&listen.address, threads as usize)
-                    .map(|sockets| (Rc::new(sockets), None)),
+                // A single thread serves the status.
+                None => bind_sockets(
+                    &listen.address,
+                    if listen.status { 1 } else { threads as usize },
+                )
+                .map(|sockets| (Rc::new(sockets), None)),
             };
             let bound = sockets.and_then(|(sockets, udp)| {
                 let udp = match udp {
@@ -181,7 +185,19 @@ impl Listeners {
 
     /// Where to point a browser, a line each.
     pub fn lines(&self) -> Vec<String> {
-        let each = self.bound.iter();
+        self.lines_of(false)
+    }
+
+    /// Where probes, status and metrics are.
+    pub fn status_line(&self) -> Option<String> {
+        self.lines_of(true).pop()
+    }
+
+    fn lines_of(&self, status: bool) -> Vec<String> {
+        let each = self
+            .bound
+            .iter()
+            .filter(|bound| bound.listen.status == status);
         each.map(
             |bound| match (Self::address(bound), &bound.listen.address) {
                 (Some(address), ListenAddress::Tcp(_)) => match bound.listen.tls {
@@ -203,11 +219,11 @@ impl Listeners {
         )
     }
 
-    /// Listens no more: who comes now is refused at once instead of waiting for an answer that
-    /// nobody will give.
+    /// Sites listen no more: who comes now is refused at once instead of waiting for an answer that
+    /// nobody will give. The status is answered until the end.
     pub fn close(&mut self) {
-        self.remove_files();
-        self.bound.clear();
+        let sites = self.bound.extract_if(.., |bound| !bound.listen.status);
+        sites.for_each(|bound| remove_file(&bound));
     }
 
     /// Removes the files of unix sockets.

@@ -312,6 +312,9 @@ impl Master {
             for line in self.listeners.lines() {
                 say(format!("listening on {line}"));
             }
+            if let Some(line) = self.listeners.status_line() {
+                say(format!("status on {line}"));
+            }
             notify::ready();
         }
     }

@@ -61,6 +61,7 @@ impl Site {
         });
         let script = Arc::new(Script::new());
         let hooks = ThreadHooks {
+            name: "front",
             start: Arc::new(|_| ()),
             park: Arc::new(|| ()),
             unpark: Arc::new(|| ()),

@@ -1,0 +1,162 @@
+//! `[status] listen`: probes, status and metrics at an address of their own, whatever happens to the
+//! sites.
+
+use std::net::{SocketAddr, TcpStream};
+
+use howdah_tests::fixture::{Builder, Fixture, HELLO};
+use howdah_tests::gate::Gate;
+use howdah_tests::http::{Response, exchange, get};
+use howdah_tests::rig::free_address;
+use rustix::process::Signal;
+
+/// A site with a status listener there.
+fn listening(name: &str, address: SocketAddr, more: &str) -> Builder {
+    let config = format!("[status]\nlisten = \"{address}\"\n{more}");
+    Fixture::named(name).config(&config)
+}
+
+#[track_caller]
+fn check(address: SocketAddr, path: &str, status: u16, words: &str) {
+    let answer = get(address, path);
+    assert_eq!(answer.status(), status, "{path}: {}", answer.text());
+    assert!(answer.text().contains(words), "{path}: {}", answer.text());
+}
+
+fn ask(address: SocketAddr, lines: &str) -> Response {
+    let request = format!("{lines}Connection: close\r\n\r\n");
+    exchange(address, request.as_bytes()).expect("an answer")
+}
+
+/// A front thread may still have to close the socket.
+fn closes(fixture: &Fixture, address: SocketAddr) {
+    fixture.wait("nobody to listen there", |_| {
+        TcpStream::connect(address).is_err()
+    });
+}
+
+#[test]
+fn probes_follow_the_server_from_its_start_to_the_last_request_of_its_end() {
+    let status = free_address();
+    let builder = listening("probes", status, "").script(
+        "preload.php",
+        // As gates.php does, whose function would stay.
+        "<?php (function ($gate) {
+            file_put_contents(\"$gate.pid\", getmypid());
+            fgets(fopen($gate, 'r'));
+        })('SCRATCH/gates/preload');",
+    );
+    let gates = builder.scratch().join("gates");
+    let starting = Gate::new(&gates, "preload");
+    let preload = builder.scratch().join("site/preload.php");
+    let builder = builder
+        .ini("opcache.preload", &preload.display().to_string())
+        .ini("opcache.preload_user", "root");
+    let mut fixture = std::thread::scope(|scope| {
+        let fixture = scope.spawn(|| builder.start());
+        let standing = starting.wait();
+        check(status, "/livez", 200, "alive");
+        check(status, "/readyz", 503, "Starting: PHP is being started");
+        check(status, "/status", 503, "Starting");
+        check(status, "/metrics", 503, "Starting");
+        standing.open();
+        fixture.join().expect("a server")
+    });
+    fixture.wait_for_log(&[&format!("howdah: status on http://{status}")]);
+    check(status, "/livez", 200, "alive");
+    check(status, "/readyz", 200, "ready");
+    check(status, "/status", 200, "pool www: Ready");
+    let gate = fixture.gate("last");
+    let last = fixture.get_meanwhile("/hold.php?gate=last");
+    let standing = gate.wait();
+    fixture.howdah.process.signal(Signal::QUIT);
+    fixture.wait("no new connection of a site", |f| {
+        TcpStream::connect(f.address()).is_err()
+    });
+    check(status, "/readyz", 503, "Stopping");
+    check(status, "/livez", 200, "alive");
+    check(status, "/status", 200, "/hold.php");
+    check(status, "/metrics", 200, "howdah_requests_active 1");
+    standing.open();
+    assert_eq!(last.answer().text(), "released");
+    let ended = fixture
+        .howdah
+        .process
+        .wait_exit(std::time::Duration::from_secs(30));
+    assert!(ended.expect("it ends").success());
+}
+
+#[test]
+fn the_status_is_answered_while_all_connections_of_the_sites_are_taken() {
+    let status = free_address();
+    let fixture = listening("full", status, "[limits]\nconnections = 2\n").start();
+    let gates = [fixture.gate("a"), fixture.gate("b")];
+    let answers = ["a", "b"].map(|gate| fixture.get_meanwhile(&format!("/hold.php?gate={gate}")));
+    let standing = gates.map(Gate::wait);
+    let third = fixture.get_meanwhile("/hello.php");
+    fixture.wait_for_log(&["TooManyConnections"]);
+    check(status, "/livez", 200, "alive");
+    check(status, "/readyz", 200, "ready");
+    check(status, "/metrics", 200, "howdah_connections 2");
+    let json = get(status, "/status?json").json();
+    assert_eq!(json["status_listener"]["connections"], 1, "{json}");
+    standing.into_iter().for_each(|gate| gate.open());
+    for answer in answers {
+        assert_eq!(answer.answer().text(), "released");
+    }
+    assert_eq!(third.answer().text(), HELLO);
+}
+
+#[test]
+fn a_reload_moves_the_status_listener_or_leaves_it_alone() {
+    let (first, second) = (free_address(), free_address());
+    let fixture = listening("moves", first, "").start();
+    let config = fixture.howdah.directory().join("howdah.toml");
+    let text = std::fs::read_to_string(&config).unwrap();
+    check(first, "/readyz", 200, "ready");
+    fixture.reload();
+    check(first, "/status", 200, "1 reloads");
+    let moved = text.replace(&first.to_string(), &second.to_string());
+    std::fs::write(&config, &moved).unwrap();
+    fixture.reload();
+    check(second, "/status", 200, "2 reloads");
+    closes(&fixture, first);
+    std::fs::write(&config, "").unwrap();
+    fixture.reload();
+    closes(&fixture, second);
+    std::fs::write(&config, &text).unwrap();
+    fixture.reload();
+    check(first, "/status", 200, "4 reloads");
+    // The front that is started after a crash listens there, too.
+    let front = fixture.front();
+    howdah_tests::fixture::signal(front, Signal::KILL);
+    fixture.wait("another front", |f| {
+        f.try_front().is_some_and(|pid| pid != front)
+    });
+    fixture.still_serves();
+    check(first, "/readyz", 200, "ready");
+}
+
+#[test]
+fn nothing_but_probes_is_for_others_and_nothing_can_be_changed() {
+    let (open, other) = (free_address(), free_address());
+    let everywhere = format!("0.0.0.0:{}", open.port()).parse().unwrap();
+    let _open = listening("others", everywhere, "allow = [\"192.0.2.1\"]\n").start();
+    check(open, "/livez", 200, "alive");
+    check(open, "/readyz", 200, "ready");
+    for path in ["/status", "/metrics", "/", "/hello.php"] {
+        check(open, path, 403, "StatusDenied");
+    }
+    let _own = listening("own", other, "").start();
+    for host in ["evil.example", "127.0.0.1.evil.example:80"] {
+        let answer = ask(other, &format!("GET /status HTTP/1.1\r\nHost: {host}\r\n"));
+        assert_eq!(answer.status(), 403, "{host}");
+    }
+    let answer = ask(other, "GET /status HTTP/1.1\r\nHost: localhost\r\n");
+    assert_eq!(answer.status(), 200);
+    for method in ["POST", "PUT", "DELETE", "PURGE"] {
+        let request =
+            format!("{method} /status HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n");
+        assert_eq!(ask(other, &request).status(), 405, "{method}");
+    }
+    check(other, "/hello.php", 404, "/livez");
+}

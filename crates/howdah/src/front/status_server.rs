@@ -1,0 +1,68 @@
+//! The server of the status listener: started before PHP, it ends with the process.
+
+use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use howdah_server::listener::{ListenerConfig, ListenerId, Server};
+use howdah_server::status_listener::StatusListener;
+
+use crate::config::{Listen, Settings};
+
+/// The listener, if one is configured, and what answers there.
+#[derive(Default)]
+pub struct StatusServer {
+    /// Answers.
+    pub handler: Arc<StatusListener>,
+    open: Mutex<Option<Open>>,
+}
+
+struct Open {
+    server: Server,
+    listener: Option<(Listen, ListenerId)>,
+}
+
+/// Takes the socket of the status listener, which is the last, off the sites'.
+pub fn take_socket(
+    settings: &Settings,
+    sockets: &mut Vec<Vec<OwnedFd>>,
+) -> Option<(Listen, ListenerConfig)> {
+    let listen = settings.listen.last().filter(|listen| listen.status)?;
+    let config = ListenerConfig::from_sockets(&listen.address, sockets.pop()?);
+    Some((listen.clone(), config))
+}
+
+impl StatusServer {
+    /// Listens as the configuration says from now on. A listener that stays is left alone.
+    pub fn listen(
+        &self,
+        wanted: Option<(Listen, ListenerConfig)>,
+        settings: &Settings,
+    ) -> Result<(), String> {
+        self.handler.allow(settings.status.allow.clone());
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = match &mut *open {
+            Some(open) => open,
+            None if wanted.is_none() => return Ok(()),
+            none => none.insert(Open {
+                server: self.handler.start().map_err(|error| error.to_string())?,
+                listener: None,
+            }),
+        };
+        let former = open.listener.take();
+        let control = open.server.control();
+        open.listener = match (former, wanted) {
+            (Some(former), Some((listen, _))) if former.0 == listen => Some(former),
+            (former, wanted) => {
+                let added = wanted.map(|(listen, config)| {
+                    let id = control.add_listener(config);
+                    id.map(|id| (listen, id)).map_err(|error| error.to_string())
+                });
+                if let Some((_, id)) = former {
+                    control.remove_listener(id);
+                }
+                added.transpose()?
+            }
+        };
+        Ok(())
+    }
+}
