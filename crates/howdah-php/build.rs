@@ -97,6 +97,7 @@ fn main() {
         "setitimer",
         "sigaction",
         "sigprocmask",
+        "access",
         "fcntl",
     ] {
         println!("cargo:rustc-link-arg-bins=-Wl,--export-dynamic-symbol={symbol}");

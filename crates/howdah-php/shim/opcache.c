@@ -16,7 +16,8 @@
  *
  * fcntl() is defined here in front of the C library's to see opcache's calls; every other
  * descriptor passes through. PHP loads extensions with RTLD_DEEPBIND, by which they find the C
- * library's functions first; for opcache.so alone that flag is taken off, by a dlopen() of ours. */
+ * library's functions first; for opcache.so alone that flag is taken off, by a dlopen() of ours.
+ * access() is defined here, too, for a file cache that is read-only. */
 #include "howdah.h"
 
 #include "zend_extensions.h"
@@ -30,6 +31,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 static int lock_file = -1;
@@ -69,6 +71,26 @@ __attribute__((visibility("default"))) void *dlopen(const char *path, int mode)
 	size_t len = path ? strlen(path) : 0;
 	if (len >= sizeof(name) - 1 && strcmp(path + len - (sizeof(name) - 1), name) == 0) {
 		mode &= ~RTLD_DEEPBIND;
+	}
+	return next(path, mode);
+}
+
+/* opcache takes no file cache that it cannot write (OnUpdateFileCache; PHP 8.5 has
+ * opcache.file_cache_read_only). An image's is read-only, and better so: no script changes what others
+ * run. What is missing in it is compiled, and not stored. */
+__attribute__((visibility("default"))) int access(const char *path, int mode)
+{
+	static int (*next)(const char *, int);
+	if (!next) {
+		*(void **)&next = dlsym(RTLD_NEXT, "access");
+		if (!next) {
+			errno = ENOSYS;
+			return -1;
+		}
+	}
+	struct stat found;
+	if (starting && mode == (R_OK | W_OK) && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+		mode = R_OK;
 	}
 	return next(path, mode);
 }

@@ -97,6 +97,10 @@ pub enum Command {
     /// Run PHP on the command line, and report its database writes to the server's page cache.
     #[command(after_help = "Example:\n  howdah php wp-cron.php")]
     Php(Php),
+    /// Compile an application's PHP files into opcache's file cache, for an image.
+    #[command(after_help = "Example:\n  \
+        howdah warm /app -d opcache.file_cache=/var/cache/howdah/opcache")]
+    Warm(Warm),
     /// Check a configuration file and report all mistakes, or show what `serve DIR` would choose.
     #[command(after_help = "Examples:\n  \
         howdah check --config howdah.toml\n  \
@@ -280,6 +284,26 @@ pub struct Php {
     pub script: Vec<std::ffi::OsString>,
 }
 
+/// `howdah warm`
+#[derive(Args, Debug)]
+pub struct Warm {
+    /// Directories of PHP files
+    #[arg(required = true, value_name = "DIR")]
+    pub directories: Vec<PathBuf>,
+    /// Configuration file whose pool will run them: its PHP, its settings
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// The pool [default: the first whose mode is embed or worker]
+    #[arg(long, value_name = "NAME", requires = "config")]
+    pub pool: Option<String>,
+    /// PHP setting, as php's own -d; may be repeated
+    #[arg(short = 'd', value_name = "NAME=VALUE")]
+    pub define: Vec<String>,
+    /// Leave out files that match, such as `vendor/**/tests/**`; may be repeated
+    #[arg(long, value_name = "GLOB")]
+    pub exclude: Vec<String>,
+}
+
 /// `howdah check`
 #[derive(Args, Debug)]
 pub struct Check {
@@ -448,6 +472,9 @@ pub struct Status {
     /// On a terminal, refresh every second until `q` is pressed
     #[arg(long, conflicts_with = "json")]
     pub watch: bool,
+    /// Print one line, and succeed only if scripts can run: for health checks
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    pub quick: bool,
 }
 
 /// `howdah cache`

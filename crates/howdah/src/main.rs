@@ -50,6 +50,7 @@ fn main() -> ExitCode {
         Command::Spawner(arguments) => spawner::run(*arguments),
         Command::Run(run) => commands::run::run(&run),
         Command::Php(php) => commands::command_line::run(&php),
+        Command::Warm(warm) => commands::warm::run(&warm),
         Command::Check(check) => commands::check::run(&check),
         Command::Import(import) => commands::import::run(*import),
         Command::Explain(explain) => commands::explain::run(&explain),

@@ -152,6 +152,33 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     ))
 }
 
+/// The names of all settings of this PHP with that php.ini, those of its extensions included.
+pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<String>, String> {
+    let mut command = Command::new(program);
+    command.arg("php");
+    if let Some(file) = php_ini {
+        command.arg("--php-ini").arg(file);
+    }
+    command.args([
+        "--code",
+        "echo implode(\"\\n\", array_keys(ini_get_all(null, false)));",
+        "--",
+    ]);
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    // Extensions may have warned on standard output: such a line is no setting's name.
+    let names = String::from_utf8_lossy(&output.stdout);
+    let names: Vec<String> = names.lines().map(str::to_owned).collect();
+    match output.status.success() && names.iter().any(|name| name == "memory_limit") {
+        true => Ok(names),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            let why = format!("{} does not say which settings it has", program.display());
+            Err(format!("{why} ({}): {}", output.status, said.trim()))
+        }
+    }
+}
+
 /// As [`check`], of several; the versions of the first. None if there is none.
 pub fn check_all(programs: &[&Path]) -> Result<Option<PhpVersion>, PhpUnfit> {
     let versions: Result<Vec<PhpVersion>, _> = programs.iter().copied().map(check).collect();

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::arguments::{Serve, Target};
+use crate::config::environment::Environment;
 use crate::config::{self, Source};
 use crate::master::control::{Answer, Ask, runtime_directory};
 use crate::master::facts::Facts;
@@ -97,7 +98,7 @@ fn connect(target: &Target) -> Result<(PathBuf, UnixStream), String> {
             let source = Source::read(file)?;
             config::control_of(&Serve::default(), &source)
         }
-        (None, None) => None,
+        (None, None) => Environment::of_process().control(),
     };
     let path = match named {
         Some(path) => path,

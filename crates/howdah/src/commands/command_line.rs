@@ -17,6 +17,8 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::client::{self, Wait};
 use crate::arguments::Php;
+use crate::config::environment::Environment;
+use crate::config::php_variables;
 use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
 
@@ -39,7 +41,21 @@ pub fn run(arguments: &Php) -> ExitCode {
             return exit::php();
         }
     };
-    match watch(arguments, &program) {
+    let variables = Environment::of_process().php;
+    let php_ini = arguments.php_ini.as_deref();
+    let defines = match php_variables::settings(&variables, &program, php_ini) {
+        Ok(meaning) => {
+            for advice in meaning.advice {
+                eprintln!("howdah php: {advice}");
+            }
+            meaning.settings
+        }
+        Err(why) => {
+            eprintln!("howdah: PhpDoesNotStart: {why}");
+            return exit::php();
+        }
+    };
+    match watch(arguments, &program, &defines) {
         Ok(status) => status_of(status),
         Err(why) => {
             eprintln!("howdah: PhpDoesNotStart: {}: {why}", program.display());
@@ -58,7 +74,12 @@ fn status_of(status: ExitStatus) -> ExitCode {
 }
 
 /// `howdah-php php` with these arguments, which reports to `writer`.
-fn command(arguments: &Php, program: &std::path::Path, writer: &OwnedFd) -> Command {
+fn command(
+    arguments: &Php,
+    program: &std::path::Path,
+    defines: &[(String, String)],
+    writer: &OwnedFd,
+) -> Command {
     let mut command = Command::new(program);
     command
         .arg("php")
@@ -70,7 +91,10 @@ fn command(arguments: &Php, program: &std::path::Path, writer: &OwnedFd) -> Comm
     if arguments.no_php_ini {
         command.arg("--no-php-ini");
     }
-    for setting in &arguments.define {
+    let defines = defines
+        .iter()
+        .map(|(name, value)| format!("{name}={value}"));
+    for setting in defines.chain(arguments.define.iter().cloned()) {
         command.arg("-d").arg(setting);
     }
     if let Some(code) = &arguments.run {
@@ -84,7 +108,11 @@ fn command(arguments: &Php, program: &std::path::Path, writer: &OwnedFd) -> Comm
     command
 }
 
-fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStatus> {
+fn watch(
+    arguments: &Php,
+    program: &std::path::Path,
+    defines: &[(String, String)],
+) -> std::io::Result<ExitStatus> {
     // Those of a terminal reach the script, too: this process only must outlive it.
     let signals = sys::SignalDescriptor::new(&[
         libc::SIGCHLD,
@@ -100,7 +128,7 @@ fn watch(arguments: &Php, program: &std::path::Path) -> std::io::Result<ExitStat
         SocketFlags::CLOEXEC,
         None,
     )?;
-    let mut command = command(arguments, program, &writer);
+    let mut command = command(arguments, program, defines, &writer);
     sys::inherit(&mut command, vec![writer]);
     let mut child = command.spawn()?;
     // Ours of the writing end goes with the command.

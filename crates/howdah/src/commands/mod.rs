@@ -15,6 +15,7 @@ pub mod modes;
 pub mod run;
 pub mod shell;
 pub mod status;
+pub mod warm;
 mod watch;
 
 use std::io::{self, Write};

@@ -19,7 +19,8 @@ pub fn run(status: &Status) -> ExitCode {
     if status.watch {
         return watch::run(&status.target);
     }
-    let wait = Wait::AtMost(Duration::from_secs(10));
+    let seconds = if status.quick { 3 } else { 10 };
+    let wait = Wait::AtMost(Duration::from_secs(seconds));
     let answer = ask(&status.target, &Ask::Status, wait);
     let answer = match answer {
         Ok(answer) => answer,
@@ -32,10 +33,33 @@ pub fn run(status: &Status) -> ExitCode {
         eprintln!("howdah: {}", answer.message);
         return exit::failed();
     };
+    if status.quick {
+        return quick(server);
+    }
     super::answer(&match status.json {
         true => json(&answer, server).to_string(),
         false => text(&answer, server),
     })
+}
+
+/// `--quick`: whether scripts can run.
+fn quick(server: &Value) -> ExitCode {
+    let pools = server["pools"].as_array().map_or(&[][..], Vec::as_slice);
+    let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    if pools.iter().any(|pool| pool["state"] == "Ready") {
+        return super::answer("serving");
+    }
+    let states = pools
+        .iter()
+        .map(|pool| (word(&pool["pool"]), word(&pool["state"])));
+    let states: Vec<String> = states
+        .map(|(pool, state)| format!("pool {pool}: {state}"))
+        .collect();
+    match states.is_empty() {
+        true => eprintln!("howdah: NotReady: the front is starting"),
+        false => eprintln!("howdah: NotReady: {}", states.join("; ")),
+    }
+    exit::failed()
 }
 
 /// The server's status with what the master knows beside it.

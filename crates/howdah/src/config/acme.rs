@@ -15,6 +15,7 @@ use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 use toml::de::DeTable;
 
+use super::environment::Environment;
 use super::identity::Identity;
 use super::reader::{Section, Validation};
 use super::{Listen, Source};
@@ -45,7 +46,8 @@ pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
     }
     let text = source.map_or("", |source| &source.text);
     let (document, _) = DeTable::parse_recoverable(text);
-    let has = |key: &str| document.get_ref().get(key).is_some();
+    let environment = Environment::of_process();
+    let has = |key: &str| document.get_ref().get(key).is_some() || environment.has(key);
     if arguments.listen.is_empty() && !has("listen") {
         arguments.listen = addresses(&arguments.domain);
     }

@@ -9,7 +9,7 @@ use howdah_executor::embed::glob::Glob;
 use super::pool_section::{PoolSection, max_children, max_children_or, php_ini, pool_identity};
 use super::process_manager::process_manager;
 use super::reader::{Section, Validation};
-use super::{Program, cores};
+use super::{Program, cores, php_variables};
 use crate::arguments::Serve;
 
 /// Mode `embed`: `config` with the rest of its section.
@@ -54,14 +54,41 @@ fn common(
 ) {
     let identity = pool_identity(pool.section, pool.identity);
     (config.user, config.group) = (identity.user, identity.group);
-    config.defines.extend(pool.overrides.defines.clone());
-    config.opcache = !is_opcache_off(&config.defines);
     config
         .environment
         .extend(pool.overrides.environment.clone());
     config.php_ini = php_ini(pool.arguments, pool.section);
     config.program = program.path(pool.section);
+    config
+        .defines
+        .extend(settings_of_variables(config, pool.section));
+    config.defines.extend(pool.overrides.defines.clone());
+    config.opcache = !is_opcache_off(&config.defines);
     config.timeouts = pool.timeouts;
+}
+
+/// What `PHP_…` variables of a container set, in the master, which starts PHP.
+fn settings_of_variables(
+    config: &PoolConfig,
+    section: &Section<'_, '_, '_>,
+) -> Vec<(String, String)> {
+    let file = section.file();
+    if !config.program.is_file() {
+        return Vec::new();
+    }
+    let variables = &file.environment.php;
+    match php_variables::settings(variables, &config.program, config.php_ini.as_deref()) {
+        Ok(meaning) => {
+            for advice in meaning.advice {
+                file.advise(None, advice);
+            }
+            meaning.settings
+        }
+        Err(why) => {
+            file.mistake(None, why);
+            Vec::new()
+        }
+    }
 }
 
 /// `watch`: patterns as they are written.

@@ -18,7 +18,8 @@ pub enum Weight {
 pub struct Mistake {
     /// How bad.
     pub weight: Weight,
-    /// Where in the file, in bytes; none: on the command line or in the system.
+    /// Where in the file, in bytes; beyond its end: a variable of the environment; none: on the command line
+    /// or in the system.
     pub place: Option<Range<usize>>,
     /// What, and what would do.
     pub message: String,
@@ -58,18 +59,24 @@ impl Mistakes {
     }
 
     /// Everything of that weight as it is shown, in the order of the file; what lies elsewhere
-    /// comes first.
-    pub fn shown(&self, weight: Weight, file: &str, text: &str) -> Vec<String> {
+    /// comes first. The place of `variables[n]` is the text's length, one, and `n`.
+    pub fn shown(&self, weight: Weight, file: &str, text: &str, variables: &[&str]) -> Vec<String> {
         let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.weight == weight).collect();
         list.sort_by_key(|m| m.place.as_ref().map(|p| p.start));
-        list.iter().map(|m| show(m, file, text)).collect()
+        list.iter()
+            .map(|m| show(m, file, text, variables))
+            .collect()
     }
 }
 
-fn show(mistake: &Mistake, file: &str, text: &str) -> String {
+fn show(mistake: &Mistake, file: &str, text: &str, variables: &[&str]) -> String {
     let Some(place) = &mistake.place else {
         return mistake.message.clone();
     };
+    let number = place.start.checked_sub(text.len() + 1);
+    if let Some(variable) = number.and_then(|number| variables.get(number)) {
+        return format!("{variable}: {}", mistake.message);
+    }
     let at = floor(text, place.start);
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     let line = text[line_start..].lines().next().unwrap_or("");
@@ -113,14 +120,14 @@ mod tests {
         mistakes.at(None, "--children: no");
         mistakes.advise(0..6, "think");
         assert_eq!(
-            mistakes.shown(Weight::Mistake, "a.toml", text),
+            mistakes.shown(Weight::Mistake, "a.toml", text, &[]),
             [
                 "--children: no",
                 "a.toml:2:7: not this\n  2 | \tpm = \"é\" # x\n    | \t     ^^^",
                 "a.toml:3:5: beyond\n  3 | last\n    |     ^",
             ]
         );
-        assert_eq!(mistakes.shown(Weight::Advice, "a.toml", text).len(), 1);
+        assert_eq!(mistakes.shown(Weight::Advice, "a.toml", text, &[]).len(), 1);
         assert!(mistakes.any());
     }
 }

@@ -9,6 +9,7 @@
 //! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
 //! - `application`: what a site leaves out that the application in its root needs.
 //! - [`acme`], [`tls`]: certificates, ordered and by file.
+//! - [`environment`], [`php_variables`]: what containers set by variables.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
 
@@ -17,6 +18,7 @@ mod application;
 pub mod cache;
 mod conditions;
 mod embed;
+pub mod environment;
 pub mod fastcgi;
 mod identity;
 pub mod kind;
@@ -24,6 +26,7 @@ mod limits;
 mod listen;
 pub mod mistake;
 pub mod options;
+pub mod php_variables;
 pub mod pool;
 mod pool_forms;
 mod pool_section;
@@ -57,6 +60,7 @@ use toml::de::DeTable;
 
 use crate::arguments::Serve;
 use crate::php;
+use environment::Environment;
 use mistake::{Mistakes, Weight};
 use reader::{File, Section};
 
@@ -211,6 +215,7 @@ pub struct Loaded {
 /// The control socket a configuration file names.
 pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
     let control = arguments.control.clone();
+    let control = control.or_else(|| Environment::of_process().control());
     control.or_else(|| path_of(source, "", "control"))
 }
 
@@ -248,25 +253,39 @@ const SECTIONS: &[&str] = &[
 /// Reads the command line and the file (none: everything at its default), and checks them against
 /// each other and the system: roots are opened, users and pools looked up.
 pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) -> Loaded {
+    load_with(arguments, source, validation, &Environment::of_process())
+}
+
+/// As [`load`], with this environment.
+pub fn load_with(
+    arguments: &Serve,
+    source: Option<&Source>,
+    validation: Validation,
+    environment: &Environment,
+) -> Loaded {
     let mut mistakes = Mistakes::default();
     let (name, text) = source.map_or(("", ""), |s| (&s.name, &s.text));
-    let (document, errors) = DeTable::parse_recoverable(text);
+    let (mut document, errors) = DeTable::parse_recoverable(text);
     for error in &errors {
         mistakes.at(error.span(), error.message());
     }
+    environment.merge(document.get_mut(), text.len() + 1, &mut mistakes);
     // After a syntax error what was understood of the rest is still worth checking.
     let directory = Path::new(name).parent().map(Path::to_owned);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation).of(text);
+        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation)
+            .of(text)
+            .with(environment);
         let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
         settings(arguments, &top, &mut php_unfit)
     };
+    let variables = environment.names();
     Loaded {
         php_unfit,
-        advice: mistakes.shown(Weight::Advice, name, text),
+        advice: mistakes.shown(Weight::Advice, name, text, &variables),
         settings: if mistakes.any() {
-            Err(mistakes.shown(Weight::Mistake, name, text))
+            Err(mistakes.shown(Weight::Mistake, name, text, &variables))
         } else {
             Ok(settings)
         },
@@ -279,7 +298,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let server = server::options(top);
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     *php_unfit = program.is_unfit();
-    let mut chosen = Vec::new();
+    let mut chosen: Vec<String> = top.file().environment.describe().into_iter().collect();
     let mut certificates = site::Certificates::default();
     let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
     let trusted_proxies = server::trusted_proxies(top);

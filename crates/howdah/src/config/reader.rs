@@ -9,6 +9,7 @@ use std::time::Duration;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
+use super::environment::Environment;
 use super::kind::Kind;
 use super::mistake::Mistakes;
 use super::options::{self, Destination, OPTIONS, Spec};
@@ -38,6 +39,8 @@ pub struct File<'m> {
     line_ends: Vec<usize>,
     /// How much is looked up.
     pub validation: Validation,
+    /// What is merged into it.
+    pub environment: Environment,
 }
 
 /// How much of a configuration is looked up while it is read.
@@ -58,7 +61,14 @@ impl<'m> File<'m> {
             directory,
             line_ends: Vec::new(),
             validation,
+            environment: Environment::default(),
         }
+    }
+
+    /// The file with this environment.
+    pub fn with(mut self, environment: &Environment) -> File<'m> {
+        self.environment = environment.clone();
+        self
     }
 
     /// The file with this text, so that its lines have numbers.

@@ -5,8 +5,8 @@ use std::fmt::Write;
 #[cfg(test)]
 use super::options::SECTIONS;
 use super::options::{OPTIONS, Spec};
-use super::suggest;
 use super::value::describe;
+use super::{environment, suggest};
 
 /// The reference part of `docs/configuration.md`.
 #[cfg(test)]
@@ -100,6 +100,9 @@ pub fn explain(key: &str) -> Result<String, String> {
         }
         if !spec.default.is_empty() {
             let _ = writeln!(out, "    Default: {}", spec.default);
+        }
+        if let Some(variable) = environment::variable(spec) {
+            let _ = writeln!(out, "    In a container: {variable}");
         }
     }
     Ok(out)

@@ -1,0 +1,431 @@
+//! `howdah warm`: compiles an application's PHP files into opcache's file cache, as an image is built, so
+//! that the first requests of a fresh container find them compiled.
+//!
+//! A PHP process compiles many files (`opcache_compile_file()`), and declares what they declare. A file
+//! that cannot be compiled beside others, such as a second function of the same name, is compiled once
+//! more in a process of its own. A stored file gets owner and mode of its source: it holds the same secrets.
+
+use std::collections::HashSet;
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{Read, Seek, Write};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode, Output, Stdio};
+use std::sync::Mutex;
+use std::time::Instant;
+
+use howdah_executor::Mode;
+use howdah_executor::embed::glob::Glob;
+
+use crate::arguments::{Serve, Warm};
+use crate::config::environment::Environment;
+use crate::config::{self, Source, Validation, php_variables};
+use crate::{exit, php, sys};
+
+/// Files that one process compiles.
+const TOGETHER: usize = 256;
+/// CPU seconds that a process has for them, and for a file alone.
+const PATIENCE: [u32; 2] = [120, 20];
+/// Most files; more are no application.
+const MOST: usize = 200_000;
+const FILE_CACHE: &str = "opcache.file_cache";
+
+/// Where PHP stores what it compiles: nothing, or nowhere without opcache.
+const WHERE: &str =
+    "echo function_exists('opcache_compile_file') ? ini_get('opcache.file_cache') : '-';";
+/// Reads paths, each ended by NUL, and answers with those that it has compiled.
+const COMPILE: &str = r#"
+$paths = fopen('php://stdin', 'r');
+while (($path = stream_get_line($paths, 1 << 16, "\0")) !== false && $path !== '') {
+    try {
+        if (@opcache_compile_file($path)) {
+            echo $path, "\0";
+        }
+    } catch (Throwable $error) {
+        fwrite(STDERR, $error->getMessage() . ' on line ' . $error->getLine() . "\n");
+    }
+}
+"#;
+
+/// The PHP that compiles, and its settings.
+struct Compiler {
+    program: PathBuf,
+    php_ini: Option<PathBuf>,
+    defines: Vec<(String, String)>,
+    environment: Vec<(String, String)>,
+}
+
+/// Runs it.
+pub fn run(arguments: &Warm) -> ExitCode {
+    let begun = Instant::now();
+    let compiler = match Compiler::new(arguments) {
+        Ok(compiler) => compiler,
+        Err((code, mistakes)) => {
+            for mistake in mistakes {
+                eprintln!("howdah warm: {mistake}");
+            }
+            return code;
+        }
+    };
+    let compiled = files(&arguments.directories, &arguments.exclude)
+        .and_then(|files| compiler.compile(&files));
+    match compiled {
+        Err(why) => {
+            eprintln!("howdah warm: {why}");
+            exit::failed()
+        }
+        Ok(result) => {
+            for (path, why) in &result.failed {
+                eprintln!("howdah warm: NotCompiled: {}: {why}", path.display());
+            }
+            let answer = super::answer(&format!(
+                "{} files are compiled in {} ({:.1} MB, {:.1} s)",
+                result.stored,
+                result.cache.display(),
+                result.bytes as f64 / 1e6,
+                begun.elapsed().as_secs_f64()
+            ));
+            match result.failed.is_empty() {
+                true => answer,
+                false => exit::failed(),
+            }
+        }
+    }
+}
+
+/// All PHP files below the directories, by their real paths, in order: those that end in `.php`, and those
+/// that begin with `<?php`.
+fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>, String> {
+    let mut found = HashSet::new();
+    let mut seen = HashSet::new();
+    for directory in directories {
+        let failed = |error| format!("cannot read {}: {error}", directory.display());
+        let top = directory.canonicalize().map_err(failed)?;
+        let globs: Result<Vec<Glob>, String> =
+            exclude.iter().map(|glob| Glob::parse(glob, &top)).collect();
+        let globs = globs.map_err(|why| format!("--exclude: {why}"))?;
+        let mut waiting = vec![top];
+        while let Some(directory) = waiting.pop() {
+            let failed = |error| format!("cannot read {}: {error}", directory.display());
+            for entry in fs::read_dir(&directory).map_err(failed)? {
+                let path = entry.map_err(failed)?.path();
+                // A link that leads nowhere is no file.
+                let Ok(path) = path.canonicalize() else {
+                    continue;
+                };
+                if globs.iter().any(|glob| glob.names(&path)) {
+                    continue;
+                }
+                let Ok(meta) = path.metadata() else { continue };
+                if meta.is_dir() {
+                    if seen.insert((meta.dev(), meta.ino())) {
+                        waiting.push(path);
+                    }
+                } else if meta.is_file() && is_php(&path) {
+                    found.insert(path);
+                }
+                if found.len() > MOST {
+                    return Err(format!("there are more than {MOST} PHP files"));
+                }
+            }
+        }
+    }
+    let mut files: Vec<PathBuf> = found.into_iter().collect();
+    files.sort();
+    Ok(files)
+}
+
+fn is_php(path: &Path) -> bool {
+    let begins = || {
+        let mut beginning = [0; 5];
+        let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut beginning));
+        read.is_ok() && beginning == *b"<?php"
+    };
+    path.extension().is_some_and(|end| end == "php") || begins()
+}
+
+/// What came of it.
+struct Warmed {
+    cache: PathBuf,
+    stored: usize,
+    bytes: u64,
+    /// Files that do not compile, and why.
+    failed: Vec<(PathBuf, String)>,
+}
+
+impl Compiler {
+    fn new(arguments: &Warm) -> Result<Compiler, (ExitCode, Vec<String>)> {
+        let mut compiler = match &arguments.config {
+            Some(file) => Compiler::of_pool(file, arguments.pool.as_deref())
+                .map_err(|mistakes| (exit::configuration(), mistakes))?,
+            None => Compiler::of_environment().map_err(|why| (exit::php(), vec![why]))?,
+        };
+        php::check(&compiler.program).map_err(|why| (exit::php(), vec![why.to_string()]))?;
+        for text in &arguments.define {
+            let (name, value) = text.split_once('=').unwrap_or((text, "1"));
+            let pair = (name.trim().to_owned(), value.to_owned());
+            compiler.defines.push(pair);
+        }
+        let cache = compiler
+            .defines
+            .iter()
+            .rfind(|(name, _)| name == FILE_CACHE);
+        if let Some((_, path)) = cache {
+            // PHP takes none that is not there.
+            fs::create_dir_all(path).map_err(|error| {
+                let why = format!("{FILE_CACHE}: cannot make {path}: {error}");
+                (exit::failed(), vec![why])
+            })?;
+        }
+        Ok(compiler)
+    }
+
+    /// What a pool of this file has.
+    fn of_pool(file: &Path, name: Option<&str>) -> Result<Compiler, Vec<String>> {
+        let source = Source::read(file).map_err(|why| vec![why])?;
+        let serve = Serve {
+            // Root may build an image of a server that is not to run as root.
+            user: sys::is_root().then(|| "root".to_owned()),
+            ..Serve::default()
+        };
+        let settings = config::load(&serve, Some(&source), Validation::Full).settings?;
+        let mut pools = settings.pools.into_iter().filter_map(|mode| match mode {
+            Mode::Embed(pool) => Some(pool),
+            _ => None,
+        });
+        let pool = pools.find(|pool| name.is_none_or(|name| pool.name == name));
+        let Some(pool) = pool else {
+            let which = name.map_or_else(String::new, |name| format!(" `{name}`"));
+            let why = format!(
+                "{} has no pool{which} of mode embed or worker",
+                file.display()
+            );
+            return Err(vec![why]);
+        };
+        Ok(Compiler {
+            program: pool.program,
+            php_ini: pool.php_ini,
+            defines: pool.defines,
+            environment: pool.environment,
+        })
+    }
+
+    /// The usual PHP, with a container's variables.
+    fn of_environment() -> Result<Compiler, String> {
+        let program = php::find(None).map_err(|why| why.to_string())?;
+        let variables = Environment::of_process().php;
+        let meaning = php_variables::settings(&variables, &program, None)?;
+        for advice in meaning.advice {
+            eprintln!("howdah warm: {advice}");
+        }
+        Ok(Compiler {
+            program,
+            php_ini: None,
+            defines: meaning.settings,
+            environment: Vec::new(),
+        })
+    }
+
+    /// PHP that runs this code.
+    fn command(&self, code: &str, more: &[&str]) -> Command {
+        let mut command = Command::new(&self.program);
+        command.arg("php");
+        if let Some(file) = &self.php_ini {
+            command.arg("--php-ini").arg(file);
+        }
+        let defines = self
+            .defines
+            .iter()
+            .map(|(name, value)| format!("{name}={value}"));
+        let ours = [
+            "opcache.preload=",
+            "display_errors=0",
+            "log_errors=1",
+            "error_log=",
+        ];
+        let ours = ours.iter().chain(more).map(|setting| (*setting).to_owned());
+        for setting in defines.chain(ours) {
+            command.arg("-d").arg(setting);
+        }
+        command.envs(self.environment.iter().map(|(name, value)| (name, value)));
+        command.args(["--code", code, "--"]);
+        command
+    }
+
+    /// Where PHP stores what it compiles.
+    fn cache(&self) -> Result<PathBuf, String> {
+        let output = self.command(WHERE, &[]).stdin(Stdio::null()).output();
+        let output = output.map_err(|error| self.does_not_start(error))?;
+        let cache = String::from_utf8_lossy(&output.stdout);
+        match cache.as_ref() {
+            _ if !output.status.success() => Err(format!("PhpDoesNotStart: {}", why(&output))),
+            "-" => Err("NoOpcache: opcache is not loaded, so nothing can be compiled".to_owned()),
+            "" => Err(format!(
+                "NoFileCache: {FILE_CACHE} is not set, or PHP cannot use it: say -d {FILE_CACHE}=/DIRECTORY"
+            )),
+            cache => Ok(PathBuf::from(cache)),
+        }
+    }
+
+    fn does_not_start(&self, error: std::io::Error) -> String {
+        format!("cannot start {}: {error}", self.program.display())
+    }
+
+    /// Compiles the files, on all cores.
+    fn compile(&self, files: &[PathBuf]) -> Result<Warmed, String> {
+        let cache = self.cache()?;
+        let compiled = Mutex::new(HashSet::new());
+        let failed = Mutex::new(Vec::new());
+        let whole: Vec<&[PathBuf]> = files.chunks(TOGETHER).collect();
+        on_all_cores(&whole, |files| {
+            let output = self.start(files, PATIENCE[0])?;
+            lock(&compiled).extend(answers(&output.stdout));
+            Ok(())
+        })?;
+        let left = files.iter().filter(|file| !lock(&compiled).contains(*file));
+        let left: Vec<PathBuf> = left.cloned().collect();
+        let alone: Vec<&[PathBuf]> = left.chunks(1).collect();
+        on_all_cores(&alone, |file| {
+            let output = self.start(file, PATIENCE[1])?;
+            match answers(&output.stdout).pop() {
+                Some(file) => _ = lock(&compiled).insert(file),
+                None => lock(&failed).push((file[0].clone(), why(&output))),
+            }
+            Ok(())
+        })?;
+        let compiled = compiled.into_inner().unwrap_or_default();
+        let (stored, bytes, unstored) = share(&cache, &compiled)?;
+        let mut failed = failed.into_inner().unwrap_or_default();
+        let why = format!("opcache did not store it in {}", cache.display());
+        failed.extend(unstored.into_iter().map(|path| (path, why.clone())));
+        failed.sort();
+        Ok(Warmed {
+            cache,
+            stored,
+            bytes,
+            failed,
+        })
+    }
+
+    /// Has a process compile these files.
+    fn start(&self, files: &[PathBuf], seconds: u32) -> Result<Output, String> {
+        // Not a pipe: it could be full while PHP's answers wait for us.
+        let list = || {
+            let flags = rustix::fs::MemfdFlags::CLOEXEC;
+            let mut list = fs::File::from(rustix::fs::memfd_create("howdah-warm", flags)?);
+            for path in files {
+                list.write_all(path.as_os_str().as_bytes())?;
+                list.write_all(b"\0")?;
+            }
+            list.rewind()?;
+            Ok::<_, std::io::Error>(list)
+        };
+        let limit = format!("max_execution_time={seconds}");
+        let settings = [
+            "opcache.enable=1",
+            "opcache.enable_cli=1",
+            "opcache.file_cache_only=1",
+            "opcache.file_cache_read_only=0",
+            // Files of this minute are as good as others.
+            "opcache.file_update_protection=0",
+            "opcache.jit_buffer_size=0",
+            "memory_limit=-1",
+            &limit,
+        ];
+        let output = list().and_then(|list| {
+            let mut command = self.command(COMPILE, &settings);
+            command.stdin(Stdio::from(list)).output()
+        });
+        output.map_err(|error| self.does_not_start(error))
+    }
+}
+
+/// The files that have been compiled.
+fn answers(stdout: &[u8]) -> Vec<PathBuf> {
+    let mut paths: Vec<&[u8]> = stdout.split(|byte| *byte == 0).collect();
+    // What follows the last NUL is no whole answer.
+    paths.pop();
+    let paths = paths.into_iter();
+    paths
+        .map(|path| PathBuf::from(OsStr::from_bytes(path)))
+        .collect()
+}
+
+/// Why a file alone did not compile.
+fn why(output: &Output) -> String {
+    let said = String::from_utf8_lossy(&output.stderr);
+    let line = said.lines().find(|line| !line.trim().is_empty());
+    match line {
+        Some(line) => line.trim_start_matches("PHP ").trim().to_owned(),
+        None => format!("the process ended with {}", output.status),
+    }
+}
+
+/// Gives the stored files owner and mode of their sources, and their directories to everybody. How many
+/// there are, their bytes, and what was not stored.
+fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<(usize, u64, Vec<PathBuf>), String> {
+    let failed = |error| format!("cannot share {}: {error}", cache.display());
+    let (mut stored, mut bytes, mut unstored) = (0, 0, Vec::new());
+    let mut directories = HashSet::new();
+    // One for each build of PHP.
+    let builds: Result<Vec<_>, _> = fs::read_dir(cache).map_err(failed)?.collect();
+    for source in compiled {
+        let mut name = source.as_os_str().as_bytes()[1..].to_owned();
+        name.extend(b".bin");
+        let name = Path::new(OsStr::from_bytes(&name));
+        let mut found = false;
+        for build in builds.as_ref().map_err(|error| error.to_string())? {
+            let file = build.path().join(name);
+            let Ok(meta) = file.metadata() else { continue };
+            let of_source = source.metadata().map_err(failed)?;
+            let mode = of_source.mode() & 0o444 | 0o600;
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).map_err(failed)?;
+            if sys::is_root() {
+                chown(&file, Some(of_source.uid()), Some(of_source.gid())).map_err(failed)?;
+            }
+            let above = file.ancestors().skip(1).take_while(|path| *path != cache);
+            directories.extend(above.map(Path::to_owned));
+            (found, bytes) = (true, bytes + meta.len());
+        }
+        match found {
+            true => stored += 1,
+            false => unstored.push(source.clone()),
+        }
+    }
+    for directory in &directories {
+        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(failed)?;
+    }
+    Ok((stored, bytes, unstored))
+}
+
+/// Calls `run` for each of the items, as many at once as there are cores; the first error ends it.
+fn on_all_cores<T: Sync>(
+    items: &[T],
+    run: impl Fn(&T) -> Result<(), String> + Sync,
+) -> Result<(), String> {
+    let next = Mutex::new(items.iter());
+    let failure = Mutex::new(None);
+    std::thread::scope(|scope| {
+        for _ in 0..config::cores() {
+            scope.spawn(|| {
+                loop {
+                    let item = lock(&next).next();
+                    let Some(item) = item else { break };
+                    if lock(&failure).is_some() {
+                        break;
+                    }
+                    if let Err(why) = run(item) {
+                        *lock(&failure) = Some(why);
+                    }
+                }
+            });
+        }
+    });
+    failure.into_inner().unwrap_or_default().map_or(Ok(()), Err)
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(|error| error.into_inner())
+}

@@ -1,0 +1,142 @@
+//! `PHP_…` variables of a container: php.ini's settings, for every PHP that Howdah starts itself.
+//! `PHP_OPCACHE_MEMORY_CONSUMPTION=256` is `opcache.memory_consumption`: PHP is asked for the names it has,
+//! extensions included, and whichever is the variable's in small letters, with `_` for `.`, is meant.
+
+use std::path::Path;
+
+use super::suggest;
+use crate::php;
+
+/// What the names of these variables begin with.
+pub const PREFIX: &str = "PHP_";
+
+/// Variables of PHP itself, of Docker's official images and of other tools, which are no settings.
+const OTHERS: &[&str] = &[
+    "PHP_ASC_URL",
+    "PHP_BINARY",
+    "PHP_CFLAGS",
+    "PHP_CPPFLAGS",
+    "PHP_EXTRA_BUILD_DEPS",
+    "PHP_EXTRA_CONFIGURE_ARGS",
+    "PHP_FCGI_CHILDREN",
+    "PHP_FCGI_MAX_REQUESTS",
+    "PHP_IDE_CONFIG",
+    "PHP_INI_DIR",
+    "PHP_INI_SCAN_DIR",
+    "PHP_LDFLAGS",
+    "PHP_SHA256",
+    "PHP_URL",
+    "PHP_VERSION",
+];
+
+/// What variables mean to a PHP.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct Meaning {
+    /// Settings, by PHP's own names.
+    pub settings: Vec<(String, String)>,
+    /// About variables without effect.
+    pub advice: Vec<String>,
+}
+
+/// Whether a variable that begins so means a setting.
+pub fn is_setting(variable: &str) -> bool {
+    variable.starts_with(PREFIX) && !OTHERS.contains(&variable)
+}
+
+/// What the variables mean to this PHP with that php.ini.
+///
+/// # Errors
+/// PHP does not say which settings it has.
+pub fn settings(
+    variables: &[(String, String)],
+    program: &Path,
+    php_ini: Option<&Path>,
+) -> Result<Meaning, String> {
+    let mut meant = variables
+        .iter()
+        .filter(|(name, _)| is_setting(name))
+        .peekable();
+    if meant.peek().is_none() {
+        return Ok(Meaning::default());
+    }
+    let names = php::setting_names(program, php_ini)?;
+    Ok(resolve(meant, &names))
+}
+
+fn resolve<'v>(variables: impl Iterator<Item = &'v (String, String)>, names: &[String]) -> Meaning {
+    let written: Vec<String> = names.iter().map(|name| variable(name)).collect();
+    let mut meaning = Meaning::default();
+    for (name, value) in variables {
+        match written.iter().position(|other| other == name) {
+            Some(_) if value.contains(['\n', '\0']) => {
+                meaning
+                    .advice
+                    .push(format!("{name}: a setting is one line; it has no effect"));
+            }
+            Some(at) => meaning.settings.push((names[at].clone(), value.clone())),
+            None => {
+                let written: Vec<&str> = written.iter().map(String::as_str).collect();
+                let near = suggest::nearest(name, &written);
+                let near = near.map_or_else(
+                    || ": is it mistyped, or its extension not loaded?".to_owned(),
+                    |near| format!("; did you mean {near}?"),
+                );
+                meaning.advice.push(format!(
+                    "SettingUnknown: PHP has no setting for {name}{near}"
+                ));
+            }
+        }
+    }
+    meaning
+}
+
+/// The variable of a setting.
+fn variable(setting: &str) -> String {
+    let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
+    let plain: String = setting.chars().map(plain).collect();
+    format!("{PREFIX}{}", plain.to_ascii_uppercase())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_is_the_setting_that_php_has_and_an_unknown_one_gets_a_suggestion() {
+        let names = [
+            "memory_limit",
+            "opcache.memory_consumption",
+            "session.upload_progress.enabled",
+            "SMTP",
+        ];
+        let names = names.map(str::to_owned);
+        let variables = [
+            ("PHP_MEMORY_LIMIT", "64M"),
+            ("PHP_SESSION_UPLOAD_PROGRESS_ENABLED", "0"),
+            ("PHP_SMTP", "mail"),
+            ("PHP_MEMRY_LIMIT", "1"),
+            ("PHP_OPCACHE_MEMORY_CONSUMPTION", "1\n2"),
+        ];
+        let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let Meaning { settings, advice } = resolve(variables.iter(), &names);
+        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
+        assert_eq!(
+            settings,
+            [
+                pair("memory_limit", "64M"),
+                pair("session.upload_progress.enabled", "0"),
+                pair("SMTP", "mail"),
+            ]
+        );
+        assert_eq!(
+            advice,
+            [
+                "SettingUnknown: PHP has no setting for PHP_MEMRY_LIMIT; did you mean PHP_MEMORY_LIMIT?",
+                "PHP_OPCACHE_MEMORY_CONSUMPTION: a setting is one line; it has no effect",
+            ]
+        );
+        assert!(
+            is_setting("PHP_MEMORY_LIMIT") && !is_setting("PHP_VERSION") && !is_setting("PHPRC")
+        );
+    }
+}

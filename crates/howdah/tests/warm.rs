@@ -1,0 +1,70 @@
+//! `howdah warm` with the real PHP, and a server that begins with what it has compiled.
+
+mod support;
+
+use std::fs::File;
+
+use support::{Scratch, Server, howdah, run};
+
+#[test]
+fn a_fresh_server_begins_with_what_was_compiled_and_what_does_not_compile_is_named() {
+    let scratch = Scratch::new("warm");
+    let page = scratch.write(
+        "app/index.php",
+        "<?php require 'one.inc'; echo one(), 'old';",
+    );
+    scratch.write("app/one.inc", "<?php function one() { return 1; }");
+    scratch.write("app/sub/two.php", "<?php function one() { return 2; }");
+    scratch.write("app/readme.txt", "no PHP");
+    scratch.write("app/broken.php", "<?php\nfunction (");
+    scratch.write("app/tests/broken.php", "<?php function (");
+    let app = scratch.path("app").display().to_string();
+    let cache = scratch.path("cache");
+    let setting = format!("opcache.file_cache={}", cache.display());
+    let warm = |more: &[&str]| {
+        let arguments = [
+            &["warm", &app, "-d", &setting, "--exclude", "tests/**"],
+            more,
+        ]
+        .concat();
+        run(&mut howdah(arguments))
+    };
+    let (code, out, errors) = warm(&[]);
+    assert_eq!(code, 1, "{out}{errors}");
+    assert!(out.starts_with("3 files are compiled in "), "{out}");
+    let (why, rest) = errors.split_once('\n').unwrap();
+    assert_eq!(rest, "");
+    let named = format!("howdah warm: NotCompiled: {app}/broken.php: ");
+    assert!(
+        why.starts_with(&named) && why.ends_with(" on line 2"),
+        "{why}"
+    );
+    let (code, out, errors) = warm(&["--exclude", "broken.php"]);
+    assert_eq!(code, 0, "{out}{errors}");
+
+    // As old as what was compiled, and so taken for it.
+    let then = page.metadata().unwrap().modified().unwrap();
+    scratch.write(
+        "app/index.php",
+        "<?php require 'one.inc'; echo one(), 'new';",
+    );
+    File::options()
+        .append(true)
+        .open(&page)
+        .unwrap()
+        .set_modified(then)
+        .unwrap();
+    let server = Server::start(&scratch, &[&app, "-d", &setting]);
+    assert_eq!(server.get("/index.php").1, "1old");
+}
+
+#[test]
+fn without_a_file_cache_it_says_what_to_do() {
+    let scratch = Scratch::new("warm-nowhere");
+    scratch.write("index.php", "<?php");
+    let directory = scratch.path("").display().to_string();
+    let (code, _, errors) = run(&mut howdah(["warm", &directory]));
+    assert_eq!(code, 1);
+    let why = "howdah warm: NoFileCache: opcache.file_cache is not set, or PHP cannot use it";
+    assert!(errors.starts_with(why), "{errors}");
+}
