@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use crate::answer::{Demand, Refusal};
 use crate::config::{Authn, Compat, Order, Require, Required};
-use crate::engine::{Demand, Engine, Refusal, Step, Stop};
+use crate::engine::{Engine, Step, Stop};
 use crate::evaluate::Evaluation;
 use crate::limits::{Address, Methods};
 use crate::request::{Login, Request};

@@ -4,12 +4,14 @@
 //! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: text into `config`'s values.
 //! - `request`, `engine`: the run of a request through Apache's hooks, in Apache's order: `storage`
 //!   (files and directories), `environment`, `authorize`, `types`, `rewrite`, `mapping` (redirects,
-//!   index files).
+//!   index files), `handle`; its `answer`. `ahead`: questions about other URLs.
 //! - `evaluate`: variables and expressions. `response`: `Header`, Expires, types.
 //!
 //! It asks for files through [`World`] and does nothing itself: no I/O, no clock. What it cannot find out
 //! within its limits refuses the request.
 
+mod ahead;
+mod answer;
 mod authorize;
 mod config;
 mod digest;
@@ -17,6 +19,7 @@ mod engine;
 mod environment;
 mod evaluate;
 mod expression;
+mod handle;
 mod limits;
 pub mod lines;
 mod mapping;
@@ -34,12 +37,14 @@ mod table;
 mod text;
 mod types;
 
-pub use engine::{Action, Answer, Demand, Document, Refusal, answer};
+pub use answer::{Action, Answer, Demand, Document, Refusal};
+pub use engine::answer;
 pub use parse::{HtFile, LONGEST, Note, Problem, parse};
 pub use request::{Consulted, Facts, Login, Stat, World};
 pub use response::{Fields, PlainEdit};
 pub use storage::Chain;
 pub use table::Table;
+pub use text::printable;
 
 #[cfg(test)]
 mod tests;

@@ -1,7 +1,8 @@
 //! `Redirect` and `RedirectMatch` (mod_alias); index files, slashes and `FallbackResource` (mod_dir).
 
+use crate::answer::Refusal;
 use crate::config::{Dir, RedirectPath};
-use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::engine::{Engine, Step, Stop};
 use crate::request::{Handler, Request, Stat};
 use crate::text::{escape_uri, is_url, last_segment, lossy, pregsub};
 
@@ -112,8 +113,7 @@ impl Engine<'_> {
         };
         let mut error = None;
         for name in &names {
-            let (sub, done) = self.sub_request(request, &with_args(name, request));
-            self.hear_of_name("index", name, &sub, &done);
+            let (sub, done) = self.ask_for_name("index", name, request);
             match done {
                 Ok(()) if sub.found == Stat::File => {
                     if let Some(Some(status)) = dir.index_redirect {
@@ -145,8 +145,7 @@ impl Engine<'_> {
         if self.world.is_script(last_segment(&request.filename)) {
             return Ok(());
         }
-        let (sub, done) = self.sub_request(request, &with_args(target.as_bytes(), request));
-        self.hear_of_name("front controller", target.as_bytes(), &sub, &done);
+        let (sub, done) = self.ask_for_name("front controller", target.as_bytes(), request);
         match done {
             Ok(()) if sub.found == Stat::File => {
                 become_sub(request, sub);
@@ -162,10 +161,13 @@ impl Engine<'_> {
 }
 
 impl Engine<'_> {
-    /// What became of a name that a directory, or a missing file, leads to.
-    fn hear_of_name(&self, what: &str, name: &[u8], sub: &Request, done: &Step) {
+    /// Asks for a name that a directory, or a missing file, leads to.
+    fn ask_for_name(&mut self, what: &str, name: &[u8], request: &Request) -> (Request, Step) {
+        let asks = || format!("asks for {what} {}", lossy(name));
+        self.world.hear(None, &asks);
+        let (sub, done) = self.sub_request(request, &with_args(name, request));
         let said = || {
-            let found = match done {
+            let found = match &done {
                 Ok(()) if sub.found == Stat::File => "is there".to_owned(),
                 Ok(()) => "is not there".to_owned(),
                 Err(Stop::Status(status, _)) => format!("would be answered with {status}"),
@@ -174,6 +176,7 @@ impl Engine<'_> {
             format!("{what} {} {found}", lossy(name))
         };
         self.world.hear(None, &said);
+        (sub, done)
     }
 }
 

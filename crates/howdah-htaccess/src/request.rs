@@ -302,3 +302,37 @@ impl Request {
         &self.config
     }
 }
+
+impl Default for Request {
+    fn default() -> Request {
+        Request {
+            method: Vec::new(),
+            uri: Vec::new(),
+            args: None,
+            filename: Vec::new(),
+            path_info: Vec::new(),
+            found: Stat::Missing,
+            env: Table::default(),
+            headers_out: Table::default(),
+            config: Arc::new(Config::default()),
+            merged: Vec::new(),
+            handler: Handler::None,
+            media_type: None,
+            encoding: None,
+            languages: Vec::new(),
+            forced_type: None,
+            forced_handler: None,
+            type_by_table: false,
+            closed: None,
+            status: 200,
+            user: None,
+            is_sub: false,
+            ended: false,
+            redirects: 0,
+            depth: 0,
+            main_uri: None,
+            prev: None,
+            authorized: None,
+        }
+    }
+}

@@ -2,8 +2,9 @@
 
 use std::sync::Arc;
 
+use crate::answer::Answer;
 use crate::config::{Format, HeaderAction, HeaderLine, Part, When};
-use crate::engine::{Answer, Engine, Step};
+use crate::engine::{Engine, Step};
 use crate::evaluate::{Evaluation, Response};
 use crate::pattern::{LimitReached, Regex};
 use crate::request::{Facts, Request, World};

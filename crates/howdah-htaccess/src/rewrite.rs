@@ -4,7 +4,8 @@ mod expand;
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::answer::Refusal;
+use crate::engine::{Engine, Step, Stop};
 use crate::evaluate::{Evaluation, lexicography};
 use crate::request::{Handler, Request, Stat};
 use crate::rules::{Cond, NumberTest, Rewrite, Rule, Test, TextTest};

@@ -4,8 +4,9 @@
 use std::cell::RefCell;
 use std::sync::Arc;
 
+use crate::answer::Refusal;
 use crate::config::{Config, IfSection};
-use crate::engine::{Engine, Refusal, Step, Stop};
+use crate::engine::{Engine, Step, Stop};
 use crate::parse::{HtFile, Problem};
 use crate::request::{Request, Stat};
 use crate::text::{self, last_segment, normalize};

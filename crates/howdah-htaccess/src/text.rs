@@ -140,6 +140,18 @@ pub(crate) fn last_segment(path: &[u8]) -> &[u8] {
 }
 
 /// Text for `String` fields: names of directives are ASCII, values are whatever was written.
+/// A line as it stands in its file; only what would garble a log or a terminal is escaped.
+pub fn printable(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => shown.extend(c.escape_debug()),
+            false => shown.push(c),
+        }
+    }
+    shown
+}
+
 pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }

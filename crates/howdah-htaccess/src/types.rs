@@ -5,7 +5,8 @@
 
 use std::sync::Arc;
 
-use crate::engine::{Engine, Step, is_php};
+use crate::engine::{Engine, Step};
+use crate::handle::is_php;
 use crate::request::{Handler, Request, Stat};
 use crate::text::last_segment;
 

@@ -147,6 +147,14 @@ impl Browser {
         }
     }
 
+    /// A visitor who reaches the address by this name.
+    pub fn at(address: SocketAddr, host: &str) -> Self {
+        Browser {
+            host: host.to_owned(),
+            ..Browser::new(address)
+        }
+    }
+
     /// The value of a cookie.
     pub fn cookie(&self, name: &str) -> Option<&str> {
         self.cookies

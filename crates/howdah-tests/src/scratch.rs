@@ -128,6 +128,20 @@ pub fn profile_dir() -> PathBuf {
     dir.to_path_buf()
 }
 
+/// The `.htaccess` files of applications and plugins, which are others' and no part of this project: a
+/// directory for each application, as below a document root. They are in the directory that
+/// `HOWDAH_HTACCESS_TREES` names, or in `shared/htaccess-upstream` beside the checkout. None: the test says
+/// so and does without.
+pub fn files_of_applications() -> Option<PathBuf> {
+    let beside = || Some(repository().parent()?.join("shared/htaccess-upstream"));
+    let named = std::env::var_os("HOWDAH_HTACCESS_TREES").map(PathBuf::from);
+    let found = named.or_else(beside).filter(|trees| trees.is_dir());
+    if found.is_none() {
+        eprintln!("skipped: there are no files of applications beside the checkout");
+    }
+    found
+}
+
 /// The repository's root, where `demo/`, `docs/` and `tests/` are.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

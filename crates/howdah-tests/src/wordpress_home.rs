@@ -89,6 +89,20 @@ impl WordpressHome {
         }
     }
 
+    /// Runs a script within WordPress, by PHP's command line; what it prints.
+    ///
+    /// # Panics
+    /// If it fails.
+    pub fn run(&self, script: &str) -> String {
+        let site = self.scratch.join(format!("site{}", self.folder));
+        let text = format!(
+            "<?php $_SERVER['HTTP_HOST'] = '{HOST}'; $_SERVER['REQUEST_URI'] = '/';\nrequire '{}/wp-load.php';\n{script}",
+            site.display()
+        );
+        let script = self.scratch.write("run.php", text);
+        run(Command::new(php::named("php{php}")).arg(&script))
+    }
+
     /// To be served by any server.
     pub fn site(&self) -> Site {
         let site = Site::new(self.scratch.join("site")).ini("display_errors", "Off");

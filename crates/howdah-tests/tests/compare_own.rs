@@ -3,10 +3,11 @@
 //! continues a run that was interrupted or killed.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
-use std::time::{Duration, SystemTime};
+use std::process::{Command, Output};
+use std::time::{Duration, Instant, SystemTime};
 
 use howdah_lab::php;
 use howdah_tests::process::wait_until;
@@ -418,19 +419,42 @@ fn a_run_that_was_killed_goes_on_after_its_last_block_and_never_with_another_set
     let resume = ["--resume", path(&out), "--json"];
     let first = out.join("blocks/look-000.json");
     let until = |arguments: &[&str], block: &Path, signal| {
-        let child = compare(arguments)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
+        // Files, not pipes: nobody reads while it runs.
+        let [stdout, stderr] = ["stdout", "stderr"].map(|name| scratch.join(name));
+        let file = |path: &PathBuf| File::create(path).expect("a file for its output");
+        let mut child = compare(arguments)
+            .stdout(file(&stdout))
+            .stderr(file(&stderr))
             .spawn()
             .expect("howdah can be run");
-        wait_until("a finished block", LONG, || block.exists());
+        let said = || std::fs::read_to_string(&stderr).unwrap_or_default();
+        let begun = Instant::now();
+        while !block.exists() {
+            let ended = child.try_wait().expect("its state");
+            assert!(
+                ended.is_none(),
+                "it ended before a block: {ended:?}\n{}",
+                said()
+            );
+            assert!(
+                begun.elapsed() < LONG,
+                "no block after {LONG:?}:\n{}",
+                said()
+            );
+            std::thread::sleep(Duration::from_millis(10));
+        }
         let pid = Pid::from_raw(child.id() as i32).expect("a process");
         // It may have ended meanwhile: then the status says so.
         let _ = kill_process(pid, signal);
-        let output = child.wait_with_output().expect("its end");
+        let status = child.wait().expect("its end");
         let gone = || left_behind(scratch.path()).is_empty();
         wait_until("its programs to end", LONG, gone);
-        output
+        let [stdout, stderr] = [stdout, stderr].map(|path| std::fs::read(path).unwrap());
+        Output {
+            status,
+            stdout,
+            stderr,
+        }
     };
     let killed = until(&begin, &first, Signal::KILL);
     assert_eq!(killed.status.signal(), Some(9));

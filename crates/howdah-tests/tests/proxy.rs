@@ -3,8 +3,12 @@
 
 #[path = "proxy/auth_request.rs"]
 mod auth_request;
+#[path = "proxy/endless.rs"]
+mod endless;
 #[path = "proxy/faults.rs"]
 mod faults;
+#[path = "proxy/https.rs"]
+mod https;
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -24,12 +28,14 @@ struct App {
 }
 
 impl App {
-    /// Starts it; `listen` is a port, or a socket's path.
+    /// Starts it; `listen` is a port, or a socket's path, `protocol` nothing, `h2c`, or the files of a
+    /// certificate and its key.
     fn start(builder: &Builder, name: &str, listen: &str, protocol: &str) -> App {
         let file = builder.scratch().path().join("app.mjs");
         std::fs::write(&file, APP).expect("the application can be written");
         let mut command = Command::new("node");
-        command.arg(&file).args([name, listen, protocol]);
+        command.arg(&file).args([name, listen]);
+        command.args(protocol.split_whitespace());
         let process = Process::start("node", &mut command);
         let at = process.wait_for_line("where it listens", Duration::from_secs(30), |line| {
             line.strip_prefix("ready ").map(str::to_owned)

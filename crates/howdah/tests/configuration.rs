@@ -648,7 +648,7 @@ fn what_certificates_cannot_be_ordered_by_is_a_mistake_at_its_line() {
 fn rules_that_name_servers_say_what_is_wrong_with_them() {
     let (code, said) = check(
         "[[site]]\nroot = \"web\"\n\
-         [[site.rule]]\nproxy = [\"127.0.0.1:3000\", \"https://x\", \"http://x/app\"]\nproxy_health = \"up\"\n\
+         [[site.rule]]\nproxy = [\"127.0.0.1:3000\", \"grpc://x\", \"http://x/app\"]\nproxy_health = \"up\"\n\
          [[site.rule]]\ndeny = 403\nproxy_timeout = \"1m\"\n\
          [[site.rule]]\nproxy = []\n\
          [[site.rule]]\nif_missing = true\nauth_request = \"verify\"\n\
@@ -657,8 +657,8 @@ fn rules_that_name_servers_say_what_is_wrong_with_them() {
     let mistakes: Vec<&str> = said.lines().filter(|l| l.starts_with("a.toml:")).collect();
     let expected = [
         "4:10: proxy: `127.0.0.1:3000`: expected `http://127.0.0.1:3000`",
-        "4:28: proxy: `https://x`: servers are spoken to without TLS",
-        "4:41: proxy: `http://x/app`: only host and port can stand here",
+        "4:28: proxy: `grpc://x`: expected `http://127.0.0.1:3000`",
+        "4:40: proxy: `http://x/app`: only host and port can stand here",
         "5:16: proxy_health: expected a path such as `/up`",
         "8:17: proxy_timeout: belongs to a rule with `proxy`",
         "10:9: proxy: names no server",

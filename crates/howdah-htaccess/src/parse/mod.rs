@@ -17,6 +17,7 @@ use crate::limits::Methods;
 use crate::lines::{Line, lines, word, words};
 use crate::names::{self, Known};
 use crate::table::Table;
+use crate::text::printable;
 
 /// Longer files are not read: it would take a thread that serves others too long.
 pub const LONGEST: u64 = 1 << 20;
@@ -87,7 +88,7 @@ impl Problem {
                 format!(
                     "{file}:{}: `{}`: {}",
                     note.line,
-                    note.text.escape_debug(),
+                    printable(&note.text),
                     note.why
                 )
             }
@@ -265,7 +266,7 @@ impl Parser<'_> {
     /// The line with the file's name, for messages.
     fn origin(&self, line: &Line<'_>) -> Arc<str> {
         let text: String = line.text.chars().take(120).collect();
-        let text = text.escape_debug();
+        let text = printable(&text);
         format!("{}.htaccess:{}: {text}", self.directory, line.number).into()
     }
 }

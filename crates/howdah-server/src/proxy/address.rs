@@ -10,8 +10,19 @@ use http::uri::PathAndQuery;
 pub struct ServerAddress {
     /// Host and port, or socket.
     pub address: Address,
-    /// It speaks HTTP/2 without TLS (`h2c://`).
-    pub http2: bool,
+    /// What it speaks there.
+    pub speaks: Speaks,
+}
+
+/// What a server speaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Speaks {
+    /// HTTP/1.1 (`http://`, `unix:`).
+    Http1,
+    /// HTTP/1.1 over TLS (`https://`), as the host that the address names.
+    Https,
+    /// HTTP/2 without TLS (`h2c://`).
+    H2c,
 }
 
 /// A server of a rule, and its share of the requests.
@@ -25,10 +36,12 @@ pub struct WeightedServer {
 
 impl fmt::Display for ServerAddress {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match (&self.address, self.http2) {
-            (address @ Address::Unix(_), _) => write!(f, "{address}"),
-            (address, true) => write!(f, "h2c://{address}"),
-            (address, false) => write!(f, "http://{address}"),
+        let address = &self.address;
+        match (address, self.speaks) {
+            (Address::Unix(_), _) => write!(f, "{address}"),
+            (_, Speaks::Http1) => write!(f, "http://{address}"),
+            (_, Speaks::Https) => write!(f, "https://{address}"),
+            (_, Speaks::H2c) => write!(f, "h2c://{address}"),
         }
     }
 }
@@ -36,10 +49,8 @@ impl fmt::Display for ServerAddress {
 /// Why a text names no server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddressError {
-    /// Neither `http://`, `h2c://` nor `unix:`.
+    /// Neither `http://`, `https://`, `h2c://` nor `unix:`.
     Scheme,
-    /// `https://`: TLS is not spoken to servers.
-    Tls,
     /// Something follows host and port.
     Path,
     /// The path behind host and port is not valid in a URL.
@@ -52,10 +63,7 @@ impl fmt::Display for ServerAddressError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             ServerAddressError::Scheme => f.write_str(
-                "expected `http://127.0.0.1:3000`, `h2c://127.0.0.1:3000` or `unix:/path/to/socket`",
-            ),
-            ServerAddressError::Tls => f.write_str(
-                "servers are spoken to without TLS: use `http://`, and for one on another machine a tunnel such as stunnel or WireGuard",
+                "expected `http://127.0.0.1:3000`, `https://HOST`, `h2c://127.0.0.1:3000` or `unix:/path/to/socket`",
             ),
             ServerAddressError::Path => f.write_str(
                 "only host and port can stand here; to change the path, put a rule with `rewrite` before this one",
@@ -71,17 +79,18 @@ impl fmt::Display for ServerAddressError {
 /// Parses one text: a server, or several on a range of ports.
 pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
-    let (rest, http2) = if let Some(rest) = text.strip_prefix("http://") {
-        (rest, false)
-    } else if let Some(rest) = text.strip_prefix("h2c://") {
-        (rest, true)
-    } else if text.starts_with("unix:") {
-        return read(text, false);
-    } else if text.starts_with("https://") {
-        return Err(ServerAddressError::Tls);
-    } else {
-        return Err(ServerAddressError::Scheme);
-    };
+    if text.starts_with("unix:") {
+        return read(text, Speaks::Http1);
+    }
+    let schemes = [
+        ("http://", Speaks::Http1, 80),
+        ("https://", Speaks::Https, 443),
+        ("h2c://", Speaks::H2c, 80),
+    ];
+    let found = schemes
+        .into_iter()
+        .find_map(|(scheme, speaks, port)| Some((text.strip_prefix(scheme)?, speaks, port)));
+    let (rest, speaks, port) = found.ok_or(ServerAddressError::Scheme)?;
     let (authority, words) = match rest.split_once(char::is_whitespace) {
         Some((authority, words)) => (authority, words),
         None => (rest, ""),
@@ -91,8 +100,11 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
         return Err(ServerAddressError::Path);
     }
     let has_port = !authority.ends_with(']') && authority.contains(':');
-    let port = if has_port { "" } else { ":80" };
-    read(&format!("{authority}{port} {words}"), http2)
+    let port = match has_port {
+        true => String::new(),
+        false => format!(":{port}"),
+    };
+    read(&format!("{authority}{port} {words}"), speaks)
 }
 
 /// Parses a URL whose path counts: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify`
@@ -115,12 +127,12 @@ pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), Serv
     Ok((parse(server)?, path))
 }
 
-fn read(text: &str, http2: bool) -> Result<Vec<WeightedServer>, ServerAddressError> {
+fn read(text: &str, speaks: Speaks) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let backends = address::parse(text).map_err(ServerAddressError::Address)?;
     let server = |backend: address::Backend| WeightedServer {
         at: ServerAddress {
             address: backend.address,
-            http2,
+            speaks,
         },
         weight: backend.weight,
     };
@@ -145,6 +157,8 @@ mod tests {
         is("http://localhost:3000/", &["http://localhost:3000"]);
         is("http://node", &["http://node:80"]);
         is("http://[::1]", &["http://[::1]:80"]);
+        is("https://node", &["https://node:443"]);
+        is("https://[::1]:8443", &["https://[::1]:8443"]);
         is("h2c://[::1]:50051", &["h2c://[::1]:50051"]);
         is("unix:/run/app.sock", &["unix:/run/app.sock"]);
         is(
@@ -162,6 +176,7 @@ mod tests {
                 "http://127.0.0.1:9091",
                 "/verify?a=b",
             ),
+            ("https://auth/b", "https://auth:443", "/b"),
             ("h2c://auth:9091", "h2c://auth:9091", "/"),
             ("http://auth/", "http://auth:80", "/"),
             (
@@ -178,7 +193,6 @@ mod tests {
             );
         }
         assert_eq!(parse_url("http://a/b c"), Err(ServerAddressError::Url));
-        assert_eq!(parse_url("https://a/b"), Err(ServerAddressError::Tls));
         assert_eq!(parse_url("/verify"), Err(ServerAddressError::Scheme));
     }
 
@@ -187,7 +201,7 @@ mod tests {
         let is = |text: &str, why| assert_eq!(parse(text), Err(why), "{text}");
         is("127.0.0.1:3000", ServerAddressError::Scheme);
         is("", ServerAddressError::Scheme);
-        is("https://example.org", ServerAddressError::Tls);
+        is("ftp://example.org", ServerAddressError::Scheme);
         is("http://127.0.0.1:3000/app", ServerAddressError::Path);
         is("http://user@host:1", ServerAddressError::Path);
         let form = ServerAddressError::Address;

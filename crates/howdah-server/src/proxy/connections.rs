@@ -17,7 +17,9 @@ use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use tokio::net::{TcpStream, UnixStream};
 
+use super::address::Speaks;
 use super::server::Server;
+use super::tls;
 use super::upload::Upload;
 use crate::turn;
 
@@ -191,7 +193,10 @@ pub(super) async fn connect(server: &Arc<Server>) -> io::Result<Sender> {
             Address::Tcp(host, port) => {
                 let stream = TcpStream::connect((&**host, *port)).await?;
                 stream.set_nodelay(true)?;
-                shake_hands(server, stream).await
+                match server.at.speaks {
+                    Speaks::Https => shake_hands(server, tls::connect(host, stream).await?).await,
+                    Speaks::Http1 | Speaks::H2c => shake_hands(server, stream).await,
+                }
             }
         }
     });
@@ -210,7 +215,7 @@ where
     S: tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
 {
     let stream = Watched(TokioIo::new(stream));
-    if server.at.http2 {
+    if server.at.speaks == Speaks::H2c {
         let mut builder = http2::Builder::new(TokioExecutor::new());
         builder
             .timer(TokioTimer::new())

@@ -3,6 +3,8 @@
 //! A request is sent a second time only if that is safe (RFC 9110 §9.2.2, as nginx does): nothing of it has
 //! been sent, or it is a GET, HEAD or OPTIONS without a body and a kept connection ended without a byte.
 
+use std::error::Error as _;
+use std::io;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use howdah_executor::ExecError;
@@ -136,10 +138,26 @@ fn ended_early(error: &hyper::Error) -> bool {
 
 /// How a failure of the connection is called.
 pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
-    match error.is_parse() {
+    match error.is_parse() || is_garbled(error) {
         true => ExecError::BackendInvalid {
-            message: error.to_string(),
+            message: match error.source() {
+                Some(why) => format!("{error}: {why}"),
+                None => error.to_string(),
+            },
         },
         false => ExecError::BackendClosed { answering },
     }
+}
+
+/// What frames the body makes no sense: chunks of HTTP/1.1, or frames of HTTP/2.
+fn is_garbled(error: &hyper::Error) -> bool {
+    let Some(why) = error.source() else {
+        return false;
+    };
+    let chunks = why.downcast_ref::<io::Error>().map(io::Error::kind);
+    let frames = why.downcast_ref::<h2::Error>();
+    matches!(
+        chunks,
+        Some(io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput)
+    ) || frames.is_some_and(h2::Error::is_library)
 }

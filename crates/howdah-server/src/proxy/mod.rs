@@ -2,10 +2,10 @@
 //! HTTP is hyper's business (its client connections); which server gets a request, what of its header, and
 //! what becomes of the answer is decided here.
 //!
-//! - [`address`]: `http://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH`.
+//! - [`address`]: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH`.
 //! - [`server`]: one server: how busy it is, and whether it is up; [`known`]: all there are; `health`: who
 //!   asks them. The least busy of a rule's servers that are up gets a request.
-//! - [`connections`]: connections, kept by each front thread for the next request.
+//! - [`connections`]: connections, kept by each front thread for the next request; `tls`: whom they trust.
 //! - [`fields`]: the request as it is sent.
 //! - [`upload`]: its body; `exchange`: which server takes it; [`run`]: the answer as events, as of a script;
 //!   `silence`: how long it may take.
@@ -20,6 +20,7 @@ pub mod known;
 pub mod run;
 pub mod server;
 mod silence;
+mod tls;
 pub mod tunnel;
 pub mod upload;
 
@@ -27,7 +28,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use address::WeightedServer;
+use address::{Speaks, WeightedServer};
 use server::{Place, Server};
 
 /// The servers that a rule's requests go to.
@@ -51,6 +52,9 @@ impl Proxy {
     /// Requests go to `servers`, of which there is at least one. `health` is the path they are asked for, to
     /// see whether they are up.
     pub fn new(servers: Vec<WeightedServer>, timeout: Duration, health: Option<&str>) -> Proxy {
+        if servers.iter().any(|it| it.at.speaks == Speaks::Https) {
+            tls::reload();
+        }
         let member = |server: WeightedServer| Member {
             server: known::server(server.at, health),
             weight: server.weight.max(1),

@@ -240,7 +240,7 @@ impl Display for Answer {
             Kind::File => write!(f, "file {}", text(&self.file))?,
             Kind::Script => write!(f, "script {}", text(&self.script))?,
             Kind::Program => write!(f, "program {}", text(&self.script))?,
-            Kind::Proxy => write!(f, "from {}", self.servers.join(" or "))?,
+            Kind::Proxy => write!(f, "proxied to {}", self.servers.join(" or "))?,
             Kind::Redirect => write!(f, "redirect to {}", text(&self.location))?,
             Kind::Return => f.write_str("a text of the configuration")?,
             Kind::Options => f.write_str("the methods that are possible")?,

@@ -80,6 +80,30 @@ fn cases() -> Vec<Case> {
             "HtaccessNotUnderstood",
         ),
         (
+            "condition",
+            rules(&format!("RewriteCond %{{REQUEST_URI}} /condition/{}\nRewriteRule ^ - [F]\n", &explosive[1..]), 1),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "redirected",
+            format!("RedirectMatch ^/redirected/{} /", &explosive[1..]),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "asked",
+            format!("<If \"%{{REQUEST_URI}} =~ m#^/asked/{}#\">\nRequire all denied\n</If>\n", &explosive[1..]),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
+            "demanded",
+            format!("Require expr \"%{{REQUEST_URI}} =~ m#^/demanded/{}#\"\n", &explosive[1..]),
+            500,
+            "HtaccessNotUnderstood",
+        ),
+        (
             "long",
             "# padding\n".repeat(1 << 20),
             500,
@@ -133,8 +157,6 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
         .file("directory/.htaccess/x", "")
         .file("directory/secret.txt", SECRET)
         .file("loop/secret.txt", SECRET)
-        .file("unreadable/.htaccess", "Require all granted")
-        .file("unreadable/secret.txt", SECRET)
         .start();
     std::os::unix::fs::symlink(".htaccess", fixture.path("site/loop/.htaccess")).unwrap();
     let mut wrong = Vec::new();
@@ -154,7 +176,8 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
     };
     for (directory, _, status, name) in cases() {
         let file = match directory {
-            "costly" | "named" | "environment" => &long_name,
+            "costly" | "named" | "environment" | "condition" | "redirected" | "asked"
+            | "demanded" => &long_name,
             _ => "secret",
         };
         check(&format!("/{directory}/{file}.txt"), status, name);
@@ -168,22 +191,6 @@ fn a_strange_file_that_decides_closes_within_its_bound() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     fixture.still_serves();
-}
-
-/// However a closing file is written, what was written of it so far opens no more than Apache would.
-#[test]
-fn a_file_that_is_being_written_closes_from_its_first_byte() {
-    let fixture = Fixture::named("attack-htaccess-half")
-        .site("htaccess = \"on\"")
-        .file("up/secret.txt", SECRET)
-        .start();
-    let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
-    for length in 1..=text.len() {
-        fixture.write("site/up/.htaccess", &text[..length]);
-        let answer = fixture.get("/up/secret.txt");
-        let closed = matches!(answer.status(), 403 | 500) && !answer.text().contains(SECRET);
-        assert!(closed, "{:?}: {}", &text[..length], answer.status());
-    }
 }
 
 /// A PHP process that dies has the document that the files name, unless they close that.

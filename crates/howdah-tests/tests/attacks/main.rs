@@ -9,6 +9,7 @@ mod cache;
 mod connections;
 mod event_loop;
 mod htaccess;
+mod htaccess_files;
 mod htaccess_live;
 mod http2;
 mod http3;

@@ -11,7 +11,7 @@ use howdah_tests::scratch::Scratch;
 use super::live_cases::LIVE;
 
 /// Prints the file that runs and what it was given.
-const PROBE: &str = r#"<?php
+pub const PROBE: &str = r#"<?php
 $given = array_filter($_SERVER, fn ($name) => in_array($name, ['REQUEST_METHOD', 'REQUEST_URI',
     'QUERY_STRING', 'SCRIPT_NAME', 'PATH_INFO', 'PHP_SELF', 'REDIRECT_URL', 'REDIRECT_QUERY_STRING',
     'REMOTE_USER', 'HTTPS']) || preg_match('/^(REDIRECT_MY|MY_|BASE|HTTP_X)/', $name), ARRAY_FILTER_USE_KEY);
@@ -78,7 +78,10 @@ fn fill(scratch: &Scratch) {
     scratch.write("groups", "admins: alice\n");
 }
 
-fn ask(server: &dyn Server, (method, target, fields): (&str, &str, &str)) -> Response {
+/// Method, target, fields.
+pub type Request<'r> = (&'r str, &'r str, &'r str);
+
+pub fn ask(server: &dyn Server, (method, target, fields): Request<'_>) -> Response {
     let host = if fields.contains("Host:") {
         ""
     } else {
@@ -92,7 +95,7 @@ fn ask(server: &dyn Server, (method, target, fields): (&str, &str, &str)) -> Res
 }
 
 /// What of an answer is to be the same.
-fn shown(answer: &Response) -> Vec<String> {
+pub fn shown(answer: &Response) -> Vec<String> {
     let mut lines: Vec<String> = answer
         .head
         .headers

@@ -3,6 +3,7 @@
 //! a case says [`Same`], what Apache answers Howdah does, too. The rest is
 //! in docs/differences.md: "closed here, open under Apache".
 
+mod applications;
 mod cases;
 mod live;
 mod live_cases;
@@ -12,7 +13,7 @@ use std::path::Path;
 
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::{Howdah, ModPhp, Server, Site};
-use howdah_tests::scratch::{Scratch, copy_tree};
+use howdah_tests::scratch::Scratch;
 
 use cases::Expected::{Same, Stricter};
 use cases::{ASKED, EVERYWHERE, Expected, INHERITED, MISTAKES};
@@ -197,120 +198,5 @@ fn nothing_is_answered_that_apache_refuses_for_a_file_of_random_lines() {
         let title = format!("{number}\n/c: {directory}\n/c/sub: {sub}");
         pair.ask_all(&title, Stricter, &mut wrong);
     }
-    check(&wrong, &pair);
-}
-
-/// Files put into every directory of [`trees_of_others`].
-const EVERY_KIND: &[&str] = &[
-    "secret.txt",
-    "x.php",
-    "x.css",
-    "x.jpg",
-    "x.ini",
-    "x.log",
-    "x.json",
-    "x.yml",
-    "x.md",
-    "x.xml",
-    "x.tpl",
-    "x.html",
-    "config.php",
-    "README",
-    "LICENSE",
-    "x.svg",
-    "x.zip",
-    "install.php",
-];
-/// Directories that applications close by rules in the root.
-const OFTEN_CLOSED: &[&str] = &[
-    "app",
-    "backup",
-    "bin",
-    "bl-content/databases",
-    "bl-content/pages/a",
-    "cache",
-    "config",
-    "content/a",
-    "core",
-    "data",
-    "includes",
-    "kirby",
-    "lib",
-    "logs",
-    "node_modules/a",
-    "plugins",
-    "site/accounts/a",
-    "src",
-    "storage",
-    "system",
-    "temp",
-    "tests",
-    "tmp",
-    "user/config",
-    "user/plugins",
-    "var",
-    "vendor/a",
-    "wp-content/uploads/2024",
-    "wp-includes",
-];
-
-/// Site by site, what lies in the directory named by `HOWDAH_HTACCESS_TREES`: `.htaccess` files of applications,
-/// which are not part of this project. Run by hand:
-/// `HOWDAH_HTACCESS_TREES=DIR cargo test -p howdah-tests --test htaccess_oracle trees -- --ignored --nocapture`
-#[test]
-#[ignore = "wants files of others"]
-fn trees_of_others() {
-    let trees =
-        std::env::var("HOWDAH_HTACCESS_TREES").expect("HOWDAH_HTACCESS_TREES names a directory");
-    let pair = Pair::start("htaccess-oracle-trees", small_tree);
-    let root = pair.scratch.join("site");
-    let (mut wrong, mut asked, mut more) = (Vec::new(), 0, 0);
-    let mut sites: Vec<_> = std::fs::read_dir(&trees).unwrap().flatten().collect();
-    sites.sort_by_key(|site| site.file_name());
-    for site in sites.iter().filter(|site| site.path().is_dir()) {
-        for entry in std::fs::read_dir(&root).unwrap().flatten() {
-            let path = entry.path();
-            match path.is_dir() {
-                true => std::fs::remove_dir_all(path).unwrap(),
-                false => std::fs::remove_file(path).unwrap(),
-            }
-        }
-        for directory in OFTEN_CLOSED {
-            std::fs::create_dir_all(root.join(directory)).unwrap();
-        }
-        copy_tree(&site.path().join("."), &root);
-        let mut directories = vec![root.clone()];
-        let mut at = 0;
-        while at < directories.len() {
-            let below = std::fs::read_dir(&directories[at]).unwrap().flatten();
-            directories.extend(below.map(|e| e.path()).filter(|path| path.is_dir()));
-            at += 1;
-        }
-        std::fs::write(root.join("index.php"), "<?php echo 'the front controller';").unwrap();
-        for directory in &directories {
-            let url = directory.strip_prefix(&root).unwrap().display().to_string();
-            for name in EVERY_KIND {
-                let text = match name.ends_with(".php") {
-                    true => RUN,
-                    false => SECRET,
-                };
-                std::fs::write(directory.join(name), text).unwrap();
-                let target = format!("/{url}/{name}").replace("//", "/");
-                asked += 1;
-                let case = ("GET", &*target, "User-Agent: Mozilla/5.0 (X11)\r\n");
-                let title = site.file_name().display().to_string();
-                if let Some(line) = pair.compare(case, Stricter) {
-                    wrong.push(format!("{title}: {line}"));
-                } else if let Some(line) = pair.compare(case, Same) {
-                    more += 1;
-                    println!("{title}: {line}");
-                }
-            }
-        }
-    }
-    println!(
-        "{asked} requests to {} sites; closed here and open there: {more}",
-        sites.len()
-    );
     check(&wrong, &pair);
 }

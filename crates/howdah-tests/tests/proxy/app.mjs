@@ -1,10 +1,12 @@
 // A Node application as sites have one beside PHP: answers, events, WebSocket, uploads.
-// node app.mjs NAME LISTEN [h2c]   LISTEN: a port of 127.0.0.1 (0: any), or a socket's path
+// node app.mjs NAME LISTEN [h2c | CERTIFICATE KEY]   LISTEN: a port of 127.0.0.1 (0: any), or a socket's path
 import http from 'node:http';
 import http2 from 'node:http2';
+import https from 'node:https';
+import fs from 'node:fs';
 import crypto from 'node:crypto';
 
-const [name, listen, protocol] = process.argv.slice(2);
+const [name, listen, protocol, key] = process.argv.slice(2);
 const listeners = new Set();
 let sick = false;
 
@@ -116,7 +118,8 @@ function upgrade(req, socket) {
   });
 }
 
-const server = protocol === 'h2c' ? http2.createServer(answer) : http.createServer(answer);
+const server = key ? https.createServer({ cert: fs.readFileSync(protocol), key: fs.readFileSync(key) }, answer)
+  : protocol === 'h2c' ? http2.createServer(answer) : http.createServer(answer);
 server.on('upgrade', upgrade);
 const ready = () => console.log(`ready ${server.address().port ?? listen}`);
 if (listen.startsWith('/')) server.listen(listen, ready);

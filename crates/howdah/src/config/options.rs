@@ -555,7 +555,7 @@ options! {
         "cgi": Kind::Text, "",
             "What the path names is executed as a program by this pool of mode `cgi`, and never sent as a file.", "For `/cgi-bin/`.";
         "proxy": Kind::Texts, "",
-            "Another server answers: `http://127.0.0.1:3000`, `h2c://HOST:PORT` or `unix:/path`, with WebSocket. Several: the least busy one; `weight=N` may follow.",
+            "Another server answers: `http://127.0.0.1:3000`, `https://HOST`, `h2c://HOST:PORT` or `unix:/path`, with WebSocket. Several: the least busy one; `weight=N` may follow.",
             "For the Node, Go or Reverb part of a site. See proxy.md.";
         "proxy_timeout": Kind::Time(10, DAY), "60s", "Longest silence of such a server; then 504 `BackendTimeout`.", "For slow servers.";
         "proxy_health": Kind::Text, "",

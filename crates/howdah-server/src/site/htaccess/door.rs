@@ -268,7 +268,7 @@ fn quote(root: &RootDir, chain: &Chain, because: Because) -> Box<str> {
     }
     let line = file.parsed.quote(because.line);
     if !line.is_empty() {
-        let _ = write!(text, ": {}", line.escape_debug());
+        let _ = write!(text, ": {}", howdah_htaccess::printable(line));
     }
     text.into()
 }

@@ -10,7 +10,6 @@ use std::path::{Path, PathBuf};
 
 use howdah_htaccess::{HtFile, Problem, Table};
 
-use super::live;
 use super::parse::{LONGEST, parse_bytes};
 use super::section::{Note, Parsed, Unusable, Why};
 
@@ -31,7 +30,7 @@ pub fn survey(root: &Path) -> Vec<String> {
 /// What a site's files say that has no effect, where they decide: `htaccess = "on"`.
 pub fn survey_live(root: &Path) -> Vec<String> {
     survey_by(root, |file, _| {
-        read_live(file).map_or(Vec::new(), |found| live::sentences(file, &found))
+        read_live(file).map_or(Vec::new(), |found| sentences(file, &found))
     })
 }
 
@@ -40,6 +39,39 @@ pub fn survey_live(root: &Path) -> Vec<String> {
 pub fn decides(root: &Path) -> Option<bool> {
     let found = read_live(&root.join(".htaccess"))?;
     found.problem.is_none().then(|| found.routes())
+}
+
+/// What there is to be said of a file: its mistake, and lines without effect.
+pub(super) fn sentences(name: &Path, file: &HtFile) -> Vec<String> {
+    let name = name.display();
+    let mut sentences = Vec::new();
+    match &file.problem {
+        Some(Problem::Mistake(note)) => sentences.push(format!(
+            "{name}:{}: `{}`: {}: everything below is answered with 500",
+            note.line,
+            howdah_htaccess::printable(&note.text),
+            note.why
+        )),
+        Some(Problem::TooLong) => {
+            sentences.push(format!(
+                "{name} is longer than 1 MiB: everything below is answered with 500"
+            ));
+        }
+        Some(Problem::Unreadable | Problem::NotAFile) => {
+            sentences.push(format!("{name} cannot be read: everything below is closed"));
+        }
+        None => {}
+    }
+    let notes = file.notes.iter();
+    sentences.extend(notes.map(|note| {
+        format!(
+            "{name}:{}: `{}`: {}",
+            note.line,
+            howdah_htaccess::printable(&note.text),
+            note.why
+        )
+    }));
+    sentences
 }
 
 fn survey_by(root: &Path, sentences_of: impl Fn(&Path, bool) -> Vec<String>) -> Vec<String> {

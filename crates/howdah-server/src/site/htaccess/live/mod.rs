@@ -1,25 +1,22 @@
 //! `htaccess = "on"`: the `.htaccess` files decide what becomes of a request, as Apache's do
 //! (`howdah-htaccess`). Here a request is put into words for them, and their answer into a route.
 
+mod remembered;
+mod response;
+
 use std::borrow::Cow;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_htaccess::{
-    self as apache, Answer, Chain, Demand, Document, Facts, Fields, HtFile, Login, PlainEdit,
-    Problem, Table,
-};
-use howdah_proto::response::{is_field_value, is_token};
+use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Login, Table};
 
-use super::memo::Question;
-use super::thread;
-use super::watched::Watched;
-use super::world::{Seen, SiteWorld, document_root};
+use super::report::sentences;
+use super::world::{SiteWorld, document_root};
 use crate::client_address::{Client, UNKNOWN};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
-use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::access::{Named, Purpose, Wanted};
@@ -28,16 +25,10 @@ use crate::site::route::{Action, ApacheRequest, RouteInfo, ScriptTarget, Walk};
 use crate::site::script::ScriptPath;
 use crate::site::search::FileView;
 use crate::site::trace::Trace;
-use crate::static_file::mime;
+use remembered::Origin;
 
-/// Fields that say how a message is framed, which no line changes.
-const FRAMING: [&[u8]; 5] = [
-    b"content-length",
-    b"transfer-encoding",
-    b"connection",
-    b"date",
-    b"upgrade",
-];
+pub(super) use remembered::Answered;
+pub use response::Live;
 
 /// Who asks, as far as the files of a site may look at it.
 #[derive(Clone, Copy, Default)]
@@ -50,226 +41,6 @@ pub struct Visitor<'a> {
     pub login: Option<&'a Login>,
     /// Where it is noted what was asked, for who wants it explained.
     pub trace: Option<&'a Trace>,
-}
-
-/// What the `.htaccess` files have made of a request, for its response.
-#[derive(Debug)]
-pub struct Live {
-    answer: Arc<Answer>,
-    /// What the lines about the response look at; none if nothing.
-    facts: Option<Box<Facts<'static>>>,
-    root: Arc<RootDir>,
-    /// When the file that is sent changed.
-    changed: Option<i64>,
-}
-
-/// An answer, and what was found where it looked.
-pub(super) struct Answered {
-    answer: Arc<Answer>,
-    /// What is to be looked at again.
-    seen: Vec<Seen>,
-    is_repeated: bool,
-}
-
-impl Answered {
-    /// The answer, if nothing has changed where it looked.
-    fn again(
-        &mut self,
-        world: &SiteWorld<'_>,
-        watched: &mut Option<Watched>,
-    ) -> Option<Arc<Answer>> {
-        if !self.seen.iter().all(|seen| world.is_still(seen)) {
-            return None;
-        }
-        if !self.is_repeated {
-            self.is_repeated = true;
-            if let Some(watched) = watched {
-                self.trust(world.root, watched);
-            }
-        }
-        Some(self.answer.clone())
-    }
-
-    /// Leaves out what will be reported if it changes. Not for an answer that is asked for once.
-    fn trust(&mut self, root: &RootDir, watched: &mut Watched) {
-        let mut missing: Vec<Box<[u8]>> = Vec::new();
-        self.seen.retain(|(name, found)| {
-            let trusts = watched.trusts(root, name, *found);
-            if trusts && found.is_err() {
-                missing.push(name.clone());
-            }
-            !trusts
-        });
-        // Nothing is below what is not there.
-        let below = |name: &[u8]| {
-            let mut above = missing
-                .iter()
-                .filter_map(|above| name.strip_prefix(&**above));
-            above.any(|rest| rest.starts_with(b"/"))
-        };
-        self.seen
-            .retain(|(name, found)| *found != Err(Refusal::NotFound) || !below(name));
-    }
-}
-
-/// What a URL of the site begins with.
-struct Origin<'a> {
-    host: &'a [u8],
-    https: bool,
-    port: u16,
-}
-
-impl<'a> Origin<'a> {
-    fn of(walk: &Walk<'a>, visitor: Visitor<'a>) -> Origin<'a> {
-        let client = visitor.client;
-        let host = client
-            .and_then(|client| client.host.as_deref())
-            .unwrap_or_else(|| walk.head.host());
-        let https = client.is_some_and(|client| client.https);
-        let standard = if https { 443 } else { 80 };
-        let proxied = client.is_none_or(|client| client.proxied);
-        let port = match visitor.local {
-            Some(local) if !proxied => local.port(),
-            _ => crate::client_address::split_host(host)
-                .1
-                .unwrap_or(standard),
-        };
-        Origin { host, https, port }
-    }
-
-    /// Puts into a question what an answer may depend on, but for the rest of the request's header and who
-    /// sends it ([`Answer::is_by_url`]).
-    fn ask(&self, root: u64, head: &RequestHead, visitor: Visitor<'_>, question: &mut Question) {
-        let address = visitor.local.map(|local| match local.ip().to_canonical() {
-            IpAddr::V4(address) => u128::from(address.to_bits()),
-            IpAddr::V6(address) => address.to_bits(),
-        });
-        let address = address.unwrap_or_default().to_ne_bytes();
-        question
-            .begin(root)
-            .number(u64::from(self.port) * 2 + u64::from(self.https))
-            .text(&address)
-            .text(head.version().as_str().as_bytes())
-            .text(self.host)
-            .text(head.method())
-            .text(head.target());
-    }
-}
-
-/// Keeps an answer, if it is the same whoever asks.
-fn keep(question: &Question, answer: &Arc<Answer>, world: &SiteWorld<'_>) {
-    let Some((since, seen)) = world.looked_at().filter(|_| answer.is_by_url()) else {
-        return;
-    };
-    let kept = Answered {
-        answer: answer.clone(),
-        seen: seen.into(),
-        is_repeated: false,
-    };
-    thread::with(|thread| {
-        let watched = &thread.watched;
-        thread
-            .answers
-            .keep(watched, question.as_bytes(), since, kept);
-    });
-}
-
-impl Live {
-    /// The password that is to be asked for first.
-    pub fn demand(&self) -> Option<&Demand> {
-        match &self.answer.action {
-            apache::Action::Authenticate(demand) => Some(demand),
-            _ => None,
-        }
-    }
-
-    /// The document for a status of the server's own, as that of a PHP process that dies.
-    pub(crate) fn document(&self, status: u16) -> Option<Document> {
-        self.answer.document(status)
-    }
-
-    /// The answer is the same for everybody who asks for this method, host, path and query.
-    pub fn is_for_everybody(&self) -> bool {
-        self.answer.consulted.is_nothing() && self.answer.user.is_none()
-    }
-
-    /// Changes a response's header as the files say. `made_here`: it is a page of the server's own.
-    pub(crate) fn edit(&self, site: &Site, head: &mut ResponseHead, made_here: bool) {
-        let is_file = matches!(self.answer.action, apache::Action::File(_));
-        let is_script = matches!(self.answer.action, apache::Action::Script { .. });
-        if let Some(status) = self.answer.error_status
-            && head.status == 200
-            && (is_file || is_script)
-        {
-            head.status = status;
-        }
-        let made_here = made_here || !(is_file || is_script);
-        // A 304 says nothing of the content's form (RFC 9110 §15.4.5).
-        let bodiless = head.status == 304;
-        if !bodiless && let Some(edits) = self.answer.plain_edits(made_here) {
-            edits.for_each(|edit| edit_plainly(edit, head));
-            return;
-        }
-        let mut fields = Fields {
-            status: head.status,
-            is_file: is_file && !made_here,
-            changed: self.changed,
-            ..Fields::default()
-        };
-        for (name, value) in head.fields() {
-            match name.eq_ignore_ascii_case(b"content-type") {
-                true => fields.media_type = Some(value.to_vec()),
-                false => fields.table.add(name, value),
-            }
-        }
-        // Apache knows no type for such a name, and says nothing.
-        let guessed =
-            fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT.as_bytes());
-        if guessed {
-            fields.media_type = None;
-        }
-        let world = SiteWorld::new(site, &self.root);
-        let nothing = Facts::default();
-        let facts = self.facts.as_deref().unwrap_or(&nothing);
-        self.answer.finish(&world, facts, &mut fields, made_here);
-        if guessed && !self.answer.takes_type() {
-            let default = || mime::DEFAULT.as_bytes().to_vec();
-            fields.media_type.get_or_insert_with(default);
-        }
-        let mut edited = ResponseHead::new(head.status);
-        edited.reason = head.reason.take();
-        if let Some(kind) = fields.media_type.filter(|_| !bodiless)
-            && is_field_value(&kind)
-        {
-            edited.header(b"Content-Type", &kind);
-        }
-        for (name, value) in fields.table.iter() {
-            let fits = is_token(name) && is_field_value(value);
-            let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
-            let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
-            if fits && !framing && !(bodiless && of_content) {
-                edited.header(name, value);
-            }
-        }
-        *head = edited;
-    }
-}
-
-/// Carries out a change that looks at nothing.
-fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
-    let name = edit.name();
-    let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
-    if framing || !is_token(name) {
-        return;
-    }
-    if edit.replaces() {
-        head.remove(name);
-    }
-    if let PlainEdit::Set(_, value) | PlainEdit::Add(_, value) = edit
-        && is_field_value(value)
-    {
-        head.header(name, value);
-    }
 }
 
 impl Site {
@@ -345,52 +116,6 @@ impl Site {
             changed,
         }));
         action
-    }
-
-    /// The answer, and what the lines about the response need of the request. An answer that is the same
-    /// whoever asks is kept until something changes that it is made of.
-    fn live_answer(
-        &self,
-        tree: &FileView,
-        walk: &Walk<'_>,
-        world: &SiteWorld<'_>,
-        visitor: Visitor<'_>,
-    ) -> (Arc<Answer>, Option<Box<Facts<'static>>>) {
-        let origin = Origin::of(walk, visitor);
-        let mut question = None;
-        // What is explained is found out anew.
-        if !walk.rewritten && visitor.login.is_none() && walk.trace.is_none() {
-            let mut own = thread::with(|thread| std::mem::take(&mut thread.question));
-            origin.ask(tree.root.id(), walk.head, visitor, &mut own);
-            question = Some(own);
-        }
-        let known = question.as_ref().and_then(|question| {
-            thread::with(|thread| {
-                thread.begin();
-                let known = thread.answers.of(&thread.watched, question.as_bytes())?;
-                known.again(world, &mut thread.watched)
-            })
-        });
-        let asks = |answer: &Answer| answer.edits() && answer.edits_by_request();
-        let found = match known {
-            Some(answer) if !asks(&answer) => (answer, None),
-            known => {
-                let facts = self.facts(tree, walk, visitor, &origin);
-                let answer = known.unwrap_or_else(|| {
-                    let answer = Arc::new(apache::answer(world, &facts));
-                    if let Some(question) = &question {
-                        keep(question, &answer, world);
-                    }
-                    answer
-                });
-                let facts = asks(&answer).then(|| Box::new(facts.into_owned()));
-                (answer, facts)
-            }
-        };
-        if let Some(question) = question {
-            thread::with(|thread| thread.question = question);
-        }
-        found
     }
 
     /// How often `.htaccess` files have changed, as far as requests have met them; none where they do not
@@ -576,39 +301,6 @@ impl Site {
             self.htaccess.report(text);
         }
     }
-}
-
-/// What there is to be said of a file: its mistake, and lines without effect.
-pub(super) fn sentences(name: &std::path::Path, file: &HtFile) -> Vec<String> {
-    let name = name.display();
-    let mut sentences = Vec::new();
-    match &file.problem {
-        Some(Problem::Mistake(note)) => sentences.push(format!(
-            "{name}:{}: `{}`: {}: everything below is answered with 500",
-            note.line,
-            note.text.escape_debug(),
-            note.why
-        )),
-        Some(Problem::TooLong) => {
-            sentences.push(format!(
-                "{name} is longer than 1 MiB: everything below is answered with 500"
-            ));
-        }
-        Some(Problem::Unreadable | Problem::NotAFile) => {
-            sentences.push(format!("{name} cannot be read: everything below is closed"));
-        }
-        None => {}
-    }
-    let notes = file.notes.iter();
-    sentences.extend(notes.map(|note| {
-        format!(
-            "{name}:{}: `{}`: {}",
-            note.line,
-            note.text.escape_debug(),
-            note.why
-        )
-    }));
-    sentences
 }
 
 /// Variables for a script: the last of a name counts. What the server says itself stays, and so does what

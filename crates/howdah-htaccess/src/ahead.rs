@@ -1,0 +1,59 @@
+//! Questions about other URLs that change nothing: `-U`, `-F`, `%{LA-U:…}`.
+
+use crate::engine::{Engine, Stop};
+use crate::request::{Handler, Request, Stat};
+
+impl Engine<'_> {
+    /// As [`Engine::sub_request`], for who must not change anything.
+    fn look_ahead(&self, request: &Request, to: &[u8]) -> Option<(Request, Result<(), Stop>)> {
+        // Some loops end here.
+        if request.main_uri.as_ref() == Some(&request.uri) || to.is_empty() {
+            return None;
+        }
+        let mut engine = Engine::new(self.world, self.facts);
+        engine.headers_in = self.headers_in.clone();
+        engine.runs.set(self.runs.get());
+        engine.rules.set(self.rules.get());
+        let found = engine.sub_request(request, to);
+        self.runs.set(engine.runs.get());
+        self.rules.set(engine.rules.get());
+        self.consulted.add(&engine.consulted);
+        Some(found)
+    }
+
+    /// `-U`
+    pub(crate) fn url_is_accessible(&self, request: &Request, url: &[u8]) -> bool {
+        self.look_ahead(request, url)
+            .is_some_and(|(_, done)| match done {
+                Ok(()) => true,
+                Err(Stop::Status(status, _)) => status < 400,
+                Err(Stop::Login(_)) => false,
+            })
+    }
+
+    /// `-F`
+    pub(crate) fn file_is_accessible(&self, request: &Request, file: &[u8]) -> bool {
+        let root = &*self.facts.document_root;
+        if file.is_empty() {
+            return false;
+        }
+        let below = match file.strip_prefix(root) {
+            Some(below) if below.starts_with(b"/") => below.to_vec(),
+            _ if file.starts_with(b"/") => return false,
+            _ => [crate::text::parent(&request.uri), file].concat(),
+        };
+        let url = crate::text::escape_uri(&below);
+        let found = self.look_ahead(request, &url);
+        found.is_some_and(|(sub, done)| {
+            done.is_ok()
+                && sub.handler != Handler::Redirect
+                && matches!(sub.found, Stat::File | Stat::Directory)
+        })
+    }
+
+    /// `%{LA-U:NAME}`, `%{LA-F:NAME}`
+    pub(crate) fn ahead(&self, request: &Request, to: &[u8], name: &[u8]) -> Option<Vec<u8>> {
+        let (sub, _) = self.look_ahead(request, to)?;
+        Some(self.rewrite_variable(&sub, name))
+    }
+}

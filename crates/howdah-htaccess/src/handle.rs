@@ -1,0 +1,106 @@
+//! The last of Apache's hooks: which file is sent, or which script runs.
+
+use crate::answer::{Action, Refusal};
+use crate::engine::{Engine, Step, Stop};
+use crate::request::{Handler, Request, Stat};
+use crate::text::lossy;
+
+/// What the handler does.
+pub(crate) enum Handled {
+    /// This is the answer.
+    Done(Action),
+    /// The request goes on as one for this URL.
+    Redirect(Vec<u8>),
+}
+
+impl Engine<'_> {
+    /// The handler's part, as far as it is decided here.
+    pub(crate) fn handle(&self, request: &Request) -> Step<Handled> {
+        if request.handler == Handler::Redirect {
+            let mut to = request.filename.clone();
+            if let Some(args) = &request.args {
+                to.push(b'?');
+                to.extend_from_slice(args);
+            }
+            return Ok(Handled::Redirect(to));
+        }
+        let refuse = |status, refusal| Err(Stop::Status(status, refusal));
+        let Some(path) = self.below_root(&request.filename) else {
+            return refuse(404, Refusal::NotFound);
+        };
+        match request.found {
+            Stat::File => self.handle_file(request, path),
+            _ if matches!(&*request.method, b"OPTIONS") => Ok(Handled::Done(Action::Options)),
+            Stat::Directory if request.path_info.is_empty() => match request.handler {
+                // No listing is asked of another handler, and it finds no file.
+                Handler::Named(_) => refuse(404, Refusal::NotFound),
+                _ if request.method == b"POST" => refuse(404, Refusal::NotFound),
+                _ => refuse(403, Refusal::NoIndex),
+            },
+            _ if !matches!(&*request.method, b"GET" | b"HEAD" | b"POST")
+                && !self.world.is_script(path) =>
+            {
+                refuse(405, Refusal::Method)
+            }
+            _ => refuse(404, Refusal::NotFound),
+        }
+    }
+
+    fn handle_file(&self, request: &Request, path: &[u8]) -> Step<Handled> {
+        let refuse = |status, refusal| Err(Stop::Status(status, refusal));
+        let accepts = request
+            .config()
+            .core
+            .as_ref()
+            .and_then(|core| core.accept_path_info?);
+        let named = self.world.is_script(path);
+        let by_handler = match &request.handler {
+            Handler::Named(name) => is_php(name),
+            _ => request.media_type.as_deref().is_some_and(is_php_type),
+        };
+        if named || by_handler {
+            if let Some(origin) = self.scripts_closed_by(request, named) {
+                self.because(&Some(origin));
+                return refuse(403, Refusal::NoScripts);
+            }
+            if accepts == Some(false) && !request.path_info.is_empty() {
+                return refuse(404, Refusal::NotFound);
+            }
+            return Ok(Handled::Done(Action::Script {
+                path: path.to_vec(),
+                path_info: request.path_info.clone(),
+                by_handler: !named,
+            }));
+        }
+        if accepts != Some(true) && !request.path_info.is_empty() {
+            return refuse(404, Refusal::NotFound);
+        }
+        match &*request.method {
+            b"GET" | b"HEAD" | b"OPTIONS" => Ok(Handled::Done(Action::File(path.to_vec()))),
+            // As Apache: a form that a rule leads to a file gets it.
+            b"POST" if request.redirects > 0 => Ok(Handled::Done(Action::File(path.to_vec()))),
+            _ => refuse(405, Refusal::Method),
+        }
+    }
+
+    /// The path below the root of a file name.
+    pub(crate) fn below_root<'n>(&self, file: &'n [u8]) -> Option<&'n [u8]> {
+        let below = file.strip_prefix(&*self.facts.document_root)?;
+        below.starts_with(b"/").then_some(below)
+    }
+}
+
+/// A handler by which PHP is run: mod_php's and php-fpm's names for it, and those of hosters.
+pub(crate) fn is_php(name: &[u8]) -> bool {
+    let name = lossy(name).to_ascii_lowercase();
+    (name.contains("php") && !name.contains("source"))
+        || name.starts_with("proxy:unix:")
+        || name.starts_with("proxy:fcgi:")
+        || matches!(&*name, "fcgid-script" | "fastcgi-script")
+}
+
+/// A media type by which PHP is run.
+pub(crate) fn is_php_type(name: &[u8]) -> bool {
+    let name = lossy(name).to_ascii_lowercase();
+    name.starts_with("application/x-httpd-") && is_php(name.as_bytes())
+}

@@ -1,0 +1,54 @@
+//! TLS to servers (`https://`). A server's certificate has to be valid for the host that the address names,
+//! and signed by an authority that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others).
+
+use std::io;
+use std::sync::{Arc, LazyLock};
+
+use arc_swap::ArcSwap;
+use rustls::pki_types::ServerName;
+use rustls::{ClientConfig, RootCertStore};
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+/// How connections begin, or why none can.
+type Trust = Result<Arc<ClientConfig>, String>;
+
+static TRUST: LazyLock<ArcSwap<Trust>> = LazyLock::new(|| ArcSwap::from_pointee(load()));
+
+/// Reads the authorities again, as a configuration with such a server does.
+pub(super) fn reload() {
+    TRUST.store(Arc::new(load()));
+}
+
+fn load() -> Trust {
+    let found = rustls_native_certs::load_native_certs();
+    let mut roots = RootCertStore::empty();
+    let (trusted, _) = roots.add_parsable_certificates(found.certs);
+    if trusted == 0 {
+        let why = found.errors.first().map(|error| format!(": {error}"));
+        return Err(format!(
+            "this machine trusts no authority; install ca-certificates{}",
+            why.unwrap_or_default()
+        ));
+    }
+    let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
+    let mut config = ClientConfig::builder_with_provider(provider)
+        .with_safe_default_protocol_versions()
+        .map_err(|error| error.to_string())?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    Ok(Arc::new(config))
+}
+
+/// Agrees on TLS with the server that `host` names.
+pub(super) async fn connect<S>(host: &str, stream: S) -> io::Result<TlsStream<S>>
+where
+    S: AsyncRead + AsyncWrite + Unpin,
+{
+    let config = Arc::clone(&TRUST.load());
+    let config = config.as_ref().clone().map_err(io::Error::other)?;
+    let name = ServerName::try_from(host.to_owned()).map_err(io::Error::other)?;
+    TlsConnector::from(config).connect(name, stream).await
+}

@@ -1,0 +1,130 @@
+//! What the `.htaccess` files change of a response.
+
+use std::sync::Arc;
+
+use howdah_htaccess::{self as apache, Answer, Demand, Document, Facts, Fields, PlainEdit};
+use howdah_proto::response::{is_field_value, is_token};
+
+use super::super::world::SiteWorld;
+use crate::docroot::root::RootDir;
+use crate::http::message::ResponseHead;
+use crate::site::Site;
+use crate::static_file::mime;
+
+/// Fields that say how a message is framed, which no line changes.
+const FRAMING: [&[u8]; 5] = [
+    b"content-length",
+    b"transfer-encoding",
+    b"connection",
+    b"date",
+    b"upgrade",
+];
+
+/// What the `.htaccess` files have made of a request, for its response.
+#[derive(Debug)]
+pub struct Live {
+    pub(super) answer: Arc<Answer>,
+    /// What the lines about the response look at; none if nothing.
+    pub(super) facts: Option<Box<Facts<'static>>>,
+    pub(super) root: Arc<RootDir>,
+    /// When the file that is sent changed.
+    pub(super) changed: Option<i64>,
+}
+
+impl Live {
+    /// The password that is to be asked for first.
+    pub fn demand(&self) -> Option<&Demand> {
+        match &self.answer.action {
+            apache::Action::Authenticate(demand) => Some(demand),
+            _ => None,
+        }
+    }
+
+    /// The document for a status of the server's own, as that of a PHP process that dies.
+    pub(crate) fn document(&self, status: u16) -> Option<Document> {
+        self.answer.document(status)
+    }
+
+    /// The answer is the same for everybody who asks for this method, host, path and query.
+    pub fn is_for_everybody(&self) -> bool {
+        self.answer.consulted.is_nothing() && self.answer.user.is_none()
+    }
+
+    /// Changes a response's header as the files say. `made_here`: it is a page of the server's own.
+    pub(crate) fn edit(&self, site: &Site, head: &mut ResponseHead, made_here: bool) {
+        let is_file = matches!(self.answer.action, apache::Action::File(_));
+        let is_script = matches!(self.answer.action, apache::Action::Script { .. });
+        if let Some(status) = self.answer.error_status
+            && head.status == 200
+            && (is_file || is_script)
+        {
+            head.status = status;
+        }
+        let made_here = made_here || !(is_file || is_script);
+        // A 304 says nothing of the content's form (RFC 9110 §15.4.5).
+        let bodiless = head.status == 304;
+        if !bodiless && let Some(edits) = self.answer.plain_edits(made_here) {
+            edits.for_each(|edit| edit_plainly(edit, head));
+            return;
+        }
+        let mut fields = Fields {
+            status: head.status,
+            is_file: is_file && !made_here,
+            changed: self.changed,
+            ..Fields::default()
+        };
+        for (name, value) in head.fields() {
+            match name.eq_ignore_ascii_case(b"content-type") {
+                true => fields.media_type = Some(value.to_vec()),
+                false => fields.table.add(name, value),
+            }
+        }
+        // Apache knows no type for such a name, and says nothing.
+        let guessed =
+            fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT.as_bytes());
+        if guessed {
+            fields.media_type = None;
+        }
+        let world = SiteWorld::new(site, &self.root);
+        let nothing = Facts::default();
+        let facts = self.facts.as_deref().unwrap_or(&nothing);
+        self.answer.finish(&world, facts, &mut fields, made_here);
+        if guessed && !self.answer.takes_type() {
+            let default = || mime::DEFAULT.as_bytes().to_vec();
+            fields.media_type.get_or_insert_with(default);
+        }
+        let mut edited = ResponseHead::new(head.status);
+        edited.reason = head.reason.take();
+        if let Some(kind) = fields.media_type.filter(|_| !bodiless)
+            && is_field_value(&kind)
+        {
+            edited.header(b"Content-Type", &kind);
+        }
+        for (name, value) in fields.table.iter() {
+            let fits = is_token(name) && is_field_value(value);
+            let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
+            let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
+            if fits && !framing && !(bodiless && of_content) {
+                edited.header(name, value);
+            }
+        }
+        *head = edited;
+    }
+}
+
+/// Carries out a change that looks at nothing.
+fn edit_plainly(edit: PlainEdit<'_>, head: &mut ResponseHead) {
+    let name = edit.name();
+    let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
+    if framing || !is_token(name) {
+        return;
+    }
+    if edit.replaces() {
+        head.remove(name);
+    }
+    if let PlainEdit::Set(_, value) | PlainEdit::Add(_, value) = edit
+        && is_field_value(value)
+    {
+        head.header(name, value);
+    }
+}

@@ -1,0 +1,233 @@
+//! `.htaccess` files that are no ordinary files, half a file, or far too many, whether they decide
+//! (`htaccess = "on"`) or only close.
+
+use std::os::unix::fs::{PermissionsExt, symlink};
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::http::{Connection, Response};
+use howdah_tests::process_tree;
+use howdah_tests::rig::{howdah_program, is_root};
+use howdah_tests::scratch::run;
+
+/// What is in each file that must not be seen.
+const SECRET: &str = "TOP SECRET";
+const MODES: [&str; 2] = ["deny", "on"];
+
+fn site(name: &str, mode: &str) -> Builder {
+    let builder = Fixture::named(&format!("attack-{name}-{mode}"));
+    // A user other than root can serve it.
+    let open = std::fs::Permissions::from_mode(0o777);
+    std::fs::set_permissions(builder.scratch().path(), open).unwrap();
+    builder.site(&format!("htaccess = \"{mode}\""))
+}
+
+fn is_closed(answer: &Response) -> bool {
+    matches!(answer.status(), 403 | 500) && !answer.text().contains(SECRET)
+}
+
+/// Nobody waits for a pipe's writer or for the end of a device, and what cannot be read closes.
+#[test]
+fn what_is_no_file_that_can_be_read_closes() {
+    for mode in MODES {
+        let mut builder = site("htaccess-kinds", mode);
+        for directory in [
+            "pipe",
+            "device",
+            "directory",
+            "loop",
+            "locked",
+            "shut",
+            "linked",
+            "nowhere",
+        ] {
+            builder = builder.file(&format!("{directory}/secret.txt"), SECRET);
+        }
+        builder = builder
+            .file("directory/.htaccess/x", "")
+            .file("locked/.htaccess", "Require all granted")
+            .file("shut/.htaccess", "Require all granted");
+        builder.scratch().write("closing", "Require all denied");
+        let at = |name: &str| builder.scratch().join(format!("site/{name}"));
+        run(std::process::Command::new("mkfifo").arg(at("pipe/.htaccess")));
+        for (to, directory) in [
+            ("/dev/zero", "device"),
+            (".htaccess", "loop"),
+            ("../../closing", "linked"),
+            ("missing", "nowhere"),
+        ] {
+            symlink(to, at(&format!("{directory}/.htaccess"))).unwrap();
+        }
+        let forbid = |name: &str| {
+            std::fs::set_permissions(at(name), std::fs::Permissions::from_mode(0o000)).unwrap();
+        };
+        forbid("locked/.htaccess");
+        forbid("shut");
+        if is_root() {
+            let user = ["--reuid=www-data", "--regid=www-data", "--clear-groups"];
+            builder = builder.through(&[&["setpriv"], &user[..]].concat());
+        }
+        let fixture = builder.start();
+        let ask = |directory: &str| {
+            let begun = Instant::now();
+            let answer = fixture.get(&format!("/{directory}/secret.txt"));
+            assert!(
+                begun.elapsed() < Duration::from_secs(5),
+                "{mode} {directory}"
+            );
+            answer
+        };
+        for directory in [
+            "pipe",
+            "device",
+            "directory",
+            "loop",
+            "locked",
+            "shut",
+            "linked",
+        ] {
+            let answer = ask(directory);
+            assert!(
+                is_closed(&answer),
+                "{mode} {directory}: {}",
+                answer.status()
+            );
+            let name = match directory {
+                "linked" => "HtaccessDenied",
+                _ => "HtaccessNotUnderstood",
+            };
+            assert_eq!(
+                answer.header("Howdah-Error"),
+                Some(name),
+                "{mode} {directory}"
+            );
+        }
+        // As under Apache, a link to nothing is no file; what comes to be there counts at once.
+        assert_eq!(ask("nowhere").text(), SECRET, "{mode}");
+        fixture.write("site/nowhere/missing", "Require all denied");
+        assert!(is_closed(&ask("nowhere")), "{mode}");
+        std::fs::remove_file(fixture.path("site/nowhere/missing")).unwrap();
+        assert_eq!(ask("nowhere").text(), SECRET, "{mode}");
+        fixture.still_serves();
+        let open = std::fs::Permissions::from_mode(0o755);
+        std::fs::set_permissions(fixture.path("site/shut"), open).unwrap();
+    }
+}
+
+/// However a closing file is written, what was written of it so far opens nothing.
+#[test]
+fn a_file_that_is_being_written_closes_from_its_first_byte() {
+    let text = "Require all denied\n<Files *.php>\nSetHandler none\n</Files>\n";
+    for mode in MODES {
+        let fixture = site("htaccess-half", mode)
+            .file("up/secret.txt", SECRET)
+            .start();
+        for length in 1..=text.len() {
+            fixture.write("site/up/.htaccess", &text[..length]);
+            let answer = fixture.get("/up/secret.txt");
+            let written = &text[..length];
+            assert!(
+                is_closed(&answer),
+                "{mode} {written:?}: {}",
+                answer.status()
+            );
+        }
+    }
+}
+
+/// Asks for `targets` one after the other on one connection.
+fn ask_all(fixture: &Fixture, targets: impl Iterator<Item = String>) -> Vec<Response> {
+    let mut client = Connection::open(fixture.address()).unwrap();
+    let mut ask = |target: String| {
+        let request = format!("GET {target} HTTP/1.1\r\nHost: x\r\n\r\n");
+        client.send(request).unwrap();
+        client.read_response("GET").unwrap()
+    };
+    targets.map(&mut ask).collect()
+}
+
+/// More directories than are watched, and more files than are kept: all of them count, and what is
+/// remembered of them does not grow with their number, nor with that of the names a client makes up.
+#[test]
+fn a_tree_larger_than_what_is_remembered_is_closed_throughout_in_bounded_memory() {
+    const CLOSED: usize = 4200;
+    const MADE_UP: usize = 2000;
+    for mode in MODES {
+        let mut builder = site("htaccess-many", mode);
+        for number in 0..CLOSED {
+            builder = builder
+                .file(&format!("{number}/.htaccess"), "Require all denied")
+                .file(&format!("{number}/secret.txt"), SECRET);
+        }
+        let fixture = builder.start();
+        let memory = || process_tree::memory(fixture.front(), "Rss").expect("the front is there");
+        let every = || (0..CLOSED).map(|number| format!("/{number}/secret.txt"));
+        let all_closed = || {
+            let answers = ask_all(&fixture, every());
+            assert!(answers.iter().all(is_closed), "{mode}");
+        };
+        all_closed();
+        let before = memory();
+        all_closed();
+        let none = ask_all(
+            &fixture,
+            (0..MADE_UP).map(|number| format!("/none/{number}/{number}/x.txt")),
+        );
+        assert!(none.iter().all(|answer| answer.status() == 404), "{mode}");
+        // The last that came is asked for as the first.
+        fixture.write("site/late/secret.txt", SECRET);
+        assert_eq!(fixture.get("/late/secret.txt").text(), SECRET);
+        fixture.write("site/late/.htaccess", "Require all denied");
+        assert!(is_closed(&fixture.get("/late/secret.txt")), "{mode}");
+        let grown = memory().saturating_sub(before);
+        assert!(grown < 8 << 10, "{mode}: {grown} KiB");
+    }
+}
+
+/// Lines without effect, and mistakes, are named once by `howdah check` and at the start, and once when a
+/// request first meets their file.
+#[test]
+fn what_files_that_decide_cannot_do_is_named_once_with_file_and_line() {
+    let fixture = site("htaccess-named", "on")
+        .file(
+            ".htaccess",
+            "RewriteEngine On\nOptions +Includes\nRewriteRule ^gone\\.html$ - [G]\nAddOutputFilter DEFLATE css\n",
+        )
+        .file("broken/.htaccess", "# one\nNo such line\n")
+        .file("page.txt", "a page")
+        .start();
+    let lines = [
+        "site/.htaccess:2: `Options +Includes`: ",
+        "site/.htaccess:4: `AddOutputFilter DEFLATE css`: is not supported and has no effect",
+        "site/broken/.htaccess:2: `No such line`: ",
+    ];
+    let check = std::process::Command::new(howdah_program())
+        .args(["check", "--config"])
+        .arg(fixture.howdah.directory().join("howdah.toml"))
+        .output()
+        .expect("howdah can be started");
+    let checked = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
+    let late = "site/late/.htaccess:1: `RewriteRule ^ http://192.0.2.1/ [P]`: ";
+    fixture.write(
+        "site/late/.htaccess",
+        "RewriteRule ^ http://192.0.2.1/ [P]\n",
+    );
+    for _ in 0..3 {
+        assert_eq!(fixture.get("/page.txt").text(), "a page");
+        assert_eq!(fixture.get("/gone.html").status(), 410);
+        assert_eq!(fixture.get("/broken/x").status(), 500);
+        fixture.get("/late/x");
+    }
+    fixture.wait_for_log(&["HtaccessNotExact", late]);
+    let log = fixture.howdah.process.log();
+    let times = |text: &str, line: &str| text.matches(line).count();
+    for line in lines {
+        assert_eq!(times(&checked, line), 1, "{line} by check:\n{checked}");
+        let (met, at_start): (Vec<_>, Vec<_>) = log
+            .lines()
+            .filter(|said| said.contains(line))
+            .partition(|said| said.contains("HtaccessNotExact"));
+        assert_eq!((at_start.len(), met.len()), (1, 1), "{line}:\n{log}");
+    }
+    assert_eq!(times(&log, late), 1, "{log}");
+}
