@@ -142,6 +142,22 @@ pub fn files_of_applications() -> Option<PathBuf> {
     found
 }
 
+/// The text of such a file, with what its lines say of files elsewhere said of the same names in `root`.
+pub fn at_root(text: &str, root: &Path) -> String {
+    let place = |line: &str| {
+        let names_a_file = ["auto_prepend_file", "AuthUserFile"]
+            .iter()
+            .any(|word| line.contains(word));
+        match (line.find('/'), line.rsplit_once('/')) {
+            (Some(start), Some((_, name))) if names_a_file => {
+                format!("{}{}/{name}\n", &line[..start], root.display())
+            }
+            _ => format!("{line}\n"),
+        }
+    };
+    text.lines().map(place).collect()
+}
+
 /// The repository's root, where `demo/`, `docs/` and `tests/` are.
 pub fn repository() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))

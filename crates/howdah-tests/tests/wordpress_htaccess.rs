@@ -11,7 +11,7 @@ use howdah_tests::forms::{File, Form};
 use howdah_tests::http::{self, Response};
 use howdah_tests::image;
 use howdah_tests::rig::{Howdah, ModPhp, Server};
-use howdah_tests::scratch::files_of_applications;
+use howdah_tests::scratch::{at_root, files_of_applications};
 use howdah_tests::wordpress_home::{HOST, MARK, WordpressHome};
 use serde_json::json;
 
@@ -260,8 +260,7 @@ fn wordpress_with_its_htaccess_files_is_the_same_under_howdah_and_apache() {
             break;
         };
         let text = fs::read_to_string(file).expect("the plugin's file");
-        let of_old = format!("/tmp/lab-htaccess/sites/{plugin}");
-        let text = text.replace(&of_old, &pair.root.display().to_string());
+        let text = at_root(&text, &pair.root);
         fs::write(pair.root.join("prepend.php"), "").unwrap();
         // Where the caching plugins keep pages.
         for place in [

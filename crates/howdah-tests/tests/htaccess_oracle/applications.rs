@@ -10,7 +10,7 @@ use std::path::Path;
 
 use howdah_tests::http::Response;
 use howdah_tests::rig::{Howdah, ModPhp, Site};
-use howdah_tests::scratch::{Scratch, copy_tree, files_of_applications};
+use howdah_tests::scratch::{Scratch, at_root, copy_tree, files_of_applications};
 
 use super::live::{PROBE, Request, ask, shown};
 
@@ -204,12 +204,9 @@ fn fill(root: &Path, application: &Path) -> Vec<String> {
     for directory in OFTEN_CLOSED {
         put(&root.join(directory), FEW);
     }
-    // Where the application was when its files were written.
     let file = root.join(".htaccess");
     if let Ok(text) = fs::read_to_string(&file) {
-        let name = application.file_name().unwrap().display();
-        let of_old = format!("/tmp/lab-htaccess/sites/{name}");
-        fs::write(&file, text.replace(&of_old, &root.display().to_string())).unwrap();
+        fs::write(&file, at_root(&text, root)).unwrap();
     }
     there
 }

@@ -2,7 +2,10 @@
 //! decided by the functions that decide for a client's request, with a trace; what they are asked about
 //! (a body, memory, other servers) and cannot be known here is left out, and said so.
 
-use std::net::{IpAddr, SocketAddr};
+mod answer;
+mod question;
+
+use std::net::SocketAddr;
 use std::task::{Context, Poll};
 
 use howdah_cache::Pass;
@@ -13,36 +16,23 @@ use super::context::RequestContext;
 use super::explained::{Answer, CacheDecision, Kind, Told};
 use super::made_here::{self, First};
 use super::{Front, authorize, cache_gate, find_route, find_site};
-use crate::cache::explain::parts;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::protocol;
-use crate::cache::subrequest;
 use crate::client_address::Client;
 use crate::failure::Failure;
-use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::message::RequestHead;
 use crate::http::{BodyKind, ConnInfo};
-use crate::site::config::{HeaderEdit, HostPattern, Rule, RuleAction};
+use crate::site::config::{HostPattern, Rule, RuleAction};
 use crate::site::htaccess::Visitor;
 use crate::site::pattern::Pattern;
 use crate::site::trace::{Step, Trace};
 use crate::site::{Action, RouteInfo, Site};
 
-pub use super::explained::Explanation;
+use answer::{of_action, of_failure, of_head};
+use question::{parse, quoted};
 
-/// The request that is to be explained.
-#[derive(Clone, Debug)]
-pub struct Question<'q> {
-    /// Its method.
-    pub method: &'q str,
-    /// A path, or a whole URL.
-    pub url: &'q str,
-    /// Lines of its header.
-    pub fields: &'q [String],
-    /// The connection's peer; none: on a unix socket.
-    pub from: Option<IpAddr>,
-    /// The name of the configuration file; none: there is none.
-    pub file: Option<&'q str>,
-}
+pub use super::explained::Explanation;
+pub use question::Question;
 
 /// A pool that runs nothing.
 pub struct NoPool;
@@ -175,43 +165,6 @@ async fn answer(
     }
     explanation.cache = cache(ctx, question, &action, &route);
     of_action(ctx, action, &mut route).map_err(|failure| failed(failure, Some(route)))
-}
-
-fn parse(question: &Question<'_>) -> Result<(bool, RequestHead), String> {
-    let Question {
-        method,
-        url,
-        fields,
-        ..
-    } = question;
-    let (https, host, target) = parts(url)?;
-    let is_host = |field: &&String| {
-        field
-            .split_once(':')
-            .is_some_and(|(name, _)| name.eq_ignore_ascii_case("host"))
-    };
-    let mut text = format!("{method} {target} HTTP/1.1\r\n");
-    if !fields.iter().any(|field| is_host(&field)) {
-        text += &format!("Host: {}\r\n", host.unwrap_or("localhost"));
-    }
-    for field in *fields {
-        if field.contains(['\r', '\n']) || !field.contains(':') {
-            let field = field.escape_debug();
-            return Err(format!(
-                "BadUrl: -H: `{field}` is no field: write `Name: value`"
-            ));
-        }
-        text += field;
-        text += "\r\n";
-    }
-    text += "\r\n";
-    let head = subrequest::parse(text.as_bytes()).ok_or_else(|| {
-        format!(
-            "BadUrl: `{}` with these fields is no valid request",
-            url.escape_debug()
-        )
-    })?;
-    Ok((https, head))
 }
 
 fn url(request: &RequestHead, client: &Client<'_>) -> String {
@@ -349,134 +302,6 @@ fn cache(
     Some(CacheDecision::Asked {
         command: format!("howdah cache explain {url}{}", fields.collect::<String>()),
     })
-}
-
-/// As one word of a shell.
-fn quoted(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@%+,=".contains(c);
-    match text.chars().all(plain) {
-        true => text.to_owned(),
-        false => format!("'{}'", text.replace('\'', "'\\''")),
-    }
-}
-
-fn of_action(
-    ctx: RequestContext<'_>,
-    action: Action,
-    route: &mut RouteInfo,
-) -> Result<Answer, Failure> {
-    let mut answer = match action {
-        Action::Static(plan) => {
-            let file = plan.root.file_name(&[b"/", &plan.relative[..]].concat());
-            let refused = |refusal: crate::refusal::Refusal| Failure::Refused {
-                status: refusal.status(),
-                refusal,
-                allow: None,
-            };
-            let mut head = plan.answer(ctx.request).map_err(refused)?.head;
-            ctx.site.edit_headers(route, &mut head);
-            Answer {
-                file: Some(lossy(&file)),
-                ..of_head(Kind::File, &head)
-            }
-        }
-        Action::Script(target) => {
-            let script = &target.script;
-            let own_query = ctx.request.query();
-            let query = target.query.as_deref().or(own_query).unwrap_or_default();
-            let kind = match target.program {
-                true => Kind::Program,
-                false => Kind::Script,
-            };
-            let pool = target.pool.as_deref();
-            Answer {
-                script: Some(lossy(script.script_filename())),
-                script_name: Some(lossy(script.script_name())),
-                path_info: Some(lossy(script.path_info())).filter(|text| !text.is_empty()),
-                query: Some(lossy(query)).filter(|text| !text.is_empty()),
-                pool: Some(pool.unwrap_or(&ctx.site.config().pool).to_owned()),
-                ..of_others(ctx, kind, route)
-            }
-        }
-        Action::Proxy(target) => {
-            let query = target.query.as_deref().or_else(|| ctx.request.query());
-            let servers = target.proxy.servers().into_iter();
-            Answer {
-                servers: servers.map(|server| server.at.to_string()).collect(),
-                path: Some(lossy(&target.path)),
-                query: query.map(lossy),
-                ..of_others(ctx, Kind::Proxy, route)
-            }
-        }
-        action => {
-            let kind = match action {
-                Action::Redirect { .. } => Kind::Redirect,
-                Action::Options { .. } => Kind::Options,
-                _ => Kind::Return,
-            };
-            of_head(kind, &made_here::short(ctx, route, action)?.0)
-        }
-    };
-    if let Some(refusal) = route.passed_over {
-        answer.because = Some(format!("the path itself is never sent: {refusal}"));
-    }
-    Ok(answer)
-}
-
-/// The answer of a script or of another server: the site's part of its header.
-fn of_others(ctx: RequestContext<'_>, kind: Kind, route: &RouteInfo) -> Answer {
-    let mut head = ResponseHead::new(200);
-    ctx.site.edit_headers(route, &mut head);
-    let removed = ctx.site.edits(route).filter_map(|edit| match edit {
-        HeaderEdit::Unset(name) => Some(name.clone()),
-        HeaderEdit::Set(..) | HeaderEdit::Add(..) => None,
-    });
-    Answer {
-        status: Some(head.status).filter(|status| *status != 200),
-        without: removed.collect(),
-        ..of_head(kind, &head)
-    }
-}
-
-fn of_head(kind: Kind, head: &ResponseHead) -> Answer {
-    let fields = head.fields();
-    let header: Vec<_> = fields
-        .map(|(name, value)| (lossy(name), lossy(value)))
-        .collect();
-    let location = header
-        .iter()
-        .find(|(name, _)| name.eq_ignore_ascii_case("location"));
-    Answer {
-        location: location.map(|(_, value)| value.clone()),
-        header: header.clone(),
-        ..Answer::new(kind, head.status)
-    }
-}
-
-fn of_failure(ctx: RequestContext<'_>, failure: &Failure, route: Option<&RouteInfo>) -> Answer {
-    let live = route.and_then(|route| route.live.as_deref());
-    let (head, _) = made_here::page(ctx, failure, live);
-    let pages = ctx.site.config().error_pages.iter();
-    let page = pages.filter(|(status, _)| *status == failure.status());
-    let page = page.map(|(_, page)| page.clone());
-    let is_there = |page: &String| ctx.site.error_page(page, ctx.request).is_some();
-    let message = failure.message();
-    Answer {
-        error: Some(failure.name()),
-        file: page.take(1).find(is_there),
-        because: Some(message.into_owned()).filter(|message| !message.is_empty()),
-        ..of_head(Kind::Error, &head)
-    }
-}
-
-impl Answer {
-    fn new(kind: Kind, status: u16) -> Answer {
-        Answer {
-            kind,
-            status: Some(status),
-            ..Answer::default()
-        }
-    }
 }
 
 fn lossy(text: &[u8]) -> String {

@@ -1,0 +1,69 @@
+//! The request that is to be explained, as it is typed.
+
+use std::net::IpAddr;
+
+use crate::cache::explain::parts;
+use crate::cache::subrequest;
+use crate::http::message::RequestHead;
+
+/// The request that is to be explained.
+#[derive(Clone, Debug)]
+pub struct Question<'q> {
+    /// Its method.
+    pub method: &'q str,
+    /// A path, or a whole URL.
+    pub url: &'q str,
+    /// Lines of its header.
+    pub fields: &'q [String],
+    /// The connection's peer; none: on a unix socket.
+    pub from: Option<IpAddr>,
+    /// The name of the configuration file; none: there is none.
+    pub file: Option<&'q str>,
+}
+
+/// The request, and whether it comes by HTTPS; an error says what is wrong with it.
+pub(super) fn parse(question: &Question<'_>) -> Result<(bool, RequestHead), String> {
+    let Question {
+        method,
+        url,
+        fields,
+        ..
+    } = question;
+    let (https, host, target) = parts(url)?;
+    let is_host = |field: &&String| {
+        field
+            .split_once(':')
+            .is_some_and(|(name, _)| name.eq_ignore_ascii_case("host"))
+    };
+    let mut text = format!("{method} {target} HTTP/1.1\r\n");
+    if !fields.iter().any(|field| is_host(&field)) {
+        text += &format!("Host: {}\r\n", host.unwrap_or("localhost"));
+    }
+    for field in *fields {
+        if field.contains(['\r', '\n']) || !field.contains(':') {
+            let field = field.escape_debug();
+            return Err(format!(
+                "BadUrl: -H: `{field}` is no field: write `Name: value`"
+            ));
+        }
+        text += field;
+        text += "\r\n";
+    }
+    text += "\r\n";
+    let head = subrequest::parse(text.as_bytes()).ok_or_else(|| {
+        format!(
+            "BadUrl: `{}` with these fields is no valid request",
+            url.escape_debug()
+        )
+    })?;
+    Ok((https, head))
+}
+
+/// As one word of a shell.
+pub(super) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@%+,=".contains(c);
+    match text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
+}
