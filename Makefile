@@ -9,18 +9,22 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare packages help setup-build setup-demo setup-test setup-packages toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare image test-image packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
+	@echo 'make image   a container image of those packages in target/image; test-image runs it'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
 
-setup-build setup-demo setup-test setup-packages: setup-%:
+setup-build setup-demo setup-test setup-packages setup-image: setup-%:
 	@scripts/setup-debian.sh $*
+
+setup-tools:
+	@scripts/setup-tools.sh
 
 toolchain:
 	@command -v $(CARGO) >/dev/null 2>&1 || { \
@@ -52,13 +56,20 @@ demo: setup-demo build demo-site
 packages: setup-packages toolchain
 	@scripts/packages.sh
 
+# Of the packages that are there.
+image: setup-image
+	@scripts/image.sh
+
+test-image: setup-image
+	@scripts/image-test.py $(TARGET)/image/oci
+
 # The quick form of all five; results go to $(TARGET)/compare.
 compare: setup-test build
 	@rm -rf $(TARGET)/compare
 	$(TARGET)/release/howdah compare --quick --out $(TARGET)/compare
 
 # In this order, one after the other (each stage uses all cores itself).
-test: setup-test toolchain
+test: setup-test setup-tools toolchain
 	@$(MAKE) --no-print-directory fmt-check
 	@$(MAKE) --no-print-directory clippy
 	@$(MAKE) --no-print-directory test-build

@@ -7,6 +7,7 @@
 #   scripts/setup-debian.sh test    demo + rival servers, MariaDB and the real
 #                                   applications the test suite drives
 #   scripts/setup-debian.sh packages   build + what makes Debian packages
+#   scripts/setup-debian.sh image   what makes and tests a container image of them
 #   scripts/setup-debian.sh --list GROUP    print the packages, one per line
 #
 # Safe to run again: with nothing missing it asks dpkg once and leaves (no root,
@@ -37,7 +38,7 @@ build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 
 # Rivals; then databases and extensions; then applications.
-test="curl openssl pebble strace python3
+test="curl openssl pebble strace python3 python3-venv
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
   mariadb-server php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
@@ -51,6 +52,9 @@ test="curl openssl pebble strace python3
 
 # To make Debian packages.
 packaging="dpkg-dev debhelper patchelf lintian"
+
+# To make a container image, to read it with other programs, and to run it with a real application.
+image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"
 
 services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa prometheus"
 
@@ -67,7 +71,8 @@ packages_of() {
         demo) echo $build $demo ;;
         test) echo $build $demo $test ;;
         packages) echo $build $packaging ;;
-        *) die "unknown group '$1': expected build, demo, test or packages" ;;
+        image) echo $image ;;
+        *) die "unknown group '$1': expected build, demo, test, packages or image" ;;
     esac
 }
 
@@ -104,7 +109,7 @@ forbid_starting_services() {
 }
 
 [ "${1-}" = --list ] && { packages_of "${2-test}" | tr ' ' '\n'; exit 0; }
-[ $# -le 1 ] || die "one group at a time: build, demo, test or packages"
+[ $# -le 1 ] || die "one group at a time: build, demo, test, packages or image"
 group=${1-test}
 packages=$(packages_of "$group")
 

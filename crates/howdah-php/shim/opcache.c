@@ -89,8 +89,8 @@ __attribute__((visibility("default"))) int access(const char *path, int mode)
 		}
 	}
 	struct stat found;
-	if (starting && mode == (R_OK | W_OK) && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
-		mode = R_OK;
+	if (starting && (mode & W_OK) && stat(path, &found) == 0 && S_ISDIR(found.st_mode)) {
+		mode &= ~W_OK;
 	}
 	return next(path, mode);
 }

@@ -1,0 +1,43 @@
+#!/bin/sh
+# Makes the image of packaging/image without a container engine: a root of this release of Debian with the
+# packages of `make packages`, and a payload to copy into an image of one's own, as an OCI layout. The same
+# packages and the same day's Debian make the same image, byte for byte.
+#
+#   scripts/image.sh [DIRECTORY]     write it there; by default target/image
+#
+# Needs scripts/setup-debian.sh image, and root (or what mmdebstrap takes in its place: subordinate ids).
+# A container engine takes it by `skopeo copy oci:target/image/oci:server docker-daemon:howdah:latest`.
+set -eu
+cd "$(dirname "$0")/.."
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+out=$(realpath -m "${1:-$target/image}")
+packages=${PACKAGES:-$target/packages}
+release=$(. /etc/os-release && echo "$VERSION_CODENAME")
+here=$PWD/packaging/image
+SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}
+export SOURCE_DATE_EPOCH
+
+set -- "$packages"/howdah_*.deb
+[ -e "$1" ] || { echo "image: there are no packages in $packages: run make packages" >&2; exit 1; }
+begun=$(date +%s)
+rm -rf "$out"
+mkdir -p "$out"
+
+mmdebstrap --quiet --variant=minbase \
+    --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
+    --customize-hook='mkdir -p "$1/tmp/image" "$1/tmp/packages"' \
+    --customize-hook="cp '$here/install.sh' '$here/howdah.toml' '$here/php.ini' \"\$1/tmp/image\"" \
+    --customize-hook="cp '$packages'/howdah_*.deb '$packages'/howdah-php[0-9].[0-9]_*.deb \"\$1/tmp/packages\"" \
+    --customize-hook='chroot "$1" sh /tmp/image/install.sh /tmp/packages' \
+    --customize-hook='rm -rf "$1/tmp/image" "$1/tmp/packages"' \
+    "$release" "$out/server.tar"
+
+sh "$here/payload.sh" "$packages" "$out/payload"
+tar --sort=name --owner=0 --group=0 --numeric-owner --mtime="@$SOURCE_DATE_EPOCH" \
+    -C "$out/payload" -cf "$out/payload.tar" .
+rm -rf "$out/payload"
+
+python3 scripts/oci.py "$out/oci" server "$out/server.tar" payload "$out/payload.tar"
+rm "$out"/*.tar
+du -sh "$out/oci" | sed "s/\$/: made in $(($(date +%s) - begun)) s/"
