@@ -1,4 +1,4 @@
-//! What must hold for any text in the place of nginx' or php-fpm's configuration: it is understood or refused at
+//! What must hold for any text in the place of nginx', Apache's or php-fpm's configuration: it is understood or refused at
 //! a line, every directive is accounted for, and what is written is TOML. Used by the fuzz target, and by the
 //! test that replays its corpus (`crates/howdah-import/tests/fuzz_corpus.rs`).
 
@@ -11,10 +11,10 @@ pub fn import_configuration(data: &[u8]) {
         return;
     };
     // Which files this machine has is not the input's business.
-    if text.contains("include") {
+    if text.to_ascii_lowercase().contains("include") {
         return;
     }
-    for format in [Format::Nginx, Format::PhpFpm] {
+    for format in [Format::Nginx, Format::Apache, Format::PhpFpm] {
         let import = match import_text(format, text) {
             Ok(import) => import,
             Err(problem) => {

@@ -82,3 +82,12 @@ pub fn shown(name: &str, args: &[String], is_block: bool) -> String {
     }
     text
 }
+
+/// A path as a shell takes it.
+pub fn quoted(path: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
+    match path.chars().all(plain) {
+        true => path.to_owned(),
+        false => format!("'{}'", path.replace('\'', r"'\''")),
+    }
+}

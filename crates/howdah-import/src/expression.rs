@@ -2,6 +2,8 @@
 
 use regex::bytes::{Regex, RegexBuilder};
 
+use crate::when::Match;
+
 /// Compiles an expression as a rule does.
 ///
 /// # Errors
@@ -90,6 +92,54 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
     Some(found)
 }
 
+/// Whether the rule's own expression has all groups that its target names.
+///
+/// # Errors
+/// The group that it lacks.
+pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
+    let groups = match paths {
+        Match::Regex(expression) => compile(expression)?.captures_len(),
+        _ => 1,
+    };
+    let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
+    match named {
+        Some(n) => Err(format!(
+            "${n} is a group of the expression of the same rule"
+        )),
+        None => Ok(()),
+    }
+}
+
+/// The expression without what it looks ahead or back at: it matches all that the whole one does.
+pub fn widened(expression: &str) -> String {
+    let mut out = String::new();
+    let mut rest = expression;
+    while let Some(at) = ["(?!", "(?=", "(?<!", "(?<="]
+        .iter()
+        .filter_map(|mark| rest.find(mark))
+        .min()
+    {
+        out += &rest[..at];
+        let mut depth = 0usize;
+        let mut escaped = false;
+        let end = rest[at..].char_indices().find_map(|(index, c)| {
+            match c {
+                _ if escaped => escaped = false,
+                '\\' => escaped = true,
+                '(' => depth += 1,
+                ')' => depth -= 1,
+                _ => {}
+            }
+            (depth == 0 && index > 0).then_some(at + index + 1)
+        });
+        let Some(end) = end else {
+            return expression.to_owned();
+        };
+        rest = &rest[end..];
+    }
+    out + rest
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -124,5 +174,13 @@ mod tests {
             assert_eq!(found.as_deref(), names, "{expression}");
         }
         assert!(extensions(r"\.é?$").is_none());
+    }
+
+    #[test]
+    fn expressions_are_widened_where_they_look_around() {
+        assert_eq!(widened(r"/\.(?!well-known).*"), r"/\..*");
+        assert_eq!(widened(r"^/a(?!b(c)\)d)e$"), "^/ae$");
+        assert_eq!(widened("^/a(?!b"), "^/a(?!b");
+        assert_eq!(widened("^/a"), "^/a");
     }
 }

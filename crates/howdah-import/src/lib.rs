@@ -3,20 +3,23 @@
 //!
 //! - [`source`]: files, within bounds; [`directive`]: what they say, with file and line.
 //! - [`ledger`]: what became of each directive. What nobody has accounted for is on the list.
-//! - [`nginx`], [`fpm`]: a format's grammar, and what its directives mean here.
+//! - [`nginx`], [`apache`], [`fpm`]: a format's grammar, and what its directives mean here.
 //! - [`verify`]: whether two servers answer alike.
 //! - [`target`]: Howdah's configuration as it is written; [`report`]: the list.
 //!
 //! Where access is restricted in a way that Howdah cannot express, the place is closed, not opened.
 
+pub mod apache;
 pub mod directive;
 pub mod expression;
 pub mod fpm;
 pub mod ledger;
+pub mod listen;
 pub mod nginx;
 pub mod pool;
 pub mod report;
 pub mod source;
+pub mod stages;
 pub mod target;
 pub mod verify;
 pub mod when;
@@ -33,6 +36,8 @@ use target::Config;
 pub enum Format {
     /// nginx.conf, or files of `server` blocks.
     Nginx,
+    /// apache2.conf or httpd.conf, or files of hosts.
+    Apache,
     /// php-fpm.conf, or files of pools.
     PhpFpm,
 }
@@ -42,6 +47,7 @@ impl Format {
     pub fn name(self) -> &'static str {
         match self {
             Format::Nginx => "nginx",
+            Format::Apache => "apache",
             Format::PhpFpm => "php-fpm",
         }
     }
@@ -125,6 +131,7 @@ pub fn import(request: &Request) -> Result<Import, Problem> {
     let pools = fpm::read_pools(&request.php_fpm, &ledger)?;
     let read = match request.format {
         Format::Nginx => Read::Nginx(nginx::read(request, &ledger)?),
+        Format::Apache => Read::Apache(apache::read(request, &ledger)?),
         Format::PhpFpm => Read::PhpFpm(fpm::read_pools(&request.paths, &ledger)?),
     };
     Ok(translate(request, &pools, &ledger, &read))
@@ -156,6 +163,7 @@ pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
                 directory: "/".into(),
             })
         }
+        Format::Apache => Read::Apache(apache::read_text(&text, &ledger)?),
         Format::PhpFpm => Read::PhpFpm(fpm::pools_of(&text, &ledger)?),
     };
     Ok(translate(&request, &[], &ledger, &read))
@@ -164,6 +172,7 @@ pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
 /// What was read.
 enum Read {
     Nginx(nginx::Configuration),
+    Apache(apache::Configuration),
     PhpFpm(Vec<fpm::FpmPool>),
 }
 
@@ -171,6 +180,7 @@ fn translate(request: &Request, pools: &[fpm::FpmPool], ledger: &Ledger, read: &
     let mut config = Config::default();
     match read {
         Read::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
+        Read::Apache(read) => apache::translate(read, request, pools, ledger, &mut config),
         Read::PhpFpm(pools) => pool::all(pools, &mut config, ledger),
     }
     let entries = ledger.entries();

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::directive::Place;
 use crate::fpm::{FpmPool, Line};
 use crate::ledger::Ledger;
 use crate::target::{Config, Pairs, Site, Table, Value, first_pair};
@@ -10,7 +11,7 @@ use crate::target::{Config, Pairs, Site, Table, Value, first_pair};
 const MOST_CHILDREN: u64 = 1000;
 
 /// What PHP reads once, at its start: for a whole pool.
-fn holds_for_a_whole_pool(name: &str) -> bool {
+pub fn holds_for_a_whole_pool(name: &str) -> bool {
     matches!(
         name,
         "disable_functions" | "disable_classes" | "extension" | "zend_extension" | "extension_dir"
@@ -111,6 +112,82 @@ pub fn embed(pool: &FpmPool, config: &mut Config, ledger: &Ledger) {
         }
     }
     config.pools.push((pool.name.clone(), table, pairs));
+}
+
+/// The pool for these servers: Howdah's own PHP where php-fpm's pool is known, else php-fpm itself.
+pub fn of_addresses(
+    addresses: Vec<String>,
+    hint: &str,
+    place: &Place,
+    fpm: &[FpmPool],
+    config: &mut Config,
+    ledger: &Ledger,
+) -> String {
+    let listens = |pool: &&FpmPool| {
+        let [only] = &addresses[..] else { return false };
+        let only = only.split_whitespace().next().unwrap_or_default();
+        pool.listens_at(only.strip_prefix("unix:").unwrap_or(only))
+    };
+    if let Some(fpm) = fpm.iter().find(listens) {
+        if !config.pools.iter().any(|(known, ..)| *known == fpm.name) {
+            embed(fpm, config, ledger);
+        }
+        return fpm.name.clone();
+    }
+    let name = free_name(hint, config);
+    let mut table = Table::default();
+    table.comment(place.to_string());
+    table.set("mode", "fastcgi", None);
+    let backends = addresses
+        .iter()
+        .map(|a| a.replace("localhost:", "127.0.0.1:"));
+    table.set("fastcgi", Value::Texts(backends.collect()), None);
+    config.pools.push((name.clone(), table, BTreeMap::new()));
+    name
+}
+
+/// A name for the pool of a server: what is left of its address.
+pub fn hint(address: &str) -> String {
+    let base = address.rsplit('/').next().unwrap_or(address);
+    let base = base.trim_end_matches(".sock").trim_start_matches("unix:");
+    match base.starts_with(|c: char| c.is_ascii_digit()) || base.is_empty() {
+        true => format!("php_{base}"),
+        false => base.to_owned(),
+    }
+}
+
+/// A name that no pool has.
+pub fn free_name(hint: &str, config: &Config) -> String {
+    let plain = |c: char| match c.is_ascii_alphanumeric() || c == '-' {
+        true => c,
+        false => '_',
+    };
+    let base: String = hint.chars().map(plain).collect();
+    let mut name = base.clone();
+    let taken = |name: &str| config.pools.iter().any(|(known, ..)| known == name);
+    let mut number = 2;
+    while taken(&name) {
+        name = format!("{base}_{number}");
+        number += 1;
+    }
+    name
+}
+
+/// Among several pools every site names one, whether it runs scripts or not.
+pub fn name_everywhere(config: &mut Config) {
+    let [_, _, ..] = &config.pools[..] else {
+        return;
+    };
+    let runs_php = |table: &Table| table.get("mode") != Some(&Value::from("cgi"));
+    let mut pools = config.pools.iter();
+    let Some((first, ..)) = pools.find(|(_, table, _)| runs_php(table)) else {
+        return;
+    };
+    for site in &mut config.sites {
+        if site.table.get("pool").is_none() {
+            site.table.set("pool", first.as_str(), None);
+        }
+    }
 }
 
 /// `$NAME` is the value that php-fpm finds in its own environment.

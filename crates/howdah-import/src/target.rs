@@ -251,3 +251,41 @@ fn toml(value: &Value) -> String {
 fn one_line(text: &str) -> String {
     text.replace(char::is_control, "?")
 }
+
+/// Whether a rule may set a field of that name.
+pub fn is_settable(name: &str) -> bool {
+    const OWN: &[&str] = &[
+        "connection",
+        "content-length",
+        "date",
+        "keep-alive",
+        "transfer-encoding",
+        "upgrade",
+    ];
+    let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
+    !name.is_empty()
+        && name.chars().all(plain)
+        && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
+}
+
+/// Types are the same without charset; a script and XML have two names.
+pub fn same_type(ours: &str, theirs: &str) -> bool {
+    let plain = |text: &str| {
+        let text = text
+            .split(';')
+            .next()
+            .unwrap_or_default()
+            .trim()
+            .to_ascii_lowercase();
+        match text.as_str() {
+            "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
+            "application/xml" => "text/xml".to_owned(),
+            "application/x-gzip" => "application/gzip".to_owned(),
+            "audio/x-realaudio" | "audio/x-m4a" | "video/x-ms-asf" | "image/vnd.microsoft.icon" => {
+                text
+            }
+            _ => text,
+        }
+    };
+    plain(ours) == plain(theirs)
+}

@@ -54,7 +54,7 @@ pub struct When {
     pub paths: Match,
     /// Their methods; none: all.
     pub methods: Vec<String>,
-    /// `query`, `cookie`, `header`: names and tests.
+    /// `query`, `cookie`, `header`, `env`: names and tests.
     pub tests: Vec<(&'static str, String, String)>,
     /// The clients' networks; none: all.
     pub from: Vec<String>,
@@ -99,7 +99,7 @@ impl When {
         };
         texts("methods", &self.methods);
         texts("from", &self.from);
-        for kind in ["query", "cookie", "header"] {
+        for kind in ["query", "cookie", "header", "env"] {
             let of = self.tests.iter().filter(|(known, ..)| *known == kind);
             let of: Vec<_> = of
                 .map(|(_, name, test)| (name.clone(), test.clone()))

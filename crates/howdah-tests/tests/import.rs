@@ -1,5 +1,5 @@
-//! `howdah import`: each case is a configuration as people and panels write them. nginx and php-fpm serve
-//! with it, then Howdah serves on the same addresses with what was imported, and both get the same
+//! `howdah import`: each case is a configuration as people and panels write them. nginx or Apache, and
+//! php-fpm, serve with it, then Howdah serves on the same addresses with what was imported, and both get the same
 //! requests. Where they differ, import/differences.md says why.
 
 #[path = "import/case.rs"]
@@ -26,6 +26,18 @@ fn symfony_and_laravel_on_one_port() {
 #[test]
 fn mediawiki_with_short_addresses() {
     Case::new("mediawiki", Pools::PhpFpms).compare();
+}
+
+#[test]
+fn wordpress_under_apache_as_debian_lays_it_out() {
+    Case::new("apache-wordpress", Pools::Howdahs).compare();
+}
+
+#[test]
+fn hosts_of_apache_as_panels_write_them() {
+    Case::new("apache-panels", Pools::Howdahs)
+        .with_node()
+        .compare();
 }
 
 #[test]

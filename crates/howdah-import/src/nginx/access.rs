@@ -6,9 +6,9 @@ use super::networks::{Denial, networks};
 use super::resolve;
 use super::rules::{Content, content, may_meet};
 use super::server::Work;
-use super::stages::Stage;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
+use crate::stages::Stage;
 use crate::when::{Match, When};
 
 /// The rules of a block: of a location, or of the server itself.

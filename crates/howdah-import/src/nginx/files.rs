@@ -5,11 +5,11 @@ use std::path::Path;
 use super::location::{Kind, Location};
 use super::rules::{self, Content, content};
 use super::server::Work;
-use super::stages::Stage;
-use super::variables::{constant, has_groups, has_variables, template, without_query};
+use super::variables::{constant, has_variables, template, without_query};
 use super::{proxy, resolve, rewrite, script};
-use crate::directive::Directive;
-use crate::expression::compile;
+use crate::directive::{Directive, quoted};
+use crate::expression::{compile, has_groups};
+use crate::stages::Stage;
 use crate::target::Value;
 use crate::when::{Match, When};
 
@@ -244,15 +244,6 @@ pub fn elsewhere(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) 
 
 fn close(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
     work.push_at(Stage::Answers, when.rule("deny", 404, &line.place));
-}
-
-/// As a shell takes it.
-fn quoted(path: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+@:".contains(c);
-    match path.chars().all(plain) {
-        true => path.to_owned(),
-        false => format!("'{}'", path.replace('\'', r"'\''")),
-    }
 }
 
 /// nginx would send scripts here as files, where this location is preferred to those of PHP: they are

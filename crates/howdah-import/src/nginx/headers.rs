@@ -4,10 +4,10 @@ use super::location::Location;
 use super::rules::{Content, content};
 use super::scope::Scope;
 use super::server::Work;
-use super::stages::Stage;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
-use crate::target::Value;
+use crate::stages::Stage;
+use crate::target::{Value, is_settable, same_type};
 use crate::when::When;
 
 /// Fields of the whole server.
@@ -117,22 +117,6 @@ fn field(work: &mut Work<'_, '_>, line: &Directive, when: &When) {
     }
 }
 
-/// Whether a rule may set a field of that name.
-pub fn is_settable(name: &str) -> bool {
-    const OWN: &[&str] = &[
-        "connection",
-        "content-length",
-        "date",
-        "keep-alive",
-        "transfer-encoding",
-        "upgrade",
-    ];
-    let plain = |c: char| c.is_ascii_alphanumeric() || "!#$%&'*+-.^_`|~".contains(c);
-    !name.is_empty()
-        && name.chars().all(plain)
-        && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
-}
-
 /// `expires`, with the `Cache-Control` fields beside it.
 fn expires(work: &mut Work<'_, '_>, line: &Directive, fields: &[&Directive], when: &When) {
     let ledger = work.ledger;
@@ -228,7 +212,7 @@ pub fn types(work: &mut Work<'_, '_>) {
             for extension in &line.args {
                 let name = format!("x.{extension}");
                 let ours = (work.context.media_type)(name.as_bytes());
-                if !same(ours, &line.name) && !is_script(extension) {
+                if !same_type(ours, &line.name) && !is_script(extension) {
                     work.site.pair("types", extension, &line.name);
                 }
             }
@@ -256,27 +240,6 @@ pub fn types(work: &mut Work<'_, '_>) {
 
 fn is_script(extension: &str) -> bool {
     extension.starts_with("php") || extension == "phtml"
-}
-
-/// Types are the same without charset; a script and XML have two names.
-fn same(ours: &str, theirs: &str) -> bool {
-    let plain = |text: &str| {
-        let text = text
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase();
-        match text.as_str() {
-            "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
-            "application/xml" => "text/xml".to_owned(),
-            "audio/x-realaudio" | "audio/x-m4a" | "video/x-ms-asf" | "image/vnd.microsoft.icon" => {
-                text
-            }
-            _ => text,
-        }
-    };
-    plain(ours) == plain(theirs)
 }
 
 #[cfg(test)]

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use super::listen::{self, Listen};
+use super::listen;
 use super::redirect::{self, ToHttps};
 use crate::directive::Directive;
 use crate::ledger::Ledger;
+use crate::listen::Listen;
 
 /// A `server` block.
 #[derive(Debug)]

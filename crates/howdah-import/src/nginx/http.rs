@@ -89,8 +89,8 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
                 .filter_map(|d| listen::parse(d).ok()),
         );
     }
-    context.widest = super::private::widest(&all);
-    listen::write(&all, context.config);
+    context.widest = crate::listen::widest(&all);
+    crate::listen::write(&all, context.config);
     for server in &servers {
         server::site(server, &scope, context);
     }

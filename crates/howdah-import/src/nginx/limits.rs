@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use super::location::{Kind, Location};
 use super::server::Work;
-use super::stages::Stage;
 use super::variables::has_variables;
 use crate::directive::Directive;
 use crate::ledger::Ledger;
+use crate::stages::Stage;
 use crate::when::{Match, When};
 
 /// What a zone counts: whom, and at what rate (none: connections).

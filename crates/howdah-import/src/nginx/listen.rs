@@ -1,27 +1,10 @@
-//! `listen` of all servers as Howdah's one list of addresses.
+//! `listen` of a server.
 
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use crate::directive::Directive;
 use crate::ledger::Ledger;
-use crate::target::{Config, Value};
-
-/// An address that a server listens on.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Listen {
-    /// As Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
-    pub address: String,
-    /// Connections are encrypted.
-    pub tls: bool,
-    /// HTTP/3.
-    pub quic: bool,
-    /// HTTP/2 without TLS.
-    pub h2c: bool,
-    /// Connections begin with a PROXY header.
-    pub proxy_protocol: bool,
-    /// The server answers here for hosts that no server names.
-    pub default: bool,
-}
+use crate::listen::Listen;
 
 /// Reads a `listen`.
 ///
@@ -81,67 +64,6 @@ fn address(text: &str) -> Result<String, String> {
     }
 }
 
-/// Whether one socket takes what the other is for.
-fn covers(wide: &str, narrow: &str) -> bool {
-    let parse = |text: &str| text.parse::<SocketAddr>().ok();
-    match (parse(wide), parse(narrow)) {
-        (Some(wide), Some(narrow)) => {
-            wide.ip().is_unspecified()
-                && wide.port() == narrow.port()
-                && wide.is_ipv4() == narrow.is_ipv4()
-                && !narrow.ip().is_unspecified()
-        }
-        _ => false,
-    }
-}
-
-/// All addresses, those of the same socket together, into `listen`.
-pub fn write(listens: &[Listen], config: &mut Config) {
-    let mut merged: Vec<Listen> = Vec::new();
-    for listen in listens {
-        match merged
-            .iter_mut()
-            .find(|there| there.address == listen.address)
-        {
-            Some(there) => {
-                there.tls |= listen.tls;
-                there.quic |= listen.quic;
-                there.h2c |= listen.h2c;
-                there.proxy_protocol |= listen.proxy_protocol;
-            }
-            None => merged.push(listen.clone()),
-        }
-    }
-    let all = merged.clone();
-    merged.retain(|narrow| {
-        !all.iter()
-            .any(|wide| covers(&wide.address, &narrow.address))
-    });
-    if merged.is_empty() {
-        return;
-    }
-    let line = |listen: &Listen| {
-        let mut line = listen.address.clone();
-        let quic = listen.quic && !listen.proxy_protocol;
-        for (is, word) in [
-            (listen.tls, " tls"),
-            (quic, " http3"),
-            (listen.h2c && !listen.tls, " h2c"),
-            (listen.proxy_protocol, " proxy_protocol"),
-        ] {
-            if is {
-                line += word;
-            }
-        }
-        line
-    };
-    config.top.set(
-        "listen",
-        Value::Texts(merged.iter().map(line).collect()),
-        None,
-    );
-}
-
 /// The addresses of a server.
 pub fn of_server(server: &Directive, ledger: &Ledger) -> Vec<Listen> {
     let mut listens = Vec::new();
@@ -192,7 +114,5 @@ mod tests {
             assert_eq!(address(text).as_deref(), Ok(expected), "{text}");
         }
         assert!(address("web.internal:80").is_err());
-        assert!(covers("0.0.0.0:80", "192.0.2.1:80"));
-        assert!(!covers("[::]:80", "192.0.2.1:80"));
     }
 }

@@ -20,7 +20,6 @@ mod location;
 mod networks;
 pub mod parser;
 mod php;
-mod private;
 mod proxy;
 mod real_ip;
 mod redirect;
@@ -30,7 +29,6 @@ mod rules;
 mod scope;
 mod script;
 mod server;
-mod stages;
 mod variables;
 
 use std::collections::BTreeMap;
@@ -138,19 +136,7 @@ pub fn translate(
         http::block(list, &mut context);
     }
     settle_rest(tree, ledger);
-    name_pools(config);
-}
-
-/// Among several pools every site names one, whether it runs scripts or not.
-fn name_pools(config: &mut Config) {
-    let [(first, ..), _, ..] = &config.pools[..] else {
-        return;
-    };
-    for site in &mut config.sites {
-        if site.table.get("pool").is_none() {
-            site.table.set("pool", first.as_str(), None);
-        }
-    }
+    crate::pool::name_everywhere(config);
 }
 
 /// Blocks whose unknown lines belong to what they are, not to nginx' directives.

@@ -7,7 +7,7 @@ use crate::directive::Directive;
 use crate::fpm::FpmPool;
 use crate::ledger::Ledger;
 use crate::pool;
-use crate::target::{Config, Site, Table, Value, set_pair};
+use crate::target::{Config, Site, set_pair};
 
 /// Pools by what `fastcgi_pass` says.
 #[derive(Debug)]
@@ -54,34 +54,17 @@ impl<'a> Pools<'a> {
             Some(block) => addresses_of(block, ledger),
             None => vec![target.clone()],
         };
-        let listens = |pool: &&FpmPool| {
-            let [only] = &addresses[..] else { return false };
-            let only = only.split_whitespace().next().unwrap_or_default();
-            pool.listens_at(only.strip_prefix("unix:").unwrap_or(only))
+        let hint = match upstream {
+            Some(_) => target.clone(),
+            None => pool::hint(&target),
         };
-        let name = match self.fpm.iter().find(listens) {
-            Some(fpm) => {
-                pool::embed(fpm, config, ledger);
-                fpm.name.clone()
-            }
-            None => {
-                let name = name_for(&target, upstream.is_some(), config);
-                let mut table = Table::default();
-                table.comment(pass.place.to_string());
-                table.set("mode", "fastcgi", None);
-                let backends = addresses
-                    .iter()
-                    .map(|a| a.replace("localhost:", "127.0.0.1:"));
-                table.set("fastcgi", Value::Texts(backends.collect()), None);
-                config.pools.push((name.clone(), table, BTreeMap::new()));
-                name
-            }
-        };
+        let name = pool::of_addresses(addresses, &hint, &pass.place, self.fpm, config, ledger);
         self.names.insert(target, name.clone());
         Ok(name)
     }
 }
 
+/// The servers of an `upstream`.
 pub fn addresses_of(upstream: &Directive, ledger: &Ledger) -> Vec<String> {
     ledger.carried(upstream.id);
     let mut addresses = Vec::new();
@@ -122,31 +105,6 @@ pub fn addresses_of(upstream: &Directive, ledger: &Ledger) -> Vec<String> {
         }
     }
     addresses
-}
-
-/// A name that no pool has: the upstream's, or what is left of a socket's path.
-fn name_for(target: &str, is_upstream: bool, config: &Config) -> String {
-    let base = target.rsplit('/').next().unwrap_or(target);
-    let base = base.trim_end_matches(".sock").trim_start_matches("unix:");
-    let plain = |c: char| {
-        if c.is_ascii_alphanumeric() || c == '-' {
-            c
-        } else {
-            '_'
-        }
-    };
-    let mut name: String = base.chars().map(plain).collect();
-    if !is_upstream && name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty() {
-        name = format!("php_{name}");
-    }
-    let taken = |name: &str| config.pools.iter().any(|(known, ..)| known == name);
-    let mut number = 2;
-    let base = name.clone();
-    while taken(&name) {
-        name = format!("{base}_{number}");
-        number += 1;
-    }
-    name
 }
 
 /// Variables that Howdah sets for every script.

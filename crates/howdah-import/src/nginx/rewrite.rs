@@ -3,10 +3,10 @@
 use super::condition::condition;
 use super::referers;
 use super::server::Work;
-use super::stages::Stage;
-use super::variables::{constant, has_groups, has_variables, template, without_query};
+use super::variables::{constant, has_variables, template, without_query};
 use crate::directive::Directive;
-use crate::expression::{below, compile};
+use crate::expression::{below, compile, has_groups};
+use crate::stages::Stage;
 use crate::when::{Match, When};
 
 /// Statuses with a `Location`.

@@ -3,10 +3,10 @@
 
 use super::location::{Kind, Location};
 use super::server::Work;
-use super::stages::Stage;
 use super::{access, files, headers, proxy, rewrite, script};
 use crate::directive::Directive;
-use crate::expression::extensions;
+use crate::expression::{extensions, widened};
+use crate::stages::Stage;
 use crate::when::{Match, When};
 
 /// What answers in a location.
@@ -213,36 +213,6 @@ fn unexpressed<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, why: &str) 
     }
 }
 
-/// The expression without what it looks ahead or back at: it matches all that the whole one does.
-fn widened(expression: &str) -> String {
-    let mut out = String::new();
-    let mut rest = expression;
-    while let Some(at) = ["(?!", "(?=", "(?<!", "(?<="]
-        .iter()
-        .filter_map(|mark| rest.find(mark))
-        .min()
-    {
-        out += &rest[..at];
-        let mut depth = 0usize;
-        let mut escaped = false;
-        let end = rest[at..].char_indices().find_map(|(index, c)| {
-            match c {
-                _ if escaped => escaped = false,
-                '\\' => escaped = true,
-                '(' => depth += 1,
-                ')' => depth -= 1,
-                _ => {}
-            }
-            (depth == 0 && index > 0).then_some(at + index + 1)
-        });
-        let Some(end) = end else {
-            return expression.to_owned();
-        };
-        rest = &rest[end..];
-    }
-    out + rest
-}
-
 /// Which of the preferred locations a rule excepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Except {
@@ -337,18 +307,5 @@ fn named(work: &Work<'_, '_>, location: &Location<'_>) {
             "no try_files that is carried over leads there",
             ledger,
         );
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn expressions_are_widened_where_they_look_around() {
-        assert_eq!(widened(r"/\.(?!well-known).*"), r"/\..*");
-        assert_eq!(widened(r"^/a(?!b(c)\)d)e$"), "^/ae$");
-        assert_eq!(widened("^/a(?!b"), "^/a(?!b");
-        assert_eq!(widened("^/a"), "^/a");
     }
 }

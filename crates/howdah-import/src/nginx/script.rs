@@ -6,11 +6,11 @@ use super::php;
 use super::rules::{self, Content, content};
 use super::scope::Scope;
 use super::server::Work;
-use super::stages::Stage;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
 use crate::expression::extensions;
 use crate::pool;
+use crate::stages::Stage;
 use crate::target::Value;
 use crate::when::{Match, When};
 
@@ -85,7 +85,7 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
     let hidden = scope.all(&["fastcgi_hide_header"]);
     for line in hidden
         .iter()
-        .filter(|d| super::headers::is_settable(d.arg(0)))
+        .filter(|d| crate::target::is_settable(d.arg(0)))
     {
         let nothing = Value::Pairs(vec![(line.arg(0).to_owned(), String::new())]);
         let rule = When::default().rule("set_header", nothing, &line.place);

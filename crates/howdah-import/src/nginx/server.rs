@@ -5,13 +5,12 @@ use std::path::Path;
 use super::hosts::Server;
 use super::location::{self, Location};
 use super::scope::{self, Scope};
-use super::stages::{Stage, Stages};
 use super::variables::{Constants, constant};
-use super::{
-    Context, access, error_pages, files, headers, private, resolve, rewrite, rules, script,
-};
+use super::{Context, access, error_pages, files, headers, resolve, rewrite, rules, script};
 use crate::directive::Directive;
 use crate::ledger::Ledger;
+use crate::listen;
+use crate::stages::{Stage, Stages};
 use crate::target::{Site, Table, Value};
 use crate::when::When;
 
@@ -82,7 +81,7 @@ pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>
     script::choose_pool(&mut work);
     work.body_size();
     work.tls(server);
-    private::keep_private(&mut work, server);
+    work.keep_private(server);
     files::search(&mut work);
     headers::of_server(&mut work);
     super::limits::of_server(&mut work);
@@ -187,6 +186,14 @@ impl<'a> Work<'_, 'a> {
         }
         // Nothing but what the old server says, and what `.htaccess` files close, as is usual.
         table.set("recognise", Value::On(false), None);
+    }
+
+    fn keep_private(&mut self, server: &Server<'_>) {
+        let (block, all) = (server.block, self.context.widest);
+        if let Some(rule) = listen::keep_private(&server.listens, all, &block.place) {
+            self.push_at(Stage::Inside, rule);
+            self.ledger.remark(block.id, listen::PRIVATE_REMARK);
+        }
     }
 
     fn root(&mut self) {

@@ -2,9 +2,6 @@
 
 use std::collections::HashMap;
 
-use crate::expression::compile;
-use crate::when::Match;
-
 /// Variables that `set` gives one value for a whole server.
 pub type Constants = HashMap<String, String>;
 
@@ -96,24 +93,6 @@ pub fn template(text: &str) -> Result<String, String> {
         }
     }
     Ok(out)
-}
-
-/// Whether the rule's own expression has all groups that its target names.
-///
-/// # Errors
-/// The group that it lacks.
-pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
-    let groups = match paths {
-        Match::Regex(expression) => compile(expression)?.captures_len(),
-        _ => 1,
-    };
-    let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
-    match named {
-        Some(n) => Err(format!(
-            "${n} is a group of the expression of the same rule"
-        )),
-        None => Ok(()),
-    }
 }
 
 /// A target without a query that only repeats the request's: a rule keeps it by itself.

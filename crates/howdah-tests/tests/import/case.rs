@@ -2,7 +2,7 @@
 //! one of requests (`requests`), and what the importer is expected to list (`notes`).
 //!
 //! In all of them `@dir@` is the directory where the case is laid out, `@user@` a user to serve as, and
-//! `@http@`, `@https@`, `@other@` are ports.
+//! `@http@`, `@https@`, `@other@` are ports, and `@php@` is PHP's series.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -27,6 +27,23 @@ pub enum Pools {
     Howdahs,
     /// php-fpm still.
     PhpFpms,
+}
+
+/// Whose configuration it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Old {
+    Nginx,
+    Apache,
+}
+
+impl Old {
+    /// As it is called on the command line and in differences.md.
+    fn name(self) -> &'static str {
+        match self {
+            Old::Nginx => "nginx",
+            Old::Apache => "apache",
+        }
+    }
 }
 
 /// A case, laid out.
@@ -119,6 +136,7 @@ impl Case {
             ("@http@", &http),
             ("@https@", &https),
             ("@other@", &other),
+            ("@php@", &php::named("{php}")),
         ]
         .iter()
         .fold(text.to_owned(), |text, (name, value)| {
@@ -140,8 +158,18 @@ impl Case {
         }
     }
 
-    fn nginx_conf(&self) -> PathBuf {
-        self.scratch.join("etc/nginx/nginx.conf")
+    fn old(&self) -> Old {
+        match self.scratch.join("etc/apache2").is_dir() {
+            true => Old::Apache,
+            false => Old::Nginx,
+        }
+    }
+
+    fn old_conf(&self) -> PathBuf {
+        self.scratch.join(match self.old() {
+            Old::Nginx => "etc/nginx/nginx.conf",
+            Old::Apache => "etc/apache2/apache2.conf",
+        })
     }
 
     fn fpm_conf(&self) -> PathBuf {
@@ -161,14 +189,26 @@ impl Case {
         process
     }
 
-    /// Starts nginx.
-    pub fn start_nginx(&self) -> Process {
-        let mut command = Command::new("/usr/sbin/nginx");
-        command
-            .args(["-g", "daemon off;", "-c"])
-            .arg(self.nginx_conf());
-        command.arg("-e").arg(self.scratch.join("log/start.log"));
-        Process::start("nginx", &mut command)
+    /// Starts nginx or Apache.
+    pub fn start_old(&self) -> Process {
+        let mut command = match self.old() {
+            Old::Nginx => {
+                let mut command = Command::new("/usr/sbin/nginx");
+                command.args(["-g", "daemon off;", "-c"]);
+                command.arg(self.old_conf());
+                command.arg("-e").arg(self.scratch.join("log/start.log"));
+                command
+            }
+            // As apache2ctl does, with envvars.
+            Old::Apache => {
+                let mut command = Command::new("bash");
+                let start = ". ./envvars; exec apache2 -d \"$PWD\" -f \"$0\" -DFOREGROUND";
+                command.args(["-c", start]).arg(self.old_conf());
+                command.current_dir(self.scratch.join("etc/apache2"));
+                command
+            }
+        };
+        Process::start(self.old().name(), &mut command)
     }
 
     /// The addresses that requests go to.
@@ -203,8 +243,9 @@ impl Case {
     /// Runs `howdah import`.
     pub fn import(&self, more: &[&str]) -> Output {
         let mut command = Command::new(howdah_program());
-        command.args(["import", "nginx"]).arg(self.nginx_conf());
-        if self.pools == Pools::Howdahs {
+        command.args(["import", self.old().name()]);
+        command.arg(self.old_conf());
+        if self.pools == Pools::Howdahs && self.fpm_conf().exists() {
             command.arg("--php-fpm").arg(self.fpm_conf());
         }
         command.arg("-o").arg(self.scratch.join("howdah.toml"));
@@ -247,14 +288,15 @@ impl Case {
         chosen.map(|probe| client.ask(probe)).collect()
     }
 
-    /// Asks nginx, imports, asks Howdah, and compares.
+    /// Asks the old server, imports, asks Howdah, and compares.
     pub fn compare(self) {
-        let fpm = self.start_php_fpm();
-        let nginx = self.start_nginx();
-        let theirs = self.ask_all("nginx", |_| true);
-        drop(nginx);
+        let against = self.old().name();
+        let fpm = self.fpm_conf().exists().then(|| self.start_php_fpm());
+        let old = self.start_old();
+        let theirs = self.ask_all(against, |_| true);
+        drop(old);
         // The sites must work by what was imported alone.
-        let fpm = Some(fpm).filter(|_| self.pools == Pools::PhpFpms);
+        let fpm = fpm.filter(|_| self.pools == Pools::PhpFpms);
 
         let import = self.import(&["--json"]);
         let said = String::from_utf8_lossy(&import.stderr);
@@ -269,16 +311,17 @@ impl Case {
 
         let page = self.source().with_file_name("differences.md");
         let page = fs::read_to_string(page).unwrap();
-        let rows = parse(&page, &["nginx"]).unwrap_or_else(|why| panic!("{}", why.join("\n")));
+        let rows =
+            parse(&page, &["nginx", "apache"]).unwrap_or_else(|why| panic!("{}", why.join("\n")));
         let of_this = |row: &howdah_tests::differences::Difference| row.is_about(self.name);
         let mut ledger = Ledger::new(rows.into_iter().filter(of_this).collect());
         for (probe, (ours, theirs)) in probes.iter().zip(ours.iter().zip(&theirs)) {
             let name = format!("{}.{}", self.name, probe.name);
             for found in oracle::compare(&name, ours, theirs) {
-                ledger.enter("howdah", "nginx", &found);
+                ledger.enter("howdah", against, &found);
             }
         }
-        ledger.close("import/differences.md", &["nginx"]);
+        ledger.close("import/differences.md", &[against]);
     }
 
     /// Makes the links that the list asks for, as whoever reads it does.
@@ -298,6 +341,7 @@ impl Case {
         for (port, name) in self.ports.iter().zip(["@http@", "@https@", "@other@"]) {
             text = text.replace(&port.to_string(), name);
         }
+        text = text.replace(&php::named("php{php}"), "php@php@");
         let path = self.source().join("notes");
         if std::env::var_os("HOWDAH_BLESS").is_some() {
             fs::write(&path, &text).unwrap();

@@ -21,8 +21,12 @@ fn said(output: &Output) -> String {
 
 /// Imports `nginx.conf`, and expects that it is refused with these words.
 fn refused(scratch: &Scratch, text: impl AsRef<[u8]>, words: &str) {
-    scratch.write("nginx.conf", text);
-    let output = import(scratch, &["nginx", "nginx.conf"]);
+    refused_as(scratch, "nginx", "nginx.conf", text, words);
+}
+
+fn refused_as(scratch: &Scratch, format: &str, file: &str, text: impl AsRef<[u8]>, words: &str) {
+    scratch.write(file, text);
+    let output = import(scratch, &[format, file]);
     let said = said(&output);
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert!(said.contains(words), "{words} is missing:\n{said}");
@@ -69,6 +73,92 @@ fn mistakes_are_named_with_file_and_line() {
         "nginx.conf:1: TooLong: the file has more than 10 MiB",
     );
     refused(&vec![b'x'; 2 << 20], "nginx.conf:1: LineTooLong");
+}
+
+#[test]
+fn mistakes_of_apache_are_named_with_file_and_line() {
+    let scratch = Scratch::new("import-apache-mistakes");
+    let refused = |text: &[u8], words: &str| {
+        refused_as(&scratch, "apache", "apache2.conf", text, words);
+    };
+    refused(
+        b"Timeout 9\n<VirtualHost *:80>\n ServerName a\n",
+        "apache2.conf:2: the section `<VirtualHost>` is not closed by `</VirtualHost>`",
+    );
+    refused(
+        b"<VirtualHost *:80>\n<Directory />\n</VirtualHost>\n",
+        "apache2.conf:3: `</VirtualHost>` closes nothing: `<Directory>` of line 2 is open",
+    );
+    refused(b"</If>\n", "apache2.conf:1: `</If>` closes nothing");
+    refused(b"<If\n</If>\n", "apache2.conf:1: `>` is missing");
+    refused(
+        b"a\nInclude none.conf\n",
+        "none.conf cannot be read: No such file",
+    );
+    refused(b"a\nInclude none.conf\n", "apache2.conf:2: ");
+    refused(b"Include none/*.conf\n", "apache2.conf:1: no file is named");
+    refused(b"a\nInclude apache2.conf\n", "apache2.conf:2: IncludeLoop");
+    refused(b"Include .\n", "apache2.conf:1: IncludeLoop");
+    refused(b"Use None a\n", "apache2.conf:1: there is no macro `None`");
+    refused(b"a\nb \xe9\n", "apache2.conf:2: NotUtf8");
+    refused(b"a\n\x7fELF\0\n", "apache2.conf:2: NotText");
+    refused(
+        "<a>\n".repeat(100_000).as_bytes(),
+        "sections are nested more than 64 deep",
+    );
+    refused(
+        &vec![b' '; 10 << 20 | 1],
+        "apache2.conf:1: TooLong: the file has more than 10 MiB",
+    );
+    refused(&vec![b'x'; 2 << 20], "apache2.conf:1: LineTooLong");
+    let doubled = "Define A ${A}${A}\n".repeat(40);
+    refused(
+        format!("Define A aaaaaaaa\n{doubled}").as_bytes(),
+        "LineTooLong: with the values of its variables",
+    );
+    let mut macros = String::from("<Macro M0>\na\n</Macro>\n");
+    for n in 1..40 {
+        let before = n - 1;
+        macros += &format!("<Macro M{n}>\nUse M{before}\nUse M{before}\n</Macro>\n");
+    }
+    refused(
+        (macros + "Use M39\n").as_bytes(),
+        "TooLong: the configuration has more than 500000 directives",
+    );
+}
+
+#[test]
+fn a_file_of_apache_of_almost_10_mb_is_read() {
+    let scratch = Scratch::new("import-apache-large");
+    let root = scratch.path().display();
+    let mut text =
+        format!("Listen 127.0.0.1:80\n<Directory {root}>\nRequire all granted\n</Directory>\n");
+    for n in 0..500 {
+        text += &format!(
+            "<VirtualHost *:80>\nServerName s{n}.test\nDocumentRoot {root}\n<Directory {root}/d{n}>\nRequire all denied\n\
+             </Directory>\n<FilesMatch \"\\.x{n}$\">\nRequire ip 192.0.2.{}\n</FilesMatch>\n</VirtualHost>\n",
+            n % 250
+        );
+    }
+    text += &format!("<VirtualHost *:80>\nServerName many.test\nDocumentRoot {root}\n");
+    for n in 0..2000 {
+        text += &format!("Redirect /old/{n} /new/{n}\n");
+    }
+    for n in 0..100 {
+        text +=
+            &format!("<LocationMatch ^/f{n}/.*\\.txt$>\nRequire all denied\n</LocationMatch>\n");
+    }
+    text += "</VirtualHost>\n";
+    while text.len() < (10 << 20) - 100 {
+        text += "# a line that somebody has commented out at some time\n";
+    }
+    scratch.write("httpd.conf", text);
+    let begin = Instant::now();
+    let output = import(&scratch, &["apache", "httpd.conf"]);
+    assert!(begin.elapsed() < Duration::from_secs(60));
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    let told = String::from_utf8_lossy(&output.stdout);
+    assert!(told.contains("501 sites and"), "{told}");
 }
 
 #[test]

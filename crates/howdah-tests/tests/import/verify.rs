@@ -1,4 +1,5 @@
-//! `howdah import --verify`: nginx and Howdah side by side, asked for what nginx' own log names.
+//! `howdah import --verify`: the old server and Howdah side by side, asked for what the old one's log
+//! names.
 
 use std::fs;
 use std::process::{Command, Output};
@@ -11,7 +12,7 @@ use crate::case::{Case, Pools};
 fn two_servers_are_asked_for_what_a_log_names() {
     let case = Case::new("symfony", Pools::Howdahs);
     let _fpm = case.start_php_fpm();
-    let _nginx = case.start_nginx();
+    let _nginx = case.start_old();
     let old = case.address();
     case.ask_all("nginx", |probe| probe.name.starts_with("shop-"));
     assert!(case.import(&[]).status.success());
@@ -79,4 +80,33 @@ fn two_servers_are_asked_for_what_a_log_names() {
     assert_eq!(output.status.code(), Some(6));
     let said = String::from_utf8_lossy(&output.stderr);
     assert!(said.contains("cannot be reached"), "{said}");
+}
+
+#[test]
+fn apache_is_asked_for_what_its_log_names() {
+    let case = Case::new("apache-panels", Pools::Howdahs);
+    let _fpm = case.start_php_fpm();
+    let _apache = case.start_old();
+    let old = case.address();
+    case.ask_all("apache", |probe| probe.name.starts_with("beta"));
+    assert!(case.import(&[]).status.success());
+    let new = free_address();
+    let _howdah = case.start_howdah(&["--listen", &new.to_string()], &[new]);
+
+    let log = case.path("log/beta_access_log");
+    let mut command = Command::new(howdah_program());
+    command.args(["import", "--verify", &log, "--host", "beta.example"]);
+    command.arg("--old").arg(format!("http://{old}"));
+    command.arg("--new").arg(format!("http://{new}"));
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(
+        said.contains("16 of 16 requests are answered alike"),
+        "{said}"
+    );
+    assert!(
+        said.contains("; 2 lines with another method were skipped"),
+        "{said}"
+    );
 }

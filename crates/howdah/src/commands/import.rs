@@ -29,6 +29,13 @@ pub fn run(import: arguments::Import) -> ExitCode {
             nginx.prefix,
             nginx.output,
         ),
+        Some(ImportCommand::Apache(apache)) => (
+            Format::Apache,
+            apache.paths,
+            apache.php_fpm,
+            apache.prefix,
+            apache.output,
+        ),
         Some(ImportCommand::PhpFpm(fpm)) => {
             (Format::PhpFpm, fpm.paths, Vec::new(), None, fpm.output)
         }
@@ -211,7 +218,7 @@ mod tests {
         let folder = folder.join("../../fuzz/corpus/import_configuration");
         for entry in std::fs::read_dir(folder).unwrap() {
             let seed = std::fs::read_to_string(entry.unwrap().path()).unwrap();
-            let pieces: Vec<&str> = seed.split_inclusive([';', '}']).collect();
+            let pieces: Vec<&str> = seed.split_inclusive([';', '}', '\n']).collect();
             for at in (0..=pieces.len()).step_by(3) {
                 let (before, after) = pieces.split_at(at);
                 let without = after.get(1..).unwrap_or_default();
@@ -224,7 +231,8 @@ mod tests {
     }
 
     fn check(text: &str) {
-        for format in [howdah_import::Format::Nginx, howdah_import::Format::PhpFpm] {
+        use howdah_import::Format;
+        for format in [Format::Nginx, Format::Apache, Format::PhpFpm] {
             let Ok(import) = howdah_import::import_text(format, text) else {
                 continue;
             };

@@ -1,17 +1,17 @@
-//! The order of a site's rules. nginx has phases, and looks for a location again after a rewrite; Howdah
-//! asks rules once, from top to bottom. So the rules of all locations are sorted by phase: what a rewrite
-//! leads to still meets all rules that answer.
+//! The order of a site's rules. nginx and Apache have phases, and look at a path again after a rewrite;
+//! Howdah asks rules once, from top to bottom. So all rules are sorted by phase: what a rewrite leads to
+//! still meets all rules that answer.
 
 use crate::target::Table;
 
-/// A phase of nginx.
+/// A phase of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Stage {
     /// Fields of answers: whatever else happens.
     Fields,
     /// Paths that no client may name, whatever a rewrite does later.
     Inside,
-    /// `rewrite`, `if` and `return` of the server, then of locations.
+    /// Rewrites and redirects that come before access: the server's, then those of its parts.
     Rewrites,
     /// Access, then what answers.
     Answers,

@@ -1,0 +1,415 @@
+//! Files of a site: root, index, links, `.htaccess` files, front controllers, pages for errors.
+
+use super::aliases;
+use super::site::Work;
+use crate::directive::Directive;
+use crate::stages::Stage;
+use crate::target::Value;
+use crate::when::{Match, When};
+
+/// Kinds of links that a directory may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Links {
+    /// All.
+    Followed,
+    /// To files of the link's owner.
+    OfOwner,
+    /// None.
+    None,
+}
+
+/// `DocumentRoot`, or an `Alias` for everything.
+pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
+    let of = |lines: &'_ [Directive]| {
+        lines
+            .iter()
+            .rev()
+            .find(|d| d.name == "documentroot")
+            .cloned()
+    };
+    let everything = work
+        .host
+        .lines
+        .iter()
+        .find(|d| d.name == "alias" && d.arg(0) == "/");
+    let line = match everything {
+        Some(line) => Some((line.clone(), line.arg(1).to_owned())),
+        None => of(work.host.lines).or_else(|| of(main)).map(|line| {
+            let path = line.arg(0).to_owned();
+            (line, path)
+        }),
+    };
+    let known = line.filter(|(_, path)| !path.contains("${") && !path.is_empty());
+    match known {
+        Some((line, path)) => {
+            let path = work.context.path(&path);
+            work.site
+                .table
+                .set("root", path.as_str(), Some(&line.place));
+            work.ledger.carried(line.id);
+            work.root = Some(path);
+        }
+        None => {
+            let empty = work.context.config.empty_root();
+            work.site.table.set("root", empty, None);
+        }
+    }
+}
+
+/// What holds for a whole site, and is listed where a part of it says otherwise.
+pub fn options(work: &mut Work<'_, '_>) {
+    index(work);
+    links(work);
+    htaccess(work);
+    body_size(work);
+    fallback(work);
+    types(work);
+}
+
+/// The lines of a name in all sections: that which counts for the root, and those for other paths.
+fn lines<'a>(
+    work: &Work<'_, 'a>,
+    name: &str,
+) -> (Option<&'a Directive>, Vec<(Match, &'a Directive)>) {
+    let main = work.line_for("/", name);
+    let mut others = Vec::new();
+    for (number, layer) in work.layers.iter().enumerate() {
+        let replaced = layer.has("/") || work.when(number, &[name]).is_none();
+        for line in layer.lines.iter().filter(|d| d.name == name) {
+            if main.is_some_and(|main| main.id == line.id) {
+                continue;
+            }
+            match replaced {
+                true => work.overridden(line),
+                false => others.push((layer.paths.clone(), line)),
+            }
+        }
+    }
+    (main, others)
+}
+
+fn index(work: &mut Work<'_, '_>) {
+    let (main, others) = lines(work, "directoryindex");
+    let names: Vec<&str> = main.map_or(vec!["index.html"], |line| {
+        line.args.iter().map(String::as_str).collect()
+    });
+    let plain: Vec<&str> = names
+        .iter()
+        .copied()
+        .filter(|name| !name.contains('/') && *name != "disabled")
+        .collect();
+    if let Some(line) = main {
+        match plain.len() == names.len() {
+            true => work.ledger.carried(line.id),
+            false => work.ledger.list(line.id, "index names files of the directory itself; front_controller is for all that is no file"),
+        }
+    }
+    work.site
+        .table
+        .set("index", aliases::texts(plain), main.map(|line| &line.place));
+    for (_, line) in others {
+        match main.is_some_and(|main| main.args == line.args) {
+            true => work.ledger.carried(line.id),
+            false => work.ledger.list(line.id, "one index for the whole site: add its names there, or let a rule lead to the script"),
+        }
+    }
+}
+
+/// What `Options` makes of links, from the root of the file system down.
+fn links(work: &mut Work<'_, '_>) {
+    let mut links = Links::Followed;
+    let mut place = None;
+    for layer in work.layers.clone() {
+        for line in layer.lines.iter().filter(|d| d.name == "options") {
+            let own = of_options(line, links);
+            let mut missing: Vec<&str> = Vec::new();
+            for word in &line.args {
+                let word = word.trim_start_matches('+').to_ascii_lowercase();
+                match word.as_str() {
+                    "indexes" => missing.push("a directory without an index is missing: there are no listings"),
+                    "all" => missing.push("there are no listings, no server-side includes, and programs run by rules with `cgi` alone"),
+                    "includes" | "includesnoexec" => missing.push("there are no server-side includes"),
+                    "multiviews" => missing.push("a path names its file in full: no content negotiation"),
+                    _ => {}
+                }
+            }
+            if layer.has("/") {
+                if own != links {
+                    place = Some(line.place.clone());
+                }
+                links = own;
+            } else if own != links && own != Links::Followed && !is_of_root(work, line) {
+                work.ledger
+                    .list_protection(line.id, "one `symlinks` for the whole site");
+            }
+            for text in &missing {
+                work.ledger.remark(line.id, *text);
+            }
+            if missing.is_empty() {
+                work.ledger.carried(line.id);
+            }
+        }
+    }
+    let word = match links {
+        Links::Followed => return,
+        Links::OfOwner => "owner",
+        Links::None => "beneath",
+    };
+    match aliases::leads_out(work) {
+        false => work.site.table.set("symlinks", word, place.as_ref()),
+        // The links that the list asks for lead out of the root.
+        true => {
+            for layer in &work.layers {
+                for line in layer
+                    .lines
+                    .iter()
+                    .filter(|d| d.name == "options" && Some(&d.place) == place.as_ref())
+                {
+                    let need = format!(
+                        "symlinks = \"{word}\", once the directories of `Alias` are below the root without links"
+                    );
+                    work.ledger.list_protection(line.id, need);
+                }
+            }
+        }
+    }
+}
+
+/// Whether a line counts for the root as well.
+fn is_of_root(work: &Work<'_, '_>, line: &Directive) -> bool {
+    let mut layers = work.layers.iter().filter(|layer| layer.has("/"));
+    layers.any(|layer| layer.lines.iter().any(|d| d.id == line.id))
+}
+
+fn of_options(line: &Directive, before: Links) -> Links {
+    let relative = line.args.iter().any(|word| word.starts_with(['+', '-']));
+    let mut links = if relative { before } else { Links::None };
+    for word in &line.args {
+        let (adds, word) = match word.strip_prefix('-') {
+            Some(word) => (false, word),
+            None => (true, word.trim_start_matches('+')),
+        };
+        links = match (word.to_ascii_lowercase().as_str(), adds) {
+            ("followsymlinks" | "all", true) => Links::Followed,
+            ("symlinksifownermatch", true) if links == Links::None || relative => Links::OfOwner,
+            ("followsymlinks", false) if links == Links::Followed => Links::None,
+            ("symlinksifownermatch", false) if links == Links::OfOwner => Links::None,
+            ("none", true) => Links::None,
+            (_, _) => links,
+        };
+    }
+    links
+}
+
+/// `AllowOverride`
+fn htaccess(work: &mut Work<'_, '_>) {
+    let reads = |line: &Directive| {
+        !line
+            .args
+            .iter()
+            .all(|word| word.eq_ignore_ascii_case("none"))
+    };
+    let (main, others) = lines(work, "allowoverride");
+    let mut on = main.is_some_and(reads);
+    let mut place = main.map(|line| line.place.clone());
+    if let Some(line) = main {
+        let whole = line
+            .args
+            .iter()
+            .all(|word| matches!(word.to_ascii_lowercase().as_str(), "all" | "none"));
+        match whole {
+            true => work.ledger.carried(line.id),
+            false => work.ledger.remark(
+                line.id,
+                "htaccess = \"on\": all directives of .htaccess files count",
+            ),
+        }
+    }
+    for (paths, line) in others {
+        let below_root = work.root.as_deref().is_some_and(|root| {
+            let directory = match &paths {
+                Match::Path(path) | Match::Prefix(path) => work.places.path_of(path),
+                _ => None,
+            };
+            directory.is_none_or(|directory| directory.starts_with(root))
+        });
+        match (on, reads(line)) {
+            (true, false) if below_root => work.ledger.list_protection(
+                line.id,
+                ".htaccess files count in the whole site: see that nobody can write one there",
+            ),
+            (true, false) => work
+                .ledger
+                .remark(line.id, ".htaccess files count in the whole site"),
+            (false, true) => {
+                on = true;
+                place = Some(line.place.clone());
+                work.ledger
+                    .remark(line.id, ".htaccess files count in the whole site");
+            }
+            _ => work.ledger.carried(line.id),
+        }
+    }
+    let (name, _) = lines(work, "accessfilename");
+    if let Some(line) = name {
+        match line.args == [".htaccess"] {
+            true => work.ledger.carried(line.id),
+            false => work
+                .ledger
+                .list_protection(line.id, "rename the files to .htaccess"),
+        }
+    }
+    let (list, others) = lines(work, "allowoverridelist");
+    for line in list
+        .into_iter()
+        .chain(others.into_iter().map(|(_, line)| line))
+    {
+        match on || line.arg(0).eq_ignore_ascii_case("none") {
+            true => work.ledger.carried(line.id),
+            false => work.ledger.list(
+                line.id,
+                "htaccess = \"on\", with which all directives count",
+            ),
+        }
+    }
+    let word = if on { "on" } else { "off" };
+    work.site.table.set("htaccess", word, place.as_ref());
+}
+
+fn body_size(work: &mut Work<'_, '_>) {
+    let (main, others) = lines(work, "limitrequestbody");
+    if let Some(line) = main {
+        match line.arg(0).parse::<u64>() {
+            Ok(0) => work
+                .site
+                .table
+                .set("max_body_size", "off", Some(&line.place)),
+            Ok(bytes) => work.site.table.set(
+                "max_body_size",
+                Value::Number(bytes.min(1 << 50)),
+                Some(&line.place),
+            ),
+            Err(_) => return work.ledger.list(line.id, "max_body_size of the site"),
+        }
+        work.ledger.carried(line.id);
+    }
+    for (_, line) in others {
+        work.ledger.list(
+            line.id,
+            "one max_body_size for the whole site: raise it there if this is larger",
+        );
+    }
+}
+
+/// `FallbackResource`
+fn fallback(work: &mut Work<'_, '_>) {
+    let (main, others) = lines(work, "fallbackresource");
+    let leads = |line: &Directive| line.arg(0).starts_with('/');
+    if let Some(line) = main {
+        match leads(line) {
+            true => {
+                if let Some(rule) = work.set_controller(line.arg(0), line) {
+                    work.stages.push(Stage::LastResort, rule);
+                }
+            }
+            false if line.arg(0) == "disabled" => {}
+            false => {
+                return work
+                    .ledger
+                    .list(line.id, "front_controller, a path from the root");
+            }
+        }
+        work.ledger.carried(line.id);
+    }
+    for (paths, line) in others {
+        if !leads(line) {
+            work.ledger.list(
+                line.id,
+                "a rule with if_missing, and the path of the script",
+            );
+            continue;
+        }
+        let when = When {
+            missing: true,
+            ..When::paths(paths)
+        };
+        let script = line.arg(0).replace('$', "$$");
+        work.stages
+            .push(Stage::Missing, when.rule("rewrite", script, &line.place));
+        work.ledger.carried(line.id);
+    }
+}
+
+/// `ForceType`, and `AddType` of what Howdah does not know by itself.
+fn types(work: &mut Work<'_, '_>) {
+    for layer in work.layers.clone() {
+        for line in layer.lines {
+            match line.name.as_str() {
+                "addtype" if !super::php::is_handler(line.arg(0)) => {
+                    for extension in line.args.iter().skip(1) {
+                        let extension = extension.trim_start_matches('.').to_ascii_lowercase();
+                        let ours = (work.context.media_type)(format!("x.{extension}").as_bytes());
+                        if !crate::target::same_type(ours, line.arg(0)) && !extension.contains('.')
+                        {
+                            work.site.pair("types", &extension, line.arg(0));
+                        }
+                    }
+                    match layer.paths == Match::All {
+                        true => work.ledger.carried(line.id),
+                        false => work.ledger.remark(line.id, "for the whole site"),
+                    }
+                }
+                "forcetype" if !super::php::is_handler(line.arg(0)) => {
+                    if line.arg(0).eq_ignore_ascii_case("none") {
+                        work.ledger.carried(line.id);
+                        continue;
+                    }
+                    let when = When::paths(layer.paths.clone());
+                    work.stages
+                        .push(Stage::Fields, when.rule("type", line.arg(0), &line.place));
+                    work.ledger.carried(line.id);
+                }
+                "adddefaultcharset" => match line.arg(0).to_ascii_lowercase().as_str() {
+                    "utf-8" | "off" => work.ledger.carried(line.id),
+                    _ => work.ledger.list(
+                        line.id,
+                        "text files are sent as UTF-8; types of the site say another charset",
+                    ),
+                },
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `ErrorDocument`
+pub fn errors(work: &mut Work<'_, '_>) {
+    for number in (0..work.layers.len()).rev() {
+        let layer = work.layers[number].clone();
+        for line in layer
+            .lines
+            .iter()
+            .rev()
+            .filter(|d| d.name == "errordocument")
+        {
+            let page = line.arg(1);
+            let status = line.arg(0).parse::<u16>().unwrap_or(0);
+            if page.eq_ignore_ascii_case("default") {
+                work.ledger.carried(line.id);
+            } else if !(400..=599).contains(&status)
+                || !page.starts_with('/')
+                || page.contains(['?', '%'])
+                || super::php::is_script(page)
+            {
+                work.ledger.list(line.id, "error_pages of the site name files; the application answers for what it is asked");
+            } else if layer.paths != Match::All {
+                work.ledger
+                    .list(line.id, "error_pages hold for a whole site");
+            } else {
+                work.site
+                    .pair("error_pages", line.arg(0), page.trim_start_matches('/'));
+                work.ledger.carried(line.id);
+            }
+        }
+    }
+}

@@ -1,0 +1,547 @@
+//! Directives of Apache that have no meaning here, and why; others that are on the list, and what they take.
+
+use crate::directive::Directive;
+
+const TUNING: &str = "Howdah tunes processes, buffers and files by itself";
+const LISTINGS: &str = "Howdah makes no listings of directories";
+const NEGOTIATION: &str = "a path names its file in full: there is no content negotiation";
+const TLS: &str = "Howdah offers TLS 1.3 and 1.2 with forward secrecy; there is nothing to choose";
+const SESSIONS: &str = "TLS sessions are resumed by tickets whose keys Howdah makes and changes";
+const COMPRESSION: &str =
+    "what is compressed, and how well, follows from the media type and the client";
+const VERSION: &str = "answers never name a version";
+const SERVICE: &str = "service managers know the process by themselves";
+const LOGGING: &str = "one access log has all requests; what is missing is no error";
+const AUTH: &str = "rules carry it over that ask for a password";
+const PROTOCOL: &str = "HTTP/2 is on wherever TLS is, within limits that are measured";
+const FCGI: &str = "Howdah runs PHP's processes itself";
+const NAMES: &str = "redirects to a directory's slash name no host and no port";
+const METHODS: &str = "Howdah answers no TRACE";
+const MAIN: &str = "hosts have their own";
+const PROXY: &str = "proxy rules keep connections, and pass on what Apache does";
+const FILES: &str = "how Howdah sends files anyway";
+const REWRITING: &str = "rules run once, from top to bottom";
+const STAPLING: &str = "public authorities have ended OCSP";
+const MEASURES: &str = "howdah status has it";
+
+const MOOT: &[(&str, &[&str])] = &[
+    (
+        TUNING,
+        &[
+            "acceptfilter",
+            "acceptmutex",
+            "asyncrequestworkerfactor",
+            "coredumpdirectory",
+            "enableexceptionhook",
+            "enablemmap",
+            "enablesendfile",
+            "flushmaxpipelined",
+            "flushmaxthreshold",
+            "gracefulshutdowntimeout",
+            "limitinternalrecursion",
+            "listenbacklog",
+            "listencoresbucketsratio",
+            "loadfile",
+            "lockfile",
+            "maxclients",
+            "maxmemfree",
+            "maxranges",
+            "maxrangeoverlaps",
+            "maxrangereversals",
+            "maxrequestworkers",
+            "maxspareservers",
+            "maxsparethreads",
+            "minspareservers",
+            "minsparethreads",
+            "mutex",
+            "readbuffersize",
+            "receivebuffersize",
+            "rlimitcpu",
+            "rlimitmem",
+            "rlimitnproc",
+            "scoreboardfile",
+            "sendbuffersize",
+            "serverlimit",
+            "startservers",
+            "startthreads",
+            "threadlimit",
+            "threadsperchild",
+            "threadstacksize",
+            "mergetrailers",
+            "mergeslashes",
+            "httpprotocoloptions",
+            "registerhttpmethod",
+            "regexdefaultoptions",
+            "maxconnectionsperchild",
+            "maxrequestsperchild",
+            "watchdoginterval",
+            "strictHostcheck",
+            "stricthostcheck",
+        ],
+    ),
+    (
+        SERVICE,
+        &[
+            "pidfile",
+            "defaultruntimedir",
+            "chrootdir",
+            "error",
+            "warning",
+        ],
+    ),
+    (
+        LISTINGS,
+        &[
+            "addalt",
+            "addaltbyencoding",
+            "addaltbytype",
+            "adddescription",
+            "addicon",
+            "addiconbyencoding",
+            "addiconbytype",
+            "defaulticon",
+            "headername",
+            "indexheadinsert",
+            "indexignore",
+            "indexignorereset",
+            "indexoptions",
+            "indexorderdefault",
+            "indexstylesheet",
+            "readmename",
+        ],
+    ),
+    (
+        NEGOTIATION,
+        &[
+            "addlanguage",
+            "cachenegotiateddocs",
+            "defaultlanguage",
+            "forcelanguagepriority",
+            "languagepriority",
+            "multiviewsmatch",
+            "removelanguage",
+        ],
+    ),
+    (
+        TLS,
+        &[
+            "sslciphersuite",
+            "sslcompression",
+            "sslcryptodevice",
+            "sslfips",
+            "sslhonorcipherorder",
+            "sslinsecurerenegotiation",
+            "sslopensslconfcmd",
+            "ssloptions",
+            "sslpassphrasedialog",
+            "sslpolicy",
+            "sslprotocol",
+            "sslrandomseed",
+            "sslrenegbuffersize",
+            "sslstrictsnivhostcheck",
+            "sslengine",
+            "sslusername",
+            "sslvhostsnipolicy",
+        ],
+    ),
+    (
+        SESSIONS,
+        &[
+            "sslsessioncache",
+            "sslsessioncachetimeout",
+            "sslsessiontickets",
+            "sslsessionticketkeyfile",
+        ],
+    ),
+    (
+        STAPLING,
+        &[
+            "sslusestapling",
+            "sslstaplingcache",
+            "sslstaplingresponsetimeout",
+            "sslstaplingreturnrespondererrors",
+            "sslstaplingstandardcachetimeout",
+            "sslstaplingerrorcachetimeout",
+            "sslstaplingfaketrylater",
+            "sslstaplingforceurl",
+            "sslstaplingrespondertimeout",
+        ],
+    ),
+    (
+        COMPRESSION,
+        &[
+            "brotlialteretag",
+            "brotlicompressionmaxinputblock",
+            "brotlicompressionquality",
+            "brotlicompressionwindow",
+            "brotlifilternote",
+            "deflatealteretag",
+            "deflatebuffersize",
+            "deflatecompressionlevel",
+            "deflatefilternote",
+            "deflateinflatelimitrequestbody",
+            "deflateinflateratioburst",
+            "deflateinflateratiolimit",
+            "deflatememlevel",
+            "deflatewindowsize",
+            "addencoding",
+            "removeencoding",
+            "removeoutputfilter",
+            "filterdeclare",
+            "filterprovider",
+            "filterchain",
+            "filterprotocol",
+        ],
+    ),
+    (VERSION, &["serversignature", "servertokens", "serveradmin"]),
+    (
+        LOGGING,
+        &[
+            "errorlogformat",
+            "hostnamelookups",
+            "logiotrackttfb",
+            "bufferedlogs",
+            "identitycheck",
+            "forensiclog",
+            "cookielog",
+            "dumpioinput",
+            "dumpiooutput",
+        ],
+    ),
+    (
+        AUTH,
+        &[
+            "authtype",
+            "authname",
+            "authbasicprovider",
+            "authuserfile",
+            "authgroupfile",
+            "authbasicauthoritative",
+            "authuserfileauthoritative",
+            "authzsendforbiddenonfailure",
+            "authnprovideralias",
+        ],
+    ),
+    (
+        PROTOCOL,
+        &[
+            "protocols",
+            "protocolshonororder",
+            "h2copyfiles",
+            "h2direct",
+            "h2earlyhint",
+            "h2earlyhints",
+            "h2maxdataframelen",
+            "h2maxsessionstreams",
+            "h2maxworkeridleseconds",
+            "h2maxworkers",
+            "h2minworkers",
+            "h2moderntlsonly",
+            "h2outputbuffering",
+            "h2padding",
+            "h2push",
+            "h2pushdiarysize",
+            "h2pushpriority",
+            "h2pushresource",
+            "h2serializeheaders",
+            "h2streammaxmemsize",
+            "h2streamtimeout",
+            "h2tlscooldownsecs",
+            "h2tlswarmupsize",
+            "h2upgrade",
+            "h2websockets",
+            "h2windowsize",
+            "h2maxstreamerrors",
+            "h2maxheaderblocklen",
+        ],
+    ),
+    (
+        FCGI,
+        &[
+            "addhandler-fcgid",
+            "fcgidbusyscaninterval",
+            "fcgidbusytimeout",
+            "fcgidconnecttimeout",
+            "fcgididlescaninterval",
+            "fcgididletimeout",
+            "fcgidinitialenv",
+            "fcgidiotimeout",
+            "fcgidipcdir",
+            "fcgidmaxprocesses",
+            "fcgidmaxprocessesperclass",
+            "fcgidmaxrequestlen",
+            "fcgidmaxrequestsperprocess",
+            "fcgidminprocessesperclass",
+            "fcgidoutputbuffersize",
+            "fcgidphpfixpathinfo",
+            "fcgidprocesslifetime",
+            "fcgidprocesstablefile",
+            "fcgidspawnscore",
+            "fcgidspawnscoreuplimit",
+            "fcgidterminationscore",
+            "fcgidtimescore",
+            "fcgidwin32preventorphans",
+            "fcgidzombiescaninterval",
+            "fcgidipccommtimeout",
+            "fcgidipcconnecttimeout",
+            "fastcgiconfig",
+            "fastcgiipcdir",
+            "fastcgiwrapper",
+            "phpinidir",
+            "scriptsock",
+            "scriptlog",
+            "scriptlogbuffer",
+            "scriptloglength",
+            "cgidscripttimeout",
+            "assignuserid",
+            "suexecusergroup",
+            "rmode",
+            "rgroups",
+            "rdocumentchroot-off",
+            "suphp_usergroup",
+            "suphp_engine",
+            "suphp_configpath",
+            "ruidgid",
+            "rugid",
+            "rminuidgid",
+            "maxclientsvhost",
+            "nicevalue",
+        ],
+    ),
+    (
+        NAMES,
+        &[
+            "usecanonicalname",
+            "usecanonicalphysicalport",
+            "directoryslash",
+            "serverpath",
+            "redirectrelative",
+        ],
+    ),
+    (METHODS, &["traceenable"]),
+    (
+        MAIN,
+        &[
+            "servername",
+            "serveralias",
+            "documentroot",
+            "namevirtualhost",
+            "directoryindex",
+            "options",
+            "allowoverride",
+            "accessfilename",
+            "sslcertificatefile",
+            "sslcertificatekeyfile",
+            "sslcertificatechainfile",
+            "user",
+            "group",
+        ],
+    ),
+    (
+        PROXY,
+        &[
+            "proxyaddheaders",
+            "proxybadheader",
+            "proxyfcgibackendtype",
+            "proxyfcgisetenvif",
+            "proxyiobuffersize",
+            "proxymaxforwards",
+            "proxyreceivebuffersize",
+            "proxystatus",
+            "proxytimeout",
+            "proxyvia",
+            "proxypreservehost",
+            "proxywebsocketfallbacktoproxyhttp",
+            "proxypassinherit",
+            "proxypassinterpolateenv",
+            "proxysourceaddress",
+            "balancerpersist",
+            "balancerinherit",
+            "balancergrowth",
+            "proxyset",
+            "noproxy",
+            "proxydomain",
+            "proxypassreverse",
+        ],
+    ),
+    (
+        FILES,
+        &[
+            "typesconfig",
+            "fileetag",
+            "mimemagicfile",
+            "addcharset",
+            "removecharset",
+            "contentdigest",
+            "allowencodedslashes",
+            "acceptpathinfo",
+            "modmimeusepathinfo",
+            "cgipassauth",
+            "qualifyredirecturl",
+            "adddefaultcharset",
+            "xbithack",
+        ],
+    ),
+    (
+        REWRITING,
+        &[
+            "rewriteengine",
+            "rewritebase",
+            "rewriteoptions",
+            "rewritelog",
+            "rewriteloglevel",
+            "expiresactive",
+        ],
+    ),
+    (MEASURES, &["extendedstatus", "seerequesttail", "statusall"]),
+];
+
+/// Why a directive has no meaning here; none if it has.
+pub fn moot(directive: &Directive) -> Option<&'static str> {
+    let name = directive.name.as_str();
+    match name {
+        "userdir"
+            if directive
+                .args
+                .iter()
+                .all(|word| word.eq_ignore_ascii_case("disabled")) =>
+        {
+            Some("there are no directories of users")
+        }
+        "namevirtualhost" | "listen" => Some("sites are chosen by name"),
+        _ => {
+            let mut groups = MOOT.iter();
+            groups
+                .find(|(_, names)| names.contains(&name))
+                .map(|(why, _)| *why)
+        }
+    }
+}
+
+/// What a directive would take, and whether it closes or limits something; none if it is not known.
+pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
+    Some(match directive.name.as_str() {
+        "if" | "elseif" | "else" => (
+            "rules with these conditions (docs/access.md), or an .htaccess file: htaccess = \"on\" reads <If>",
+            directive.inner().iter().any(super::access::restricts),
+        ),
+        "userdir" => ("a [[site]], or a link below the root, for each user", false),
+        "virtualdocumentroot" | "virtualscriptalias" | "virtualdocumentrootip" => {
+            ("one [[site]] for each directory", false)
+        }
+        "rewritemap" => ("rules in place of the map: path and redirect", false),
+        "fcgidwrapper" | "fcgidaccesschecker" | "fcgidauthenticator" | "fcgidauthorizer" => (
+            "[pool.NAME] in mode pool, with this program as its command",
+            false,
+        ),
+        "fastcgiexternalserver" | "fastcgiserver" | "action" | "script" => {
+            ("[pool.NAME] in mode fastcgi or pool", false)
+        }
+        "secruleengine"
+        | "secrule"
+        | "secaction"
+        | "secruleremovebyid"
+        | "secauditengine"
+        | "secrequestbodyaccess"
+        | "modsecurity"
+        | "secruleremovebytag"
+        | "secauditlog" => (
+            "a firewall for web applications in front, or rules for what matters",
+            true,
+        ),
+        "dosenabled"
+        | "doshashtablesize"
+        | "dospagecount"
+        | "dospageinterval"
+        | "dossitecount"
+        | "dossiteinterval"
+        | "dosblockingperiod"
+        | "qs_srvmaxconnperip"
+        | "qs_clientevententrylimit"
+        | "qs_loclimit" => ("rate and connections of a rule (docs/limits.md)", true),
+        "dav" | "davlockdb" | "davmintimeout" | "davdepthinfinity" => {
+            ("an application for WebDAV; Howdah has none", false)
+        }
+        "mddomain"
+        | "managedomain"
+        | "mdomain"
+        | "mdcertificateagreement"
+        | "mdprivatekeys"
+        | "mdcontactemail"
+        | "mdrequirehttps"
+        | "mdrenewwindow"
+        | "mdcertificateauthority"
+        | "mdmember"
+        | "mdomainset" => (
+            "leave [[site.certificate]] out, and Howdah orders certificates by itself (docs/https.md)",
+            false,
+        ),
+        "cacheenable" | "cachedisable" | "cacheroot" | "cachequickhandler" | "cachelock"
+        | "cachedefaultexpire" | "cachemaxexpire" | "cacheignoreheaders" | "cacheheader"
+        | "cachedirlevels" | "cachedirlength" => ("cache of the site (docs/cache.md)", false),
+        "substitute"
+        | "addoutputfilter"
+        | "setoutputfilter"
+        | "setinputfilter"
+        | "addinputfilter"
+        | "addoutputfilterbytype"
+        | "extfilterdefine" => ("Howdah does not change answers", false),
+        "ratelimit" | "rate-limit" => ("nothing slows answers down", true),
+        "limitrequestfields" | "limitxmlrequestbody" | "limitrequestbody" => {
+            ("[limits] header and max_body_size of the site", true)
+        }
+        "sslverifydepth"
+        | "sslcarevocationfile"
+        | "sslcarevocationpath"
+        | "sslcarevocationcheck"
+        | "sslcacertificatepath"
+        | "sslcadnrequestfile"
+        | "sslocspenable"
+        | "sslcacertificatefile" => ("[tls] client_ca, for all sites", true),
+        "sslproxyengine"
+        | "sslproxyverify"
+        | "sslproxycheckpeername"
+        | "sslproxycheckpeercn"
+        | "sslproxycheckpeerexpire"
+        | "sslproxyprotocol"
+        | "sslproxycacertificatefile"
+        | "sslproxyciphersuite" => (
+            "servers are spoken to without TLS: a server on this machine in between",
+            false,
+        ),
+        "authdigestprovider"
+        | "authdigestdomain"
+        | "authldapurl"
+        | "authldapbinddn"
+        | "authldapbindpassword"
+        | "authformprovider"
+        | "authdigestalgorithm"
+        | "authdigestqop" => ("auth_basic with a file of passwords, or auth_request", true),
+        "proxyerroroverride" => ("error_pages are for Howdah's own errors", false),
+        "proxyremote" | "proxyblock" => ("Howdah is no proxy for clients", false),
+        "passengerenabled"
+        | "wsgiscriptalias"
+        | "wsgidaemonprocess"
+        | "wsgiprocessgroup"
+        | "railsenv"
+        | "passengerruby"
+        | "passengerroot"
+        | "passengerdefaultruby" => (
+            "a server of its own for the application, and a rule with proxy",
+            false,
+        ),
+        "checkspelling" | "checkcaseonly" => ("a path names its file in full", false),
+        "cookietracking" | "cookiename" | "sessioncookiename" | "session" => {
+            ("Howdah sets no cookies of its own", false)
+        }
+        "lualoadfile" | "luahookaccesschecker" | "luamaphandler" => {
+            ("rules, or an application", true)
+        }
+        _ => return None,
+    })
+}
+
+/// A section for a directory: of no site, if none has asked for it.
+pub fn is_of_no_site(directive: &Directive) -> bool {
+    matches!(directive.name.as_str(), "directory" | "directorymatch")
+}

@@ -1,0 +1,253 @@
+//! What `<IfModule>`, `<IfDefine>` and `<IfVersion>` find true: the modules that the configuration loads,
+//! and what it defines.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::source::LONGEST_LINE;
+
+/// The version that `<IfVersion>` compares with: Apache 2.4, a late one.
+const VERSION: [u32; 3] = [2, 4, 66];
+/// Compiled into Apache by Debian, Red Hat and the default build.
+const BUILT_IN: &[&str] = &["core", "http", "log_config", "so", "unixd", "version"];
+
+/// Modules and variables, as far as they have been read.
+#[derive(Debug, Default)]
+pub struct Modules {
+    loaded: BTreeSet<String>,
+    /// `Define`, and the environment.
+    pub defined: BTreeMap<String, String>,
+}
+
+impl Modules {
+    /// `LoadModule`
+    pub fn load(&mut self, identifier: &str, file: &str) {
+        let name = identifier.strip_suffix("_module").unwrap_or(identifier);
+        self.loaded.insert(name.to_ascii_lowercase());
+        let file = file.rsplit('/').next().unwrap_or_default();
+        if let Some(name) = file
+            .strip_prefix("mod_")
+            .and_then(|f| f.strip_suffix(".so"))
+        {
+            self.loaded.insert(name.to_ascii_lowercase());
+        }
+    }
+
+    /// Whether it is loaded. Before the first `LoadModule` everything is: who imports one site's file has
+    /// its modules.
+    pub fn has(&self, name: &str) -> bool {
+        let name = name.to_ascii_lowercase();
+        let name = name.strip_suffix(".c").unwrap_or(&name);
+        let name = name.strip_suffix("_module").unwrap_or(name);
+        let name = match name.strip_prefix("mod_").unwrap_or(name) {
+            "event" => "mpm_event",
+            "prefork" => "mpm_prefork",
+            "worker" => "mpm_worker",
+            "itk" => "mpm_itk",
+            "http_core" => "http",
+            name => name,
+        };
+        self.loaded.is_empty() || self.loaded.contains(name) || BUILT_IN.contains(&name)
+    }
+
+    /// Whether some line has loaded modules.
+    pub fn are_known(&self) -> bool {
+        !self.loaded.is_empty()
+    }
+
+    /// Whether a section of this name and these words is read; none: it is no condition.
+    pub fn condition(&self, section: &str, words: &[String]) -> Option<bool> {
+        let first = words.first().map_or("", String::as_str);
+        let (name, negated) = match first.strip_prefix('!') {
+            Some(name) => (name, true),
+            None => (first, false),
+        };
+        let holds = match section {
+            "ifmodule" => self.has(name),
+            "ifdefine" => self.defined.contains_key(name),
+            "iffile" => std::path::Path::new(name).exists(),
+            // Which directives a module brings is not known: those of modules that are loaded.
+            "ifdirective" | "ifsection" => true,
+            "ifversion" => return Some(version(words)),
+            _ => return None,
+        };
+        Some(holds != negated)
+    }
+
+    /// Replaces `${NAME}`; the names that are not defined stay, and are returned. None: it becomes too long.
+    pub fn expand(&self, text: &str) -> Option<(String, Vec<String>)> {
+        let mut out = String::new();
+        let mut unknown = Vec::new();
+        let mut rest = text;
+        while let Some(at) = rest.find("${") {
+            let Some(end) = rest[at..].find('}').map(|end| at + end) else {
+                break;
+            };
+            let name = &rest[at + 2..end];
+            out += &rest[..at];
+            match self.defined.get(name) {
+                Some(value) => out += value,
+                None => {
+                    out += &rest[at..=end];
+                    // `${map:key}` is of a RewriteMap.
+                    if !name.contains(':') && !name.is_empty() {
+                        unknown.push(name.to_owned());
+                    }
+                }
+            }
+            rest = &rest[end + 1..];
+            if out.len() > LONGEST_LINE {
+                return None;
+            }
+        }
+        Some((out + rest, unknown))
+    }
+}
+
+/// `<IfVersion [OPERATOR] VERSION>`
+fn version(words: &[String]) -> bool {
+    let (operator, text) = match words {
+        [text] => ("=", text.as_str()),
+        [operator, text, ..] => (operator.as_str(), text.as_str()),
+        [] => return false,
+    };
+    let (operator, negated) = match operator.strip_prefix('!') {
+        Some(operator) => (operator, true),
+        None => (operator, false),
+    };
+    let own: Vec<String> = VERSION.iter().map(u32::to_string).collect();
+    let own = own.join(".");
+    let is_expression = operator == "~" || text.len() > 1 && text.starts_with('/');
+    let holds = if is_expression {
+        let text = text.trim_matches('/');
+        crate::expression::compile(text).is_ok_and(|regex| regex.is_match(own.as_bytes()))
+    } else {
+        let mut asked = text.split('.').map(|part| part.parse::<u32>().unwrap_or(0));
+        let asked: [u32; 3] = [(); 3].map(|()| asked.next().unwrap_or(0));
+        match operator {
+            "=" | "==" => VERSION == asked,
+            ">" => VERSION > asked,
+            ">=" => VERSION >= asked,
+            "<" => VERSION < asked,
+            "<=" => VERSION <= asked,
+            _ => false,
+        }
+    };
+    holds != negated
+}
+
+/// What Debian's `envvars` exports: assignments, as a shell reads them. Conditions and commands are not
+/// followed.
+pub fn envvars(text: &str) -> BTreeMap<String, String> {
+    let mut known: BTreeMap<String, String> = BTreeMap::new();
+    for line in text.lines() {
+        let line = line.trim();
+        let line = line.strip_prefix("export ").unwrap_or(line);
+        let line = line.strip_prefix(": ").map_or(line, |default| {
+            // `: ${NAME:=value}`
+            default.trim_start_matches("${").trim_end_matches('}')
+        });
+        let Some((name, value)) = line.split_once('=') else {
+            continue;
+        };
+        let name = name.trim_end_matches(':');
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        if name.is_empty() || !name.chars().all(is_name) || value.contains(['`', '(']) {
+            continue;
+        }
+        let words = super::lines::words(value, false);
+        let word = words.first().map_or("", String::as_str);
+        let value = shell(word, &known);
+        known.insert(name.to_owned(), value);
+    }
+    known
+}
+
+/// Replaces `$NAME` and `${NAME}`; what is not known is empty.
+fn shell(word: &str, known: &BTreeMap<String, String>) -> String {
+    let mut out = String::new();
+    let mut rest = word;
+    while let Some(at) = rest.find('$') {
+        out += &rest[..at];
+        let after = &rest[at + 1..];
+        let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        let (name, next) = match after.strip_prefix('{') {
+            Some(inner) => match inner.split_once('}') {
+                Some((name, next)) => (name.trim_end_matches(|c| !is_name(c)), next),
+                None => (inner, ""),
+            },
+            None => after.split_at(after.find(|c| !is_name(c)).unwrap_or(after.len())),
+        };
+        out += known.get(name).map_or("", String::as_str);
+        rest = next;
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modules_have_several_names() {
+        let mut modules = Modules::default();
+        assert!(modules.has("mod_anything.c"));
+        modules.load("php_module", "/usr/lib/apache2/modules/libphp8.2.so");
+        modules.load("mpm_prefork_module", "modules/mod_mpm_prefork.so");
+        modules.load("proxy_http_module", "modules/mod_proxy_http.so");
+        for name in [
+            "php_module",
+            "mod_php.c",
+            "prefork.c",
+            "mpm_prefork_module",
+            "core.c",
+            "mod_proxy_http.c",
+        ] {
+            assert!(modules.has(name), "{name}");
+        }
+        for name in ["mod_php8.c", "mod_ssl.c", "event.c"] {
+            assert!(!modules.has(name), "{name}");
+        }
+        let words = |text: &str| super::super::lines::words(text, false);
+        assert_eq!(
+            modules.condition("ifmodule", &words("!mod_ssl.c")),
+            Some(true)
+        );
+        assert_eq!(modules.condition("directory", &words("/")), None);
+        for (text, holds) in [
+            (">= 2.4", true),
+            ("< 2.4", false),
+            ("2.2", false),
+            ("~ ^2\\.4", true),
+            ("!= 2.4.1", true),
+        ] {
+            assert_eq!(
+                modules.condition("ifversion", &words(text)),
+                Some(holds),
+                "{text}"
+            );
+        }
+    }
+
+    #[test]
+    fn variables_come_from_envvars_as_debian_writes_it() {
+        let text = "unset HOME\nif [ \"${A##/x-}\" != \"${A}\" ] ; then\n\tSUFFIX=\"-${A##/x-}\"\nelse\n\tSUFFIX=\nfi\n\
+            export APACHE_RUN_USER=www-data\nexport APACHE_LOG_DIR=/var/log/apache2$SUFFIX\nexport LANG\n\
+            : ${APACHE_CONFDIR:=/etc/apache2}\n#export X=1\nY=`date`\n";
+        let modules = Modules {
+            defined: envvars(text),
+            ..Modules::default()
+        };
+        let expand = |text: &str| modules.expand(text).unwrap();
+        assert_eq!(expand("${APACHE_RUN_USER}").0, "www-data");
+        assert_eq!(
+            expand("${APACHE_LOG_DIR}/error.log").0,
+            "/var/log/apache2/error.log"
+        );
+        assert_eq!(expand("${APACHE_CONFDIR}").0, "/etc/apache2");
+        assert_eq!(
+            expand("a${X}$1${m:$2}"),
+            ("a${X}$1${m:$2}".into(), vec!["X".into()])
+        );
+        assert!(!modules.defined.contains_key("Y"));
+    }
+}

@@ -1,0 +1,326 @@
+//! `ProxyPass` and its kin as `proxy` of rules. Where that cannot be said nothing answers, not even PHP.
+
+use super::region;
+use super::site::Work;
+use crate::directive::Directive;
+use crate::stages::Stage;
+use crate::target::{Table, Value};
+use crate::when::{Match, When};
+
+/// A server that answers, and the path that is put in place of the request's.
+struct Target {
+    servers: Vec<String>,
+    path: String,
+}
+
+/// The lines of all sections: of the server in order, then of `<Location>`.
+pub fn write(work: &mut Work<'_, '_>) {
+    let mut excepted: Vec<Match> = Vec::new();
+    for number in 0..work.layers.len() {
+        let layer = work.layers[number].clone();
+        for line in layer.lines {
+            let is_match = match line.name.as_str() {
+                "proxypass" => false,
+                "proxypassmatch" => true,
+                _ => continue,
+            };
+            let (paths, words) = match (
+                &layer.section,
+                line.arg(0).starts_with('/') || is_match && layer.section.is_none(),
+            ) {
+                (None, true) | (Some(_), true) => {
+                    let paths = match is_match {
+                        true => region::location_match(line.arg(0)),
+                        false => region::location(line.arg(0)),
+                    };
+                    (paths, &line.args[1..])
+                }
+                (Some(_), false) => (Ok(layer.paths.clone()), &line.args[..]),
+                (None, false) => (
+                    Err("a path that begins with a slash".to_owned()),
+                    &line.args[..],
+                ),
+            };
+            let target = words.first().map_or("", String::as_str);
+            if super::php::address(target).is_some() {
+                continue;
+            }
+            match paths {
+                Ok(paths) if target == "!" => {
+                    excepted.push(paths);
+                    work.ledger.carried(line.id);
+                }
+                Ok(paths) => pass(work, line, &paths, words, &excepted),
+                Err(need) => work.ledger.list_protection(line.id, need),
+            }
+        }
+    }
+    others(work);
+}
+
+/// One line.
+fn pass(
+    work: &mut Work<'_, '_>,
+    line: &Directive,
+    paths: &Match,
+    words: &[String],
+    excepted: &[Match],
+) {
+    let when = When::except(
+        paths.clone(),
+        excepted
+            .iter()
+            .filter(|other| region::may_meet(other, paths))
+            .cloned()
+            .collect(),
+    );
+    let found = target(work, words.first().map_or("", String::as_str)).and_then(|target| {
+        match keeps_the_path(line, paths, &target.path) {
+            true => Ok(target.servers),
+            false => Err(format!("the server is asked for {} in place of the path; a rule passes on the one it matched", target.path)),
+        }
+    });
+    match found {
+        Err(need) => {
+            let mut rule = when.rule("return", 502, &line.place);
+            rule.set("body", "This part has not been carried over.\n", None);
+            work.stages.push(Stage::Answers, rule);
+            work.ledger.list(line.id, format!("{need}; 502 here"));
+        }
+        Ok(servers) => {
+            let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
+            let own = words.iter().find_map(|word| word.strip_prefix("timeout="));
+            let timeout = work.line_for("/", "proxytimeout");
+            if let Some(seconds) = own
+                .or(timeout.map(|line| line.arg(0)))
+                .and_then(|text| text.parse::<u32>().ok())
+            {
+                rule.set(
+                    "proxy_timeout",
+                    format!("{}s", seconds.clamp(1, 86_400)),
+                    None,
+                );
+                if let Some(line) = timeout {
+                    work.ledger.carried(line.id);
+                }
+            }
+            work.stages.push(Stage::Answers, rule);
+            let keeps_host = work
+                .line_for("/", "proxypreservehost")
+                .is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
+            match keeps_host {
+                true => work.ledger.carried(line.id),
+                false => work
+                    .ledger
+                    .remark(line.id, "the server gets the client's Host"),
+            }
+        }
+    }
+}
+
+/// Whether the server is asked for the path that the client names.
+fn keeps_the_path(line: &Directive, paths: &Match, target: &str) -> bool {
+    let plain = |path: &str| path.trim_end_matches('/').to_owned();
+    match paths {
+        Match::All => plain(target).is_empty() || target == "/$1" || target == "$1",
+        Match::Path(own) | Match::Prefix(own) => plain(own) == plain(target),
+        Match::Regex(expression) if line.name == "proxypassmatch" => {
+            // `^/api/(.*)$` and `/api/$1`
+            let body = expression.trim_start_matches('^').trim_end_matches('$');
+            let Some((begin, group)) = body.split_once('(') else {
+                return target.is_empty();
+            };
+            let whole = group.ends_with(')') && !begin.contains(['.', '*', '[', '?', '\\']);
+            target.is_empty() || whole && format!("{begin}$1") == target
+        }
+        Match::Regex(_) => target.is_empty(),
+    }
+}
+
+/// `http://127.0.0.1:3000/path`, `unix:/run/x|http://h/path`, `balancer://name/path`
+fn target(work: &mut Work<'_, '_>, text: &str) -> Result<Target, String> {
+    if let Some((socket, url)) = text.split_once('|') {
+        let socket = socket
+            .strip_prefix("unix:")
+            .ok_or("a server that a rule can name")?;
+        let path = url.split_once("://").map_or("", |(_, rest)| rest);
+        let path = path.find('/').map_or("", |at| &path[at..]);
+        return Ok(Target {
+            servers: vec![format!("unix:{socket}")],
+            path: path.to_owned(),
+        });
+    }
+    let (scheme, rest) = text
+        .split_once("://")
+        .ok_or("a server that a rule can name")?;
+    let (server, path) = rest.split_at(rest.find(['/', '$']).unwrap_or(rest.len()));
+    let servers = match scheme.to_ascii_lowercase().as_str() {
+        "http" | "ws" => vec![format!("http://{}", with_port(server)?)],
+        "h2c" => vec![format!("h2c://{}", with_port(server)?)],
+        "balancer" => members(work, server)?,
+        "https" | "wss" | "h2" => {
+            return Err(
+                "servers are spoken to without TLS: a server on this machine in between".to_owned(),
+            );
+        }
+        _ => return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned()),
+    };
+    Ok(Target {
+        servers,
+        path: path.to_owned(),
+    })
+}
+
+fn with_port(server: &str) -> Result<String, String> {
+    let port = server.rsplit_once(':').filter(|_| !server.ends_with(']'));
+    match port {
+        _ if server.is_empty() || server.contains(['{', '%', '$', '@']) => {
+            Err("a server that is known before a request".to_owned())
+        }
+        None => Ok(format!("{server}:80")),
+        Some((_, port)) if port.parse::<u16>().is_ok() => Ok(server.to_owned()),
+        Some(_) => Err(format!("{server} names no port")),
+    }
+}
+
+/// `<Proxy balancer://NAME>`
+fn members(work: &mut Work<'_, '_>, name: &str) -> Result<Vec<String>, String> {
+    let wanted = format!("balancer://{name}");
+    let sections = work
+        .layers
+        .iter()
+        .filter(|layer| layer.section.is_none())
+        .flat_map(|layer| layer.lines);
+    let sections: Vec<&Directive> = sections
+        .filter(|d| d.name == "proxy" && d.arg(0).trim_end_matches('/') == wanted)
+        .collect();
+    let mut servers = Vec::new();
+    for section in sections {
+        work.ledger.carried(section.id);
+        for line in section.inner() {
+            if line.name != "balancermember" {
+                work.ledger
+                    .remark(line.id, "the least busy server gets a request");
+                continue;
+            }
+            let member = target(work, line.arg(0))?;
+            let Some(mut server) = member
+                .servers
+                .into_iter()
+                .next()
+                .filter(|_| member.path.trim_matches('/').is_empty())
+            else {
+                return Err("servers of a balancer without paths".to_owned());
+            };
+            let mut others = Vec::new();
+            for word in line.args.iter().skip(1) {
+                match word
+                    .strip_prefix("loadfactor=")
+                    .and_then(|n| n.parse::<f32>().ok())
+                {
+                    Some(factor) if (1.0..=100.0).contains(&factor) => {
+                        server += &format!(" weight={}", factor.round())
+                    }
+                    _ => others.push(word.as_str()),
+                }
+            }
+            match others.is_empty() {
+                true => work.ledger.carried(line.id),
+                false => work.ledger.remark(
+                    line.id,
+                    format!(
+                        "without {}: the least busy server gets a request, one that is down none",
+                        others.join(" ")
+                    ),
+                ),
+            }
+            servers.push(server);
+        }
+    }
+    match servers.is_empty() {
+        true => Err(format!("the balancer {name} has no members here")),
+        false => Ok(servers),
+    }
+}
+
+/// `RewriteRule … [P]`
+pub fn rewritten(
+    work: &mut Work<'_, '_>,
+    line: &Directive,
+    when: &When,
+    everything: bool,
+) -> Result<Table, String> {
+    let found = target(work, line.arg(1))?;
+    let same = match (&when.paths, found.path.as_str()) {
+        (Match::All, "%{REQUEST_URI}" | "" | "/") => true,
+        (_, "$1" | "/$1") if everything => true,
+        (Match::Regex(expression), path) => {
+            let body = expression
+                .trim_start_matches('^')
+                .trim_end_matches('$')
+                .trim_start_matches("/?");
+            let body = body.replace("(.*)", "$1").replace("(.+)", "$1");
+            format!("/{}", body.trim_start_matches('/')) == path
+        }
+        _ => false,
+    };
+    match same {
+        true => Ok(when.rule("proxy", Value::Texts(found.servers), &line.place)),
+        false => Err(format!(
+            "the server is asked for {} in place of the path; a rule passes on the one it matched",
+            found.path
+        )),
+    }
+}
+
+/// What stands beside `ProxyPass`.
+fn others(work: &mut Work<'_, '_>) {
+    let ledger = work.ledger;
+    for layer in &work.layers {
+        for line in layer.lines {
+            match line.name.as_str() {
+                "proxypassreverse" => ledger.moot(
+                    line.id,
+                    "the server gets the client's Host, so its redirects name it",
+                ),
+                "proxypassreversecookiedomain" | "proxypassreversecookiepath" => {
+                    ledger.list(
+                        line.id,
+                        "cookies of the server with its public host and path",
+                    );
+                }
+                "proxypreservehost" => match line.arg(0).eq_ignore_ascii_case("on") {
+                    true => ledger.carried(line.id),
+                    false => ledger.remark(line.id, "the server gets the client's Host"),
+                },
+                "proxyrequests" => match line.arg(0).eq_ignore_ascii_case("off") {
+                    true => ledger.carried(line.id),
+                    false => ledger.list(line.id, "Howdah is no proxy for clients"),
+                },
+                "proxy" | "proxymatch" if !ledger.is_settled(line.id) => section(work, line),
+                _ => {}
+            }
+        }
+    }
+}
+
+/// `<Proxy>`: what closes it closes paths here.
+fn section(work: &Work<'_, '_>, section: &Directive) {
+    let mut closes = false;
+    section.walk(&mut |d| {
+        let grants = matches!(
+            d.args.join(" ").to_ascii_lowercase().as_str(),
+            "all granted" | "from all" | "deny,allow" | "allow,deny"
+        ) && d.name != "deny";
+        closes |= super::access::restricts(d) && !grants;
+    });
+    section.walk(&mut |d| match closes && super::access::restricts(d) {
+        true => work.ledger.list_protection(
+            d.id,
+            "rules for the paths that lead to this server: deny, from",
+        ),
+        false => work
+            .ledger
+            .moot(d.id, "proxy rules say all that is needed of a server"),
+    });
+}

@@ -1,0 +1,530 @@
+//! Apache's files as a tree of directives: what they include, the conditions that hold, variables and
+//! macros in the places where they are used.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+
+use super::lines::{Line, logical, words};
+use super::modules::Modules;
+use crate::Problem;
+use crate::directive::{Directive, Place, shown};
+use crate::ledger::Ledger;
+use crate::source::{Chain, Files, LONGEST_LINE, Text, is_pattern, matches};
+
+/// Deepest nesting of sections, included files and macros.
+const DEEPEST: usize = 64;
+/// Most directives, inclusions and uses of macros counted each time.
+const MOST: usize = 500_000;
+const NOT_READ: &str = "its condition does not hold: Apache does not read it";
+
+/// A `<Macro>`: what stands for its arguments, and its lines.
+#[derive(Clone, Debug)]
+struct Macro {
+    parameters: Vec<String>,
+    lines: Vec<Line>,
+    file: std::sync::Arc<str>,
+}
+
+/// Reads files with all that they include.
+#[derive(Debug)]
+pub struct Reader<'a> {
+    files: Files,
+    ledger: &'a Ledger,
+    /// `ServerRoot`: relative names count from here.
+    pub root: PathBuf,
+    /// Modules and variables.
+    pub modules: Modules,
+    macros: HashMap<String, Macro>,
+    directives: usize,
+}
+
+/// Where lines come from.
+#[derive(Clone)]
+struct Origin<'o> {
+    file: std::sync::Arc<str>,
+    chain: &'o Chain,
+    depth: usize,
+    /// A condition around them does not hold.
+    skipped: bool,
+}
+
+impl Origin<'_> {
+    fn at(&self, line: usize) -> Place {
+        let file = self.file.clone();
+        Place { file, line }
+    }
+}
+
+impl<'a> Reader<'a> {
+    /// For a configuration whose relative names count from that directory.
+    pub fn new(ledger: &'a Ledger, root: PathBuf) -> Reader<'a> {
+        Reader {
+            files: Files::default(),
+            ledger,
+            root,
+            modules: Modules::default(),
+            macros: HashMap::new(),
+            directives: 0,
+        }
+    }
+
+    /// A file's directives.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its grammar is wrong.
+    pub fn file(
+        &mut self,
+        path: &Path,
+        chain: &Chain,
+        depth: usize,
+    ) -> Result<Vec<Directive>, Problem> {
+        let text = self.files.read(path)?;
+        let chain = chain.and(path).map_err(|message| Problem {
+            place: None,
+            message,
+        })?;
+        self.text(&text, &chain, depth)
+    }
+
+    /// The directives of a text.
+    ///
+    /// # Errors
+    /// Its grammar is wrong, or a file that it includes cannot be understood.
+    pub fn text(
+        &mut self,
+        text: &Text,
+        chain: &Chain,
+        depth: usize,
+    ) -> Result<Vec<Directive>, Problem> {
+        let origin = Origin {
+            file: text.name.clone(),
+            chain,
+            depth,
+            skipped: false,
+        };
+        self.all(&logical(&text.text), &origin)
+    }
+
+    /// All lines of a file or a macro.
+    fn all(&mut self, lines: &[Line], origin: &Origin<'_>) -> Result<Vec<Directive>, Problem> {
+        let mut found = Vec::new();
+        let mut rest = lines;
+        match self.section(&mut rest, origin, &mut found)? {
+            None => Ok(found),
+            Some((line, name)) => {
+                let why = format!(
+                    "`</{}>` closes nothing: no such section is open here",
+                    name.escape_debug()
+                );
+                Err(Problem::at(&origin.at(line), why))
+            }
+        }
+    }
+
+    /// Lines up to the end of the section that they are in: where, and by which name it is closed.
+    fn section(
+        &mut self,
+        lines: &mut &[Line],
+        origin: &Origin<'_>,
+        into: &mut Vec<Directive>,
+    ) -> Result<Option<(usize, String)>, Problem> {
+        while let Some(((number, line), rest)) = lines.split_first() {
+            *lines = rest;
+            let place = origin.at(*number);
+            if let Some(name) = line.strip_prefix("</") {
+                let name = name.strip_suffix('>').map(str::trim);
+                let Some(name) = name else {
+                    return Err(Problem::at(&place, "`>` is missing at the end of the line"));
+                };
+                return Ok(Some((*number, name.to_owned())));
+            }
+            match line.strip_prefix('<') {
+                Some(head) => self.open(head, &place, lines, origin, into)?,
+                None => self.directive(line, &place, origin, into)?,
+            }
+        }
+        Ok(None)
+    }
+
+    fn enter(
+        &mut self,
+        name: &str,
+        args: Vec<String>,
+        place: &Place,
+        is_block: bool,
+    ) -> Result<Directive, Problem> {
+        self.directives += 1;
+        if self.directives > MOST {
+            let why = format!("TooLong: the configuration has more than {MOST} directives");
+            return Err(Problem::at(place, why));
+        }
+        let text = shown(name, &args, false);
+        let text = match is_block {
+            true => format!("<{text}>"),
+            false => text,
+        };
+        Ok(Directive {
+            name: name.to_ascii_lowercase(),
+            args,
+            block: None,
+            place: place.clone(),
+            id: self.ledger.enter(place.clone(), text),
+        })
+    }
+
+    /// The words behind a name, with variables replaced.
+    fn arguments(
+        &self,
+        name: &str,
+        text: &str,
+        place: &Place,
+        origin: &Origin<'_>,
+    ) -> Result<(Vec<String>, Vec<String>), Problem> {
+        let escapes = name.len() > 7 && name[..7].eq_ignore_ascii_case("rewrite");
+        if origin.skipped {
+            return Ok((words(text, escapes), Vec::new()));
+        }
+        match self.modules.expand(text) {
+            Some((text, unknown)) => Ok((words(&text, escapes), unknown)),
+            None => Err(Problem::at(
+                place,
+                "LineTooLong: with the values of its variables",
+            )),
+        }
+    }
+
+    /// `<NAME …>` and all that is in it.
+    fn open(
+        &mut self,
+        head: &str,
+        place: &Place,
+        lines: &mut &[Line],
+        origin: &Origin<'_>,
+        into: &mut Vec<Directive>,
+    ) -> Result<(), Problem> {
+        let Some(head) = head.trim_end().strip_suffix('>') else {
+            return Err(Problem::at(place, "`>` is missing at the end of the line"));
+        };
+        let (name, text) = head.split_at(head.find(char::is_whitespace).unwrap_or(head.len()));
+        if name.is_empty() {
+            return Err(Problem::at(
+                place,
+                "the name of a section is missing behind `<`",
+            ));
+        }
+        if origin.depth >= DEEPEST {
+            let why = format!("sections are nested more than {DEEPEST} deep");
+            return Err(Problem::at(place, why));
+        }
+        let (args, unknown) = self.arguments(name, text, place, origin)?;
+        let mut section = self.enter(name, args, place, true)?;
+        if section.name == "macro" && !origin.skipped {
+            return self.define(&section, lines, origin);
+        }
+        let condition = self.modules.condition(&section.name, &section.args);
+        let within = Origin {
+            depth: origin.depth + 1,
+            skipped: origin.skipped || condition == Some(false),
+            ..origin.clone()
+        };
+        let mut inner = Vec::new();
+        let closed = self.section(lines, &within, &mut inner)?;
+        let matches = |(_, end): &(usize, String)| end.eq_ignore_ascii_case(name);
+        match closed {
+            Some(end) if matches(&end) => {}
+            Some((line, end)) => {
+                let why = format!(
+                    "`</{}>` closes nothing: `<{}>` of line {} is open",
+                    end.escape_debug(),
+                    name.escape_debug(),
+                    place.line
+                );
+                return Err(Problem::at(&origin.at(line), why));
+            }
+            None => {
+                let name = name.escape_debug();
+                let why = format!("the section `<{name}>` is not closed by `</{name}>`");
+                return Err(Problem::at(place, why));
+            }
+        }
+        if within.skipped {
+            self.ledger.moot(section.id, NOT_READ);
+            return Ok(());
+        }
+        match condition {
+            Some(_) => {
+                self.ledger.carried(section.id);
+                into.append(&mut inner);
+            }
+            None => {
+                self.undefined(&section, &unknown);
+                section.block = Some(inner);
+                into.push(section);
+            }
+        }
+        Ok(())
+    }
+
+    /// `${NAME}` of nobody.
+    fn undefined(&self, directive: &Directive, unknown: &[String]) {
+        if let Some(name) = unknown.first() {
+            let need = format!(
+                "${{{name}}} has no value: `Define {name} …`, or a line in envvars beside the first file"
+            );
+            self.ledger.list(directive.id, need);
+        }
+    }
+
+    /// One line.
+    fn directive(
+        &mut self,
+        line: &str,
+        place: &Place,
+        origin: &Origin<'_>,
+        into: &mut Vec<Directive>,
+    ) -> Result<(), Problem> {
+        let end = line.find(char::is_whitespace).unwrap_or(line.len());
+        let (name, text) = line.split_at(end);
+        let (args, unknown) = self.arguments(name, text, place, origin)?;
+        let directive = self.enter(name, args, place, false)?;
+        if origin.skipped {
+            self.ledger.moot(directive.id, NOT_READ);
+            return Ok(());
+        }
+        self.undefined(&directive, &unknown);
+        let (first, second) = (directive.arg(0).to_owned(), directive.arg(1).to_owned());
+        match directive.name.as_str() {
+            "loadmodule" => self.modules.load(&first, &second),
+            "define" => drop(self.modules.defined.insert(first, second)),
+            "undefine" => drop(self.modules.defined.remove(&first)),
+            "undefmacro" => drop(self.macros.remove(&first.to_ascii_lowercase())),
+            "serverroot" if !first.is_empty() => self.root = first.into(),
+            "include" | "includeoptional" => {
+                for path in self.included(&directive)? {
+                    into.append(&mut self.deeper(&path, &directive, origin)?);
+                }
+            }
+            "use" => into.append(&mut self.expand(&directive, origin)?),
+            _ => {
+                into.push(directive);
+                return Ok(());
+            }
+        }
+        self.ledger.carried(directive.id);
+        Ok(())
+    }
+
+    /// The files that a line names: a file, all of a directory, or those of a pattern.
+    fn included(&self, line: &Directive) -> Result<Vec<PathBuf>, Problem> {
+        let path = self.root.join(line.arg(0));
+        let optional = line.name == "includeoptional";
+        if is_pattern(line.arg(0)) {
+            let found = matches(&path);
+            return match found.is_empty() && !optional {
+                true => Err(Problem::at(
+                    &line.place,
+                    format!("no file is named {}", path.display()),
+                )),
+                false => Ok(found),
+            };
+        }
+        match std::fs::metadata(&path) {
+            Ok(_) => Ok(vec![path]),
+            Err(_) if optional => Ok(Vec::new()),
+            // Without what a file says something could be open that it closes; Apache would not start.
+            Err(error) => {
+                let why = format!("{} cannot be read: {error}", path.display());
+                Err(Problem::at(&line.place, why))
+            }
+        }
+    }
+
+    fn deeper(
+        &mut self,
+        path: &Path,
+        line: &Directive,
+        origin: &Origin<'_>,
+    ) -> Result<Vec<Directive>, Problem> {
+        let depth = origin.depth + 1;
+        if depth > DEEPEST {
+            return Err(Problem::at(
+                &line.place,
+                format!("IncludeLoop: more than {DEEPEST} files and sections in each other"),
+            ));
+        }
+        if path.is_dir() {
+            let mut names: Vec<PathBuf> = std::fs::read_dir(path)
+                .map(|entries| entries.flatten().map(|entry| entry.path()).collect())
+                .map_err(|error| {
+                    Problem::at(
+                        &line.place,
+                        format!("{} cannot be read: {error}", path.display()),
+                    )
+                })?;
+            names.sort();
+            let mut found = Vec::new();
+            for name in names {
+                let origin = Origin {
+                    depth,
+                    ..origin.clone()
+                };
+                found.append(&mut self.deeper(&name, line, &origin)?);
+            }
+            return Ok(found);
+        }
+        // A loop is a fault of the line that closes it.
+        self.file(path, origin.chain, depth)
+            .map_err(|problem| match problem.place {
+                Some(_) => problem,
+                None => Problem::at(&line.place, problem.message),
+            })
+    }
+
+    /// `<Macro NAME PARAMETERS…>`
+    fn define(
+        &mut self,
+        section: &Directive,
+        lines: &mut &[Line],
+        origin: &Origin<'_>,
+    ) -> Result<(), Problem> {
+        let is_end = |(_, line): &Line| {
+            let end = line
+                .strip_prefix("</")
+                .and_then(|end| end.strip_suffix('>'));
+            end.is_some_and(|end| end.trim().eq_ignore_ascii_case("macro"))
+        };
+        let Some(end) = lines.iter().position(is_end) else {
+            return Err(Problem::at(
+                &section.place,
+                "the section `<Macro>` is not closed by `</Macro>`",
+            ));
+        };
+        let mut parameters = section.args.clone();
+        if parameters.is_empty() {
+            return Err(Problem::at(&section.place, "`<Macro>` has no name"));
+        }
+        let name = parameters.remove(0).to_ascii_lowercase();
+        let body = Macro {
+            parameters,
+            lines: lines[..end].to_vec(),
+            file: origin.file.clone(),
+        };
+        *lines = &lines[end + 1..];
+        self.macros.insert(name, body);
+        self.ledger.carried(section.id);
+        Ok(())
+    }
+
+    /// `Use NAME ARGUMENTS…`: the macro's lines, with the arguments in the places of its parameters.
+    fn expand(&mut self, line: &Directive, origin: &Origin<'_>) -> Result<Vec<Directive>, Problem> {
+        let name = line.arg(0).to_ascii_lowercase();
+        let Some(body) = self.macros.get(&name).cloned() else {
+            let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
+            return Err(Problem::at(&line.place, why));
+        };
+        let values = &line.args[1..];
+        if values.len() != body.parameters.len() {
+            let why = format!(
+                "the macro `{}` takes {} arguments, not {}",
+                name.escape_debug(),
+                body.parameters.len(),
+                values.len()
+            );
+            return Err(Problem::at(&line.place, why));
+        }
+        if origin.depth >= DEEPEST {
+            return Err(Problem::at(&line.place, "MacroLoop: macros use each other"));
+        }
+        let mut pairs: Vec<(&String, &String)> = body.parameters.iter().zip(values).collect();
+        pairs.retain(|(parameter, _)| !parameter.is_empty());
+        // The longest first: `$name` before `$n`.
+        pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
+        let filled = |text: &String| {
+            let mut text = text.clone();
+            for (parameter, value) in &pairs {
+                let longer = text.matches(parameter.as_str()).count() * value.len();
+                if text.len() + longer > LONGEST_LINE {
+                    return None;
+                }
+                text = text.replace(parameter.as_str(), value);
+            }
+            Some(text)
+        };
+        let mut lines = Vec::new();
+        for (number, text) in &body.lines {
+            let Some(text) = filled(text) else {
+                return Err(Problem::at(&line.place, "LineTooLong: a line of the macro"));
+            };
+            lines.push((*number, text));
+        }
+        let origin = Origin {
+            file: body.file,
+            depth: origin.depth + 1,
+            ..origin.clone()
+        };
+        self.all(&lines, &origin)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(text: &str) -> Result<Vec<String>, String> {
+        fn flat(tree: &[Directive], into: &mut Vec<String>) {
+            for directive in tree {
+                into.push(format!("{} {}", directive.name, directive.args.join(",")));
+                flat(directive.inner(), into);
+            }
+        }
+        let ledger = Ledger::default();
+        let mut reader = Reader::new(&ledger, "/".into());
+        let text = Text {
+            name: "x".into(),
+            text: text.to_owned(),
+        };
+        let tree = reader.text(&text, &Chain::default(), 0);
+        let mut names = Vec::new();
+        flat(&tree.map_err(|problem| problem.to_string())?, &mut names);
+        Ok(names)
+    }
+
+    #[test]
+    fn conditions_variables_and_macros_are_resolved() {
+        let text = "LoadModule ssl_module modules/mod_ssl.so\nDefine ROOT /srv\n<IfModule mod_ssl.c>\n A ${ROOT}/a\n</IfModule>\n\
+            <IfModule !ssl_module>\n Include none\n <X>\n </X>\n</IfModule>\n\
+            <Macro Host $name $n>\n <VirtualHost *:80>\n  ServerName $name.$n\n </VirtualHost>\n</Macro>\nUse host a b\n";
+        assert_eq!(
+            read(text).unwrap(),
+            ["a /srv/a", "virtualhost *:80", "servername a.b"]
+        );
+    }
+
+    #[test]
+    fn mistakes_have_a_line() {
+        for (text, words) in [
+            ("a\n<X>\nb\n", "x:2: the section `<X>` is not closed"),
+            (
+                "<X>\n<Y>\n</X>\n",
+                "x:3: `</X>` closes nothing: `<Y>` of line 2 is open",
+            ),
+            ("</X>\n", "x:1: `</X>` closes nothing"),
+            ("<X\n</X>\n", "x:1: `>` is missing"),
+            (
+                "<IfModule x>\n",
+                "x:1: the section `<IfModule>` is not closed",
+            ),
+            ("<Macro a>\nUse a\n</Macro>\nUse a\n", "x:2: MacroLoop"),
+            ("Use b\n", "x:1: there is no macro `b`"),
+            ("Include /none/at/all\n", "x:1: /none/at/all cannot be read"),
+            ("Include /none/*\n", "x:1: no file is named /none/*"),
+        ] {
+            let why = read(text).unwrap_err();
+            assert!(why.starts_with(words), "{why}");
+        }
+        assert_eq!(
+            read("IncludeOptional /none/*\nIncludeOptional /none").unwrap(),
+            Vec::<String>::new()
+        );
+    }
+}

@@ -1,0 +1,519 @@
+//! Which URL paths a section is for. Apache's sections name directories, files or paths, by texts with
+//! `*`, or by expressions; rules name paths alone.
+
+use crate::expression::compile;
+use crate::when::Match;
+
+/// Where a site's files are.
+#[derive(Clone, Debug, Default)]
+pub struct Places {
+    /// URL paths without a slash at the end, and directories; the longest path first, `""` is the root.
+    pub mounts: Vec<(String, String)>,
+}
+
+/// The paths of `<Location>` and `Alias`: whole segments, as Apache means them.
+pub fn location(text: &str) -> Result<Match, String> {
+    if !text.starts_with('/') {
+        return Err("a path that begins with a slash".to_owned());
+    }
+    match text.contains(['*', '?', '[']) {
+        true => Ok(Match::Regex(format!("^{}(?:/|$)", wildcard(text, false)?))),
+        false if text.len() > 1 && text.ends_with('/') => Ok(Match::Prefix(text.to_owned())),
+        false => Ok(Match::segments(text)),
+    }
+}
+
+/// The paths of `<LocationMatch>`, `RedirectMatch` and their like.
+pub fn location_match(expression: &str) -> Result<Match, String> {
+    compile(expression)?;
+    Ok(match expression {
+        "" | "^" | "/" | "^/" | ".*" | "^.*$" | "^/.*" | "^/.*$" | "." => Match::All,
+        expression => Match::Regex(expression.to_owned()),
+    })
+}
+
+impl Places {
+    /// The paths below a directory, for each place where the site shows some of it; without those that
+    /// another directory is shown at.
+    pub fn of_directory(&self, directory: &str) -> Result<Vec<(Match, Vec<Match>)>, String> {
+        let wanted = segments(directory);
+        let mut found = Vec::new();
+        for (url, target) in &self.mounts {
+            let own = segments(target);
+            let fits = |number: usize| {
+                let (Some(pattern), Some(name)) = (wanted.get(number), own.get(number)) else {
+                    return Ok(true);
+                };
+                one_segment(pattern, name)
+            };
+            let mut same = true;
+            for number in 0..wanted.len().min(own.len()) {
+                same &= fits(number)?;
+            }
+            if !same {
+                continue;
+            }
+            let below = wanted.get(own.len()..).unwrap_or_default();
+            let is_pattern = below.iter().any(|s| s.contains(['*', '?', '[']));
+            let rest: String = below.iter().map(|s| format!("/{s}")).collect();
+            let paths = match is_pattern {
+                true => Match::Regex(format!(
+                    "^{}{}(?:/|$)",
+                    regex::escape(url),
+                    wildcard(&rest, false)?
+                )),
+                false => Match::segments(&format!("{url}{rest}")),
+            };
+            let others = self.mounts.iter().map(|(other, _)| other);
+            let others = others.filter(|other| other.len() > url.len());
+            let others = others.map(|other| Match::segments(other));
+            let but = others.filter(|other| covers(&paths, other)).collect();
+            found.push((paths, but));
+        }
+        Ok(found)
+    }
+
+    /// The paths whose files an expression of `<DirectoryMatch>` is for.
+    pub fn of_directory_match(&self, expression: &str) -> Result<Vec<(Match, Vec<Match>)>, String> {
+        let regex = compile(expression)?;
+        let mut found = Vec::new();
+        for (url, target) in &self.mounts {
+            if regex.is_match(format!("{target}/").as_bytes()) {
+                found.push(Match::segments(url));
+                continue;
+            }
+            let own = match expression.strip_prefix('^') {
+                None => expression.to_owned(),
+                Some(rest) => {
+                    let anywhere = ["/.*/", "/.+/", ".*/", ".+/"].iter();
+                    let mut anywhere = anywhere.filter_map(|mark| rest.strip_prefix(mark));
+                    let escaped = regex::escape(target);
+                    let below = rest.strip_prefix(target.as_str());
+                    let below = below.or_else(|| rest.strip_prefix(escaped.as_str()));
+                    match (below, anywhere.next()) {
+                        (Some(below), _) => format!("^{}{below}", regex::escape(url)),
+                        (None, Some(rest)) => format!("/{rest}"),
+                        // `^/srv/other/`: of another directory.
+                        _ if is_plain_until_it_differs(rest, target) => continue,
+                        _ => {
+                            return Err(
+                                "an expression for URL paths, in place of one for directories"
+                                    .to_owned(),
+                            );
+                        }
+                    }
+                }
+            };
+            compile(&own)?;
+            found.push(Match::Regex(own));
+        }
+        Ok(widest(found)
+            .into_iter()
+            .map(|paths| (paths, Vec::new()))
+            .collect())
+    }
+
+    /// The directory of a path, and whether it is that of the root itself.
+    pub fn path_of(&self, url: &str) -> Option<String> {
+        let below = |mount: &str| {
+            let rest = url.strip_prefix(mount)?;
+            (rest.is_empty() || rest.starts_with('/')).then_some(rest)
+        };
+        self.mounts
+            .iter()
+            .find_map(|(mount, target)| Some(format!("{target}{}", below(mount)?)))
+    }
+}
+
+/// Without those that others cover.
+fn widest(mut found: Vec<Match>) -> Vec<Match> {
+    let mut kept: Vec<Match> = Vec::new();
+    while let Some(paths) = found.pop() {
+        if !found.iter().chain(&kept).any(|other| covers(other, &paths)) {
+            kept.insert(0, paths);
+        }
+    }
+    kept
+}
+
+/// An expression that excepts proofs of who owns a name, `^/(?!.well-known)(.*)$`, without what it looks
+/// ahead at; the exception is of the rule.
+pub fn but_proofs(expression: &str) -> Option<(String, Match)> {
+    let begins = ["^/(?!", "^(?!/"].iter();
+    let rest = begins
+        .filter_map(|begin| expression.strip_prefix(begin))
+        .next()?;
+    let (excepted, _) = rest.split_once(')')?;
+    let names = excepted.trim_start_matches('/').replace('\\', "");
+    let is_proof = names.starts_with(".well-known") && !names.contains(['|', '(', '*']);
+    let wide = crate::expression::widened(expression);
+    (is_proof && compile(&wide).is_ok()).then(|| (wide, Match::Prefix("/.well-known".to_owned())))
+}
+
+/// Whether an expression names, without any operator, another directory.
+fn is_plain_until_it_differs(expression: &str, target: &str) -> bool {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
+    let begin = expression.find(|c| !plain(c)).unwrap_or(expression.len());
+    // What an operator follows may be optional.
+    let begin = &expression.as_bytes()[..begin.saturating_sub(1)];
+    begin
+        .iter()
+        .zip(target.as_bytes())
+        .any(|(one, other)| one != other)
+}
+
+fn segments(path: &str) -> Vec<&str> {
+    path.split('/').filter(|s| !s.is_empty()).collect()
+}
+
+fn one_segment(pattern: &str, name: &str) -> Result<bool, String> {
+    if !pattern.contains(['*', '?', '[', '\\']) {
+        return Ok(pattern == name);
+    }
+    let regex = compile(&format!("^{}$", wildcard(pattern, false)?))?;
+    Ok(regex.is_match(name.as_bytes()))
+}
+
+/// A text with `*`, `?` and `[…]` as an expression, without anchors. None of them is a slash, unless
+/// `across`.
+pub fn wildcard(text: &str, across: bool) -> Result<String, String> {
+    let (any, one) = if across {
+        (".*", ".")
+    } else {
+        ("[^/]*", "[^/]")
+    };
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '*' => out += any,
+            '?' => out += one,
+            '[' => {
+                let rest = chars.as_str();
+                let Some(end) = rest.char_indices().skip(1).find(|(_, c)| *c == ']') else {
+                    return Err("`[` without `]`".to_owned());
+                };
+                let class = &rest[..end.0];
+                let class = class
+                    .strip_prefix('!')
+                    .map_or(class.to_owned(), |class| format!("^/{class}"));
+                out += &format!("[{class}]");
+                chars = rest[end.0 + 1..].chars();
+            }
+            '\\' => {
+                let next = chars.next().unwrap_or('\\');
+                out += &regex::escape(&next.to_string());
+            }
+            c => out += &regex::escape(c.encode_utf8(&mut [0; 4])),
+        }
+    }
+    compile(&out)?;
+    Ok(out)
+}
+
+/// The paths of files with that name, for `<Files>`: the end of a path, from its last slash on.
+pub fn file_name(name: &str) -> Result<String, String> {
+    Ok(format!("/{}$", wildcard(name, false)?))
+}
+
+/// The same for an expression of `<FilesMatch>`: nothing in it reaches across a slash.
+///
+/// # Errors
+/// Rules cannot have it.
+pub fn file_expression(expression: &str) -> Result<String, String> {
+    compile(expression)?;
+    let (flags, body) = match expression.strip_prefix("(?i)") {
+        Some(body) => ("(?i)", body),
+        None => ("", expression),
+    };
+    let mut choices = Vec::new();
+    for choice in alternatives(body) {
+        let (begins, choice) = match choice.strip_prefix('^') {
+            Some(choice) => (true, choice),
+            None => (false, choice),
+        };
+        let ends = choice.ends_with('$') && !choice.ends_with("\\$");
+        let choice = if ends {
+            &choice[..choice.len() - 1]
+        } else {
+            choice
+        };
+        let begin = if begins { "/" } else { "/[^/]*" };
+        let end = if ends { "$" } else { "[^/]*$" };
+        choices.push(format!("{begin}{}{end}", within_a_name(choice)?));
+    }
+    let all = match &choices[..] {
+        [only] => format!("{flags}{only}"),
+        _ => format!("{flags}(?:{})", choices.join("|")),
+    };
+    compile(&all)?;
+    Ok(all)
+}
+
+/// The expression's alternatives outside of all parentheses.
+pub fn alternatives(expression: &str) -> Vec<&str> {
+    let mut depth = 0usize;
+    let mut begin = 0;
+    let mut found = Vec::new();
+    for (at, mark) in marks(expression) {
+        match mark {
+            Mark::Plain('(') => depth += 1,
+            Mark::Plain(')') => depth = depth.saturating_sub(1),
+            Mark::Plain('|') if depth == 0 => {
+                found.push(&expression[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&expression[begin..]);
+    found
+}
+
+/// A character of an expression.
+enum Mark {
+    /// One that stands for itself or is an operator.
+    Plain(char),
+    /// One behind a backslash.
+    Escaped,
+    /// One within brackets, and whether it begins `[^`.
+    InClass,
+}
+
+/// The characters of an expression, each with its place.
+fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
+    let mut escaped = false;
+    let mut class: Option<usize> = None;
+    expression.char_indices().map(move |(at, c)| {
+        if std::mem::take(&mut escaped) {
+            return (at, Mark::Escaped);
+        }
+        if c == '\\' {
+            escaped = true;
+            return (at, Mark::Escaped);
+        }
+        match class {
+            Some(begin) => {
+                let first =
+                    at == begin + 1 || at == begin + 2 && expression[begin + 1..].starts_with('^');
+                if c == ']' && !first {
+                    class = None;
+                }
+                (at, Mark::InClass)
+            }
+            None if c == '[' => {
+                class = Some(at);
+                (at, Mark::InClass)
+            }
+            None => (at, Mark::Plain(c)),
+        }
+    })
+}
+
+/// `.` and `[^…]` match no slash.
+fn within_a_name(expression: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut before = 0;
+    for (at, mark) in marks(expression) {
+        match mark {
+            Mark::Plain('.') => {
+                out += &expression[before..at];
+                out += "[^/]";
+                before = at + 1;
+            }
+            Mark::InClass if expression[at..].starts_with("[^") => {
+                out += &expression[before..at];
+                out += if expression[at + 2..].starts_with('/') {
+                    "[^"
+                } else {
+                    "[^/"
+                };
+                before = at + 2;
+            }
+            Mark::Plain('^' | '$') => {
+                return Err(
+                    "write the expression with `^` at its beginning and `$` at its end only"
+                        .to_owned(),
+                );
+            }
+            Mark::Plain('(')
+                if expression[at..].starts_with("(?<") || expression[at..].starts_with("(?P<") => {}
+            _ => {}
+        }
+    }
+    Ok(out + &expression[before..])
+}
+
+/// The paths of a directory whose files have such a name.
+///
+/// # Errors
+/// One expression cannot say both.
+pub fn both(directory: &Match, file: &str) -> Result<Match, String> {
+    let (flags, name) = match file.strip_prefix("(?i)") {
+        Some(name) => ("(?i)", name),
+        None => ("", file),
+    };
+    let joined = match directory {
+        Match::All => file.to_owned(),
+        Match::Path(path) | Match::Prefix(path) => {
+            let path = path.trim_end_matches('/');
+            format!("^{}{flags}(?:/.*)?{name}", regex::escape(path))
+        }
+        Match::Regex(expression)
+            if expression.starts_with('^') && expression.ends_with("(?:/|$)") =>
+        {
+            let begin = expression.trim_end_matches("(?:/|$)");
+            format!("{begin}{flags}(?:/.*)?{name}")
+        }
+        Match::Regex(_) => {
+            return Err(
+                "one rule for the directories and the files of both expressions".to_owned(),
+            );
+        }
+    };
+    compile(&joined)?;
+    Ok(Match::Regex(joined))
+}
+
+/// Whether all paths of the one are among those of the other.
+pub fn covers(wide: &Match, narrow: &Match) -> bool {
+    let within = |prefix: &str, path: &str| {
+        let prefix = prefix.trim_end_matches('/');
+        path.strip_prefix(prefix)
+            .is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    };
+    match (wide, narrow) {
+        (Match::All, _) => true,
+        (wide, narrow) if wide == narrow => true,
+        (Match::Prefix(wide), Match::Prefix(narrow) | Match::Path(narrow)) => within(wide, narrow),
+        (Match::Prefix(wide), Match::Regex(narrow)) => {
+            narrow.strip_prefix('^').is_some_and(|rest| {
+                let begin = regex::escape(wide.trim_end_matches('/'));
+                rest.strip_prefix(begin.as_str())
+                    .is_some_and(|rest| rest.starts_with('/') || rest.starts_with("(?:/"))
+            })
+        }
+        _ => false,
+    }
+}
+
+/// Whether some path may be among both: false only where both begin with other texts.
+pub fn may_meet(one: &Match, other: &Match) -> bool {
+    let begin = |paths: &Match| match paths {
+        Match::All => String::new(),
+        Match::Path(path) | Match::Prefix(path) => path.trim_end_matches('/').to_owned(),
+        Match::Regex(expression) => {
+            let plain = |c: char| c.is_ascii_alphanumeric() || "/-_".contains(c);
+            let rest = expression
+                .strip_prefix('^')
+                .filter(|_| alternatives(expression).len() == 1)
+                .unwrap_or_default();
+            let end = rest.find(|c| !plain(c)).unwrap_or(rest.len());
+            // What an operator follows may be optional.
+            match rest[end..].starts_with(['?', '*', '{']) {
+                true => rest[..end.saturating_sub(1)].to_owned(),
+                false => rest[..end].to_owned(),
+            }
+        }
+    };
+    let (one, other) = (begin(one), begin(other));
+    one.starts_with(&other) || other.starts_with(&one)
+}
+
+/// Whether a path is among them.
+pub fn has(paths: &Match, path: &str) -> bool {
+    match paths {
+        Match::All => true,
+        Match::Path(own) => own == path,
+        Match::Prefix(_) => covers(paths, &Match::Path(path.to_owned())),
+        Match::Regex(expression) => {
+            compile(expression).is_ok_and(|regex| regex.is_match(path.as_bytes()))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn directories_become_paths_of_the_site() {
+        let mount = |url: &str, directory: &str| (url.to_owned(), directory.to_owned());
+        let places = Places {
+            mounts: vec![
+                mount("/docs", "/usr/share/doc"),
+                mount("", "/var/www/a/web"),
+            ],
+        };
+        let prefix = |path: &str| Match::Prefix(path.to_owned());
+        let regex = |text: &str| Match::Regex(text.to_owned());
+        for (directory, expected) in [
+            ("/", vec![prefix("/docs"), Match::All]),
+            ("/var/www/", vec![Match::All]),
+            ("/var/www/a/web/b", vec![prefix("/b")]),
+            ("/var/www/*/web", vec![Match::All]),
+            ("/var/www/*/web/*/x", vec![regex("^/[^/]*/x(?:/|$)")]),
+            ("/usr/share/doc/z", vec![prefix("/docs/z")]),
+            ("/usr/share", vec![prefix("/docs")]),
+            ("/srv", vec![]),
+            ("/var/www/a/website", vec![]),
+        ] {
+            let found = places.of_directory(directory).unwrap().into_iter();
+            let found: Vec<Match> = found.map(|(paths, _)| paths).collect();
+            assert_eq!(found, expected, "{directory}");
+        }
+        for (expression, expected) in [
+            (r"/\.git", Ok(vec![regex(r"/\.git")])),
+            ("^/var/www/a/web/(b|c)", Ok(vec![regex("^/(b|c)")])),
+            (r"^/.*/\.svn/", Ok(vec![regex(r"/\.svn/")])),
+            ("^/srv/(x|y)", Ok(vec![])),
+            ("^/var/www/", Ok(vec![Match::All])),
+            ("(?!x)", Err(())),
+        ] {
+            let found = places.of_directory_match(expression).map_err(drop);
+            let paths =
+                |found: Vec<(Match, _)>| found.into_iter().map(|(paths, _)| paths).collect();
+            let found: Result<Vec<Match>, ()> = found.map(paths);
+            assert_eq!(found, expected, "{expression}");
+        }
+        let (_, but) = places.of_directory("/var/www").unwrap().remove(0);
+        assert_eq!(but, [prefix("/docs")]);
+        let proofs = but_proofs(r"^/(?!\.well-known)(.*)$").unwrap();
+        assert_eq!(proofs, ("^/(.*)$".into(), prefix("/.well-known")));
+        assert_eq!(but_proofs("^/(?!x)(.*)$"), None);
+        assert_eq!(
+            places.path_of("/docs/a").as_deref(),
+            Some("/usr/share/doc/a")
+        );
+        assert_eq!(
+            places.path_of("/docsa").as_deref(),
+            Some("/var/www/a/web/docsa")
+        );
+    }
+
+    #[test]
+    fn names_of_files_are_the_ends_of_paths() {
+        for (expression, yes, no) in [
+            (r"^\.ht", "/a/.htaccess", "/a.ht"),
+            (r".+\.ph(?:ar|p|tml)$", "/a/b.php", "/a.php/c"),
+            (r"\.(log|sql)", "/a/x.sql.gz", "/x.sql/index"),
+            ("^(login|x).*$", "/a/login.php", "/login/secret"),
+            (
+                "^wp-config.php$|^readme",
+                "/b/readme.html",
+                "/b/wp-config.php5",
+            ),
+            ("[^.]+", "/abc", "/"),
+            ("(?i)\\.INC$", "/x.inc", "/x.incl"),
+        ] {
+            let own = Match::Regex(file_expression(expression).unwrap());
+            assert!(has(&own, yes), "{expression}: {own:?}");
+            assert!(!has(&own, no), "{expression}: {own:?}");
+        }
+        assert!(file_expression("a(^b|c$)").is_err());
+        let inner = both(&Match::Prefix("/a".into()), &file_name("*.inc").unwrap()).unwrap();
+        assert!(has(&inner, "/a/b/x.inc") && has(&inner, "/a/x.inc") && !has(&inner, "/b/x.inc"));
+        assert!(covers(&Match::Prefix("/a".into()), &inner));
+        assert!(!covers(&Match::Prefix("/b".into()), &inner));
+    }
+}

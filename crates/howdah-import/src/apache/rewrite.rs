@@ -1,0 +1,689 @@
+//! mod_rewrite in servers and sections: redirects, refusals, front controllers, and rewrites to other paths.
+
+use super::condition::{Asked, Test, test};
+use super::region::{alternatives, but_proofs};
+use super::requirement::both;
+use super::site::Work;
+use crate::directive::Directive;
+use crate::expression::{compile, has_groups};
+use crate::stages::Stage;
+use crate::target::{Table, Value};
+use crate::when::{Match, When};
+
+/// Most rules that one line becomes, by `[OR]`.
+const MOST: usize = 16;
+/// What a line takes that is not carried over.
+const MOVE: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
+
+/// Where lines stand.
+struct Place<'p> {
+    /// The URL path of their directory, without a slash at the end; none: the server itself.
+    directory: Option<&'p str>,
+    /// `RewriteBase`
+    base: Option<String>,
+    stage: Stage,
+}
+
+/// `[L,R=301]`
+#[derive(Clone, Debug, Default)]
+struct Flags(Vec<(String, String)>);
+
+impl Flags {
+    fn read(text: &str) -> Flags {
+        let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+        let flags = text
+            .split(',')
+            .map(str::trim)
+            .filter(|flag| !flag.is_empty());
+        let flag = |flag: &str| {
+            let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
+            let name = match name.to_ascii_lowercase().as_str() {
+                "chain" => "c".to_owned(),
+                "cookie" => "co".to_owned(),
+                "discardpath" => "dpi".to_owned(),
+                "env" => "e".to_owned(),
+                "forbidden" => "f".to_owned(),
+                "gone" => "g".to_owned(),
+                "handler" => "h".to_owned(),
+                "last" | "end" => "l".to_owned(),
+                "next" => "n".to_owned(),
+                "nocase" => "nc".to_owned(),
+                "noescape" => "ne".to_owned(),
+                "nosubreq" => "ns".to_owned(),
+                "ornext" => "or".to_owned(),
+                "passthrough" => "pt".to_owned(),
+                "proxy" => "p".to_owned(),
+                "qsappend" => "qsa".to_owned(),
+                "qsdiscard" => "qsd".to_owned(),
+                "redirect" => "r".to_owned(),
+                "skip" => "s".to_owned(),
+                "type" => "t".to_owned(),
+                name => name.to_owned(),
+            };
+            (name, value.to_owned())
+        };
+        Flags(flags.map(flag).collect())
+    }
+
+    fn get(&self, name: &str) -> Option<&str> {
+        self.0
+            .iter()
+            .find(|(known, _)| known == name)
+            .map(|(_, value)| value.as_str())
+    }
+
+    fn has(&self, name: &str) -> bool {
+        self.get(name).is_some()
+    }
+}
+
+/// All lines of a site: the server's first, then those of its directories.
+pub fn write(work: &mut Work<'_, '_>) {
+    for number in 0..work.layers.len() {
+        let layer = work.layers[number].clone();
+        let has = |name: &str| layer.lines.iter().any(|d| d.name == name);
+        if !has("rewriterule") && !has("rewriteengine") {
+            continue;
+        }
+        let engine = layer.lines.iter().rev().find(|d| d.name == "rewriteengine");
+        let is_on = engine.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
+        for line in layer.lines.iter().filter(|d| d.name == "rewriteengine") {
+            work.ledger.carried(line.id);
+        }
+        let lines: Vec<&Directive> = layer
+            .lines
+            .iter()
+            .filter(|d| matches!(d.name.as_str(), "rewriterule" | "rewritecond"))
+            .collect();
+        if !is_on || layer.is_main && !work.is_main {
+            let why = match is_on {
+                true => "a VirtualHost does not inherit the main server's rewrites",
+                false => "RewriteEngine is off here",
+            };
+            lines.iter().for_each(|line| work.ledger.moot(line.id, why));
+            continue;
+        }
+        let base = layer.lines.iter().rev().find(|d| d.name == "rewritebase");
+        if let Some(base) = base {
+            work.ledger.carried(base.id);
+        }
+        let base = base.map(|line| line.arg(0).trim_end_matches('/').to_owned());
+        let directory = match (&layer.section, &layer.paths) {
+            (None, _) => None,
+            (Some(_), Match::All) => Some(""),
+            (Some(section), Match::Prefix(path)) if section.name == "directory" => {
+                Some(path.as_str())
+            }
+            _ => {
+                lines
+                    .iter()
+                    .for_each(|line| work.ledger.list(line.id, MOVE));
+                continue;
+            }
+        };
+        let stage = if directory.is_none() {
+            Stage::Rewrites
+        } else {
+            Stage::Missing
+        };
+        let place = Place {
+            directory,
+            base,
+            stage,
+        };
+        set(work, &lines, &place);
+    }
+}
+
+/// The lines of one place, in order.
+fn set(work: &mut Work<'_, '_>, lines: &[&Directive], place: &Place<'_>) {
+    let mut conditions: Vec<&Directive> = Vec::new();
+    // What an earlier `-` with `[L]` keeps from all later lines.
+    let mut passed: Vec<When> = Vec::new();
+    let mut files_pass = false;
+    let mut skipped = 0usize;
+    let mut chained = false;
+    for line in lines {
+        if line.name == "rewritecond" {
+            conditions.push(line);
+            continue;
+        }
+        let conditions = std::mem::take(&mut conditions);
+        let own: Vec<&Directive> = conditions.iter().copied().chain([*line]).collect();
+        let flags = Flags::read(line.arg(2));
+        let was_chained = std::mem::replace(&mut chained, flags.has("c"));
+        if let Some(number) = flags.get("s") {
+            skipped = number.parse().unwrap_or(0);
+        } else if skipped > 0 {
+            skipped -= 1;
+        } else if !chained && !was_chained && !flags.has("n") {
+            match one(work, &conditions, line, &flags, place, &passed, files_pass) {
+                Ok(Done::Rules) => {}
+                Ok(Done::Passes(whens)) => passed.extend(whens),
+                Ok(Done::FilesPass) => files_pass = true,
+                Err(need) => {
+                    let closes = flags.has("f")
+                        || flags.has("g")
+                        || flags.get("r").is_some_and(|r| r.starts_with('4'));
+                    for line in own {
+                        match closes {
+                            true => work
+                                .ledger
+                                .list_protection(line.id, format!("{need}; {MOVE}")),
+                            false => work.ledger.list(line.id, format!("{need}; {MOVE}")),
+                        }
+                    }
+                    continue;
+                }
+            }
+            own.iter().for_each(|line| work.ledger.carried(line.id));
+            continue;
+        }
+        let need = format!("rules have no jumps; {MOVE}");
+        own.iter()
+            .for_each(|line| work.ledger.list(line.id, need.as_str()));
+    }
+    for line in conditions {
+        work.ledger.moot(line.id, "no RewriteRule follows it");
+    }
+}
+
+/// What became of a line.
+enum Done {
+    /// It is done by rules, or has nothing to do.
+    Rules,
+    /// Later lines are not for these requests.
+    Passes(Vec<When>),
+    /// Later lines are not for what is a file.
+    FilesPass,
+}
+
+/// `RewriteRule` with its conditions.
+fn one(
+    work: &mut Work<'_, '_>,
+    conditions: &[&Directive],
+    line: &Directive,
+    flags: &Flags,
+    place: &Place<'_>,
+    passed: &[When],
+    files_pass: bool,
+) -> Result<Done, String> {
+    let (pattern, target) = (line.arg(0), line.arg(1));
+    let only_sets = target == "-"
+        && flags
+            .0
+            .iter()
+            .all(|(name, _)| matches!(name.as_str(), "e" | "l" | "ns" | "nc"));
+    if only_sets
+        && flags.get("e").is_some_and(|set| {
+            set.starts_with("HTTP_AUTHORIZATION:") || set.starts_with("REMOTE_USER:")
+        })
+    {
+        work.ledger
+            .moot(line.id, "PHP gets the Authorization field by itself");
+        return Ok(Done::Rules);
+    }
+    for name in ["co", "e", "h", "t", "dpi"] {
+        if flags.has(name) {
+            return Err(format!("rules have no flag {}", name.to_ascii_uppercase()));
+        }
+    }
+    let proofs = but_proofs(pattern).filter(|_| place.directory.is_none());
+    let (pattern, proofs) = match &proofs {
+        Some((wide, proofs)) => (wide.as_str(), Some(proofs)),
+        None => (pattern, None),
+    };
+    let (paths, negated, everything) = paths(pattern, flags.has("nc"), place)?;
+    let hosts = work.hosts();
+    let mut requests = requests(conditions, &hosts)?;
+    for (request, _) in &mut requests {
+        let narrowed = match negated {
+            true => Some(request.clone().but(When::paths(paths.clone()))),
+            false => both(request, &When::paths(paths.clone())),
+        };
+        let directory = place.directory.filter(|directory| !directory.is_empty());
+        let narrowed = match (negated, directory) {
+            (true, Some(directory)) => {
+                narrowed.and_then(|when| both(&when, &When::paths(Match::segments(directory))))
+            }
+            _ => narrowed,
+        };
+        *request = narrowed.ok_or("one rule for the paths of both")?;
+    }
+    if target == "-" && !flags.has("f") && !flags.has("g") && !flags.has("r") && !flags.has("p") {
+        let whens: Vec<When> = requests.into_iter().map(|(when, _)| when).collect();
+        let asks_for_files = conditions.iter().any(|c| file_test(c) == Some(true));
+        return match (asks_for_files, flags.has("l") || flags.has("pt")) {
+            (_, false) => Ok(Done::Rules),
+            (true, true) if everything => Ok(Done::FilesPass),
+            (true, true) => Err("a rule with if_missing".to_owned()),
+            (false, true) => match whens
+                .iter()
+                .all(|when| when.not.is_empty() && !when.missing)
+            {
+                true => Ok(Done::Passes(whens)),
+                false => Err("`not` of the rules that follow".to_owned()),
+            },
+        };
+    }
+    if conditions.iter().any(|c| file_test(c) == Some(true)) {
+        return Err("rules ask whether a file is missing, not whether it is there".to_owned());
+    }
+    let mut rules = Vec::new();
+    for (mut when, groups) in requests {
+        for pass in passed {
+            when = when.but(pass.clone());
+        }
+        if let Some(proofs) = proofs {
+            when = when.but(When::paths(proofs.clone()));
+        }
+        when.missing |= files_pass;
+        rules.push(action(
+            work, line, flags, place, &when, &groups, everything,
+        )?);
+    }
+    for rule in rules.into_iter().flatten() {
+        work.stages.push(place.stage, rule);
+    }
+    Ok(Done::Rules)
+}
+
+/// The rule for these requests; none if an option of the site does it.
+fn action(
+    work: &mut Work<'_, '_>,
+    line: &Directive,
+    flags: &Flags,
+    place: &Place<'_>,
+    when: &When,
+    groups: &[String],
+    everything: bool,
+) -> Result<Option<Table>, String> {
+    let target = line.arg(1);
+    let status = match flags.get("r") {
+        None => None,
+        Some("" | "temp") => Some(302),
+        Some("permanent") => Some(301),
+        Some("seeother") => Some(303),
+        Some(number) => Some(number.parse::<u64>().map_err(|_| "a status as a number")?),
+    };
+    if flags.has("f") {
+        return Ok(Some(when.rule("deny", 403, &line.place)));
+    }
+    if flags.has("g") {
+        return Ok(Some(when.rule("deny", 410, &line.place)));
+    }
+    if let Some(status) = status.filter(|status| !(300..400).contains(status)) {
+        return Ok(Some(super::redirect::answer(when, status, line)?));
+    }
+    if flags.has("p") {
+        return super::proxy::rewritten(work, line, when, everything).map(Some);
+    }
+    let mut text = template(target, groups)?;
+    if let Some(root) = work.root.as_deref()
+        && let Some(rest) = text.strip_prefix(root)
+        && rest.starts_with('/')
+    {
+        text = rest.to_owned();
+    }
+    let leads_away = text.contains("://") && !text.starts_with('/');
+    if !leads_away
+        && !text.starts_with('/')
+        && !text.starts_with("$uri")
+        && !text.starts_with("$request_uri")
+    {
+        let base = place.base.as_deref().or(place.directory).unwrap_or("");
+        text = format!("{base}/{text}");
+    }
+    let (path, query) = match text.split_once('?') {
+        Some((path, query)) => (path.to_owned(), Some(query.to_owned())),
+        None => (text.clone(), None),
+    };
+    let mut target = path;
+    match query.as_deref() {
+        None | Some("" | "$query") => {}
+        Some(query) => {
+            target += &format!("?{query}");
+            if flags.has("qsa") && (leads_away || status.is_some()) {
+                target += "&$query";
+            }
+        }
+    }
+    let drops =
+        query.as_deref() == Some("") || flags.has("qsd") || query.is_some() && !flags.has("qsa");
+    has_groups(&target, &when.paths)?;
+    if leads_away || status.is_some() {
+        let status = status.unwrap_or(302);
+        let same_by_https = matches!(
+            target.as_str(),
+            "https://$host$uri" | "https://$host$request_uri" | "https://$host/${1}"
+        );
+        if same_by_https && everything && super::hosts::is_plain(when) {
+            work.site
+                .table
+                .set("https_redirect", Value::On(true), Some(&line.place));
+            return Ok(None);
+        }
+        if !matches!(status, 301 | 302 | 303 | 307 | 308) {
+            return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
+        }
+        let mut rule = when.rule("redirect", target.as_str(), &line.place);
+        rule.set("status", status, None);
+        if drops && !target.contains('?') {
+            work.ledger
+                .remark(line.id, "the query of the request is added");
+        }
+        return Ok(Some(rule));
+    }
+    if drops {
+        work.ledger
+            .remark(line.id, "the query of the request is added");
+    }
+    // `RewriteRule ^index\.php$ - [L]` keeps Apache from going round; rules do not.
+    let itself = Match::Regex(format!("^{}$", regex::escape(&target)));
+    let mut when = when.clone();
+    when.not
+        .retain(|other| *other != When::paths(itself.clone()));
+    let is_controller = when.missing
+        && when.paths == Match::All
+        && when.not.is_empty()
+        && when.tests.is_empty()
+        && when.methods.is_empty()
+        && when.from.is_empty();
+    if is_controller && everything && !target.contains(['$', '?']) && target.ends_with(".php") {
+        return Ok(work.set_controller(&target, line));
+    }
+    Ok(Some(when.rule("rewrite", target, &line.place)))
+}
+
+/// The paths of a pattern, whether it is for all others, and whether it is for everything.
+fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, bool, bool), String> {
+    let (pattern, negated) = match pattern.strip_prefix('!') {
+        Some(pattern) => (pattern, true),
+        None => (pattern, false),
+    };
+    const EVERYTHING: &[&str] = &[
+        "", "^", ".", ".*", "^.*$", "(.*)", "^(.*)$", "^(.*)", "(.*)$", "^/?(.*)$", "^/?(.*)",
+        "^/(.*)$", "^/(.*)", "^/.*$", "^.+$", ".+", "(.+)", "^(.+)$", "^/", "^/(.+)$",
+    ];
+    let everything = EVERYTHING.contains(&pattern) && !negated;
+    let flags = if any_case { "(?i)" } else { "" };
+    let prefix = regex::escape(place.directory.unwrap_or_default());
+    let whole = pattern
+        .trim_end_matches('$')
+        .trim_start_matches('^')
+        .trim_start_matches("/?")
+        .trim_start_matches('/');
+    let text = match (everything, place.directory) {
+        (true, _) if whole.starts_with('(') => {
+            let inner = if whole == "(.+)" { "(.+)" } else { "(.*)" };
+            // In a server's own pattern the slash may be within the group.
+            match place.directory.is_none() && !pattern.contains('/') {
+                true => format!("^({prefix}/.*)$"),
+                false => format!("^{prefix}/{inner}$"),
+            }
+        }
+        (true, None) => return Ok((Match::All, false, true)),
+        (true, Some(directory)) => return Ok((Match::segments(directory), false, true)),
+        (false, None) => pattern.to_owned(),
+        (false, Some(_)) => {
+            let choice = |choice: &str| match choice.strip_prefix('^') {
+                Some(rest) => format!("^{prefix}/{}", rest.trim_start_matches("/?")),
+                None => format!("^{prefix}/.*?(?:{choice})"),
+            };
+            let choices: Vec<String> = alternatives(pattern).into_iter().map(choice).collect();
+            choices.join("|")
+        }
+    };
+    let text = format!("{flags}{text}");
+    compile(&text)?;
+    Ok((
+        Match::Regex(text),
+        negated,
+        everything && place.directory.unwrap_or_default().is_empty(),
+    ))
+}
+
+/// Whether a condition asks for a file: that one is there, or that none is.
+fn file_test(condition: &Directive) -> Option<bool> {
+    let subject = condition
+        .arg(0)
+        .replace("%{DOCUMENT_ROOT}/", "%{DOCUMENT_ROOT}");
+    let known = [
+        "%{REQUEST_FILENAME}",
+        "%{SCRIPT_FILENAME}",
+        "%{DOCUMENT_ROOT}%{REQUEST_URI}",
+        "%{DOCUMENT_ROOT}$1",
+        "%{DOCUMENT_ROOT}%{SCRIPT_FILENAME}",
+        "%{LA-U:REQUEST_FILENAME}",
+    ];
+    if !known.contains(&subject.as_str()) {
+        return None;
+    }
+    match condition.arg(1) {
+        "-f" | "-d" | "-s" | "-l" | "-F" => Some(true),
+        "!-f" | "!-d" | "!-s" | "!-l" | "!-F" => Some(false),
+        _ => None,
+    }
+}
+
+/// The requests that meet all conditions, and what `%1` and so on are for them.
+fn requests(
+    conditions: &[&Directive],
+    hosts: &[String],
+) -> Result<Vec<(When, Vec<String>)>, String> {
+    let mut all = vec![(When::default(), Vec::new())];
+    let mut either: Vec<(When, Vec<String>)> = Vec::new();
+    let mut always = false;
+    for (number, condition) in conditions.iter().enumerate() {
+        let flags = Flags::read(condition.arg(2));
+        let more = flags.has("or") && number + 1 < conditions.len();
+        for asked in alternatives_of(condition, &flags, hosts)? {
+            match asked {
+                (Asked::Always(holds), _) => always |= holds,
+                (Asked::Is(when), groups) => either.push((when, groups)),
+                (Asked::IsNot(when), groups) => either.push((When::default().but(when), groups)),
+                (Asked::Exists(there), groups) => either.push((
+                    When {
+                        missing: !there,
+                        ..When::default()
+                    },
+                    groups,
+                )),
+            }
+        }
+        if more {
+            continue;
+        }
+        let group = std::mem::take(&mut either);
+        if std::mem::take(&mut always) {
+            continue;
+        }
+        let mut next = Vec::new();
+        for (when, groups) in &all {
+            for (other, own) in &group {
+                let both = both(when, other).ok_or("one rule for both conditions")?;
+                let groups = if own.is_empty() {
+                    groups.clone()
+                } else {
+                    own.clone()
+                };
+                next.push((both, groups));
+            }
+        }
+        all = next;
+        if all.len() > MOST {
+            return Err("fewer conditions joined by [OR]".to_owned());
+        }
+    }
+    Ok(all)
+}
+
+/// A `RewriteCond`; one for names of hosts is one for each host of the site that it is for, if it has groups.
+fn alternatives_of(
+    condition: &Directive,
+    flags: &Flags,
+    hosts: &[String],
+) -> Result<Vec<(Asked, Vec<String>)>, String> {
+    if let Some(there) = file_test(condition) {
+        return Ok(vec![(Asked::Exists(there), Vec::new())]);
+    }
+    let (subject, pattern) = (condition.arg(0), condition.arg(1));
+    let variable = subject
+        .strip_prefix("%{")
+        .and_then(|rest| rest.strip_suffix('}'));
+    let Some(variable) = variable.filter(|name| !name.contains('{')) else {
+        return Err("a condition on one variable".to_owned());
+    };
+    if pattern.eq_ignore_ascii_case("expr") || subject == "expr" {
+        return Err("conditions of rules in place of this expression".to_owned());
+    }
+    let (pattern, negated) = match pattern.strip_prefix('!') {
+        Some(pattern) => (pattern, true),
+        None => (pattern, false),
+    };
+    let any_case = flags.has("nc");
+    let comparison = match pattern.strip_prefix('=') {
+        Some(text) => Test::Equals(text.trim_matches('"').to_owned(), any_case),
+        None if pattern.starts_with(['<', '>', '-']) && pattern.len() > 1 => {
+            return Err(format!("rules do not compare by {pattern}"));
+        }
+        None => Test::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
+    };
+    let is_host = matches!(
+        variable.to_ascii_uppercase().as_str(),
+        "HTTP_HOST" | "SERVER_NAME"
+    );
+    if let (true, false, Test::Matches(expression)) = (is_host, negated, &comparison) {
+        let regex = compile(expression)?;
+        if regex.captures_len() > 1
+            && !hosts.is_empty()
+            && hosts.iter().all(|host| !host.contains('*'))
+        {
+            let mut found = Vec::new();
+            for host in hosts {
+                let Some(captures) = regex.captures(host.as_bytes()) else {
+                    continue;
+                };
+                let group = |group: Option<regex::bytes::Match<'_>>| {
+                    group.map_or(String::new(), |group| {
+                        String::from_utf8_lossy(group.as_bytes()).into_owned()
+                    })
+                };
+                let Asked::Is(when) = test(variable, &Test::Equals(host.clone(), true))? else {
+                    continue;
+                };
+                found.push((Asked::Is(when), captures.iter().map(group).collect()));
+            }
+            return Ok(match found.is_empty() {
+                true => vec![(Asked::Always(false), Vec::new())],
+                false => found,
+            });
+        }
+    }
+    let asked = test(variable, &comparison)?;
+    Ok(vec![(
+        if negated { asked.not() } else { asked },
+        Vec::new(),
+    )])
+}
+
+/// A substitution as the target of a rule.
+fn template(text: &str, groups: &[String]) -> Result<String, String> {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        let rest = chars.as_str();
+        match c {
+            '\\' => out.extend(chars.next().map(|c| {
+                if c == '$' {
+                    "$$".to_owned()
+                } else {
+                    c.to_string()
+                }
+            })),
+            '$' if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+                let digit = chars.next().unwrap_or('0');
+                out += &format!("${{{digit}}}");
+            }
+            '$' if rest.starts_with('{') => return Err("rules have no RewriteMap".to_owned()),
+            '$' => out += "$$",
+            '%' if rest.starts_with(|c: char| c.is_ascii_digit()) => {
+                // `%20` and its kin are of the URL itself.
+                let is_escape = rest.len() > 1
+                    && rest.is_char_boundary(2)
+                    && u8::from_str_radix(&rest[..2], 16).is_ok();
+                let digit = chars.next().and_then(|c| c.to_digit(10)).unwrap_or(0) as usize;
+                match groups.get(digit) {
+                    Some(group) => out += &group.replace('$', "$$"),
+                    None if is_escape => out += &format!("%{digit}"),
+                    None => {
+                        return Err(format!(
+                            "%{digit} is a group of a condition: rules have those of their own expression"
+                        ));
+                    }
+                }
+            }
+            '%' if rest.starts_with('{') => {
+                let end = rest.find('}').ok_or("`%{` without `}`")?;
+                out += match rest[1..end].to_ascii_uppercase().as_str() {
+                    "HTTP_HOST" | "SERVER_NAME" => "$host",
+                    "REQUEST_URI" => "$uri",
+                    "QUERY_STRING" => "$query",
+                    "DOCUMENT_ROOT" => "",
+                    "REQUEST_SCHEME" => return Err("https:// or http:// in its place".to_owned()),
+                    name => return Err(format!("targets of rules have no %{{{name}}}")),
+                };
+                chars = rest[end + 1..].chars();
+            }
+            c => out.push(c),
+        }
+    }
+    // `https://HOST:443`
+    Ok(out.replace("$host:443", "$host"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_written_as_rules_have_them() {
+        let groups = ["a.org".to_owned(), "a".to_owned()];
+        for (text, expected) in [
+            (
+                "https://%{HTTP_HOST}%{REQUEST_URI}",
+                Some("https://$host$uri"),
+            ),
+            ("/index.php?q=$1", Some("/index.php?q=${1}")),
+            ("http://%1.org/$1", Some("http://a.org/${1}")),
+            ("/a%20b\\$", Some("/a%20b$$")),
+            ("/${map:$1}", None),
+            ("/%{TIME_YEAR}", None),
+            ("/%5", None),
+        ] {
+            assert_eq!(template(text, &groups).ok().as_deref(), expected, "{text}");
+        }
+    }
+
+    #[test]
+    fn patterns_of_directories_become_paths() {
+        let place = |directory| Place {
+            directory,
+            base: None,
+            stage: Stage::Missing,
+        };
+        let text =
+            |pattern: &str, directory| match paths(pattern, false, &place(directory)).unwrap().0 {
+                Match::Regex(text) => text,
+                other => format!("{other:?}"),
+            };
+        assert_eq!(text(r"^index\.php$", Some("")), r"^/index\.php$");
+        assert_eq!(text(r"^a|^b", Some("/x")), r"^/x/a|^/x/b");
+        assert_eq!(text(r"\.inc$", Some("/x")), r"^/x/.*?(?:\.inc$)");
+        assert_eq!(text("^(.*)$", Some("")), "^/(.*)$");
+        assert_eq!(text("(.*)", None), "^(/.*)$");
+        assert_eq!(text("^/?(.*)", None), "^/(.*)$");
+        assert_eq!(text(".", Some("/x")), "Prefix(\"/x\")");
+        assert_eq!(text("^/a$", None), "^/a$");
+    }
+}

@@ -1,0 +1,151 @@
+//! Howdah's one list of addresses, and sites that not everybody reaches: by their address under another
+//! server, by a rule here.
+
+use std::net::{IpAddr, SocketAddr};
+
+use crate::directive::Place;
+use crate::target::{Config, Table, Value};
+use crate::when::When;
+
+/// An address that a server listens on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listen {
+    /// As Howdah writes it: `0.0.0.0:80`, `[::]:80`, `unix:/path`.
+    pub address: String,
+    /// Connections are encrypted.
+    pub tls: bool,
+    /// HTTP/3.
+    pub quic: bool,
+    /// HTTP/2 without TLS.
+    pub h2c: bool,
+    /// Connections begin with a PROXY header.
+    pub proxy_protocol: bool,
+    /// The server answers here for hosts that no server names.
+    pub default: bool,
+}
+
+/// Whether one socket takes what the other is for.
+fn covers(wide: &str, narrow: &str) -> bool {
+    let parse = |text: &str| text.parse::<SocketAddr>().ok();
+    match (parse(wide), parse(narrow)) {
+        (Some(wide), Some(narrow)) => {
+            wide.ip().is_unspecified()
+                && wide.port() == narrow.port()
+                && wide.is_ipv4() == narrow.is_ipv4()
+                && !narrow.ip().is_unspecified()
+        }
+        _ => false,
+    }
+}
+
+/// All addresses, those of the same socket together, into `listen`.
+pub fn write(listens: &[Listen], config: &mut Config) {
+    let mut merged: Vec<Listen> = Vec::new();
+    for listen in listens {
+        match merged
+            .iter_mut()
+            .find(|there| there.address == listen.address)
+        {
+            Some(there) => {
+                there.tls |= listen.tls;
+                there.quic |= listen.quic;
+                there.h2c |= listen.h2c;
+                there.proxy_protocol |= listen.proxy_protocol;
+            }
+            None => merged.push(listen.clone()),
+        }
+    }
+    let all = merged.clone();
+    merged.retain(|narrow| {
+        !all.iter()
+            .any(|wide| covers(&wide.address, &narrow.address))
+    });
+    if merged.is_empty() {
+        return;
+    }
+    let line = |listen: &Listen| {
+        let mut line = listen.address.clone();
+        let quic = listen.quic && !listen.proxy_protocol;
+        for (is, word) in [
+            (listen.tls, " tls"),
+            (quic, " http3"),
+            (listen.h2c && !listen.tls, " h2c"),
+            (listen.proxy_protocol, " proxy_protocol"),
+        ] {
+            if is {
+                line += word;
+            }
+        }
+        line
+    };
+    config.top.set(
+        "listen",
+        Value::Texts(merged.iter().map(line).collect()),
+        None,
+    );
+}
+
+/// A server that only this machine, or a private network, reaches by its address: here its name would open
+/// it to everybody. `widest` is what the addresses of all servers reach.
+pub fn keep_private(listens: &[Listen], all: u8, place: &Place) -> Option<Table> {
+    const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128", "unix"];
+    const PRIVATE: &[&str] = &[
+        "10.0.0.0/8",
+        "172.16.0.0/12",
+        "192.168.0.0/16",
+        "fc00::/7",
+        "fe80::/10",
+    ];
+    let own = widest(listens);
+    if own >= all {
+        return None;
+    }
+    let mut from: Vec<String> = LOOPBACK.iter().map(|n| (*n).to_owned()).collect();
+    if own == 1 {
+        from.extend(PRIVATE.iter().map(|n| (*n).to_owned()));
+    }
+    let when = When {
+        not: vec![When {
+            from,
+            ..When::default()
+        }],
+        ..When::default()
+    };
+    let mut rule = when.rule("deny", 403, place);
+    rule.comment("Its address is private; here its name alone would lead to it.");
+    Some(rule)
+}
+
+/// What the list says of such a server.
+pub const PRIVATE_REMARK: &str = "for clients of this machine or of private networks only: sites are chosen by name, not by address";
+
+/// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
+pub fn widest(listens: &[Listen]) -> u8 {
+    listens.iter().map(reach).max().unwrap_or(2)
+}
+
+fn reach(listen: &Listen) -> u8 {
+    match listen
+        .address
+        .parse::<SocketAddr>()
+        .map(|address| address.ip())
+    {
+        Ok(ip) if ip.is_loopback() => 0,
+        Ok(IpAddr::V4(ip)) if ip.is_private() || ip.is_link_local() => 1,
+        Ok(IpAddr::V6(ip)) if ip.is_unique_local() || ip.is_unicast_link_local() => 1,
+        Ok(_) => 2,
+        // A unix socket.
+        Err(_) => 0,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sockets_for_all_addresses_take_those_for_one() {
+        assert!(covers("0.0.0.0:80", "192.0.2.1:80"));
+        assert!(!covers("[::]:80", "192.0.2.1:80"));
+    }
+}

@@ -1,0 +1,250 @@
+//! What small configurations of Apache become. Whole ones are compared with Apache itself in
+//! `crates/howdah-tests/tests/import.rs`.
+
+use howdah_import::{Format, Import, import_text};
+
+fn imported(text: &str) -> Import {
+    import_text(Format::Apache, text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+}
+
+/// The configuration without comments and empty lines, tables on one line each.
+fn tables(import: &Import) -> Vec<String> {
+    let mut tables: Vec<String> = vec![String::new()];
+    for line in import.configuration.lines() {
+        let line = line.split("  # ").next().unwrap_or_default();
+        if line.starts_with('[') {
+            tables.push(String::new());
+        }
+        if !line.starts_with('#') && !line.is_empty() {
+            let table = tables.last_mut().unwrap();
+            *table = format!("{table} {line}").trim().to_owned();
+        }
+    }
+    tables
+}
+
+/// A host with these lines becomes a site with exactly these rules.
+fn rules(lines: &str, expected: &[&str]) -> Import {
+    let import = imported(&format!(
+        "Listen 80\n<Directory />\nRequire all granted\n</Directory>\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n{lines}\n</VirtualHost>\n"
+    ));
+    let all = tables(&import);
+    let found = all
+        .iter()
+        .filter_map(|table| table.strip_prefix("[[site.rule]] "));
+    assert_eq!(
+        found.collect::<Vec<_>>(),
+        expected,
+        "{lines}\n{}",
+        import.list
+    );
+    import
+}
+
+/// The lines of the list that closed or limited something.
+fn protecting(import: &Import) -> Vec<String> {
+    let entries = import.entries.iter().filter(|entry| entry.outcome.protects);
+    entries.map(|entry| entry.text.clone()).collect()
+}
+
+#[test]
+fn later_sections_say_who_may_go_where() {
+    rules(
+        "<Directory /srv/a/x>\nRequire all denied\n</Directory>\n<Directory /srv/a/x/y>\nRequire all granted\n</Directory>",
+        &[r#"prefix = "/x" not = { prefix = "/x/y" } deny = 403"#],
+    );
+    rules(
+        "<Location /x>\nRequire all granted\n</Location>\n<Directory /srv/a/x>\nRequire all denied\n</Directory>",
+        &[],
+    );
+    rules(
+        "<Location /x>\nRequire ip 10 192.0.2.7\nRequire local\n</Location>",
+        &[
+            r#"prefix = "/x" not = [{ from = ["10.0.0.0/8", "192.0.2.7"] }, { from = ["127.0.0.0/8", "::1/128"] }] deny = 403"#,
+        ],
+    );
+    rules(
+        "<Directory /srv/a/x>\n<Limit PUT DELETE>\nRequire all denied\n</Limit>\n</Directory>\n<Location /y>\nSSLRequireSSL\n</Location>",
+        &[
+            r#"prefix = "/x" methods = ["PUT", "DELETE"] deny = 403"#,
+            r#"prefix = "/y" not = { env = { HTTPS = "*" } } deny = 403"#,
+        ],
+    );
+    // A directory shown at another path is granted by its own section alone.
+    let import = imported(
+        "Listen 80\n<Directory />\nRequire all denied\n</Directory>\n<Directory /srv/a>\nRequire all granted\n</Directory>\n\
+         DocumentRoot /srv/a\nAlias /docs/ /usr/share/docs/\n",
+    );
+    let denied = r#"[[site.rule]] prefix = "/docs" deny = 403"#.to_owned();
+    assert!(
+        tables(&import).contains(&denied),
+        "{}",
+        import.configuration
+    );
+    // Nothing grants access to what is outside of every `<Directory>`.
+    let import = imported(
+        "Listen 80\n<Directory />\nRequire all denied\n</Directory>\nDocumentRoot /srv/a\n",
+    );
+    assert!(
+        import.configuration.contains("deny = 403"),
+        "{}",
+        import.configuration
+    );
+}
+
+#[test]
+fn what_cannot_be_said_is_closed_and_listed() {
+    let import = rules(
+        "<Location /x>\nRequire ldap-group a\n</Location>\n<Location /y>\nOrder allow,deny\nAllow from all\nDeny from bad.example\n</Location>",
+        &[r#"prefix = "/x" deny = 403"#, r#"prefix = "/y" deny = 403"#],
+    );
+    assert_eq!(
+        protecting(&import),
+        [
+            "Require ldap-group a",
+            "Order allow,deny",
+            "Allow from all",
+            "Deny from bad.example"
+        ]
+    );
+    // A password cannot be asked for: neither is the place open.
+    let import = rules(
+        "<Location /x>\nAuthType Digest\nRequire valid-user\n</Location>",
+        &[r#"prefix = "/x" deny = 403"#],
+    );
+    assert_eq!(protecting(&import), ["Require valid-user"]);
+    let import = rules(
+        "<Location /x>\nRequire host friend.example\nRequire ip 192.0.2.1\n</Location>",
+        &[r#"prefix = "/x" not = { from = ["192.0.2.1"] } deny = 403"#],
+    );
+    assert_eq!(protecting(&import), ["Require host friend.example"]);
+    rules(
+        "<FilesMatch \"^(?!index)[^/]+\\.inc$\">\nRequire all denied\n</FilesMatch>",
+        &[r#"regex = '/[^/]+\.inc$' deny = 403"#],
+    );
+    rules(
+        "ProxyPass /a http://127.0.0.1:1/b",
+        &[r#"prefix = "/a" return = 502 body = """ This part has not been carried over. """"#],
+    );
+}
+
+#[test]
+fn a_private_address_does_not_become_public() {
+    let import = imported(
+        "Listen 80\nListen 127.0.0.1:8080\nListen 10.0.0.1:81\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n\
+         <VirtualHost *:8080>\nServerName b.test\n</VirtualHost>\n<VirtualHost 10.0.0.1:81>\nServerName c.test\n</VirtualHost>\n",
+    );
+    let denials: Vec<String> = tables(&import)
+        .into_iter()
+        .filter(|table| table.contains("deny = 403"))
+        .collect();
+    assert_eq!(denials.len(), 2, "{}", import.configuration);
+    assert!(
+        denials[0].contains("127.0.0.0/8") && !denials[0].contains("10.0.0.0/8"),
+        "{denials:?}"
+    );
+    assert!(denials[1].contains("10.0.0.0/8"), "{denials:?}");
+}
+
+#[test]
+fn a_host_that_no_connection_reaches_is_listed() {
+    let import = imported(
+        "Listen 127.0.0.1:80\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n<VirtualHost 127.0.0.1:80>\nServerName b.test\n\
+         </VirtualHost>\n<VirtualHost *:81>\nServerName c.test\n</VirtualHost>\n",
+    );
+    assert_eq!(import.sites, 1, "{}", import.configuration);
+    assert!(import.configuration.contains("b.test"));
+    assert!(
+        import.list.contains("no connection reaches it"),
+        "{}",
+        import.list
+    );
+}
+
+#[test]
+fn hosts_that_lead_to_https_are_an_option_of_the_site() {
+    let secure = "<VirtualHost *:443>\nServerName a.test\nSSLEngine on\nSSLCertificateFile /c\nDocumentRoot /srv/a\n</VirtualHost>\n";
+    for redirect in [
+        "Redirect permanent / https://a.test/",
+        "RewriteEngine on\nRewriteRule ^/?(.*) https://%{SERVER_NAME}/$1 [R,L]",
+        "RewriteEngine on\nRewriteCond %{HTTPS} !=on\nRewriteRule ^ https://%{HTTP_HOST}%{REQUEST_URI} [L,R=301]",
+        "RedirectMatch ^/(?!.well-known)(.*)$ https://a.test/$1",
+    ] {
+        let plain = format!(
+            "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName a.test\n{redirect}\n</VirtualHost>\n"
+        );
+        let import = imported(&(plain + secure));
+        assert_eq!(import.sites, 1, "{redirect}\n{}", import.configuration);
+        assert!(
+            import.configuration.contains("https_redirect = true"),
+            "{redirect}"
+        );
+        assert_eq!(import.counts.protecting, 0, "{}", import.list);
+    }
+    // A part of a host is no redirect of all of it.
+    let plain = "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName b.test\nRedirect /x https://a.test/\n</VirtualHost>\n";
+    let import = imported(&format!("{plain}{secure}"));
+    assert_eq!(import.sites, 2);
+    assert!(!import.configuration.contains("https_redirect"));
+}
+
+#[test]
+fn rewrites_are_carried_over_where_rules_can_say_them() {
+    rules(
+        "RewriteEngine On\nRewriteCond %{REQUEST_METHOD} ^(TRACE|TRACK)\nRewriteRule .* - [F]\nRewriteRule ^/a/(.*)$ /b.php?c=$1 [QSA,L]",
+        &[
+            r#"methods = ["TRACE", "TRACK"] deny = 403"#,
+            r#"regex = "^/a/(.*)$" rewrite = "/b.php?c=${1}""#,
+        ],
+    );
+    rules("RewriteRule ^/a /b", &[]);
+    let import = rules(
+        "<Directory /srv/a>\nRewriteEngine On\nRewriteRule ^index\\.php$ - [L]\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\nRewriteRule . /index.php [L]\n</Directory>",
+        &[],
+    );
+    assert!(
+        import
+            .configuration
+            .contains("front_controller = \"/index.php\"")
+    );
+    let import = rules(
+        "RewriteEngine On\nRewriteCond %{TIME_HOUR} ^1\nRewriteRule ^/a - [F]",
+        &[],
+    );
+    assert_eq!(protecting(&import).len(), 2);
+}
+
+#[test]
+fn scripts_run_where_a_handler_says_so() {
+    let handler = "<FilesMatch \\.php$>\nSetHandler application/x-httpd-php\n</FilesMatch>";
+    let import = rules(
+        &format!(
+            "{handler}\n<Directory /srv/a/up>\nphp_admin_flag engine off\n</Directory>\nphp_value memory_limit 9M"
+        ),
+        &[r#"regex = '(?i)^/up/.*\.(?:php[0-9]?|phtml|phar)(?:/|$)' deny = 403"#],
+    );
+    assert!(import.configuration.contains("memory_limit = \"9M\""));
+    let import = rules(&format!("AssignUserID ann web\n{handler}"), &[]);
+    assert!(
+        tables(&import)
+            .iter()
+            .any(|table| table == r#"[pool.ann] mode = "embed" user = "ann:web""#)
+    );
+    let import = imported(
+        "LoadModule php_module libphp.so\nListen 80\nDocumentRoot /srv/a\n<Directory />\nRequire all granted\n</Directory>\n",
+    );
+    assert!(
+        import.configuration.contains("php_extensions = []"),
+        "{}",
+        import.configuration
+    );
+    let import = rules(
+        "ProxyPassMatch ^/(.*\\.php(/.*)?)$ unix:/run/php.sock|fcgi://localhost/srv/a/$1",
+        &[],
+    );
+    assert!(
+        import
+            .configuration
+            .contains("fastcgi = [\"unix:/run/php.sock\"]")
+    );
+}
