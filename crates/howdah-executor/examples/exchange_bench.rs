@@ -86,6 +86,7 @@ async fn client(
             body: ScriptBody::Empty,
             id: 1,
             role: Role::Responder,
+            client: None,
             effects: None,
             held: None,
         });

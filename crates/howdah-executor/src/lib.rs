@@ -37,6 +37,7 @@ mod script_names;
 pub mod status;
 
 use std::any::Any;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -63,6 +64,8 @@ pub struct ScriptRequest {
     pub id: u64,
     /// What the script is asked for.
     pub role: Role,
+    /// Who waits for it, if that is one client's address; see [`Executor::has_left_scripts`].
+    pub client: Option<IpAddr>,
     /// Receives what the run does apart from answering. The frame must ask for it
     /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and
     /// `worker` report it.
@@ -193,6 +196,12 @@ pub trait Executor: Send + Sync {
     /// How many requests it runs at once at most, if that is known.
     fn processes(&self) -> Option<u32> {
         None
+    }
+
+    /// Whether this client has asked for scripts and left while they ran, of late, so often that half of
+    /// the processes worked for nobody.
+    fn has_left_scripts(&self, _client: IpAddr) -> bool {
+        false
     }
 
     /// Whether a body may be streamed whose length is not known. Where PHP reads a body by its

@@ -61,6 +61,7 @@ fn posting(body: ScriptBody) -> ScriptRequest {
         body,
         id: 7,
         role: Role::Responder,
+        client: None,
         effects: None,
         held: None,
     }
@@ -347,6 +348,7 @@ fn a_variable_that_no_record_holds_is_refused_and_nothing_is_sent() {
             body: ScriptBody::Empty,
             id: 1,
             role: Role::Responder,
+            client: None,
             effects: None,
             held: None,
         };

@@ -113,6 +113,14 @@ impl Network {
     }
 }
 
+/// Whether this is an address of this machine or of a private network (RFC 1918, RFC 4193).
+pub fn is_private(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(address) => address.is_loopback() || address.is_private(),
+        IpAddr::V6(address) => address.is_loopback() || address.is_unique_local(),
+    }
+}
+
 /// The addresses of one client: an IPv4 address is one's own; of IPv6 everybody has 64 bits to choose
 /// from (RFC 4291 §2.5.1).
 pub fn of_one_client(address: IpAddr) -> IpAddr {

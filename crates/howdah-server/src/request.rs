@@ -194,7 +194,7 @@ impl Front {
             Action::Script(target) => {
                 turn::doing("a script");
                 // Before others wait for this request's page.
-                if matches!(gate, Gate::Miss(_)) && limits::wants_process(response) {
+                if matches!(gate, Gate::Miss(_)) && limits::wants_process(ctx, &target, response) {
                     // Boxed: a connection's memory is that of its largest state.
                     Box::pin(limits::wait_for_process(ctx, true, response)).await?;
                 }

@@ -128,7 +128,10 @@ impl ServerConfig {
         pools: &HashMap<String, Arc<dyn Executor>>,
     ) -> Result<ServerConfig, Vec<ServerConfigError>> {
         let (mut services, mut errors) = (Vec::new(), Vec::new());
-        let all: HashMap<&String, Pool> = pools.iter().map(|(n, e)| (n, Pool::new(e))).collect();
+        let all: HashMap<&String, Pool> = pools
+            .iter()
+            .map(|(name, executor)| (name, Pool::new(name, executor, &settings.limiter)))
+            .collect();
         for (place, site) in sites.all().iter().enumerate() {
             debug_assert_eq!(site.number() as usize, place);
             let none = |pool: &str| ServerConfigError::NoSuchPool {

@@ -2,6 +2,7 @@
 //! request frame gets.
 
 use std::collections::HashMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use howdah_executor::{ExecError, Executor, Run, ScriptRequest};
@@ -38,13 +39,17 @@ pub struct SiteService {
 pub(crate) struct Pool {
     executor: Arc<dyn Executor>,
     streams: Arc<Streams>,
+    /// The limit of clients who ask for scripts and leave, where there are processes to share.
+    leavers: Option<Arc<Meter>>,
 }
 
 impl Pool {
-    pub(crate) fn new(executor: &Arc<dyn Executor>) -> Pool {
+    pub(crate) fn new(name: &str, executor: &Arc<dyn Executor>, limiter: &Limiter) -> Pool {
+        let processes = executor.processes();
         Pool {
             executor: executor.clone(),
-            streams: Streams::of(executor.processes()),
+            streams: Streams::of(processes),
+            leavers: processes.and_then(|processes| limiter.leavers(name, processes)),
         }
     }
 }
@@ -122,6 +127,14 @@ impl SiteService {
     /// The pool that runs the script: the one a rule has named, else the site's own.
     pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
         &self.pool(target).executor
+    }
+
+    /// The limit of a client who has asked for scripts of that pool and left while they ran, if this
+    /// one has.
+    pub fn leavers(&self, target: &ScriptTarget, client: IpAddr) -> Option<&Arc<Meter>> {
+        let pool = self.pool(target);
+        let leavers = pool.leavers.as_ref()?;
+        pool.executor.has_left_scripts(client).then_some(leavers)
     }
 
     /// How many bodies may be arriving in that pool.

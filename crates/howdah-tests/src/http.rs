@@ -159,13 +159,45 @@ pub struct Connection {
     unread: Vec<u8>,
 }
 
+/// Connects from an address of its own: for the server it is another client than most of the tests are.
+///
+/// # Errors
+/// Those of bind(2) and connect(2).
+pub fn from_elsewhere(address: SocketAddr) -> io::Result<TcpStream> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_io()
+        .build()?;
+    let connecting = async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::from(([127, 0, 0, 2], 0)))?;
+        socket.connect(address).await?.into_std()
+    };
+    let stream = runtime.block_on(connecting)?;
+    stream.set_nonblocking(false)?;
+    Ok(stream)
+}
+
 impl Connection {
     /// Connects, without Nagle's delay, with a limit on silence.
     ///
     /// # Errors
     /// Those of connect(2).
     pub fn open(address: SocketAddr) -> io::Result<Self> {
-        let stream = TcpStream::connect_timeout(&address, Duration::from_secs(10))?;
+        Connection::over(TcpStream::connect_timeout(
+            &address,
+            Duration::from_secs(10),
+        )?)
+    }
+
+    /// As [`Connection::open`], [`from_elsewhere`].
+    ///
+    /// # Errors
+    /// Those of bind(2) and connect(2).
+    pub fn open_elsewhere(address: SocketAddr) -> io::Result<Self> {
+        Connection::over(from_elsewhere(address)?)
+    }
+
+    fn over(stream: TcpStream) -> io::Result<Self> {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(SILENCE))?;
         stream.set_write_timeout(Some(SILENCE))?;

@@ -11,7 +11,7 @@ use h2::client::{ResponseFuture, SendRequest};
 use h2::{Reason, SendStream};
 use tokio::runtime::Runtime;
 
-use crate::http::{Broken, Head, Headers, Response};
+use crate::http::{Broken, Head, Headers, Response, from_elsewhere};
 
 /// A server silent for this long has hung.
 const SILENCE: Duration = Duration::from_secs(60);
@@ -266,12 +266,13 @@ pub fn reset(stream: u32) -> Vec<u8> {
 }
 
 impl Frames {
-    /// Connects, and sends the preface and these settings (identifier, value).
+    /// Connects [from elsewhere](from_elsewhere), and sends the preface and these settings (identifier,
+    /// value).
     ///
     /// # Panics
     /// If it fails.
     pub fn open(address: SocketAddr, settings: &[(u16, u32)]) -> Frames {
-        let stream = TcpStream::connect(address).expect("the server listens");
+        let stream = from_elsewhere(address).expect("the server listens");
         stream.set_nodelay(true).expect("a socket");
         stream.set_read_timeout(Some(SILENCE)).expect("a socket");
         let mut frames = Frames { stream };

@@ -5,6 +5,7 @@
 //! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays
 //! accounted for.
 
+use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
 
@@ -39,6 +40,8 @@ pub(crate) struct InFlight {
     pub started_ns: u64,
     /// There is no body, or none that is still to be fed.
     pub body_complete: bool,
+    /// Who waits for it.
+    pub client: Option<IpAddr>,
     state: Mutex<RequestState>,
 }
 
@@ -48,6 +51,8 @@ pub(crate) struct RequestState {
     pub place: Position,
     /// Whether a run still wants the answer.
     pub wanted: bool,
+    /// Its client has left while a child had it: counted by [`Leavers`](super::leavers::Leavers).
+    pub abandoned: bool,
     /// Woken when there is something to poll for.
     pub waker: Option<Waker>,
     /// The child that runs it; `None` until the front knows.
@@ -103,6 +108,7 @@ impl InFlight {
         frame: RequestFrame,
         started_ns: u64,
         body_complete: bool,
+        client: Option<IpAddr>,
         effects: Option<Arc<dyn EffectSink>>,
         held: Option<Held>,
     ) -> InFlight {
@@ -111,9 +117,11 @@ impl InFlight {
             frame,
             started_ns,
             body_complete,
+            client,
             state: Mutex::new(RequestState {
                 place: Position::Waiting,
                 wanted: true,
+                abandoned: false,
                 waker: None,
                 child: None,
                 claimed_ns: None,

@@ -186,6 +186,9 @@ impl Lane {
     ) {
         let was = std::mem::replace(&mut state.place, Position::Left);
         state.held = None;
+        if std::mem::take(&mut state.abandoned) {
+            pool.leavers.ended();
+        }
         state.verdict = state.verdict.take().or(verdict);
         table.to_wake.extend(state.waker.take());
         drop(state);

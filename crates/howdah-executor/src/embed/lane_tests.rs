@@ -94,7 +94,15 @@ impl Bench {
         frame.var(Var::RequestUri, b"/");
         let frame = frame.finish(Some(0), 0).unwrap();
         self.home.shared.enter(0).unwrap();
-        let in_flight = Arc::new(InFlight::new(1, frame, sys::now_ns(), true, None, None));
+        let in_flight = Arc::new(InFlight::new(
+            1,
+            frame,
+            sys::now_ns(),
+            true,
+            None,
+            None,
+            None,
+        ));
         self.home
             .lane()
             .submit(&self.home.shared.pool, in_flight.clone());

@@ -6,7 +6,7 @@
 //! ```
 //!
 //! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: what the server
-//!   polls; `body`: feeding the request body; `timer`: the queue's clock.
+//!   polls; `leavers`: whose clients have left; `body`: feeding the request body; `timer`: the queue's clock.
 //! - A pool of workers is the same with children that boot one script (`supervisor/workers`,
 //!   `watch`, `glob`).
 //! - `supervisor`, `children`, `zygote`: the processes; `pm`: how many, as a pure decision.
@@ -20,6 +20,7 @@ mod in_flight;
 mod lane;
 #[cfg(test)]
 mod lane_tests;
+mod leavers;
 mod memory;
 mod pidfd;
 mod pool_state;
@@ -31,6 +32,7 @@ pub(crate) mod zygote;
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -199,6 +201,10 @@ impl Executor for EmbedPool {
         Some(self.shared.pool.config.max_children)
     }
 
+    fn has_left_scripts(&self, client: IpAddr) -> bool {
+        self.shared.pool.leavers.has(client, sys::now_ns)
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let shared = &self.shared;
         let Some(front) = front_thread::index().filter(|i| (*i as usize) < shared.lanes.len())
@@ -236,6 +242,7 @@ impl Executor for EmbedPool {
             request.frame,
             sys::now_ns(),
             body.is_complete(),
+            request.client,
             request.effects,
             request.held,
         ));

@@ -9,6 +9,7 @@ use std::time::Instant;
 use crossbeam_utils::CachePadded;
 use howdah_proto::shm::{ChildId, PoolPort};
 
+use super::leavers::Leavers;
 use crate::Log;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager};
@@ -39,6 +40,7 @@ pub(crate) struct PoolState {
     pub closing: AtomicBool,
     /// Whether the supervisor could fork more children if it were asked to.
     pub may_grow: AtomicBool,
+    pub leavers: Leavers,
     letters: Mutex<Vec<Ask>>,
     wanted: AtomicBool,
     supervisor_bell: OwnedFd,
@@ -52,6 +54,7 @@ impl PoolState {
             outstanding: CachePadded::default(),
             closing: AtomicBool::new(false),
             may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
+            leavers: Leavers::of(config.max_children),
             letters: Mutex::new(Vec::new()),
             wanted: AtomicBool::new(false),
             supervisor_bell: sys::bell()?,

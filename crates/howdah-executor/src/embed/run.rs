@@ -75,6 +75,11 @@ impl EmbedRun {
         let Position::Slot(slot) = state.place else {
             return;
         };
+        if !self.over {
+            state.abandoned = true;
+            let leavers = &self.home.shared.pool.leavers;
+            leavers.left(in_flight.client, sys::now_ns());
+        }
         if !state.ended || error.is_some() {
             sys::wake(lane.port.abort(slot));
         }

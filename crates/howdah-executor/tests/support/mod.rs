@@ -176,6 +176,7 @@ pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
         body,
         id: 7,
         role: Role::Responder,
+        client: None,
         effects: None,
         held: None,
     }

@@ -144,6 +144,7 @@ impl Site {
             body,
             id: 7,
             role: Role::Responder,
+            client: None,
             effects: None,
             held: None,
         }

@@ -203,6 +203,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
         body,
         id: 7,
         role: Role::Responder,
+        client: None,
         effects: None,
         held: None,
     }

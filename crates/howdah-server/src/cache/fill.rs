@@ -281,6 +281,7 @@ impl<'o> Render<'o> {
                 body: ScriptBody::Empty,
                 id: job.id,
                 role: Role::Responder,
+                client: None,
                 effects: Some(effects.clone()),
                 held,
             },

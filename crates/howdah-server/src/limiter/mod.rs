@@ -172,6 +172,27 @@ impl Limiter {
         meter
     }
 
+    /// The meter of clients who ask for scripts of this pool and leave while they run: together they have
+    /// three quarters of its processes, so that there is always one for others. None: there is but one.
+    pub fn leavers(&self, pool: &str, processes: u32) -> Option<Arc<Meter>> {
+        if processes < 2 {
+            return None;
+        }
+        let limit = Arc::new(Limit {
+            preset: None,
+            rate: None,
+            connections: None,
+            processes: Some(processes - (processes / 4).max(1)),
+            by: LimitBy::All,
+        });
+        let name = MeterName {
+            site: String::new(),
+            text: format!("leavers {pool} {limit}"),
+            number: 0,
+        };
+        Some(self.meter(name, &limit))
+    }
+
     /// The key of a client under a limit.
     pub fn key(&self, meter: &Meter, client: Shown<'_>) -> ClientKey {
         ClientKey(self.keys.hash_one((meter.id, client)))

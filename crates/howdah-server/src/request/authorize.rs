@@ -230,6 +230,7 @@ fn start(ctx: RequestContext<'_>, authorizer: &Authorizer) -> Result<Box<dyn Run
         body: ScriptBody::Empty,
         id: ctx.id,
         role: Role::Authorizer,
+        client: None,
         effects: None,
         held: None,
     };

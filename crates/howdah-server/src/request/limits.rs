@@ -20,11 +20,16 @@ use crate::http::Responder;
 use crate::limiter::meter::Meter;
 use crate::limiter::places::{Line, Place};
 use crate::limiter::{ClientKey, LimitBy, Limited, Limiter, Over, Process, Shown};
+use crate::network;
+use crate::site::ScriptTarget;
 use crate::site::condition::cookies;
 use crate::turn;
 
 /// How long a request waits for a PHP process that its client has.
 const LONGEST_WAIT: Duration = Duration::from_secs(10);
+
+/// What the log says of a request that found no room among those of clients who leave.
+const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
 
 /// The limits under which a request has been counted.
 #[derive(Default)]
@@ -35,7 +40,8 @@ pub(super) struct Counted {
 }
 
 struct CountedLimit {
-    rule: usize,
+    /// None: it is no rule's, but that of clients who leave.
+    rule: Option<usize>,
     meter: Arc<Meter>,
     key: ClientKey,
     /// Given back when the request has been answered.
@@ -81,14 +87,14 @@ pub(super) fn count(
         });
         match entered {
             Ok(connection) => counted.limits.push(CountedLimit {
-                rule,
+                rule: Some(rule),
                 meter: meter.clone(),
                 key,
                 _connection: connection,
             }),
             Err(limited) => {
                 counted.uncount(limiter);
-                return Err(failure(ctx, rule, meter, limited));
+                return Err(failure(ctx, Some(rule), meter, limited));
             }
         }
     }
@@ -96,12 +102,43 @@ pub(super) fn count(
 }
 
 /// Whether a request needs its client's leave to have a PHP process, and has not got it.
-pub(super) fn wants_process(response: &Response<'_>) -> bool {
+pub(super) fn wants_process(
+    ctx: RequestContext<'_>,
+    target: &ScriptTarget,
+    response: &mut Response<'_>,
+) -> bool {
+    count_leaver(ctx, target, response);
     let counted = response.record.limits.as_ref();
     counted.is_some_and(|counted| {
         let mut limits = counted.limits.iter();
         counted.processes.is_empty() && limits.any(|limit| limit.meter.limit.processes.is_some())
     })
+}
+
+/// Counts the request of a client who asks for scripts and leaves while they run under the limit of such
+/// clients. One that comes through a proxy on a private address which `trusted_proxies` does not name is
+/// known to be somebody else's now and then.
+fn count_leaver(ctx: RequestContext<'_>, target: &ScriptTarget, response: &mut Response<'_>) {
+    let Some(address) = ctx.client.address else {
+        return;
+    };
+    let client = network::of_one_client(address);
+    let Some(meter) = ctx.service().leavers(target, client) else {
+        return;
+    };
+    if network::is_private(address) && ctx.client.is_strangers(ctx.request) {
+        return;
+    }
+    let counted = response.record.limits.get_or_insert_default();
+    if !counted.has(meter) {
+        let limiter = &ctx.config.settings.limiter;
+        counted.limits.push(CountedLimit {
+            rule: None,
+            meter: meter.clone(),
+            key: limiter.key(meter, Shown::Anybody),
+            _connection: None,
+        });
+    }
 }
 
 /// Waits until the client may have another PHP process; see [`wants_process`]. `watch`: the request has
@@ -186,8 +223,16 @@ fn who<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> Shown<'a> {
     }
 }
 
-fn failure(ctx: RequestContext<'_>, rule: usize, meter: &Meter, limited: Limited) -> Failure {
+fn failure(
+    ctx: RequestContext<'_>,
+    rule: Option<usize>,
+    meter: &Meter,
+    limited: Limited,
+) -> Failure {
     let news = limited.is_news.then(|| {
+        let Some(rule) = rule else {
+            return FOR_LEAVERS.into();
+        };
         let line = ctx.site.config().rules[rule].line;
         let line = line.map_or_else(String::new, |line| format!(" of line {line}"));
         let part = meter.limit.part(limited.over).unwrap_or_default();

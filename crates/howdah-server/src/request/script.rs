@@ -16,6 +16,7 @@ use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, RequestBody, Responder};
 use crate::memory::allowance;
+use crate::network;
 use crate::respond;
 use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
 use crate::script::frame::{BodyLength, script_frame};
@@ -55,7 +56,7 @@ pub(super) async fn answer(
     if let Some(bypass) = bypass {
         bypass.note_form(&script_body);
     }
-    if limits::wants_process(response) {
+    if limits::wants_process(ctx, target, response) {
         // Boxed: a connection's memory is that of its largest state.
         Box::pin(limits::wait_for_process(ctx, upload.is_none(), response)).await?;
     }
@@ -76,6 +77,7 @@ pub(super) async fn answer(
             true => Role::Program,
             false => Role::Responder,
         },
+        client: ctx.client.address.map(network::of_one_client),
         effects: bypass.map(BypassContext::effects),
         held: limits::take_process(response),
     };

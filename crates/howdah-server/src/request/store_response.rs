@@ -23,6 +23,7 @@ use crate::cache::{FieldLine, fields, lookup, now, vendor_headers};
 use crate::failure::Failure;
 use crate::http::Responder;
 use crate::http::message::{RequestHead, ResponseHead};
+use crate::network;
 use crate::respond;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head;
@@ -105,6 +106,7 @@ impl CacheRequest<'_> {
                 body: ScriptBody::Empty,
                 id,
                 role: Role::Responder,
+                client: client.address.map(network::of_one_client),
                 effects: Some(effects.clone()),
                 held,
             },

@@ -57,7 +57,7 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
         for _ in 0..20 {
             scope.spawn(|| {
                 while !over.load(Ordering::Relaxed) {
-                    let mut leaver = Connection::open(address).unwrap();
+                    let mut leaver = Connection::open_elsewhere(address).unwrap();
                     leaver
                         .send("GET /slow.php HTTP/1.1\r\nHost: x\r\n\r\n")
                         .unwrap();
@@ -70,8 +70,9 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
                 }
             });
         }
-        fixture.wait("all children are busy", |f| {
-            f.status()["pools"][0]["active_processes"] == 4
+        // Soon only three: they are known then.
+        fixture.wait("the children are busy", |f| {
+            f.status()["pools"][0]["active_processes"].as_u64() >= Some(3)
         });
         let answers: Vec<_> = (0..20)
             .map(|_| fixture.get("/hello.php").status())
