@@ -81,6 +81,8 @@ pub enum Event {
     Status(Vec<NameStatus>),
     /// A line for the log.
     Log(String),
+    /// A client has asked for this name, and it gets no certificate.
+    NotOrdered(String),
     /// A command is done, or not.
     Done {
         /// The command's.
@@ -140,6 +142,10 @@ struct NameState {
 impl Shared {
     fn log(&self, text: String) {
         let _ = self.events.send(Event::Log(text));
+    }
+
+    fn tell_not_ordered(&self, name: String) {
+        let _ = self.events.send(Event::NotOrdered(name));
     }
 
     fn settings(&self) -> Rc<Settings> {

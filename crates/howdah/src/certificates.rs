@@ -105,6 +105,7 @@ fn tell(link: &Link, event: Event) -> std::io::Result<()> {
             let text = serde_json::to_string(&challenges)?;
             send(&FromCertificates::Challenges { number }, &text)?;
         }
+        Event::NotOrdered(name) => link.send(&FromCertificates::NotOrdered { name }, &[])?,
         Event::Status(all) => {
             send(&FromCertificates::Status, &serde_json::to_string(&all)?)?;
         }

@@ -73,6 +73,11 @@ pub enum ToFront {
     },
     /// Show these orders of certificates as those that fail. Descriptor: [`FailingOrder`]s as JSON.
     FailingOrders,
+    /// A client has asked for a name, and it gets no certificate.
+    NotOrdered {
+        /// The name.
+        name: String,
+    },
     /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
     Launched {
         /// The launch's number.
@@ -206,6 +211,11 @@ pub enum FromCertificates {
     },
     /// How it stands with each name. Descriptor: [`howdah_acme::NameStatus`] of each, as JSON.
     Status,
+    /// A client has asked for a name, and it gets no certificate.
+    NotOrdered {
+        /// The name.
+        name: String,
+    },
     /// A command is done, or not. Descriptor: what was done, or why not.
     Done {
         /// The command's.

@@ -29,19 +29,29 @@ pub(super) struct OnDemand {
     begun: RefCell<VecDeque<Instant>>,
 }
 
+/// A name gets no certificate now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Denied;
+
 impl OnDemand {
-    /// Whether the platform is to be asked about a name that a client wants.
-    fn begin(&self, name: &str, now: Instant) -> bool {
+    /// Whether the platform is to be asked about a name that a client wants; an error: it is no.
+    fn begin(&self, name: &str, now: Instant) -> Result<bool, Denied> {
         let mut denied = self.denied.borrow_mut();
         if denied.len() >= REMEMBERED {
             denied.retain(|_, at| now.duration_since(*at) < DENIED);
         }
         let recent = |at: &Instant| now.duration_since(*at) < DENIED;
         if denied.get(name).is_some_and(recent) || denied.len() >= REMEMBERED {
-            return false;
+            return Err(Denied);
         }
         let mut asking = self.asking.borrow_mut();
-        asking.len() < QUESTIONS && asking.insert(name.to_owned())
+        if asking.contains(name) {
+            return Ok(false);
+        }
+        match asking.len() < QUESTIONS {
+            true => Ok(asking.insert(name.to_owned())),
+            false => Err(Denied),
+        }
     }
 
     /// Takes the answer; whether the name is taken on.
@@ -69,17 +79,26 @@ impl OnDemand {
 /// A client wants a name: it is sent to `allowed` if the platform says yes.
 pub(super) fn wanted(shared: &Rc<Shared>, name: String, allowed: &mpsc::UnboundedSender<String>) {
     let fits = names::check(&name).is_ok() && !names::is_local(&name) && !name.starts_with('*');
-    if !fits || !shared.on_demand.begin(&name, Instant::now()) {
-        return;
+    let begun = match fits {
+        true => shared.on_demand.begin(&name, Instant::now()),
+        false => Err(Denied),
+    };
+    match begun {
+        Ok(true) => {}
+        Ok(false) => return,
+        Err(Denied) => return shared.tell_not_ordered(name),
     }
     let (shared, allowed) = (shared.clone(), allowed.clone());
     tokio::task::spawn_local(async move {
         let answer = permit(&shared, &name).await;
         if shared.on_demand.end(&name, answer.is_ok(), Instant::now()) {
             let _ = allowed.send(name);
-        } else if let Err(failure) = answer {
+            return;
+        }
+        if let Err(failure) = answer {
             shared.log(format!("{}: {name}: {failure}", failure.name()));
         }
+        shared.tell_not_ordered(name);
     });
 }
 
@@ -115,15 +134,17 @@ mod tests {
         let start = Instant::now();
         let name = |n: usize| format!("{n}.example.org");
         for n in 0..QUESTIONS {
-            assert!(demand.begin(&name(n), start));
-            assert!(!demand.begin(&name(n), start), "it is being asked");
+            assert_eq!(demand.begin(&name(n), start), Ok(true));
+            let again = demand.begin(&name(n), start);
+            assert_eq!(again, Ok(false), "it is being asked");
         }
-        assert!(!demand.begin("more.example.org", start));
+        assert_eq!(demand.begin("more.example.org", start), Err(Denied));
         for n in 0..QUESTIONS {
             assert!(!demand.end(&name(n), false, start));
         }
-        assert!(!demand.begin(&name(0), start), "it was denied just now");
-        assert!(demand.begin(&name(0), start + DENIED));
+        let again = demand.begin(&name(0), start);
+        assert_eq!(again, Err(Denied), "it was denied just now");
+        assert_eq!(demand.begin(&name(0), start + DENIED), Ok(true));
         for n in 0..NEW {
             assert!(demand.end(&name(n), true, start));
         }

@@ -26,6 +26,7 @@ use super::proxy_protocol::{self, TrustedPeers};
 use super::responder::{Responder, ResponseEnd};
 use super::stream::Stream;
 use crate::memory::{self, Pressure};
+use crate::tls::on_demand::{Demand, HelloReader, Wants};
 use crate::tls::{Agreed, ConnectionSettings, CurrentSettings};
 use crate::turn;
 use howdah_http1::framing::Framing;
@@ -211,27 +212,64 @@ impl<H: Handler> Connection<H> {
                 if compared == http2::PREFACE.len() {
                     return Poll::Ready(true);
                 }
-                let (stream, input) = (&self.stream, &mut self.body.input);
-                let read = buffers::with_scratch(|buf| {
-                    let read = stream.poll_recv(cx, buf);
-                    if let Poll::Ready(Ok(n)) = read {
-                        input.extend(&buf[..n]);
-                    }
-                    read
-                });
-                match read {
-                    Poll::Ready(Ok(1..)) => {}
-                    // The end, a pause: as on any other connection.
-                    Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(false),
-                    Poll::Pending if self.place.is_to_close() => return Poll::Ready(false),
-                    Poll::Pending => {
-                        ready!(self.deadline.poll(cx));
-                        return Poll::Ready(false);
-                    }
+                // The end, a pause: as on any other connection.
+                if !ready!(self.poll_more(cx)) {
+                    return Poll::Ready(false);
                 }
             }
         })
         .await
+    }
+
+    /// Reads more of what the client sends first; false: nothing more comes, or not in time.
+    fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
+        let (stream, input) = (&self.stream, &mut self.body.input);
+        let read = buffers::with_scratch(|buf| {
+            let read = stream.poll_recv(cx, buf);
+            if let Poll::Ready(Ok(n)) = read {
+                input.extend(&buf[..n]);
+            }
+            read
+        });
+        match read {
+            Poll::Ready(Ok(1..)) => Poll::Ready(true),
+            Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
+            Poll::Pending if self.place.is_to_close() => Poll::Ready(false),
+            Poll::Pending => self.deadline.poll(cx).map(|()| false),
+        }
+    }
+
+    /// Waits while the certificate for the client's name is being ordered, but not longer than a
+    /// handshake may take.
+    async fn await_certificate(&mut self, demand: Demand) {
+        let mut reader = HelloReader::default();
+        let wants = poll_fn(|cx| {
+            loop {
+                match reader.look(self.body.input.bytes()) {
+                    Wants::NotKnown if ready!(self.poll_more(cx)) => {}
+                    wants => return Poll::Ready(wants),
+                }
+            }
+        });
+        let Wants::Name(name) = wants.await else {
+            return;
+        };
+        let Some(waiting) = demand.wait_for(&name) else {
+            return;
+        };
+        let mut waiting = pin!(waiting);
+        poll_fn(|cx| {
+            let over = waiting.as_mut().poll(cx).is_ready()
+                || self.place.is_evicted()
+                || self.place.is_to_close()
+                || self.stream.poll_read_closed(cx).is_ready();
+            match over {
+                true => Poll::Ready(()),
+                false => self.deadline.poll(cx),
+            }
+        })
+        .await;
+        self.deadline = Deadline::after(self.io.config.header_timeout);
     }
 
     async fn requests(&mut self) -> ConnectionEnd {
@@ -516,6 +554,9 @@ impl<H: Handler> Connection<H> {
 
     /// Completes the TLS handshake within the time for a head. True: the connection continues.
     async fn handshake(&mut self, settings: Arc<ConnectionSettings>) -> bool {
+        if let Some(demand) = settings.demand() {
+            Box::pin(self.await_certificate(demand)).await;
+        }
         let received = self.body.input.bytes().to_vec();
         self.body.input.consume(received.len());
         self.unparsed = false;

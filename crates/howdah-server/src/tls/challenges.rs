@@ -63,6 +63,12 @@ fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
     Some(Arc::new(CertifiedKey::new(chain, key)))
 }
 
+/// Whether the client is an authority that looks for a proof.
+pub(super) fn looks_for_a_proof(hello: &ClientHello<'_>) -> bool {
+    let protocols = hello.alpn();
+    protocols.is_some_and(|mut protocols| protocols.any(|name| name == PROTOCOL))
+}
+
 /// Chooses the certificate of a handshake.
 #[derive(Debug)]
 pub(super) struct Resolver {
@@ -73,10 +79,7 @@ pub(super) struct Resolver {
 
 impl ResolvesServerCert for Resolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        let looks_for_a_proof = hello
-            .alpn()
-            .is_some_and(|mut protocols| protocols.any(|name| name == PROTOCOL));
-        if looks_for_a_proof {
+        if looks_for_a_proof(&hello) {
             let name = hello.server_name()?.to_ascii_lowercase();
             return self.challenges.0.load().tls.get(&name).cloned();
         }

@@ -110,6 +110,14 @@ impl Agreed {
     }
 }
 
+/// Refuses a method, where the first record of a handshake begins with 22.
+fn refuse_plain_http(received: &[u8]) -> io::Result<()> {
+    match received.first() {
+        Some(first) if first.is_ascii_uppercase() => Err(io::ErrorKind::Unsupported.into()),
+        _ => Ok(()),
+    }
+}
+
 impl Session {
     /// Begins the handshake of an accepted connection; `received` is what of it has been read.
     ///
@@ -144,6 +152,7 @@ impl Session {
     ) -> Poll<io::Result<()>> {
         if !self.partial.is_empty() {
             let mut received = std::mem::take(&mut self.partial);
+            refuse_plain_http(&received)?;
             let length = received.len();
             self.process_and_send(socket, &mut received, length, cx)?;
         }
@@ -203,10 +212,8 @@ impl Session {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
             let received = ready!(socket.poll_recv(cx, &mut buf[before..]))?;
-            let fresh = received > 0 && before == 0 && self.state == State::Handshake;
-            if fresh && buf[0].is_ascii_uppercase() {
-                // A method, where the first record of a handshake begins with 22.
-                return Poll::Ready(Err(io::ErrorKind::Unsupported.into()));
+            if before == 0 && self.state == State::Handshake {
+                refuse_plain_http(&buf[..received])?;
             }
             if received > 0 {
                 buf[..before].copy_from_slice(&self.partial);

@@ -6,11 +6,12 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use rustls::ServerConfig;
 use rustls::server::danger::ClientCertVerifier;
 
+use super::certificates::Certificate;
 use super::certificates::Certificates;
 use super::challenges::{self, Challenges, Resolver};
 use super::client_certificate::{self, ClientAuthority};
 use super::crypto::provider;
-use super::on_demand::OnDemand;
+use super::on_demand::{Demand, OnDemand};
 use super::quic::EarlySessions;
 use super::tickets::Tickets;
 
@@ -41,12 +42,26 @@ pub struct ConnectionSettings {
     pub(super) config: Arc<ServerConfig>,
     /// Clients are asked for certificates.
     pub(super) asks_clients: bool,
+    demand: Demand,
     /// The sessions of HTTP/3, where requests may come early: not from clients that have yet to prove who
     /// they are.
     pub(super) early: Option<EarlySessions>,
 }
 
+impl ConnectionSettings {
+    /// Where certificates are ordered on demand: what handshakes may have to wait for.
+    pub(crate) fn demand(&self) -> Option<Demand> {
+        self.demand.on_demand.is_on().then(|| self.demand.clone())
+    }
+}
+
 impl TlsSettings {
+    /// Uses these certificates from now on ([`Certificates::set`]); clients who wait for one of them go on.
+    pub fn use_certificates(&self, certificates: Vec<Certificate>) {
+        self.certificates.set(certificates);
+        self.on_demand.look_again(&self.certificates);
+    }
+
     /// What the next connections of all listeners are set up with: made of the settings as they are
     /// now, also for listeners that have it already.
     ///
@@ -96,6 +111,10 @@ impl TlsSettings {
         Ok(ConnectionSettings {
             config: Arc::new(config),
             asks_clients: authority.is_some(),
+            demand: Demand {
+                on_demand: self.on_demand.clone(),
+                certificates: self.certificates.clone(),
+            },
             early: authority.is_none().then(|| self.early.clone()),
         })
     }

@@ -99,7 +99,7 @@ impl Site {
     /// Asks by HTTPS, and trusts the authority alone.
     pub fn get(&self, name: &str, path: &str) -> Result<String, String> {
         let output = Command::new("curl")
-            .args(["-sS", "--max-time", "20", "--cacert"])
+            .args(["-sS", "--max-time", "60", "--cacert"])
             .arg(&self.root)
             .args(["--resolve", &format!("{name}:{}:127.0.0.1", self.tls)])
             .arg(format!("https://{name}:{}{path}", self.tls))

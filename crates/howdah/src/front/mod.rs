@@ -169,6 +169,7 @@ impl MasterReader {
                 let _ = self.link.send(&ToMaster::Answering { number }, &[]);
             }
             ToFront::FailingOrders => take_failing_orders(&self.shared, fds),
+            ToFront::NotOrdered { name } => self.shared.tls.on_demand.deny(&name),
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
         Ok(())
@@ -247,9 +248,10 @@ fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
     let context = authority.as_ref().map_or(Vec::new(), |authority| {
         [&authority.certificates[..], &[u8::from(authority.required)]].concat()
     });
-    shared.tls.certificates.set(certificates);
     shared.tls.tickets.set(&tickets, &context);
     shared.tls.client_authority.store(authority.map(Arc::new));
+    // Last: clients who wait for one of them go on at once.
+    shared.tls.use_certificates(certificates);
 }
 
 /// Answers the challenges that the master has sent, and no others.

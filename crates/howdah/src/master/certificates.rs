@@ -36,7 +36,7 @@ struct Process {
 }
 
 /// What has changed.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// There are other certificates.
     pub certificates: bool,
@@ -44,6 +44,8 @@ pub struct News {
     pub challenges: bool,
     /// Other orders fail.
     pub failing: bool,
+    /// Clients have asked for these names, and they get no certificate.
+    pub not_ordered: Vec<String>,
 }
 
 /// See the module.
@@ -239,6 +241,7 @@ impl OrderedCertificates {
                 news.failing |= failing != self.failing;
                 self.failing = failing;
             }
+            FromCertificates::NotOrdered { name } => news.not_ordered.push(name),
             FromCertificates::Done { id, ok } => {
                 if let Some(asker) = self.askers.remove(&id) {
                     match ok {

@@ -565,6 +565,10 @@ impl Master {
         if news.failing {
             sent = sent.and(self.ordered.send_failing(&front.link));
         }
+        for name in news.not_ordered {
+            // A front that is busy has them wait for as long as a handshake may take.
+            let _ = front.link.send_now(&ToFront::NotOrdered { name }, &[]);
+        }
         if news.certificates {
             let ordered = self.ordered.certificates();
             sent = sent.and(self.keys.replace_ordered(&front.link, ordered));
