@@ -23,11 +23,10 @@ use super::super::handler::{ConnInfo, Handler, Notice};
 use super::super::io::Io;
 use super::super::lifecycle::Enrolled;
 use super::super::message::Version;
-use super::super::multiplexed::exchange;
 use super::super::multiplexed::request::{RequestRefusal, convert};
+use super::super::multiplexed::{exchange, urgency};
 use super::super::stream::Stream;
 use super::floods::Http2Error;
-use super::gate;
 use super::stream::Http2Stream;
 use super::wire::{Wire, WireEnd};
 use crate::turn;
@@ -193,8 +192,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         self.info.request += 1;
         let (request, recv) = request.into_parts();
         let has_body = !recv.is_end_stream();
-        let priority = request.headers.get("priority");
-        let urgency = gate::urgency(priority.map(|value| value.as_bytes()));
+        let urgency = urgency(&request.headers);
         let stream = Http2Stream::new(self.wire.clone(), urgency, recv, respond);
         let converted = convert(
             &request,

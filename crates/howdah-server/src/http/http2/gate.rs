@@ -175,19 +175,6 @@ impl SendGate {
     }
 }
 
-/// What a request's `priority` says of its urgency (RFC 9218 §4.1): 0 goes first, 3 is the default.
-pub(super) fn urgency(priority: Option<&[u8]>) -> u8 {
-    const DEFAULT: u8 = 3;
-    let members = priority.unwrap_or_default().split(|b| *b == b',');
-    let urgency = members
-        .filter_map(|member| match member.trim_ascii().strip_prefix(b"u=")? {
-            [digit @ b'0'..=b'7'] | [digit @ b'0'..=b'7', b';', ..] => Some(digit - b'0'),
-            _ => None,
-        })
-        .next_back();
-    urgency.unwrap_or(DEFAULT)
-}
-
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -265,22 +252,5 @@ mod tests {
         assert_eq!(streams.woken(), [3]);
         assert_eq!(streams.room(3, 3), Some(MOST));
         assert!(streams.0.is_empty());
-    }
-
-    #[test]
-    fn priorities_are_read_as_far_as_they_are_known() {
-        for (text, of) in [
-            ("u=0", 0),
-            ("u=5, i", 5),
-            ("i,u=7", 7),
-            ("u=1, u=2", 2),
-            ("i", 3),
-            ("u=9", 3),
-            ("u=", 3),
-            ("", 3),
-        ] {
-            assert_eq!(urgency(Some(text.as_bytes())), of, "{text}");
-        }
-        assert_eq!(urgency(None), 3);
     }
 }

@@ -265,6 +265,12 @@ impl Pipe {
         self.out().queue.push_back(Queued::Data(data));
     }
 
+    /// Data of urgent streams goes first (RFC 9218 §4.1); streams of the same urgency take turns.
+    pub(super) fn set_urgency(&self, urgency: u8) {
+        // Fails only when the stream has ended.
+        let _ = self.out().stream.set_priority(-i32::from(urgency));
+    }
+
     /// Nothing more will be queued.
     pub(super) fn end(&self) {
         self.out().ended = true;

@@ -17,8 +17,8 @@ use super::super::io::Io;
 use super::super::lifecycle::Lifecycle;
 use super::super::message::Version;
 use super::super::multiplexed::exchange;
-use super::super::multiplexed::is_forbidden;
 use super::super::multiplexed::request::{RequestRefusal, convert};
+use super::super::multiplexed::{is_forbidden, urgency};
 use super::connection::Common;
 use super::pipe::Pipe;
 use super::stream::{Exchange, Http3Stream};
@@ -86,6 +86,7 @@ impl<H: Handler> Arrived<H> {
             name if *name == TE => value != "trailers",
             name => is_forbidden(name),
         });
+        self.pipe.set_urgency(urgency(&request.headers));
         let converted = match malformed {
             true => Err(RequestRefusal::Malformed),
             false => convert(&request, has_body, Version::Http3, &limits),

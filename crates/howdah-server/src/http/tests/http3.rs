@@ -267,6 +267,33 @@ async fn many_requests_at_once_do_not_wait_for_one_another() {
 }
 
 #[tokio::test]
+async fn the_urgent_answer_passes_one_that_has_begun() {
+    let site = Site::new();
+    let mut visitor = site.visit().await;
+    let order = Mutex::new(Vec::new());
+    let mut asked = Vec::new();
+    for priority in ["u=6, i", "u=1"] {
+        let mut request = get("/big?10");
+        let value = http::HeaderValue::from_static(priority);
+        request.headers_mut().insert("priority", value);
+        let mut stream = soon(visitor.send.send_request(request)).await.unwrap();
+        stream.finish().await.unwrap();
+        asked.push((priority, stream));
+    }
+    let order = &order;
+    let mut read = asked.into_iter().map(async |(priority, mut stream)| {
+        assert_eq!(
+            soon(answer(&mut stream)).await.unwrap().body.len(),
+            1_000_000
+        );
+        order.lock().unwrap().push(priority);
+    });
+    let (low, urgent) = (read.next().unwrap(), read.next().unwrap());
+    tokio::join!(low, urgent);
+    assert_eq!(*order.lock().unwrap(), ["u=1", "u=6, i"]);
+}
+
+#[tokio::test]
 async fn bodies_come_whole_however_they_are_framed() {
     let site = Site::new();
     let mut visitor = site.visit().await;
