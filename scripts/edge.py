@@ -5,7 +5,7 @@
 
 BUILD is a directory with `howdah` and `howdah-php`; TURNS is 5 by default (a quarter of an hour). CADDY is
 Caddy's program (`go install github.com/caddyserver/caddy/v2/cmd/caddy@latest`); without it, it is left out.
-Needs root for www-data, and scripts/setup-debian.sh test for openssl, h2load, nginx and php-fpm.
+Needs root for www-data, scripts/setup-debian.sh test for openssl, nginx and php-fpm, and Debian's nghttp2-client for h2load.
 
 The client shares the cores, so the figure to judge by is the CPU time that the server, PHP included, takes
 for one unit. A row gives the medians of the turns, and of the ratios of Howdah's rival to Howdah in one turn

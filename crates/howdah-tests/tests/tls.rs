@@ -38,14 +38,19 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
         .config("[log]\naccess_format = \"json\"\n[status]\npath = \"/status\"")
         .start();
     let address = fixture.tls_address();
-    for (more, protocol, cipher) in [
+    // Threads write their lines for themselves: one is waited for before the next request.
+    let logged = |count| fixture.wait("its line", |f| f.access_log().len() == count);
+    for (at, (more, protocol, cipher)) in [
         (&["--tlsv1.3"][..], "TLSv1.3", "TLS_AES_128_GCM_SHA256"),
         (
             &["--tls-max", "1.2"],
             "TLSv1.2",
             "ECDHE-ECDSA-AES128-GCM-SHA256",
         ),
-    ] {
+    ]
+    .into_iter()
+    .enumerate()
+    {
         let server = json(&pki.get(address, "example.org", "/server.php", more));
         assert_eq!(server["HTTPS"], "on");
         assert_eq!(server["REQUEST_SCHEME"], "https");
@@ -54,13 +59,14 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
         assert_eq!(server["SSL_PROTOCOL"], protocol);
         assert_eq!(server["SSL_CIPHER"], cipher);
         assert_eq!(server["SSL_CLIENT_VERIFY"], serde_json::Value::Null);
+        logged(at + 1);
     }
     let plain = json(&fixture.get("/server.php").text());
     assert_eq!(
         (&plain["HTTPS"], &plain["SSL_PROTOCOL"]),
         (&serde_json::Value::Null, &serde_json::Value::Null)
     );
-    fixture.wait("three lines", |f| f.access_log().len() == 3);
+    logged(3);
     let lines: Vec<_> = fixture.access_log().iter().map(|line| json(line)).collect();
     assert_eq!(lines[0]["tls_protocol"], "TLSv1.3");
     assert_eq!(lines[0]["tls_resumed"], false);
@@ -445,6 +451,33 @@ fn silent_and_garbled_handshakes_end_and_cost_the_others_nothing() {
         assert!(failures.contains(name), "{failures}");
     }
     fixture.wait("all are closed", |f| f.status()["connections"]["open"] == 0);
+}
+
+#[test]
+fn the_front_may_be_killed_in_the_middle_of_handshakes() {
+    let (builder, pki) = site("tls-killed");
+    let fixture = builder.site(&Pki::site("site")).start();
+    let address = fixture.tls_address();
+    let begun: Vec<TcpStream> = (0..20)
+        .map(|_| {
+            let mut stream = TcpStream::connect(address).unwrap();
+            stream.write_all(&[22, 3, 1, 2, 0, 1, 0]).unwrap();
+            stream
+        })
+        .collect();
+    fixture.wait("all are open", |f| {
+        f.status()["connections"]["open"].as_u64() >= Some(20)
+    });
+    let front = fixture.front();
+    signal(front, Signal::KILL);
+    for mut stream in begun {
+        // Closed or reset, and at once: the kernel does it.
+        assert!(!matches!(stream.read(&mut [0; 1]), Ok(1..)));
+    }
+    // Nobody is refused: a client that comes before the next front waits for it.
+    assert_eq!(pki.get(address, "example.org", "/hello.php", &[]), HELLO);
+    fixture.wait_for_log(&["FrontDied"]);
+    assert_ne!(fixture.front(), front);
 }
 
 #[test]
