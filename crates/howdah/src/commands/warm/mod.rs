@@ -5,20 +5,21 @@
 //! that cannot be compiled beside others, such as a second function of the same name, is compiled once
 //! more in a process of its own. A stored file gets owner and mode of its source: it holds the same secrets.
 
+mod files;
+
 use std::collections::HashSet;
 use std::ffi::OsStr;
 use std::fs;
-use std::io::{Read, Seek, Write};
+use std::io::{Seek, Write};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Output, Stdio};
 use std::sync::Mutex;
 use std::time::Instant;
 
 use howdah_executor::Mode;
-use howdah_executor::embed::glob::Glob;
 
+use self::files::{Stored, files, share};
 use crate::arguments::{Serve, Warm};
 use crate::config::environment::Environment;
 use crate::config::{self, Source, Validation, php_variables};
@@ -28,8 +29,6 @@ use crate::{exit, php, sys};
 const TOGETHER: usize = 256;
 /// CPU seconds that a process has for them, and for a file alone.
 const PATIENCE: [u32; 2] = [120, 20];
-/// Most files; more are no application.
-const MOST: usize = 200_000;
 const FILE_CACHE: &str = "opcache.file_cache";
 
 /// Where PHP stores what it compiles: nothing, or nowhere without opcache.
@@ -82,9 +81,9 @@ pub fn run(arguments: &Warm) -> ExitCode {
             }
             let answer = super::answer(&format!(
                 "{} files are compiled in {} ({:.1} MB, {:.1} s)",
-                result.stored,
+                result.stored.files,
                 result.cache.display(),
-                result.bytes as f64 / 1e6,
+                result.stored.bytes as f64 / 1e6,
                 begun.elapsed().as_secs_f64()
             ));
             match result.failed.is_empty() {
@@ -95,62 +94,10 @@ pub fn run(arguments: &Warm) -> ExitCode {
     }
 }
 
-/// All PHP files below the directories, by their real paths, in order: those that end in `.php`, and those
-/// that begin with `<?php`.
-fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>, String> {
-    let mut found = HashSet::new();
-    let mut seen = HashSet::new();
-    for directory in directories {
-        let failed = |error| format!("cannot read {}: {error}", directory.display());
-        let top = directory.canonicalize().map_err(failed)?;
-        let globs: Result<Vec<Glob>, String> =
-            exclude.iter().map(|glob| Glob::parse(glob, &top)).collect();
-        let globs = globs.map_err(|why| format!("--exclude: {why}"))?;
-        let mut waiting = vec![top];
-        while let Some(directory) = waiting.pop() {
-            let failed = |error| format!("cannot read {}: {error}", directory.display());
-            for entry in fs::read_dir(&directory).map_err(failed)? {
-                let path = entry.map_err(failed)?.path();
-                // A link that leads nowhere is no file.
-                let Ok(path) = path.canonicalize() else {
-                    continue;
-                };
-                if globs.iter().any(|glob| glob.names(&path)) {
-                    continue;
-                }
-                let Ok(meta) = path.metadata() else { continue };
-                if meta.is_dir() {
-                    if seen.insert((meta.dev(), meta.ino())) {
-                        waiting.push(path);
-                    }
-                } else if meta.is_file() && is_php(&path) {
-                    found.insert(path);
-                }
-                if found.len() > MOST {
-                    return Err(format!("there are more than {MOST} PHP files"));
-                }
-            }
-        }
-    }
-    let mut files: Vec<PathBuf> = found.into_iter().collect();
-    files.sort();
-    Ok(files)
-}
-
-fn is_php(path: &Path) -> bool {
-    let begins = || {
-        let mut beginning = [0; 5];
-        let read = fs::File::open(path).and_then(|mut file| file.read_exact(&mut beginning));
-        read.is_ok() && beginning == *b"<?php"
-    };
-    path.extension().is_some_and(|end| end == "php") || begins()
-}
-
 /// What came of it.
 struct Warmed {
     cache: PathBuf,
-    stored: usize,
-    bytes: u64,
+    stored: Stored,
     /// Files that do not compile, and why.
     failed: Vec<(PathBuf, String)>,
 }
@@ -296,15 +243,15 @@ impl Compiler {
             Ok(())
         })?;
         let compiled = compiled.into_inner().unwrap_or_default();
-        let (stored, bytes, unstored) = share(&cache, &compiled)?;
+        let stored = share(&cache, &compiled)?;
         let mut failed = failed.into_inner().unwrap_or_default();
         let why = format!("opcache did not store it in {}", cache.display());
-        failed.extend(unstored.into_iter().map(|path| (path, why.clone())));
+        let missing = stored.missing.iter().cloned();
+        failed.extend(missing.map(|path| (path, why.clone())));
         failed.sort();
         Ok(Warmed {
             cache,
             stored,
-            bytes,
             failed,
         })
     }
@@ -361,43 +308,6 @@ fn why(output: &Output) -> String {
         Some(line) => line.trim_start_matches("PHP ").trim().to_owned(),
         None => format!("the process ended with {}", output.status),
     }
-}
-
-/// Gives the stored files owner and mode of their sources, and their directories to everybody. How many
-/// there are, their bytes, and what was not stored.
-fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<(usize, u64, Vec<PathBuf>), String> {
-    let failed = |error| format!("cannot share {}: {error}", cache.display());
-    let (mut stored, mut bytes, mut unstored) = (0, 0, Vec::new());
-    let mut directories = HashSet::new();
-    // One for each build of PHP.
-    let builds: Result<Vec<_>, _> = fs::read_dir(cache).map_err(failed)?.collect();
-    for source in compiled {
-        let mut name = source.as_os_str().as_bytes()[1..].to_owned();
-        name.extend(b".bin");
-        let name = Path::new(OsStr::from_bytes(&name));
-        let mut found = false;
-        for build in builds.as_ref().map_err(|error| error.to_string())? {
-            let file = build.path().join(name);
-            let Ok(meta) = file.metadata() else { continue };
-            let of_source = source.metadata().map_err(failed)?;
-            let mode = of_source.mode() & 0o444 | 0o600;
-            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).map_err(failed)?;
-            if sys::is_root() {
-                chown(&file, Some(of_source.uid()), Some(of_source.gid())).map_err(failed)?;
-            }
-            let above = file.ancestors().skip(1).take_while(|path| *path != cache);
-            directories.extend(above.map(Path::to_owned));
-            (found, bytes) = (true, bytes + meta.len());
-        }
-        match found {
-            true => stored += 1,
-            false => unstored.push(source.clone()),
-        }
-    }
-    for directory in &directories {
-        fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).map_err(failed)?;
-    }
-    Ok((stored, bytes, unstored))
 }
 
 /// Calls `run` for each of the items, as many at once as there are cores; the first error ends it.
