@@ -18,6 +18,7 @@ CONTAINERFILE = os.path.join(os.path.dirname(__file__), "../packaging/image/Cont
 EPOCH = int(os.environ["SOURCE_DATE_EPOCH"])
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
 HASHED = "sha256"
+PATH = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
 
 def seconds(text):
@@ -61,11 +62,10 @@ def configuration(stage):
             }
         else:
             sys.exit(f"oci: {CONTAINERFILE}: {word} has no meaning here")
-    config["Entrypoint"] = config.pop("Entrypoint", None)
-    if config.get("Entrypoint"):
-        path = "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
-        config["Env"] = [path] + config.get("Env", [])
-    return {name: value for name, value in config.items() if value}
+    if "Entrypoint" in config:
+        # The base image's.
+        config["Env"] = [PATH] + config.get("Env", [])
+    return config
 
 
 class Layout:

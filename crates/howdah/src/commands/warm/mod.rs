@@ -212,7 +212,12 @@ impl Compiler {
             "" => Err(format!(
                 "NoFileCache: {FILE_CACHE} is not set, or PHP cannot use it: say -d {FILE_CACHE}=/DIRECTORY"
             )),
-            cache => Ok(PathBuf::from(cache)),
+            cache => match rustix::fs::access(cache, rustix::fs::Access::WRITE_OK) {
+                Ok(()) => Ok(PathBuf::from(cache)),
+                Err(error) => Err(format!(
+                    "NoFileCache: cannot write to {cache}: {error}; in an image's build, run this as root"
+                )),
+            },
         }
     }
 
