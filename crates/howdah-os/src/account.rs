@@ -6,7 +6,7 @@ use std::io;
 
 use nix::unistd::{Gid, Group, Uid, User, initgroups, setgid, setgroups, setuid};
 
-use crate::process::set_dumpable;
+use crate::process::{give_up_capabilities, set_dumpable};
 
 /// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -67,7 +67,8 @@ pub fn group(text: &str) -> Option<u32> {
     Some(found.gid.as_raw())
 }
 
-/// Becomes `account` with group `gid` and the account's supplementary groups, for good, in all threads.
+/// Becomes `account` with group `gid` and the account's supplementary groups, for good, in all threads,
+/// and keeps no capability.
 /// The process is not dumpable afterwards: a change of user sets what the system has as its default
 /// (`fs.suid_dumpable`).
 pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
@@ -78,6 +79,7 @@ pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
     }
     setgid(group)?;
     setuid(Uid::from_raw(account.uid))?;
+    give_up_capabilities()?;
     set_dumpable(false)
 }
 

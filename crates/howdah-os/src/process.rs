@@ -3,10 +3,39 @@
 use std::io;
 
 use rustix::process::{DumpableBehavior, geteuid, set_dumpable_behavior};
+use rustix::thread::{
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
+};
 
 /// Whether we may do what only root may.
 pub fn is_root() -> bool {
     geteuid().is_root()
+}
+
+/// Whether we may become other users: as root, or by the capabilities that a service manager has given us.
+pub fn may_change_user() -> bool {
+    let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
+    is_root() || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
+/// Gives up all capabilities, for good, unless we are root: a change from one user to another keeps them,
+/// and so does an exec (capabilities(7), ambient set). Of this thread alone: to be called before others are
+/// started.
+///
+/// # Errors
+/// What the kernel says.
+pub fn give_up_capabilities() -> io::Result<()> {
+    if is_root() {
+        return Ok(());
+    }
+    let none = CapabilitySets {
+        effective: CapabilitySet::empty(),
+        permitted: CapabilitySet::empty(),
+        inheritable: CapabilitySet::empty(),
+    };
+    // A kernel, or a sandbox, without the ambient set has nothing in it.
+    let _ = clear_ambient_capability_set();
+    Ok(set_capabilities(None, none)?)
 }
 
 /// Sets whether other processes of the same user can trace this one and read its memory, and whether it

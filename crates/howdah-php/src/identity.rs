@@ -3,6 +3,7 @@
 //! made by that user and inherited by its children.
 
 use howdah_os::account;
+use howdah_os::process::give_up_capabilities;
 use rustix::process::{getegid, geteuid};
 
 use crate::sys;
@@ -18,9 +19,16 @@ pub enum IdentityError {
     CannotChangeUser(String),
 }
 
-/// Becomes `user` (a name or number) and `group` (the user's when `None`). Nothing to do when
-/// that is who we are already.
+/// Becomes `user` (a name or number) and `group` (the user's when `None`), and keeps no capability that a
+/// service manager may have given to who we are already.
 pub fn assume(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
+    become_user(user, group)?;
+    give_up_capabilities().map_err(|error| {
+        IdentityError::CannotChangeUser(format!("cannot give up capabilities: {error}"))
+    })
+}
+
+fn become_user(user: Option<&str>, group: Option<&str>) -> Result<(), IdentityError> {
     let Some(user) = user else {
         return match group {
             None => {

@@ -297,6 +297,22 @@ pub fn part_sockets(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
     })
 }
 
+/// Gives a socket that another process has bound what [`bind_sockets`] gives its own; listens, if it is one
+/// that can.
+///
+/// # Errors
+/// What the kernel says, of a connected socket for one.
+pub fn adopt_socket(socket: &OwnedFd) -> io::Result<()> {
+    rustix::io::ioctl_fionbio(socket, true)?;
+    if sockopt::socket_type(socket)? != SocketType::STREAM {
+        return Ok(());
+    }
+    if sockopt::socket_domain(socket)? != AddressFamily::UNIX {
+        sockopt::set_tcp_nodelay(socket, true)?;
+    }
+    Ok(listen(socket, BACKLOG)?)
+}
+
 fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
     let family = if address.is_ipv4() {
         AddressFamily::INET

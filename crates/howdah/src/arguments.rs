@@ -123,8 +123,10 @@ pub enum Command {
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(Target),
     /// Purge pages from the page cache, or explain why one is not in it.
+    #[command(after_help = "Example:\n  howdah cache purge --tag news")]
     Cache(Cache),
     /// List, order, renew and remove the certificates that Howdah orders by itself.
+    #[command(after_help = "Example:\n  howdah cert list")]
     Cert(Cert),
     /// Stop the server after its running requests.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
@@ -138,6 +140,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  howdah modes")]
     Modes(Modes),
     /// Print the versions of Howdah and of PHP.
+    #[command(after_help = "Example:\n  howdah version")]
     Version,
     /// Print a shell's completions of this command line.
     #[command(after_help = "Example:\n  howdah completion bash > /etc/bash_completion.d/howdah")]
@@ -697,6 +700,28 @@ mod tests {
                 assert!(about.contains(&format!("`{word}`")), "{word} in {about}");
             }
         }
+    }
+
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        fn look(command: &clap::Command, name: &str, without: &mut Vec<String>) {
+            for command in command
+                .get_subcommands()
+                .filter(|command| !command.is_hide_set())
+            {
+                let name = format!("{name} {}", command.get_name());
+                let after = command.get_after_help().map(ToString::to_string);
+                if !after.is_some_and(|after| after.contains(&format!("\n  {name}"))) {
+                    without.push(name.clone());
+                }
+                look(command, &name, without);
+            }
+        }
+        let mut without = Vec::new();
+        look(&Arguments::command(), "howdah", &mut without);
+        // Those print the help of howdah-bench.
+        without.retain(|name| !["howdah compare", "howdah bench"].contains(&name.as_str()));
+        assert!(without.is_empty(), "{without:?}");
     }
 
     #[test]

@@ -134,5 +134,6 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
             }
         }
     }
+    sys::give_up_capabilities().map_err(failed)?;
     sys::no_new_privileges().map_err(failed)
 }

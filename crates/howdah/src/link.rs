@@ -37,8 +37,6 @@ pub struct Configuration {
     pub generation: u64,
     /// The command line.
     pub arguments: Serve,
-    /// The configuration's file name, if there is one.
-    pub file: Option<String>,
     /// An error log travels along.
     pub error_log: bool,
     /// An access log travels along.

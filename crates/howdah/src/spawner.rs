@@ -62,8 +62,12 @@ pub fn run(arguments: Spawner) -> ExitCode {
 }
 
 fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
-    let Some(name) = arguments.user.as_ref().filter(|_| sys::is_root()) else {
-        return Ok(());
+    let cannot = |error: io::Error| {
+        let message = format!("cannot give up capabilities: {error}");
+        ("CannotChangeUser", message)
+    };
+    let Some(name) = arguments.user.as_ref().filter(|_| sys::may_change_user()) else {
+        return sys::give_up_capabilities().map_err(cannot);
     };
     let account =
         sys::user(name).ok_or_else(|| ("NoSuchUser", format!("there is no user `{name}`")))?;

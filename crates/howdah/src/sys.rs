@@ -10,7 +10,9 @@ use rustix::termios::{
 
 pub use howdah_os::account::{become_user, group, user};
 pub use howdah_os::descriptors::{close_inherited_on_exec, inherit, inherited};
-pub use howdah_os::process::{is_root, no_new_privileges, set_dumpable};
+pub use howdah_os::process::{
+    give_up_capabilities, is_root, may_change_user, no_new_privileges, set_dumpable,
+};
 pub use howdah_os::signals::SignalDescriptor;
 
 /// Columns and rows of a terminal; none if it is no terminal or does not say.

@@ -305,7 +305,9 @@ pub struct Rule {
     pub if_missing: bool,
     /// What the rule does with a request that matches.
     pub action: RuleAction,
-    /// Its line in the configuration file; none for what the server has added by itself.
+    /// The configuration file that has it; none for what the server has added by itself.
+    pub file: Option<Arc<str>>,
+    /// Its line there.
     pub line: Option<usize>,
 }
 
@@ -317,6 +319,7 @@ impl Rule {
             conditions: Conditions::default(),
             if_missing: false,
             action,
+            file: None,
             line: None,
         }
     }

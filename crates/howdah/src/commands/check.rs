@@ -49,14 +49,14 @@ pub fn run(check: &Check) -> ExitCode {
     };
     let loaded = config::load(&Serve::default(), Some(&source), Validation::Full);
     let advice = loaded.advice.len();
-    match examine(loaded, Some(&source.name)) {
+    match examine(loaded, Some(source.name())) {
         Err(code) => code,
         Ok((settings, _)) => {
             let advice = advice + advise_of_logins(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",
-                source.name,
+                source.name(),
                 match advice {
                     0 => String::new(),
                     1 => ", 1 piece of advice".to_owned(),

@@ -41,7 +41,7 @@ pub fn run(arguments: &Explain) -> ExitCode {
             }
         },
     };
-    let (settings, file) = match settings(arguments) {
+    let settings = match settings(arguments) {
         Ok(settings) => settings,
         Err(mistakes) => {
             for mistake in &mistakes {
@@ -74,7 +74,6 @@ pub fn run(arguments: &Explain) -> ExitCode {
         url: &arguments.url,
         fields: &arguments.header,
         from,
-        file: file.as_deref(),
     };
     let explained = match runtime.block_on(explain(&front, &question)) {
         Ok(explained) => explained,
@@ -95,9 +94,9 @@ pub fn run(arguments: &Explain) -> ExitCode {
     }
 }
 
-/// The settings, and the name of their file: the one that is named, `howdah.toml`, or those that
-/// `howdah serve DIR` would choose.
-fn settings(arguments: &Explain) -> Result<(Settings, Option<String>), Vec<String>> {
+/// The settings of the file that is named, of `howdah.toml`, or those that `howdah serve DIR` would
+/// choose.
+fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
     let named = arguments.config.clone();
     let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
     let has_file = arguments.config.is_some() || arguments.dir.is_none() && path.exists();
@@ -111,7 +110,7 @@ fn settings(arguments: &Explain) -> Result<(Settings, Option<String>), Vec<Strin
     };
     // Whoever asks may be nobody in particular: users, keys and PHP are the server's business.
     let loaded = config::load(&serve, source.as_ref(), Validation::Trusted);
-    Ok((loaded.settings?, source.map(|source| source.name)))
+    loaded.settings
 }
 
 /// What decides about requests by these settings, and runs nothing.

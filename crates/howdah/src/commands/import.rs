@@ -236,10 +236,7 @@ mod tests {
             let Ok(import) = howdah_import::import_text(format, text) else {
                 continue;
             };
-            let source = Source {
-                name: "howdah.toml".to_owned(),
-                text: import.configuration,
-            };
+            let source = Source::of("howdah.toml", import.configuration.clone());
             // Which roots, users and sockets this machine has is not asked.
             let loaded = config::load(&Serve::default(), Some(&source), Validation::Trusted);
             let of_the_machine = |mistake: &String| mistake.contains("No such file");
@@ -249,7 +246,7 @@ mod tests {
                 mistakes.is_empty(),
                 "{}\n{text}\n{}",
                 mistakes.join("\n"),
-                source.text
+                import.configuration
             );
         }
     }

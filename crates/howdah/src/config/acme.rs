@@ -13,10 +13,10 @@ use howdah_executor::Mode;
 use howdah_server::listener::ListenAddress;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
-use toml::de::DeTable;
 
 use super::environment::Environment;
 use super::identity::Identity;
+use super::mistake::Mistakes;
 use super::reader::{Section, Validation};
 use super::{Listen, Source};
 use crate::arguments::Serve;
@@ -44,10 +44,11 @@ pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
     if arguments.domain.is_empty() {
         return chosen;
     }
-    let text = source.map_or("", |source| &source.text);
-    let (document, _) = DeTable::parse_recoverable(text);
+    let mut unheard = Mistakes::default();
+    let document = source.map(|source| source.document(&mut unheard));
     let environment = Environment::of_process();
-    let has = |key: &str| document.get_ref().get(key).is_some() || environment.has(key);
+    let in_file = |key: &str| document.as_ref().is_some_and(|all| all.contains_key(key));
+    let has = |key: &str| in_file(key) || environment.has(key);
     if arguments.listen.is_empty() && !has("listen") {
         arguments.listen = addresses(&arguments.domain);
     }
@@ -270,7 +271,7 @@ pub fn check_owner(
     identity: &Identity,
     pools: &[Mode],
 ) {
-    if top.file().validation != Validation::Full || !sys::is_root() {
+    if top.file().validation != Validation::Full || !sys::may_change_user() {
         return;
     }
     let Ok(meta) = fs::metadata(&settings.directory) else {
@@ -281,7 +282,7 @@ pub fn check_owner(
     let others = users.filter_map(sys::user).map(|account| account.uid);
     if others.filter(|uid| *uid != 0).any(|uid| uid == meta.uid()) {
         let message = format!(
-            "acme: the directory of keys {} belongs to a user that PHP runs as: chown it to root",
+            "acme: the directory of keys {} belongs to a user that PHP runs as: chown it to root, or to howdah's own",
             settings.directory.display()
         );
         top.file().mistake(top.place_of("acme"), message);

@@ -23,7 +23,7 @@ fn merged(file: &str, variables: &[(&str, &str)]) -> (String, Vec<String>) {
     let weight = super::super::mistake::Weight::Mistake;
     (
         shown(document.get_ref()),
-        mistakes.shown(weight, "f", file, &names),
+        mistakes.shown(weight, &Source::of("f", file), &names),
     )
 }
 
@@ -112,10 +112,7 @@ fn what_a_variable_cannot_say_is_a_mistake_with_a_suggestion() {
 #[test]
 fn a_value_is_checked_as_in_the_file_and_the_command_line_counts_more() {
     let load = |arguments: &Serve, variables: &[(&str, &str)]| {
-        let source = Source {
-            name: "f".to_owned(),
-            text: "[[site]]\nroot = '/'\n".to_owned(),
-        };
+        let source = Source::of("f", "[[site]]\nroot = '/'\n");
         let environment = environment(variables);
         load_with(arguments, Some(&source), Validation::Trusted, &environment).settings
     };

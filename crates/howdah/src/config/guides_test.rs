@@ -87,10 +87,10 @@ fn check(guide: &str, at_least: usize) {
             fs::create_dir_all(path.parent().unwrap()).unwrap();
             fs::write(path, "").unwrap();
         }
-        let source = Source {
-            name: format!("{own}/howdah.toml"),
-            text: format!("php = \"/bin/true\"\nlisten = [\"127.0.0.1:0\"]\n{toml}"),
-        };
+        let source = Source::of(
+            format!("{own}/howdah.toml"),
+            format!("php = \"/bin/true\"\nlisten = [\"127.0.0.1:0\"]\n{toml}"),
+        );
         let settings = load(&Serve::default(), Some(&source), Validation::Full).settings;
         let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
         let site = Site::new(settings.sites[0].clone(), 0).unwrap();

@@ -47,10 +47,11 @@ pub fn identity_of(
         match sys::user(user) {
             None => mistake(format!("there is no user `{}`", user.escape_debug())),
             Some(account)
-                if !sys::is_root() && account.uid != rustix::process::geteuid().as_raw() =>
+                if !sys::may_change_user()
+                    && account.uid != rustix::process::geteuid().as_raw() =>
             {
                 mistake(format!(
-                    "only root can run as another user (`{user}`); start howdah as root, or leave it out"
+                    "only root can run as another user (`{user}`); start howdah as root, or with CAP_SETUID and CAP_SETGID as howdah.service does, or leave it out"
                 ));
             }
             Some(_) => {}

@@ -4,6 +4,8 @@
 
 use std::ops::Range;
 
+use super::source::Source;
+
 /// How bad.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
@@ -18,8 +20,8 @@ pub enum Weight {
 pub struct Mistake {
     /// How bad.
     pub weight: Weight,
-    /// Where in the file, in bytes; beyond its end: a variable of the environment; none: on the command line
-    /// or in the system.
+    /// Where in the files, in bytes; beyond their end: a variable of the environment; none: on the command
+    /// line or in the system.
     pub place: Option<Range<usize>>,
     /// What, and what would do.
     pub message: String,
@@ -58,32 +60,34 @@ impl Mistakes {
         self.list.iter().any(|m| m.weight == Weight::Mistake)
     }
 
-    /// Everything of that weight as it is shown, in the order of the file; what lies elsewhere
-    /// comes first. The place of `variables[n]` is the text's length, one, and `n`.
-    pub fn shown(&self, weight: Weight, file: &str, text: &str, variables: &[&str]) -> Vec<String> {
+    /// Everything of that weight as it is shown, in the order of the files; what lies elsewhere
+    /// comes first. The place of `variables[n]` is the end of the files and `n`.
+    pub fn shown(&self, weight: Weight, source: &Source, variables: &[&str]) -> Vec<String> {
         let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.weight == weight).collect();
         list.sort_by_key(|m| m.place.as_ref().map(|p| p.start));
-        list.iter()
-            .map(|m| show(m, file, text, variables))
-            .collect()
+        list.iter().map(|m| show(m, source, variables)).collect()
     }
 }
 
-fn show(mistake: &Mistake, file: &str, text: &str, variables: &[&str]) -> String {
+fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
     let Some(place) = &mistake.place else {
         return mistake.message.clone();
     };
-    let number = place.start.checked_sub(text.len() + 1);
+    let number = place.start.checked_sub(source.end());
     if let Some(variable) = number.and_then(|number| variables.get(number)) {
         return format!("{variable}: {}", mistake.message);
     }
-    let at = floor(text, place.start);
+    let Some((file, start)) = source.at(place.start) else {
+        return mistake.message.clone();
+    };
+    let (name, text) = (&file.name, &file.text);
+    let at = floor(text, start);
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     let line = text[line_start..].lines().next().unwrap_or("");
     let line_end = line_start + line.len();
     let number = text[..at].matches('\n').count() + 1;
     let column = text[line_start..at].chars().count() + 1;
-    let end = floor(text, place.end).clamp(at, line_end.max(at));
+    let end = floor(text, start + place.len()).clamp(at, line_end.max(at));
     let width = text[at..end].chars().count().max(1);
     // A tab stays a tab, so that the caret stands where the eye expects it.
     let indent: String = text[line_start..at]
@@ -92,7 +96,7 @@ fn show(mistake: &Mistake, file: &str, text: &str, variables: &[&str]) -> String
         .collect();
     let gutter = " ".repeat(number.to_string().len());
     format!(
-        "{file}:{number}:{column}: {}\n  {number} | {line}\n  {gutter} | {indent}{}",
+        "{name}:{number}:{column}: {}\n  {number} | {line}\n  {gutter} | {indent}{}",
         mistake.message,
         "^".repeat(width)
     )
@@ -114,20 +118,21 @@ mod tests {
     #[test]
     fn a_mistake_is_shown_with_its_line_and_a_caret() {
         let text = "listen = []\n\tpm = \"é\" # x\nlast";
+        let source = Source::of("a.toml", text);
         let mut mistakes = Mistakes::default();
         mistakes.at(18..22, "not this");
         mistakes.at(100..200, "beyond");
         mistakes.at(None, "--children: no");
         mistakes.advise(0..6, "think");
         assert_eq!(
-            mistakes.shown(Weight::Mistake, "a.toml", text, &[]),
+            mistakes.shown(Weight::Mistake, &source, &[]),
             [
                 "--children: no",
                 "a.toml:2:7: not this\n  2 | \tpm = \"é\" # x\n    | \t     ^^^",
                 "a.toml:3:5: beyond\n  3 | last\n    |     ^",
             ]
         );
-        assert_eq!(mistakes.shown(Weight::Advice, "a.toml", text, &[]).len(), 1);
+        assert_eq!(mistakes.shown(Weight::Advice, &source, &[]).len(), 1);
         assert!(mistakes.any());
     }
 }

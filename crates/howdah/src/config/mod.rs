@@ -3,7 +3,7 @@
 //! suggestion; nothing unknown is ignored, nothing wrong becomes a default.
 //!
 //! - [`options`]: the one table of what may be configured.
-//! - [`reader`]: walks a file along that table; [`value`]: what values mean.
+//! - `source`: the files; [`reader`]: walks them along that table; [`value`]: what values mean.
 //! - [`server`], `identity`, `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
 //!   [`cache`]: sections into typed settings.
 //! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
@@ -38,6 +38,7 @@ mod rules;
 pub mod server;
 pub mod site;
 mod site_options;
+mod source;
 pub mod suggest;
 pub mod tls;
 pub mod value;
@@ -56,7 +57,6 @@ use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::script::pump_config::Buffers;
 use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
-use toml::de::DeTable;
 
 use crate::arguments::Serve;
 use crate::php;
@@ -65,6 +65,7 @@ use mistake::{Mistakes, Weight};
 use reader::{File, Section};
 
 pub use reader::Validation;
+pub use source::Source;
 
 /// Everything `howdah serve` needs to know, checked.
 #[derive(Debug)]
@@ -181,26 +182,6 @@ pub struct Timeouts {
     pub hang: Duration,
 }
 
-/// A configuration file as it was read.
-#[derive(Clone, Debug)]
-pub struct Source {
-    /// Its name, for messages.
-    pub name: String,
-    /// Its content.
-    pub text: String,
-}
-
-impl Source {
-    /// Reads the file.
-    pub fn read(path: &Path) -> Result<Source, String> {
-        let name = path.display().to_string();
-        match std::fs::read_to_string(path) {
-            Ok(text) => Ok(Source { name, text }),
-            Err(error) => Err(format!("cannot read the configuration {name}: {error}")),
-        }
-    }
-}
-
 /// What reading a configuration gave.
 #[derive(Debug)]
 pub struct Loaded {
@@ -221,15 +202,10 @@ pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
 
 /// A path that a configuration file names, whatever else is wrong with the file.
 pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<PathBuf> {
-    let (document, _) = DeTable::parse_recoverable(&source.text);
     let mut unheard = Mistakes::default();
-    let directory = Path::new(&source.name).parent().map(Path::to_owned);
-    let file = File::new(
-        &mut unheard,
-        directory.unwrap_or_default(),
-        Validation::Trusted,
-    );
-    let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
+    let document = source.document(&mut unheard);
+    let file = File::new(&mut unheard, source, Validation::Trusted);
+    let top = Section::new(&file, "", Some(&document), None, SECTIONS);
     match section {
         "" => top.path(key),
         name => top.section(name, name).path(key),
@@ -264,28 +240,22 @@ pub fn load_with(
     environment: &Environment,
 ) -> Loaded {
     let mut mistakes = Mistakes::default();
-    let (name, text) = source.map_or(("", ""), |s| (&s.name, &s.text));
-    let (mut document, errors) = DeTable::parse_recoverable(text);
-    for error in &errors {
-        mistakes.at(error.span(), error.message());
-    }
-    environment.merge(document.get_mut(), text.len() + 1, &mut mistakes);
-    // After a syntax error what was understood of the rest is still worth checking.
-    let directory = Path::new(name).parent().map(Path::to_owned);
+    let nothing = Source::of("", "");
+    let source = source.unwrap_or(&nothing);
+    let mut document = source.document(&mut mistakes);
+    environment.merge(&mut document, source.end(), &mut mistakes);
     let mut php_unfit = false;
     let settings = {
-        let file = File::new(&mut mistakes, directory.unwrap_or_default(), validation)
-            .of(text)
-            .with(environment);
-        let top = Section::new(&file, "", Some(document.get_ref()), None, SECTIONS);
+        let file = File::new(&mut mistakes, source, validation).with(environment);
+        let top = Section::new(&file, "", Some(&document), None, SECTIONS);
         settings(arguments, &top, &mut php_unfit)
     };
     let variables = environment.names();
     Loaded {
         php_unfit,
-        advice: mistakes.shown(Weight::Advice, name, text, &variables),
+        advice: mistakes.shown(Weight::Advice, source, &variables),
         settings: if mistakes.any() {
-            Err(mistakes.shown(Weight::Mistake, name, text, &variables))
+            Err(mistakes.shown(Weight::Mistake, source, &variables))
         } else {
             Ok(settings)
         },

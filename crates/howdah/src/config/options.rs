@@ -190,6 +190,9 @@ options! {
         "listen": Kind::Texts, "127.0.0.1:8080",
             "Addresses to listen on: `HOST:PORT`, `:PORT`, `[::]:PORT` or `unix:PATH`. `tls` may follow (HTTPS, with the sites' certificates; HTTP/2 included), `http3` after it (experimental: HTTP/3 on the same port of UDP), `h2c` (HTTP/2 without TLS as well, behind a load balancer) and `proxy_protocol` (a PROXY header, believed from trusted_proxies only); after a unix socket also `owner=USER`, `group=GROUP`, `mode=0660`.",
             "Every server that other machines reach sets it.";
+        "include": Kind::Texts, "",
+            "Files that are part of this one, as the shell names them: `[\"conf.d/*.toml\", \"sites.d/*.toml\"]`. Their sites are added, in the order of the files' names; a key that two files set is a mistake. Relative paths in them count from this file's directory, too.",
+            "For a file per site.";
         "threads": Kind::IntegerOrAuto(1, 128), "auto",
             "Threads that serve HTTP; `auto`: one per core. A change needs a restart.",
             "For machines whose cores are meant for something else.";

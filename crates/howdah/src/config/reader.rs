@@ -13,6 +13,7 @@ use super::environment::Environment;
 use super::kind::Kind;
 use super::mistake::Mistakes;
 use super::options::{self, Destination, OPTIONS, Spec};
+use super::source::Source;
 use super::suggest;
 use super::value::{self, Scalar, Value};
 
@@ -30,13 +31,12 @@ pub struct At<T> {
     pub place: Place,
 }
 
-/// What all sections of a file share.
+/// What all sections of a configuration share.
 pub struct File<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
+    source: &'m Source,
     /// Relative paths count from here.
     directory: PathBuf,
-    /// Where its lines end, in bytes.
-    line_ends: Vec<usize>,
     /// How much is looked up.
     pub validation: Validation,
     /// What is merged into it.
@@ -54,12 +54,13 @@ pub enum Validation {
 }
 
 impl<'m> File<'m> {
-    /// A file in that directory.
-    pub fn new(mistakes: &'m mut Mistakes, directory: PathBuf, validation: Validation) -> File<'m> {
+    /// A configuration of these files, whose relative paths count from the first one's directory.
+    pub fn new(mistakes: &'m mut Mistakes, source: &'m Source, validation: Validation) -> File<'m> {
+        let directory = Path::new(source.name()).parent().map(Path::to_owned);
         File {
             mistakes: RefCell::new(mistakes),
-            directory,
-            line_ends: Vec::new(),
+            source,
+            directory: directory.unwrap_or_default(),
             validation,
             environment: Environment::default(),
         }
@@ -68,12 +69,6 @@ impl<'m> File<'m> {
     /// The file with this environment.
     pub fn with(mut self, environment: &Environment) -> File<'m> {
         self.environment = environment.clone();
-        self
-    }
-
-    /// The file with this text, so that its lines have numbers.
-    pub fn of(mut self, text: &str) -> File<'m> {
-        self.line_ends = text.match_indices('\n').map(|(at, _)| at).collect();
         self
     }
 
@@ -178,11 +173,10 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         self.file
     }
 
-    /// The number of the line where the table begins.
-    pub fn line(&self) -> Option<usize> {
-        let start = self.place.as_ref()?.start;
-        let before = self.file.line_ends.partition_point(|end| *end < start);
-        Some(before + 1)
+    /// The file and the number of the line where the table begins.
+    pub fn line(&self) -> Option<(&'f str, usize)> {
+        let (file, at) = self.file.source.at(self.place.as_ref()?.start)?;
+        Some((&file.name, file.line(at)))
     }
 
     fn spec(&self, key: &str) -> &'static Spec {

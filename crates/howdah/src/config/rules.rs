@@ -160,13 +160,14 @@ pub(super) fn rules_of(
     }
     let conditions = conditions(section);
     let if_missing = section.on("if_missing");
-    let line = section.line();
+    let place = section.line();
     let rule = |action| Rule {
         pattern: pattern.clone(),
         conditions: conditions.clone(),
         if_missing,
         action,
-        line,
+        file: place.map(|(file, _)| file.into()),
+        line: place.map(|(_, line)| line),
     };
     let rules = actions.into_iter().map(rule);
     match action_key {

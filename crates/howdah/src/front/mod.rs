@@ -324,7 +324,8 @@ fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<
     let mut fds = fds.into_iter();
     let text = read_text(fds.next().ok_or_else(missing)?)
         .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
-    let source = sent.file.map(|name| Source { name, text });
+    let source: Option<Source> = serde_json::from_str(&text)
+        .map_err(|error| vec![format!("cannot read the configuration's text: {error}")])?;
     let loaded = config::load(
         &sent.arguments,
         source.as_ref(),
@@ -351,7 +352,7 @@ fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<
 }
 
 fn give_up_privileges(settings: &Settings) -> Result<(), String> {
-    if let Some(name) = settings.user.as_ref().filter(|_| sys::is_root()) {
+    if let Some(name) = settings.user.as_ref().filter(|_| sys::may_change_user()) {
         let account = sys::user(name).ok_or_else(|| format!("there is no user `{name}`"))?;
         let gid = match &settings.group {
             Some(group) => {
@@ -362,6 +363,7 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
         sys::become_user(&account, gid)
             .map_err(|error| format!("cannot become user `{name}`: {error}"))?;
     }
+    sys::give_up_capabilities().map_err(|error| format!("cannot give up capabilities: {error}"))?;
     sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
 }
 

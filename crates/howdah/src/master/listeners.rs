@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use howdah_server::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
 
+use super::inherited::{InheritedSockets, Passed};
 use super::process::holder_of;
 use super::safe_path;
 use crate::config::Listen;
@@ -76,16 +77,23 @@ impl SocketFile {
 #[derive(Clone, Debug)]
 pub struct Listeners {
     bound: Vec<Bound>,
+    /// Those that a service manager has bound, in place of ours.
+    inherited: Option<Rc<InheritedSockets>>,
 }
 
 impl Listeners {
-    /// Binds them all, one socket a thread each.
+    /// Binds them all, one socket a thread each; or takes them all from those that are inherited.
     pub fn bind(
+        inherited: Option<InheritedSockets>,
         listen: &[Listen],
         threads: u32,
         owner: Option<(u32, u32)>,
     ) -> Result<Listeners, String> {
-        Listeners { bound: Vec::new() }.rebind(listen, threads, owner)
+        let none = Listeners {
+            bound: Vec::new(),
+            inherited: inherited.map(Rc::new),
+        };
+        none.rebind(listen, threads, owner)
     }
 
     /// The listeners of a new configuration: sockets of addresses that stay are kept, their files as
@@ -106,9 +114,30 @@ impl Listeners {
                 MAX_DESCRIPTORS - 3
             ));
         }
+        let sites: Vec<&Listen> = listen.iter().filter(|listen| !listen.status).collect();
+        let passed = match &self.inherited {
+            Some(inherited) => inherited.assign(&sites)?,
+            None => Vec::new(),
+        };
+        let mut passed = passed.into_iter();
         let mut old: Vec<&Bound> = self.bound.iter().collect();
-        let mut next = Listeners { bound: Vec::new() };
+        let mut next = Listeners {
+            bound: Vec::new(),
+            inherited: self.inherited.clone(),
+        };
         for listen in listen {
+            if !listen.status
+                && let Some(Passed { stream, udp }) = passed.next()
+            {
+                next.bound.push(Bound {
+                    listen: listen.clone(),
+                    sockets: stream,
+                    udp,
+                    // The file of a unix socket is the service manager's.
+                    file: None,
+                });
+                continue;
+            }
             // Whether a PROXY header comes first, or who may connect, is no matter of the socket.
             let same = |b: &&Bound| b.listen.address.is_same_place(&listen.address);
             let kept = old.iter().position(same);
@@ -220,10 +249,12 @@ impl Listeners {
     }
 
     /// Sites listen no more: who comes now is refused at once instead of waiting for an answer that
-    /// nobody will give. The status is answered until the end.
+    /// nobody will give. Sockets of a service manager stay open there: who comes waits for the next
+    /// server. The status is answered until the end.
     pub fn close(&mut self) {
         let sites = self.bound.extract_if(.., |bound| !bound.listen.status);
         sites.for_each(|bound| remove_file(&bound));
+        self.inherited = None;
     }
 
     /// Removes the files of unix sockets.
@@ -260,9 +291,9 @@ fn bind_udp(tcp: &[OwnedFd], threads: u32) -> Result<Option<Rc<Vec<OwnedFd>>>, B
 }
 
 fn remove_file(bound: &Bound) {
-    if let ListenAddress::Unix { path, .. } = &bound.listen.address {
+    if let Some(file) = &bound.file {
         // Gone already is as good.
-        let _ = std::fs::remove_file(path);
+        let _ = std::fs::remove_file(&file.path);
     }
 }
 

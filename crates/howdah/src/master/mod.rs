@@ -6,7 +6,8 @@
 //! line and configuration text with the same code, so no typed value crosses the border. Root or
 //! not, there is one way through here; without root the changes of user are left out.
 //!
-//! - [`listeners`]: bound sockets, kept over reloads and crashes of the front.
+//! - [`listeners`]: bound sockets, kept over reloads and crashes of the front; [`inherited`]: those of a
+//!   service manager.
 //! - [`careful`]: files made as root where others may write.
 //! - [`process`]: the front's process, and zygotes started for it.
 //! - [`control`]: the control socket.
@@ -21,6 +22,7 @@ mod certificates;
 pub mod control;
 pub mod facts;
 mod hung;
+mod inherited;
 mod keys;
 mod listeners;
 mod notify;
@@ -46,6 +48,7 @@ use certificates::OrderedCertificates;
 use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use hung::ANSWERING;
+use inherited::InheritedSockets;
 use keys::KeyStore;
 use listeners::Listeners;
 use process::FrontProcess;
@@ -155,6 +158,10 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
     };
     // Without root PHP runs as our user: what our environment and memory hold is not for its scripts.
     sys::set_dumpable(false).map_err(failed)?;
+    let inherited = InheritedSockets::take().map_err(|why| {
+        say(why);
+        exit::address()
+    })?;
     sys::close_inherited_on_exec();
     let signals = sys::SignalDescriptor::new(&[
         libc::SIGTERM,
@@ -194,8 +201,9 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
             exit::address()
         })?;
     }
+    let owner = owner(&settings);
     let listeners =
-        Listeners::bind(&settings.listen, settings.threads, owner(&settings)).map_err(|why| {
+        Listeners::bind(inherited, &settings.listen, settings.threads, owner).map_err(|why| {
             say(why);
             exit::address()
         })?;

@@ -101,7 +101,7 @@ fn give_cache_directory(settings: &Settings) -> io::Result<()> {
     let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::owner(settings)) else {
         return Ok(());
     };
-    if !sys::is_root() {
+    if !sys::may_change_user() {
         return Ok(());
     }
     safe_path::give_directory(&disk.path, user, group).map_err(|error| {
@@ -122,14 +122,13 @@ pub fn send_configuration(
     settings: &Settings,
     listeners: &Listeners,
 ) -> io::Result<()> {
-    let text = text_file(source.map_or("", |source| &source.text))?;
+    let text = text_file(&serde_json::to_string(&source).map_err(io::Error::other)?)?;
     let logs = open_logs(settings)?;
     give_cache_directory(settings)?;
     let (numbers, sockets) = listeners.sockets();
     let message = ToFront::Serve(Box::new(Configuration {
         generation,
         arguments: arguments.clone(),
-        file: source.map(|source| source.name.clone()),
         error_log: logs.error.is_some(),
         access_log: logs.access.is_some(),
         listeners: numbers,

@@ -42,9 +42,11 @@ fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     ))
 }
 
-/// Whether it belongs to root. Without root's rights there is nothing to lead astray.
+/// Whether it belongs to root, or to us. Without more rights than other users there is nothing to lead
+/// astray.
 fn is_ours(stat: &Stat) -> bool {
-    stat.st_uid == 0 || !crate::sys::is_root()
+    let own = rustix::process::geteuid().as_raw();
+    [0, own].contains(&stat.st_uid) || !crate::sys::may_change_user()
 }
 
 fn kind(stat: &Stat) -> FileType {
@@ -165,7 +167,7 @@ impl SafePath {
 
 /// Opens a log for appending; makes it with mode 0640.
 pub fn open_log(path: &Path) -> io::Result<File> {
-    if crate::sys::is_root() {
+    if crate::sys::may_change_user() {
         return SafePath::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
     }
     use std::os::unix::fs::OpenOptionsExt;
@@ -175,7 +177,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
 
 /// Replaces a small file's content, or makes the file.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    if !crate::sys::is_root() {
+    if !crate::sys::may_change_user() {
         return std::fs::write(path, text);
     }
     let mut file = SafePath::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
@@ -210,7 +212,7 @@ pub fn give_socket(
     Ok(())
 }
 
-/// Makes a directory with mode 0700, if it is not there, and gives it away, if it is root's and empty.
+/// Makes a directory with mode 0700, if it is not there, and gives it away, if it is ours and empty.
 pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
     let place = SafePath::find(path)?;
     match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(0o700)) {
@@ -226,7 +228,7 @@ pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
         }
         Ok(true)
     };
-    if fstat(&directory)?.st_uid == 0 && is_empty()? {
+    if fstat(&directory)?.st_uid == rustix::process::geteuid().as_raw() && is_empty()? {
         let (user, group) = (Uid::from_raw(user), Gid::from_raw(group));
         fchown(&directory, Some(user), Some(group))?;
     }

@@ -15,6 +15,7 @@ pub use scratch::*;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Arc, Mutex};
@@ -72,6 +73,22 @@ impl Server {
 
     /// Serves where the arguments, or the file they name, say; one of it is TCP.
     pub fn start_listening(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
+        let mut command = howdah(["serve"]);
+        command.args(arguments).envs(env.iter().copied());
+        Server::start_command(scratch, command)
+    }
+
+    /// Serves on these sockets, each with the name that a service manager passes.
+    pub fn start_passed(
+        scratch: &Scratch,
+        arguments: &[&str],
+        sockets: Vec<(&str, OwnedFd)>,
+    ) -> Server {
+        Server::start_command(scratch, passed(arguments, sockets))
+    }
+
+    /// `howdah serve …`, to which a control socket in the scratch directory is added.
+    pub fn start_command(scratch: &Scratch, mut command: Command) -> Server {
         let beside = Path::new(HOWDAH).with_file_name("howdah-php");
         assert!(
             beside.is_file(),
@@ -79,12 +96,9 @@ impl Server {
             beside.display()
         );
         let control = scratch.path("control.sock");
-        let mut command = howdah(["serve"]);
         command
-            .args(arguments)
             .arg("--control")
             .arg(&control)
-            .envs(env.iter().copied())
             .stdin(Stdio::null())
             .stdout(Stdio::null())
             .stderr(Stdio::piped());
@@ -159,14 +173,24 @@ impl Server {
 
     /// Sends a request on a connection of its own.
     pub fn begin(&self, path: &str) -> TcpStream {
+        self.begin_of("localhost", path)
+    }
+
+    /// … to a host.
+    pub fn begin_of(&self, host: &str, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         write!(
             stream,
-            "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+            "GET {path} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
         )
         .unwrap();
         stream
+    }
+
+    /// Status and body of a request to a host.
+    pub fn get_of(&self, host: &str, path: &str) -> (u16, String) {
+        answer(self.begin_of(host, path))
     }
 
     /// Status and body of a request.
@@ -180,6 +204,34 @@ impl Drop for Server {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
+}
+
+/// `howdah serve` with sockets passed as sd_listen_fds(3) has it.
+pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
+    // Above those that they are moved to.
+    let moved = |socket: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(socket, 100).unwrap();
+    let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
+        .iter()
+        .map(|(name, socket)| (*name, moved(socket)))
+        .unzip();
+    let moves: Vec<String> = (3..)
+        .zip(&sockets)
+        .map(|(number, socket)| format!("{number}<&{0} {0}<&-", socket.as_raw_fd()))
+        .collect();
+    let mut command = Command::new("bash");
+    command
+        .arg("-c")
+        .arg(format!(
+            "exec {}; LISTEN_PID=$$ exec \"$@\"",
+            moves.join(" ")
+        ))
+        .args(["-", HOWDAH, "serve"])
+        .args(arguments)
+        .env_remove("NOTIFY_SOCKET")
+        .env("LISTEN_FDS", sockets.len().to_string())
+        .env("LISTEN_FDNAMES", names.join(":"));
+    howdah_os::descriptors::inherit(&mut command, sockets);
+    command
 }
 
 /// Reads an answer to the end of the connection.

@@ -140,12 +140,11 @@ async fn answer(
         };
         (action, route) = find_route(ctx, visitor);
     }
-    let file = question.file;
     explanation.steps = ctx
         .site
         .steps_once(trace.take())
         .into_iter()
-        .map(|step| in_words(ctx.site, file, step))
+        .map(|step| in_words(ctx.site, step))
         .collect();
     for number in route.guarding_rules() {
         let rule = &ctx.site.config().rules[*number];
@@ -157,7 +156,7 @@ async fn answer(
                 }
             }
             _ => explanation.not_asked.push(Told {
-                at: place(file, rule.line),
+                at: place(rule),
                 what: what(rule),
                 ..Told::default()
             }),
@@ -193,8 +192,8 @@ fn site_because(ctx: RequestContext<'_>) -> String {
     }
 }
 
-fn place(file: Option<&str>, line: Option<usize>) -> Option<String> {
-    Some(format!("{}:{}", file?, line?))
+fn place(rule: &Rule) -> Option<String> {
+    Some(format!("{}:{}", rule.file.as_ref()?, rule.line?))
 }
 
 /// What a rule does, and for which paths; a rule for all paths names none.
@@ -210,7 +209,7 @@ fn is_of_preset(rule: &Rule) -> bool {
     matches!(&rule.action, RuleAction::Limit(limit) if limit.preset.is_some())
 }
 
-fn in_words(site: &Site, file: Option<&str>, step: Step) -> Told {
+fn in_words(site: &Site, step: Step) -> Told {
     match step {
         Step::Denied { path, pattern } => Told {
             what: format!("deny {pattern}"),
@@ -231,7 +230,7 @@ fn in_words(site: &Site, file: Option<&str>, step: Step) -> Told {
                 _ => led_to.map(|path| format!("now {}", lossy(&path))),
             };
             Told {
-                at: place(file, rule.line),
+                at: place(rule),
                 what: what(rule),
                 path: Some(lossy(&path)),
                 matches: Some(why_not.is_none()),

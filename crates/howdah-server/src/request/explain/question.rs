@@ -17,8 +17,6 @@ pub struct Question<'q> {
     pub fields: &'q [String],
     /// The connection's peer; none: on a unix socket.
     pub from: Option<IpAddr>,
-    /// The name of the configuration file; none: there is none.
-    pub file: Option<&'q str>,
 }
 
 /// The request, and whether it comes by HTTPS; an error says what is wrong with it.

@@ -1,0 +1,312 @@
+//! The text of a configuration: the file that is named, and those that its `include` names. They are read
+//! as one document whose places count through all files, so that a mistake needs no more than a place
+//! to name its file and line.
+
+use std::ops::Range;
+use std::path::Path;
+
+use howdah_import::source::{is_pattern, matches};
+use serde::{Deserialize, Serialize};
+use toml::Spanned;
+use toml::de::{DeArray, DeTable, DeValue};
+
+use super::mistake::Mistakes;
+
+/// A configuration as it was read.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Source {
+    /// The one that was named comes first.
+    files: Vec<ConfigFile>,
+}
+
+/// A file of it.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct ConfigFile {
+    /// Its name, for messages.
+    pub name: String,
+    /// Its content.
+    pub text: String,
+}
+
+impl Source {
+    /// One file's text.
+    pub fn of(name: impl Into<String>, text: impl Into<String>) -> Source {
+        let (name, text) = (name.into(), text.into());
+        Source {
+            files: vec![ConfigFile { name, text }],
+        }
+    }
+
+    /// Reads the file, and those that it includes.
+    pub fn read(path: &Path) -> Result<Source, String> {
+        let first = ConfigFile::read(path)?;
+        let directory = path.parent().unwrap_or(Path::new(""));
+        let mut names = Vec::new();
+        for pattern in includes(&first.text) {
+            let pattern = directory.join(pattern);
+            match is_pattern(&pattern.to_string_lossy()) {
+                true => names.extend(matches(&pattern)),
+                false => names.push(pattern),
+            }
+        }
+        let mut files = vec![first];
+        for name in names {
+            files.push(ConfigFile::read(&name)?);
+        }
+        Ok(Source { files })
+    }
+
+    /// The name of the file that was named.
+    pub fn name(&self) -> &str {
+        self.files.first().map_or("", |file| &file.name)
+    }
+
+    /// The files, and where each begins.
+    pub fn files(&self) -> impl Iterator<Item = (usize, &ConfigFile)> {
+        let mut start = 0;
+        self.files.iter().map(move |file| {
+            let own = start;
+            // An end of file is no place of the next.
+            start += file.text.len() + 1;
+            (own, file)
+        })
+    }
+
+    /// Beyond all places.
+    pub fn end(&self) -> usize {
+        self.files.iter().map(|file| file.text.len() + 1).sum()
+    }
+
+    /// The file of a place, and where in it.
+    pub fn at(&self, place: usize) -> Option<(&ConfigFile, usize)> {
+        let before = self.files().take_while(|(start, _)| *start <= place);
+        before.last().map(|(start, file)| (file, place - start))
+    }
+
+    /// All files as one document. After a syntax error it has what was understood of the rest, which is
+    /// still worth checking.
+    pub fn document(&self, mistakes: &mut Mistakes) -> DeTable<'_> {
+        let mut all = DeTable::new();
+        for (number, (start, file)) in self.files().enumerate() {
+            let (table, errors) = DeTable::parse_recoverable(&file.text);
+            for error in &errors {
+                mistakes.at(error.span().map(|span| moved(span, start)), error.message());
+            }
+            let table = moved_table(table.into_inner(), start);
+            if number == 0 {
+                all = table;
+                continue;
+            }
+            if let Some(include) = table.get("include") {
+                let message = format!("include belongs in {}", self.name());
+                mistakes.at(include.span(), message);
+            }
+            self.merge(&mut all, table, "", mistakes);
+        }
+        all
+    }
+
+    /// Adds sites and tables. What both set is a mistake: nobody should have to know who wins.
+    fn merge<'t>(
+        &self,
+        all: &mut DeTable<'t>,
+        more: DeTable<'t>,
+        table: &str,
+        mistakes: &mut Mistakes,
+    ) {
+        for (key, value) in more {
+            let name: &str = key.get_ref();
+            if table.is_empty() && name == "include" {
+                continue;
+            }
+            let full = format!("{table}{}", name.escape_debug());
+            let Some(there) = all.get_mut(name) else {
+                all.insert(key, value);
+                continue;
+            };
+            let before = there.span();
+            let span = value.span();
+            match (there.get_mut(), value.into_inner()) {
+                (DeValue::Table(there), DeValue::Table(more)) => {
+                    self.merge(there, more, &format!("{full}."), mistakes);
+                }
+                (DeValue::Array(there), DeValue::Array(more)) if full == "site" => {
+                    for site in more {
+                        there.push(site);
+                    }
+                }
+                _ => {
+                    let mut message = format!("{full}: set twice");
+                    if let Some((file, at)) = self.at(before.start) {
+                        message += &format!("; also in {}:{}", file.name, file.line(at));
+                    }
+                    mistakes.at(span, message);
+                }
+            }
+        }
+    }
+}
+
+impl ConfigFile {
+    fn read(path: &Path) -> Result<ConfigFile, String> {
+        let name = path.display().to_string();
+        match std::fs::read_to_string(path) {
+            Ok(text) => Ok(ConfigFile { name, text }),
+            Err(error) => Err(format!("cannot read the configuration {name}: {error}")),
+        }
+    }
+
+    /// The number of the line of a place in this file.
+    pub fn line(&self, at: usize) -> usize {
+        let before = self.text.as_bytes().iter().take(at);
+        before.filter(|byte| **byte == b'\n').count() + 1
+    }
+}
+
+/// What `include` names, as far as the text can be understood.
+fn includes(text: &str) -> Vec<String> {
+    let (table, _) = DeTable::parse_recoverable(text);
+    let text_of = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
+        DeValue::String(text) if !text.is_empty() => Some(text.clone().into_owned()),
+        // The reader says what is wrong with it.
+        _ => None,
+    };
+    match table.get_ref().get("include") {
+        Some(value) => match value.get_ref() {
+            DeValue::Array(array) => array.iter().filter_map(text_of).collect(),
+            _ => text_of(value).into_iter().collect(),
+        },
+        None => Vec::new(),
+    }
+}
+
+fn moved(span: Range<usize>, by: usize) -> Range<usize> {
+    span.start + by..span.end + by
+}
+
+fn moved_table(table: DeTable<'_>, by: usize) -> DeTable<'_> {
+    if by == 0 {
+        return table;
+    }
+    let keys = table.into_iter().map(|(key, value)| {
+        let span = moved(key.span(), by);
+        (Spanned::new(span, key.into_inner()), moved_value(value, by))
+    });
+    keys.collect()
+}
+
+fn moved_value(value: Spanned<DeValue<'_>>, by: usize) -> Spanned<DeValue<'_>> {
+    let span = moved(value.span(), by);
+    let value = match value.into_inner() {
+        DeValue::Table(table) => DeValue::Table(moved_table(table, by)),
+        DeValue::Array(array) => {
+            let items = array.into_iter().map(|item| moved_value(item, by));
+            DeValue::Array(items.collect::<DeArray<'_>>())
+        }
+        other => other,
+    };
+    Spanned::new(span, value)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::super::{Loaded, Validation, load};
+    use super::*;
+    use crate::arguments::Serve;
+
+    /// Loads `howdah.toml` of these files.
+    fn loaded(files: &[(&str, &str)]) -> (tempfile::TempDir, Loaded) {
+        let directory = tempfile::tempdir().unwrap();
+        fs::create_dir(directory.path().join("web")).unwrap();
+        for (name, text) in files {
+            let path = directory.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let source = Source::read(&directory.path().join("howdah.toml")).unwrap();
+        let loaded = load(&Serve::default(), Some(&source), Validation::Trusted);
+        (directory, loaded)
+    }
+
+    const MAIN: &str = "include = [\"conf.d/*.toml\", \"sites.d/*.toml\"]\n";
+
+    #[test]
+    fn sites_and_tables_of_included_files_are_added_in_the_order_of_their_names() {
+        let site = |host: &str| format!("[[site]]\nhosts = [\"{host}\"]\nroot = \"web\"\n");
+        let (directory, loaded) = loaded(&[
+            (
+                "howdah.toml",
+                &format!("{MAIN}[timeouts]\nstop = \"7s\"\n{}", site("first")),
+            ),
+            ("sites.d/b.toml", &site("third")),
+            ("sites.d/a.toml", &site("second")),
+            ("sites.d/.a.toml.swp", "not this"),
+            ("conf.d/times.toml", "[timeouts]\ndrain = \"8s\"\n"),
+        ]);
+        let settings = loaded.settings.unwrap();
+        let hosts: Vec<String> = settings
+            .sites
+            .iter()
+            .map(|site| site.name.clone())
+            .collect();
+        assert_eq!(hosts, ["first", "second", "third"]);
+        let timeouts = settings.server.timeouts;
+        assert_eq!((timeouts.stop.as_secs(), timeouts.drain.as_secs()), (7, 8));
+        let root = directory.path().join("web");
+        assert!(settings.sites.iter().all(|site| site.root == root));
+    }
+
+    #[test]
+    fn a_mistake_names_its_own_file_and_a_key_set_twice_names_both() {
+        let (directory, loaded) = loaded(&[
+            (
+                "howdah.toml",
+                &format!("{MAIN}threads = 2\n\n[log]\nlevel = \"info\"\n"),
+            ),
+            ("conf.d/a.toml", "# a\n[log]\nlevel = \"debug\"\n"),
+            ("sites.d/b.toml", "threads = 3\nrot = 1\n"),
+            (
+                "sites.d/c.toml",
+                "[[site]]\nroot = \"web\"\nindx = 1\ninclude = 2\n",
+            ),
+            ("sites.d/d.toml", "include = \"e.toml\"\n"),
+        ]);
+        let at = |name: &str| directory.path().join(name).display().to_string();
+        let (main, d) = (at("howdah.toml"), at("sites.d/d.toml"));
+        let said = loaded.settings.unwrap_err();
+        let expected = [
+            format!(
+                "{}:3:9: log.level: set twice; also in {main}:5",
+                at("conf.d/a.toml")
+            ),
+            format!(
+                "{}:1:11: threads: set twice; also in {main}:2",
+                at("sites.d/b.toml")
+            ),
+            format!("{}:2:1: unknown key `rot`", at("sites.d/b.toml")),
+            format!("{}:3:1: unknown key `indx` in [site]", at("sites.d/c.toml")),
+            format!(
+                "{}:4:1: unknown key `include` in [site]",
+                at("sites.d/c.toml")
+            ),
+            format!("{d}:1:11: include belongs in {main}"),
+        ];
+        assert_eq!(said.len(), expected.len(), "{}", said.join("\n"));
+        for (said, expected) in said.iter().zip(&expected) {
+            assert!(said.starts_with(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn a_file_that_is_named_must_be_there_and_a_pattern_need_not_match() {
+        let directory = tempfile::tempdir().unwrap();
+        let main = directory.path().join("howdah.toml");
+        fs::write(&main, "include = [\"none/*.toml\"]\n").unwrap();
+        assert_eq!(Source::read(&main).unwrap().files.len(), 1);
+        fs::write(&main, "include = \"gone.toml\"\n").unwrap();
+        let said = Source::read(&main).unwrap_err();
+        assert!(said.contains("gone.toml: No such file"), "{said}");
+    }
+}

@@ -1,0 +1,278 @@
+//! Sockets that a service manager has bound and passes at the start (sd_listen_fds(3)). They are taken in
+//! place of binding: the server needs no right to a low port, and connections wait in the kernel's queue
+//! while the server is started again.
+//!
+//! Every `listen` has its socket and every socket its `listen`: a connection to a socket that nobody
+//! accepts from would hang. Sockets are kept for as long as the server runs, since only the manager can
+//! bind them again.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
+use std::rc::Rc;
+
+use howdah_server::listener::{ListenAddress, adopt_socket};
+use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
+
+use crate::config::Listen;
+use crate::sys;
+
+/// The first descriptor that is passed.
+const FIRST: i32 = 3;
+/// Most sockets that are taken.
+const MOST: i32 = 256;
+
+/// The unit to name where the manager does not say which.
+const UNIT: &str = "howdah.socket";
+
+/// The sockets that were passed.
+#[derive(Debug)]
+pub struct InheritedSockets {
+    sockets: Vec<Inherited>,
+}
+
+#[derive(Debug)]
+struct Inherited {
+    socket: OwnedFd,
+    bound: BoundTo,
+    /// What the manager calls it: the unit, or its `FileDescriptorName`.
+    name: String,
+}
+
+/// What a socket is bound to.
+#[derive(Debug, PartialEq, Eq)]
+enum BoundTo {
+    /// `[::]` may take IPv4, too.
+    Tcp(SocketAddr, bool),
+    Udp(SocketAddr, bool),
+    Unix(PathBuf),
+}
+
+/// The sockets of one `listen`.
+#[derive(Clone, Debug)]
+pub struct Passed {
+    /// TCP or unix.
+    pub stream: Rc<Vec<OwnedFd>>,
+    /// For HTTP/3.
+    pub udp: Option<Rc<Vec<OwnedFd>>>,
+}
+
+impl InheritedSockets {
+    /// The sockets passed to this process; none if there are none. To be called before
+    /// [`sys::close_inherited_on_exec`].
+    pub fn take() -> Result<Option<InheritedSockets>, String> {
+        let variable = |name: &str| std::env::var(name).ok();
+        let ours = variable("LISTEN_PID").is_some_and(|pid| pid == std::process::id().to_string());
+        let Some(count) = variable("LISTEN_FDS").filter(|_| ours) else {
+            return Ok(None);
+        };
+        let count = count.parse::<i32>().ok().filter(|n| (0..=MOST).contains(n));
+        let count = count.ok_or_else(|| {
+            format!(
+                "SocketUnusable: LISTEN_FDS is no number from 0 to {MOST}: fix what starts howdah"
+            )
+        })?;
+        let names = variable("LISTEN_FDNAMES").unwrap_or_default();
+        let mut names = names.split(':').filter(|name| !name.is_empty());
+        let sockets = (FIRST..FIRST + count).map(|number| {
+            let name = names.next().unwrap_or("unknown").to_owned();
+            Inherited::take(number, name.clone()).map_err(|why| {
+                format!("SocketUnusable: the socket {name} (descriptor {number}): {why}")
+            })
+        });
+        let sockets = sockets.collect::<Result<Vec<_>, String>>()?;
+        Ok((!sockets.is_empty()).then_some(InheritedSockets { sockets }))
+    }
+
+    /// The sockets of each `listen` of sites, in order; all mistakes otherwise.
+    pub fn assign(&self, listen: &[&Listen]) -> Result<Vec<Passed>, String> {
+        let mut taken = vec![false; self.sockets.len()];
+        let mut mistakes = Vec::new();
+        let mut all = Vec::new();
+        for listen in listen {
+            if listen.owner.is_some() || listen.group.is_some() {
+                mistakes.push(format!(
+                    "SocketPassed: {}: owner= and group= are the service manager's to say: SocketUser= and SocketGroup= of its unit",
+                    listen.address
+                ));
+            }
+            let stream = self.take_for(&mut taken, |bound| bound.is_stream_of(&listen.address));
+            let udp = match listen.http3 {
+                true => self.take_for(&mut taken, |bound| bound.is_udp_of(&listen.address)),
+                false => Ok(Vec::new()),
+            };
+            let (stream, udp) = match (stream, udp) {
+                (Ok(stream), Ok(udp)) => (stream, udp),
+                (Err(why), _) | (_, Err(why)) => return Err(why.to_string()),
+            };
+            if stream.is_empty() {
+                let fits = |bound: &BoundTo| bound.is_stream_of(&listen.address).is_some();
+                mistakes.push(self.missing(&listen.address, "ListenStream", fits));
+            } else if listen.http3 && udp.is_empty() {
+                let fits = |bound: &BoundTo| bound.is_udp_of(&listen.address).is_some();
+                mistakes.push(self.missing(&listen.address, "ListenDatagram", fits));
+            }
+            all.push(Passed {
+                stream: Rc::new(stream),
+                udp: listen.http3.then(|| Rc::new(udp)),
+            });
+        }
+        for (socket, _) in self
+            .sockets
+            .iter()
+            .zip(&taken)
+            .filter(|(_, taken)| !**taken)
+        {
+            let how = match socket.bound {
+                BoundTo::Udp(..) => "add `http3` to the `listen` of that port",
+                _ => "add it to `listen`",
+            };
+            mistakes.push(format!(
+                "SocketUnused: {socket} is passed, and no `listen` names it, so its clients would wait for ever; {how}, or remove it from {}",
+                socket.unit()
+            ));
+        }
+        match mistakes.is_empty() {
+            true => Ok(all),
+            false => Err(mistakes.join("\n")),
+        }
+    }
+
+    /// Copies of those that `is_meant`, which are nobody else's then.
+    fn take_for(
+        &self,
+        taken: &mut [bool],
+        is_meant: impl Fn(&BoundTo) -> Option<Fit>,
+    ) -> std::io::Result<Vec<OwnedFd>> {
+        let free = self.sockets.iter().zip(taken.iter_mut());
+        let fits = free.filter(|(_, taken)| !**taken);
+        let mut fits: Vec<_> = fits
+            .filter_map(|(socket, taken)| Some((is_meant(&socket.bound)?, socket, taken)))
+            .collect();
+        let best = fits.iter().map(|(fit, ..)| *fit).max();
+        fits.retain(|(fit, ..)| Some(*fit) == best);
+        let copies = fits.into_iter().map(|(_, socket, taken)| {
+            *taken = true;
+            socket.socket.try_clone()
+        });
+        copies.collect()
+    }
+
+    fn missing(
+        &self,
+        address: &ListenAddress,
+        key: &str,
+        fits: impl Fn(&BoundTo) -> bool,
+    ) -> String {
+        // It is there, and an address before this one has it.
+        if let Some(taken) = self.sockets.iter().find(|socket| fits(&socket.bound)) {
+            return format!(
+                "SocketMissing: {taken} already serves another `listen`; leave {address} out, or pass a socket of each (BindIPv6Only=ipv6-only in {})",
+                taken.unit()
+            );
+        }
+        let passed: Vec<String> = self.sockets.iter().map(ToString::to_string).collect();
+        let unit = self.sockets.first().map_or(UNIT, Inherited::unit);
+        let value = match address {
+            ListenAddress::Tcp(address) => address.to_string(),
+            ListenAddress::Unix { path, .. } => path.display().to_string(),
+        };
+        format!(
+            "SocketMissing: no socket of {address} is passed, but {}; add {key}={value} to {unit} (systemctl edit {unit}) and restart it, or change `listen`",
+            passed.join(", ")
+        )
+    }
+}
+
+/// How well a socket is what a `listen` means.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Fit {
+    /// `[::]` with IPv4, for `0.0.0.0`.
+    BothFamilies,
+    Exact,
+}
+
+impl BoundTo {
+    fn is_stream_of(&self, wanted: &ListenAddress) -> Option<Fit> {
+        match (self, wanted) {
+            (BoundTo::Tcp(bound, both), ListenAddress::Tcp(wanted)) => fit(bound, *both, wanted),
+            (BoundTo::Unix(bound), ListenAddress::Unix { path, .. }) if bound == path => {
+                Some(Fit::Exact)
+            }
+            _ => None,
+        }
+    }
+
+    fn is_udp_of(&self, wanted: &ListenAddress) -> Option<Fit> {
+        match (self, wanted) {
+            (BoundTo::Udp(bound, both), ListenAddress::Tcp(wanted)) => fit(bound, *both, wanted),
+            _ => None,
+        }
+    }
+}
+
+fn fit(bound: &SocketAddr, both: bool, wanted: &SocketAddr) -> Option<Fit> {
+    let is_any = |ip: IpAddr, ipv6: bool| ip.is_unspecified() && ip.is_ipv6() == ipv6;
+    if (bound.ip(), bound.port()) == (wanted.ip(), wanted.port()) {
+        return Some(Fit::Exact);
+    }
+    let both = both && is_any(bound.ip(), true) && is_any(wanted.ip(), false);
+    (both && bound.port() == wanted.port()).then_some(Fit::BothFamilies)
+}
+
+impl Inherited {
+    fn take(number: i32, name: String) -> Result<Inherited, String> {
+        let socket = sys::inherited(number).map_err(|error| error.to_string())?;
+        let bound = bound_to(&socket)?;
+        adopt_socket(&socket).map_err(|error| format!("cannot be listened on: {error}"))?;
+        Ok(Inherited {
+            socket,
+            bound,
+            name,
+        })
+    }
+
+    /// The unit that it is of, as far as the manager says.
+    fn unit(&self) -> &str {
+        match self.name.ends_with(".socket") {
+            true => &self.name,
+            false => UNIT,
+        }
+    }
+}
+
+fn bound_to(socket: &OwnedFd) -> Result<BoundTo, String> {
+    let failed = |error: rustix::io::Errno| error.to_string();
+    let kind = sockopt::socket_type(socket).map_err(|_| "it is no socket".to_owned())?;
+    let name = getsockname(socket).map_err(failed)?;
+    if let Ok(unix) = SocketAddrUnix::try_from(name.clone()) {
+        let path = unix.path_bytes().filter(|_| kind == SocketType::STREAM);
+        let path = path.ok_or("a unix socket is ListenStream= of a path")?;
+        return Ok(BoundTo::Unix(std::ffi::OsStr::from_bytes(path).into()));
+    }
+    let address = inet(name).ok_or("it is neither of TCP or UDP nor a unix socket")?;
+    let both = address.is_ipv6() && !sockopt::ipv6_v6only(socket.as_fd()).map_err(failed)?;
+    match kind {
+        SocketType::STREAM => Ok(BoundTo::Tcp(address, both)),
+        SocketType::DGRAM => Ok(BoundTo::Udp(address, both)),
+        _ => Err("it is neither of TCP nor of UDP".to_owned()),
+    }
+}
+
+fn inet(name: SocketAddrAny) -> Option<SocketAddr> {
+    SocketAddr::try_from(name).ok()
+}
+
+impl fmt::Display for Inherited {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.bound {
+            BoundTo::Tcp(address, false) => write!(f, "{address}")?,
+            BoundTo::Tcp(address, true) => write!(f, "{address} with IPv4")?,
+            BoundTo::Udp(address, _) => write!(f, "{address} of UDP")?,
+            BoundTo::Unix(path) => write!(f, "unix:{}", path.display())?,
+        }
+        write!(f, " ({})", self.name)
+    }
+}

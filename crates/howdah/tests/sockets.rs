@@ -1,0 +1,213 @@
+//! Sockets that a service manager has bound, taken in place of binding (sd_listen_fds(3)).
+
+mod support;
+
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use rustix::process::Signal;
+use support::{HOWDAH, PATIENCE, Scratch, Server, answer, hold, passed, run, site, wait_until};
+
+/// A listening socket as a service manager holds it, and its port.
+fn listening() -> (TcpListener, String) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    (listener, address)
+}
+
+fn copy(listener: &TcpListener) -> OwnedFd {
+    listener.try_clone().unwrap().into()
+}
+
+#[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs systemd")]
+fn systemd_binds_and_the_first_client_starts_the_server() {
+    let scratch = Scratch::new("activate");
+    let root = site(&scratch);
+    // Free again, as the one who binds it needs it.
+    let address = listening().1;
+    let mut command = Command::new("systemd-socket-activate");
+    command
+        .args(["--listen", &address, "--fdname", "howdah.socket", HOWDAH])
+        .args(["serve", &root, "--listen", &address])
+        .env_remove("NOTIFY_SOCKET");
+    let mut first = None;
+    // It waits for this connection, which the server then answers.
+    let connecting = std::thread::spawn({
+        let address = address.clone();
+        move || {
+            wait_until("systemd to listen", || {
+                first = TcpStream::connect(&address).ok();
+                first.is_some()
+            });
+            first.unwrap()
+        }
+    });
+    let mut server = Server::start_command(&scratch, command);
+    let mut first = connecting.join().unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut first, request).unwrap();
+    assert_eq!(answer(first), (200, "one".to_owned()));
+    assert_eq!(server.address.to_string(), address);
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(server.get("/").0, 200);
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+}
+
+#[test]
+fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
+    let scratch = Scratch::new("kept");
+    let root = site(&scratch);
+    let (listener, address) = listening();
+    let arguments = [root.as_str(), "--listen", &address];
+    let start = || {
+        let sockets = vec![("howdah.socket", copy(&listener))];
+        Server::start_passed(&scratch, &arguments, sockets)
+    };
+    let mut server = start();
+    let (stop, answered) = (AtomicBool::new(false), AtomicU64::new(0));
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                while !stop.load(Ordering::Relaxed) {
+                    let mut stream = TcpStream::connect(&address).unwrap();
+                    // A test that fails has no server any more.
+                    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+                    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+                    std::io::Write::write_all(&mut stream, request).unwrap();
+                    assert_eq!(answer(stream), (200, "one".to_owned()));
+                    answered.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        for _ in 0..2 {
+            let before = answered.load(Ordering::Relaxed);
+            wait_until("answers", || answered.load(Ordering::Relaxed) > before + 20);
+            let held = hold(&server, &scratch, "held");
+            server.signal(Signal::TERM);
+            scratch.write("held", "");
+            assert_eq!(answer(held), (200, "held".to_owned()));
+            assert!(server.wait().success(), "{}", server.log());
+            for file in ["held", "held.began"] {
+                std::fs::remove_file(scratch.path(file)).unwrap();
+            }
+            // Nobody accepts it yet.
+            let waiting = server.begin("/");
+            server = start();
+            assert_eq!(answer(waiting), (200, "one".to_owned()));
+        }
+        stop.store(true, Ordering::Relaxed);
+    });
+}
+
+#[test]
+fn every_listen_has_its_socket_and_every_socket_its_listen() {
+    let scratch = Scratch::new("strict");
+    let root = site(&scratch);
+    let (listener, address) = listening();
+    let udp = UdpSocket::bind(&address).unwrap();
+    let other = listening().1;
+    let refused = |listen: &str, sockets: Vec<(&str, OwnedFd)>| {
+        let mut command = passed(&[&root, "--listen", listen], sockets);
+        command.arg("--control").arg(scratch.path("control.sock"));
+        let (code, _, said) = run(&mut command);
+        assert_eq!(code, 5, "{said}");
+        said
+    };
+    let said = refused(&other, vec![("howdah.socket", copy(&listener))]);
+    for part in [
+        format!("SocketMissing: no socket of {other} is passed"),
+        format!("add ListenStream={other} to howdah.socket"),
+        format!("SocketUnused: {address} (howdah.socket) is passed"),
+    ] {
+        assert!(said.contains(&part), "{part}: {said}");
+    }
+    let both = vec![
+        ("a.socket", copy(&listener)),
+        ("b.socket", udp.try_clone().unwrap().into()),
+    ];
+    let said = refused(&address, both);
+    let part = format!(
+        "SocketUnused: {address} of UDP (b.socket) is passed, and no `listen` names it, so its clients would wait for ever; add `http3`"
+    );
+    assert!(said.contains(&part), "{said}");
+    let connected = TcpStream::connect(&address).unwrap();
+    let said = refused(&address, vec![("c.socket", connected.into())]);
+    assert!(
+        said.contains("SocketUnusable: the socket c.socket"),
+        "{said}"
+    );
+
+    // A reload is refused as a start is.
+    let text = |listen: &str| {
+        scratch.write("howdah.toml", &format!("listen = \"{listen}\"\n"));
+    };
+    text(&address);
+    let file = scratch.path("howdah.toml").display().to_string();
+    let sockets = vec![("howdah.socket", copy(&listener))];
+    let server = Server::start_passed(&scratch, &[&root, "--config", &file], sockets);
+    text(&other);
+    let (code, _, said) = server.ask(&["reload"]);
+    assert!(code == 3 && said.contains("SocketMissing"), "{code} {said}");
+    assert_eq!(server.get("/").0, 200);
+}
+
+#[test]
+fn a_socket_of_both_families_serves_all_addresses_of_ipv4() {
+    let Ok(listener) = TcpListener::bind("[::]:0") else {
+        return; // A machine without IPv6 has no such sockets.
+    };
+    let scratch = Scratch::new("families");
+    let root = site(&scratch);
+    let port = listener.local_addr().unwrap().port();
+    let any = format!("0.0.0.0:{port}");
+    let ipv6 = format!("[::]:{port}");
+    scratch.write(
+        "web/address.php",
+        "<?php echo $_SERVER['REMOTE_ADDR'], ' ', $_SERVER['SERVER_ADDR'];",
+    );
+    let sockets = || vec![("howdah.socket", copy(&listener))];
+    let mut command = passed(
+        &[&root, "--listen", &any, "--listen", &ipv6, "--user", "root"],
+        sockets(),
+    );
+    let (code, _, said) = run(command.arg("--control").arg(scratch.path("control.sock")));
+    assert_eq!(code, 5, "{said}");
+    assert!(said.contains("leave [::]:"), "{said}");
+    let arguments = [root.as_str(), "--listen", &any, "--user", "root"];
+    let server = Server::start_passed(&scratch, &arguments, sockets());
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let request = b"GET /address.php HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, request).unwrap();
+    assert_eq!(answer(stream), (200, "127.0.0.1 127.0.0.1".to_owned()));
+    drop(server);
+}
+
+#[test]
+fn a_unix_socket_and_its_file_stay_the_managers() {
+    let scratch = Scratch::new("unix");
+    let root = site(&scratch);
+    let (listener, address) = listening();
+    let path = scratch.path("http.sock");
+    let unix = UnixListener::bind(&path).unwrap();
+    let named = format!("unix:{}", path.display());
+    let sockets = vec![
+        ("howdah.socket", copy(&listener)),
+        ("howdah.socket", unix.try_clone().unwrap().into()),
+    ];
+    let arguments = [root.as_str(), "--listen", &address, "--listen", &named];
+    let mut server = Server::start_passed(&scratch, &arguments, sockets);
+    let mut stream = UnixStream::connect(&path).unwrap();
+    let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    std::io::Write::write_all(&mut stream, request).unwrap();
+    let mut text = String::new();
+    std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
+    assert!(text.ends_with("one"), "{text}");
+    server.signal(Signal::TERM);
+    assert!(server.wait().success());
+    assert!(path.exists(), "the file was removed");
+}

@@ -1,0 +1,79 @@
+//! A server that is never root and may change users all the same, as howdah.service starts it.
+
+mod support;
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt, chown};
+use std::process::Command;
+
+use support::{HOWDAH, Scratch, Server};
+
+/// The user id of Debian's `games`, who owns nothing.
+const MASTER: u32 = 5;
+const CAPABILITIES: &str = "+setuid,+setgid,+chown,+kill,+dac_read_search";
+
+/// Lines of a process' status, and what follows their names.
+fn facts(status: &str, names: &[&str]) -> Vec<String> {
+    let lines = names.iter().filter_map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        Some(line.split_whitespace().collect::<Vec<_>>().join(" "))
+    });
+    lines.collect()
+}
+
+const SETS: &[&str] = &["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
+const NONE: [&str; 4] = ["0000000000000000"; 4];
+
+#[test]
+fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can give them to the master.
+    }
+    let scratch = Scratch::new("unprivileged");
+    let page = "<?php readfile('/proc/self/status');";
+    for site in ["a", "b"] {
+        scratch.write(&format!("{site}/index.php"), page);
+    }
+    let root = |site: &str| scratch.path(site).display().to_string();
+    let file = scratch.write(
+        "howdah.toml",
+        &format!(
+            "listen = \"127.0.0.1:0\"\nuser = \"www-data\"\n[pool.a]\n[pool.b]\nuser = \"nobody\"\n\
+             [[site]]\nhosts = [\"localhost\"]\nroot = \"{}\"\npool = \"a\"\n\
+             [[site]]\nhosts = [\"b.test\"]\nroot = \"{}\"\npool = \"b\"\n",
+            root("a"),
+            root("b")
+        ),
+    );
+    let directory = file.parent().unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    chown(directory, Some(MASTER), Some(MASTER)).unwrap();
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=5", "--regid=5", "--clear-groups", "--no-new-privs"])
+        .arg(format!("--inh-caps={CAPABILITIES}"))
+        .arg(format!("--ambient-caps={CAPABILITIES}"))
+        .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
+        .args([HOWDAH, "serve", "--config"])
+        .arg(&file)
+        .env_remove("NOTIFY_SOCKET");
+    let server = Server::start_command(&scratch, command);
+
+    let status = |pid: i64| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let master = status(i64::from(server.pid()));
+    assert_eq!(facts(&master, &["Uid:"]), ["5 5 5 5"]);
+    assert_ne!(facts(&master, SETS), NONE, "the master may change users");
+    let front = status(server.status()["pid"].as_i64().unwrap());
+    assert_eq!(facts(&front, &["Uid:"]), ["33 33 33 33"]);
+    assert_eq!(facts(&front, SETS), NONE, "the front");
+    for (host, user) in [
+        ("localhost", "33 33 33 33"),
+        ("b.test", "65534 65534 65534 65534"),
+    ] {
+        let page = server.get_of(host, "/").1;
+        assert_eq!(facts(&page, &["Uid:"]), [user], "{host}");
+        assert_eq!(facts(&page, SETS), NONE, "PHP of {host}");
+    }
+    assert_eq!(server.ask(&["reload"]).0, 0, "{}", server.log());
+    assert_eq!(server.get("/").0, 200);
+}
