@@ -9,13 +9,17 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare image test-image packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare image test-image packages rpm repository sbom test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
 	@echo 'make demo    install what is missing, build, serve the guestbook on http://$(LISTEN)'
 	@echo 'make packages   Debian packages of this release in target/packages'
 	@echo 'make image   a container image of those packages in target/image; test-image runs it'
+	@echo 'make rpm     an rpm of the same in target/rpm'
+	@echo 'make repository URL=...   a signed apt repository of target/packages in target/repository'
+	@echo 'make sbom    what the programs are made of (CycloneDX) in target/sbom'
+	@echo 'make test-packages   the packages, installed, upgraded and purged in fresh Debian 12 and 13'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
 	@echo 'make test    everything: format, lints, unit tests, real applications, rivals compared'
@@ -62,6 +66,23 @@ image: setup-image
 
 test-image: setup-image
 	@scripts/image-test.py $(TARGET)/image/oci
+
+rpm: setup-packages toolchain
+	@scripts/rpm.sh
+
+repository: setup-packages
+	@scripts/repository.sh $(TARGET)/repository $(or $(URL),$(error URL=https://... says where it will be served)) $(TARGET)/packages
+
+# cargo-cyclonedx is the Rust tool of CycloneDX' own project.
+sbom: toolchain
+	@command -v cargo-cyclonedx >/dev/null || $(CARGO) install --locked cargo-cyclonedx
+	$(CARGO) cyclonedx --format json --all --no-build-deps --override-filename howdah
+	@mkdir -p $(TARGET)/sbom
+	@for crate in howdah howdah-php howdah-lab; do mv crates/$$crate/howdah.json $(TARGET)/sbom/$$crate.cdx.json || exit 1; done
+	@rm -f crates/*/howdah.json
+
+test-packages: setup-packages toolchain
+	@scripts/test-packages.sh
 
 # The quick form of all five; results go to $(TARGET)/compare.
 compare: setup-test build

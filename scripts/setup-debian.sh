@@ -38,7 +38,7 @@ build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 
 # Rivals; then databases and extensions; then applications.
-test="curl openssl pebble strace python3 python3-venv
+test="curl openssl pebble strace python3 python3-venv systemd
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
   mariadb-server php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
@@ -50,8 +50,8 @@ test="curl openssl pebble strace python3 python3-venv
   wrk prometheus
   chromium nodejs"
 
-# To make Debian packages.
-packaging="dpkg-dev debhelper patchelf lintian"
+# To make Debian packages, rpm and a repository, and to try them in fresh systems.
+packaging="dpkg-dev debhelper patchelf lintian rpm reprepro gpg debootstrap"
 
 # To make a container image, to read it with other programs, and to run it with a real application.
 image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"

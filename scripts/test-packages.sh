@@ -1,0 +1,327 @@
+#!/bin/sh
+# Installs the packages in fresh systems of Debian, with systemd running in them, and uses them: from a signed
+# repository by apt, with WordPress, under load while the package is upgraded, and until nothing is left of them.
+#
+#   scripts/test-packages.sh [bookworm] [trixie]     both, if none is named
+#
+# Needs root, scripts/setup-debian.sh packages, a Rust toolchain, and Debian's archive. Each system is made once, in
+# target/systems; what happens in it is thrown away. Processes, mounts and network are the system's own, so that
+# nothing on this machine is touched and port 80 is free.
+#
+# The programs are those of `make test` (PROFILE=release for those that are shipped).
+set -eu
+cd "$(dirname "$0")/.."
+
+target=$(realpath -m "${CARGO_TARGET_DIR:-target}")
+systems=$target/systems
+profile=${PROFILE:-dev}
+archive=http://deb.debian.org/debian
+export DEBIAN_FRONTEND=noninteractive
+
+say() { echo "test-packages: $(date +%T) $*"; }
+die() { echo "test-packages: $*" >&2; exit 1; }
+
+[ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
+
+# A private set of mounts, which end with this script.
+if [ -z "${HOWDAH_MOUNTS-}" ]; then
+    HOWDAH_MOUNTS=1 exec unshare --mount --propagation private -- "$0" "$@"
+fi
+
+series_of() { case $1 in bookworm) echo 8.2 ;; *) echo 8.4 ;; esac; }
+
+# The system itself, and Debian's packages that it will need when it has a network of its own: base RELEASE
+base() {
+    [ -e "$systems/$1.complete" ] && return
+    say "$1: a fresh system"
+    rm -rf "${systems:?}/$1"
+    mkdir -p "$systems"
+    debootstrap --variant=minbase --include=systemd,systemd-sysv,ca-certificates,curl \
+        "$1" "$systems/$1" "$archive" >"$systems/$1.log" 2>&1 || { tail "$systems/$1.log"; die "debootstrap failed"; }
+    # The PHP that packages are built with may be one of a security update.
+    cat >"$systems/$1/etc/apt/sources.list" <<EOF
+deb $archive $1 main
+deb $archive $1-updates main
+deb $archive-security $1-security main
+EOF
+    cp /etc/resolv.conf "$systems/$1/etc/resolv.conf"
+    mount -t proc proc "$systems/$1/proc"
+    chroot "$systems/$1" sh -ec 'apt-get update -q; apt-get install -y -q --download-only --no-install-recommends "$@"' sh \
+        "libphp$(series_of "$1")-embed" "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
+        mariadb-server wordpress logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
+        || { tail "$systems/$1.log"; die "Debian's packages are not to be had"; }
+    umount "$systems/$1/proc"
+    touch "$systems/$1.complete"
+}
+
+# What of it changes goes to another directory: open_system RELEASE NAME
+open_system() {
+    root=$systems/run/$2
+    mkdir -p "$root" "$systems/changes-$2"
+    mount -t tmpfs tmpfs "$systems/changes-$2"
+    mkdir "$systems/changes-$2/upper" "$systems/changes-$2/work"
+    mount -t overlay overlay -o "lowerdir=$systems/$1,upperdir=$systems/changes-$2/upper,workdir=$systems/changes-$2/work" "$root"
+    cp /etc/resolv.conf "$root/etc/resolv.conf"
+    mount -t proc proc "$root/proc"
+}
+
+close_system() {
+    umount -R "$root" 2>/dev/null || umount -R -l "$root"
+    umount "$systems/changes-$1"
+}
+
+# The packages of a release in their first and second version: build RELEASE. Another release than this machine's
+# builds in its own system, with this toolchain and, since all paths are the same, with what is already compiled:
+# only what knows PHP is built again.
+build() {
+    say "$1: packages (profile $profile)"
+    log=$systems/$1.build.log
+    if [ "$(. /etc/os-release && echo "$VERSION_CODENAME")" = "$1" ]; then
+        both_versions "$1" >"$log" 2>&1 || { tail -n 40 "$log"; die "$1: the packages are not built"; }
+        return
+    fi
+    open_system "$1" build
+    for path in "${CARGO_HOME:-$HOME/.cargo}" "${RUSTUP_HOME:-$HOME/.rustup}" "$PWD" "$target"; do
+        mkdir -p "$root$path"
+        mount --bind "$path" "$root$path"
+    done
+    mount --bind /dev "$root/dev"
+    {
+        chroot "$root" apt-get update -q
+        chroot "$root" apt-get install -y -q --no-install-recommends git
+        chroot "$root" "$PWD/scripts/setup-debian.sh" packages
+        chroot "$root" env HOWDAH_MOUNTS=1 GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=safe.directory GIT_CONFIG_VALUE_0="$PWD" \
+            "$PWD/scripts/test-packages.sh" --build "$1"
+    } >"$log" 2>&1 || { tail -n 40 "$log"; die "$1: the packages are not built"; }
+    close_system build
+}
+
+both_versions() {
+    for revision in "" 1; do
+        PROFILE=$profile REVISION=$revision scripts/packages.sh "$systems/packages-$1$revision" || return
+    done
+}
+
+# In the running system.
+inside() { nsenter --target "$init" --all --root env -C / -i PATH="$PATH" HOME=/root LANG=C.UTF-8 DEBIAN_FRONTEND=noninteractive "$@"; }
+# Debian's packages have been downloaded before; there is no way to them from here.
+apt() {
+    inside apt-get -y -q -o Dpkg::Use-Pty=0 -o APT::Install-Recommends=false "$@" >>"$log" 2>&1 \
+        || { tail -n 30 "$log"; die "apt-get $*"; }
+}
+update() { apt -o Dir::Etc::SourceList=sources.list.d/howdah.sources -o Dir::Etc::SourceParts=- -o APT::Get::List-Cleanup=0 update; }
+page() { inside curl -sS --max-time 20 "$@"; }
+# until_true SECONDS WHAT COMMAND...
+until_true() {
+    end=$(($(date +%s) + $1)) what=$2
+    shift 2
+    until "$@" >/dev/null 2>&1; do
+        [ "$(date +%s)" -lt $end ] || { inside journalctl --no-pager -n 40 -u 'howdah*' || true; die "$what"; }
+        sleep 0.2
+    done
+}
+expect() { [ "$1" = "$2" ] || die "$3: expected '$2', found '$1'"; }
+holds() { case $1 in *"$2"*) ;; *) die "$3: expected '$2' in: $1" ;; esac; }
+files() { inside find / -xdev \( -path /proc -o -path /sys -o -path /run -o -path /tmp -o -path /repository -o -path /var/cache/apt -o -path /var/lib/apt -o -path /var/log/journal \) -prune -o -print | sort; }
+
+publish() { SIGN_WITH=test@howdah.example GNUPGHOME=$gnupg scripts/repository.sh "$1" "http://127.0.0.1:8000" "$2" >>"$log" 2>&1; }
+
+first_process() { init=$(pgrep -P "$unshared" | head -n 1) && [ -n "$init" ] && grep -qx systemd "/proc/$init/comm"; }
+came_up() { inside systemctl is-system-running | grep -qx running; }
+is_active() { inside systemctl is-active --quiet "$1"; }
+serves() { page -o /dev/null "$1"; }
+
+# No PHP; a taken port.
+refusals() {
+    apt install howdah
+    holds "$(cat "$log")" "there is no PHP yet: apt install howdah-php" "an installation without PHP"
+    is_active howdah.socket && die "howdah.socket is active without PHP"
+    holds "$(inside howdah check --config /etc/howdah/howdah.toml 2>&1 || true)" "install the package howdah-php" "howdah check without PHP"
+    apt purge howdah
+    apt install nginx
+    apt install howdah "howdah-php$series"
+    holds "$(cat "$log")" "another server listens on port 80" "an installation beside nginx"
+    is_active howdah.service && die "howdah runs beside nginx"
+    holds "$(page -I http://127.0.0.1/)" "Server: nginx" "the server beside which howdah was installed"
+    apt purge howdah "howdah-php$series" nginx nginx-common
+    apt autoremove --purge
+    inside rm -rf /var/www
+}
+
+install_and_serve() {
+    begun=$(date +%s.%N)
+    apt install howdah "howdah-php$series"
+    holds "$(page http://127.0.0.1/)" "Howdah serves this page" "the first page"
+    say "$release: apt install to the first page: $(awk "BEGIN { print $(date +%s.%N) - $begun }") s, downloads apart"
+    inside sh -c 'echo "<?php echo PHP_VERSION, \" \", posix_geteuid(), \" \", php_sapi_name();" >/var/www/html/info.php'
+    holds "$(page http://127.0.0.1/info.php)" "$series." "a PHP page"
+    # Of all processes of the unit, the master alone has a capability, and none is root.
+    for pid in $(inside systemctl show --value -p ControlGroup howdah.service | inside xargs -I{} cat /sys/fs/cgroup{}/cgroup.procs); do
+        status=$(inside cat "/proc/$pid/status")
+        user=$(echo "$status" | awk '$1 == "Uid:" { print $2, $3, $4, $5 }')
+        rights=$(echo "$status" | awk '$1 ~ /^Cap(Prm|Eff|Amb|Inh):/ { print $2 }' | sort -u)
+        main=$(inside systemctl show --value -p MainPID howdah.service)
+        expect "$(echo "$user" | tr ' ' '\n' | grep -cx 0 || true)" 0 "ids that are root's in process $pid"
+        [ "$pid" = "$main" ] || expect "$rights" 0000000000000000 "capabilities of process $pid"
+    done
+    exposure=$(inside systemd-analyze security howdah.service --no-pager | sed -n 's/.*exposure level for howdah.service: \([0-9.]*\).*/\1/p')
+    say "$release: systemd-analyze security: $exposure"
+    awk "BEGIN { exit !($exposure <= 3.0) }" || die "the unit is exposed more than 3.0"
+}
+
+# A site of its own user, another series, a mistake in an included file.
+sites() {
+    inside useradd --create-home --home-dir /srv/alice --shell /usr/sbin/nologin alice
+    inside sh -ec '
+        mkdir /srv/alice/web
+        echo "<?php file_put_contents(\"written\", 1); echo get_current_user(), posix_getpwuid(posix_geteuid())[\"name\"], basename(readlink(\"/proc/self/exe\"));" >/srv/alice/web/index.php
+        chown -R alice: /srv/alice && chmod 755 /srv/alice
+        cp /usr/lib/howdah/howdah-php$0 /usr/lib/howdah/howdah-php9.9
+        printf "[pool.alice]\nuser = \"alice\"\nphp = \"9.9\"\n[[site]]\nhosts = [\"alice.test\"]\nroot = \"/srv/alice/web\"\nrecognise = true\npool = \"alice\"\n" >/etc/howdah/sites.d/alice.toml
+        systemctl reload howdah' "$series"
+    expect "$(page -H 'Host: alice.test' http://127.0.0.1/)" "alicealicehowdah-php9.9" "a site of another user, with another series of PHP"
+    inside sh -c 'echo "rot = 1" >/etc/howdah/conf.d/mistake.toml'
+    inside systemctl reload howdah 2>/dev/null && die "a reload with a mistake went well"
+    holds "$(inside journalctl --no-pager -u howdah -n 20)" "/etc/howdah/conf.d/mistake.toml:1:1: unknown key" "the mistake's place"
+    inside rm /etc/howdah/conf.d/mistake.toml
+    holds "$(page http://127.0.0.1/info.php)" "$series." "a page after the refused reload"
+    inside rm /etc/howdah/sites.d/alice.toml /usr/lib/howdah/howdah-php9.9
+    inside systemctl reload howdah
+}
+
+wordpress() {
+    apt install "php$series-mysql" mariadb-server wordpress
+    inside sh -ec '
+        systemctl start mariadb
+        mariadb -e "create database wp; create user wp@localhost identified by \"secret\"; grant all on wp.* to wp@localhost"
+        cat >/etc/wordpress/config-localhost.php <<"END"
+<?php
+define("DB_NAME", "wp"); define("DB_USER", "wp"); define("DB_PASSWORD", "secret"); define("DB_HOST", "localhost");
+define("WP_CONTENT_DIR", "/var/lib/wordpress/wp-content");
+END
+        printf "[[site]]\nhosts = [\"localhost\"]\nroot = \"/usr/share/wordpress\"\nrecognise = true\n" >/etc/howdah/sites.d/wordpress.toml'
+    # The extension is new: a restart.
+    inside systemctl restart howdah
+    page -o /dev/null --data 'weblog_title=Elephants&user_name=keeper&admin_password=elephant&admin_password2=elephant&pw_weak=1&admin_email=a@b.test' \
+        'http://localhost/wp-admin/install.php?step=2'
+    holds "$(page http://localhost/)" Elephants "WordPress' page"
+}
+
+https() {
+    inside sed -i 's/^listen = .*/listen = ["*:80", "*:443 tls http3"]/' /etc/howdah/howdah.toml
+    inside systemctl enable --quiet howdah-https.socket
+    inside systemctl restart howdah-https.socket howdah.service
+    holds "$(page -k https://localhost/wp-login.php)" user_login "a page by HTTPS, from the local authority"
+    holds "$(inside cat /proc/net/udp6)" "01BB" "the port of HTTP/3"
+}
+
+# New connections, kept ones, and an upload, while apt upgrades. Prints what failed.
+upgrade() {
+    publish "$root/repository" "$systems/packages-${release}1"
+    cp scripts/upgrade-load.py "$root/repository/"
+    inside sh -c 'echo "<?php echo strlen(file_get_contents(\"php://input\"));" >/var/www/html/upload.php'
+    inside python3 /repository/upgrade-load.py >"$systems/$release.load" &
+    load=$!
+    until_true 20 "the load does not begin" grep -q begun "$systems/$release.load"
+    before=$(inside systemctl show --value -p MainPID howdah.service)
+    update
+    apt install howdah "howdah-php$series"
+    holds "$(inside dpkg-query -W howdah)" "+1~$release" "the version after the upgrade"
+    after=$(inside systemctl show --value -p MainPID howdah.service)
+    [ "$before" != "$after" ] || die "the upgrade has not started the new program"
+    inside touch /tmp/upgraded
+    wait $load || { cat "$systems/$release.load"; die "requests were lost in the upgrade"; }
+    say "$release: $(tail -n 1 "$systems/$release.load")"
+}
+
+leaves_nothing() {
+    apt purge howdah "howdah-php$series"
+    inside rm -f /etc/howdah/sites.d/wordpress.toml
+    inside rmdir --ignore-fail-on-non-empty /etc/howdah/sites.d /etc/howdah 2>/dev/null || true
+    files >"$systems/$release.before"
+    apt install howdah "howdah-php$series"
+    page -o /dev/null http://127.0.0.1/info.php
+    apt purge howdah "howdah-php$series"
+    is_active howdah.socket && die "a purged howdah.socket is active"
+    files >"$systems/$release.after"
+    diff "$systems/$release.before" "$systems/$release.after" || die "purging leaves files"
+    [ -e "$root/var/www/html/info.php" ] || die "purging has removed a site"
+}
+
+scenario() {
+    update
+    refusals
+    install_and_serve
+    sites
+    wordpress
+    https
+    upgrade
+    leaves_nothing
+}
+
+try() {
+    release=$1 log=$systems/$1.log
+    : >"$log"
+    series=$(series_of "$release")
+    open_system "$release" "$release"
+    mkdir -p "$root/repository"
+    gnupg=$(mktemp -d)
+    GNUPGHOME=$gnupg gpg --batch --quiet --passphrase '' --quick-generate-key test@howdah.example rsa3072 sign never 2>>"$log"
+    publish "$root/repository" "$systems/packages-$release"
+    umount "$root/proc"
+
+    say "$release: systemd starts"
+    mount -t tmpfs -o mode=755 tmpfs "$root/run"
+    unshare --fork --kill-child --pid --mount --uts --ipc --net --cgroup --propagation private -- sh -ec '
+        root=$0
+        mount --bind "$root" "$root"
+        mount -t proc proc "$root/proc"
+        mount -t sysfs -o ro sysfs "$root/sys"
+        mount -t cgroup2 cgroup2 "$root/sys/fs/cgroup"
+        mount -t tmpfs -o mode=755 tmpfs "$root/dev"
+        for node in null zero full random urandom tty; do
+            touch "$root/dev/$node"
+            mount --bind "/dev/$node" "$root/dev/$node"
+        done
+        mkdir "$root/dev/shm" "$root/dev/pts"
+        mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+        ln -s /proc/self/fd "$root/dev/fd"
+        ln -s /proc/self/fd/0 "$root/dev/stdin"
+        ln -s /proc/self/fd/1 "$root/dev/stdout"
+        ln -s /proc/self/fd/2 "$root/dev/stderr"
+        ip link set lo up
+        cd "$root"
+        mkdir -p .old
+        pivot_root . .old
+        umount -l /.old
+        rmdir /.old
+        exec env -i container=howdah-test PATH="$PATH" /lib/systemd/systemd --log-target=console --log-level=warning \
+            --unit=multi-user.target systemd.show_status=no' "$root" </dev/null >>"$log" 2>&1 &
+    unshared=$!
+    trap 'kill -KILL $unshared 2>/dev/null || true' EXIT
+    init=
+    until_true 20 "$release: systemd does not start: $(tail -n 5 "$log")" first_process
+    until_true 60 "$release: systemd does not come up" came_up
+
+    apt install python3 procps
+    inside python3 -m http.server --bind 127.0.0.1 --directory /repository 8000 >>"$log" 2>&1 &
+    until_true 20 "$release: the repository is not served" serves http://127.0.0.1:8000/
+    cp "$root/repository/$release.sources" "$root/etc/apt/sources.list.d/howdah.sources"
+    scenario
+    say "$release: passed"
+    kill -KILL $unshared 2>/dev/null || true
+    wait $unshared 2>/dev/null || true
+    trap - EXIT
+    close_system "$release"
+    GNUPGHOME=$gnupg gpgconf --kill all
+    rm -rf "$gnupg"
+}
+
+[ "${1-}" = --build ] && { both_versions "$2"; exit; }
+case $# in 0) set -- bookworm trixie ;; esac
+for release; do
+    base "$release"
+    build "$release"
+    say "$release: $(cd "$systems/packages-$release" && du -ch ./howdah*_*.deb | sed 's|\./||' | tr '\n\t' '  ')"
+    try "$release"
+done
