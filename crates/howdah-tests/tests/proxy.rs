@@ -7,6 +7,8 @@ mod auth_request;
 mod endless;
 #[path = "proxy/faults.rs"]
 mod faults;
+#[path = "proxy/faults_h2c.rs"]
+mod faults_h2c;
 #[path = "proxy/https.rs"]
 mod https;
 

@@ -38,6 +38,8 @@ use crate::site::route::ApacheRequest;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
+/// The same where `.htaccess` files decide: applications write theirs for a server that they know.
+const SOFTWARE_WITH_HTACCESS: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"), " (Apache)");
 
 /// What a site gives to each of its requests. Made once per configuration.
 #[derive(Clone, Debug, Default)]
@@ -153,7 +155,11 @@ pub fn build(
     }
     frame.var(Var::GatewayInterface, b"CGI/1.1");
     frame.var(Var::ServerProtocol, request.version().as_str().as_bytes());
-    frame.var(Var::ServerSoftware, SOFTWARE.as_bytes());
+    let software = match apache {
+        Some(_) => SOFTWARE_WITH_HTACCESS,
+        None => SOFTWARE,
+    };
+    frame.var(Var::ServerSoftware, software.as_bytes());
     let status = apache.and_then(|apache| apache.status).unwrap_or(200);
     frame.var(
         Var::RedirectStatus,

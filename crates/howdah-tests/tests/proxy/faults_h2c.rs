@@ -1,0 +1,130 @@
+//! Servers of HTTP/2 that lie about lengths, speak something else, or never end a head.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::http;
+
+const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+const CONTINUATION: u8 = 9;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+
+/// A frame (RFC 9113 §4.1).
+fn frame(kind: u8, flags: u8, stream: u8, payload: &[u8]) -> Vec<u8> {
+    let length = payload.len() as u32;
+    let head = [&length.to_be_bytes()[1..], &[kind, flags, 0, 0, 0, stream]].concat();
+    [&head, payload].concat()
+}
+
+/// `:status: 200`, and `content-length` of one digit: entries 8 and 28 of HPACK's table.
+fn fields(length: u8) -> [u8; 5] {
+    [0x88, 0x0f, 28 - 15, 1, b'0' + length]
+}
+
+/// Reads up to the head of the first request; false: there is none.
+fn hears_a_request(stream: &mut TcpStream) -> bool {
+    let mut preface = [0; 24];
+    if stream.read_exact(&mut preface).is_err() {
+        return false;
+    }
+    loop {
+        let mut head = [0; 9];
+        if stream.read_exact(&mut head).is_err() {
+            return false;
+        }
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; length as usize];
+        if stream.read_exact(&mut payload).is_err() {
+            return false;
+        }
+        if head[3] == HEADERS {
+            return true;
+        }
+    }
+}
+
+/// A server that says `first` at once and `answer` to a request; the last piece again and again, if it is to.
+fn serve(first: Vec<u8>, answer: Vec<u8>, again: Vec<u8>) -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let port = listener.local_addr().expect("an address").port();
+    std::thread::spawn(move || {
+        for mut stream in listener.incoming().map_while(Result::ok) {
+            let (first, answer, again) = (first.clone(), answer.clone(), again.clone());
+            std::thread::spawn(move || {
+                let _ = stream.write_all(&first);
+                if hears_a_request(&mut stream) {
+                    let _ = stream.write_all(&answer);
+                    while !again.is_empty() && stream.write_all(&again).is_ok() {}
+                    let _ = stream.read(&mut [0; 4096]);
+                    while stream.read(&mut [0; 4096]).is_ok_and(|n| n > 0) {}
+                }
+            });
+        }
+    });
+    port
+}
+
+#[test]
+fn a_server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
+    let settings = frame(SETTINGS, 0, 0, b"");
+    let head = |length| frame(HEADERS, END_HEADERS, 1, &fields(length));
+    let body = |text: &[u8]| frame(DATA, END_STREAM, 1, text);
+    let endless = frame(CONTINUATION, 0, 1, &[0x0f, 0, 1, b'x', 0].repeat(200));
+    let none = Vec::new;
+    for (what, first, answer, again, name) in [
+        (
+            "less than announced",
+            settings.clone(),
+            [head(9), body(b"only")].concat(),
+            none(),
+            "BackendInvalid",
+        ),
+        (
+            "more than announced",
+            settings.clone(),
+            [head(2), body(b"too much")].concat(),
+            none(),
+            "BackendInvalid",
+        ),
+        (
+            "a body without a head",
+            settings.clone(),
+            body(b"x"),
+            none(),
+            "BackendInvalid",
+        ),
+        (
+            "a head without an end",
+            settings.clone(),
+            frame(HEADERS, 0, 1, &fields(1)),
+            endless,
+            "BackendInvalid",
+        ),
+        (
+            "HTTP/1.1",
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec(),
+            none(),
+            none(),
+            "BackendInvalid",
+        ),
+        ("nothing", none(), none(), none(), "BackendTimeout"),
+    ] {
+        let port = serve(first, answer, again);
+        let fixture = Fixture::named("proxy-h2c-liar")
+            .site(&format!(
+                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\"\nproxy_timeout = \"500ms\""
+            ))
+            .start();
+        let request = b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
+        if let Ok(answer) = http::exchange(fixture.address(), request) {
+            let shown = (answer.status(), answer.header("Howdah-Error"));
+            assert!(shown.0 >= 500 && shown.1 == Some(name), "{what}: {shown:?}");
+        }
+        fixture.wait_for_log(&[name]);
+        fixture.still_serves();
+    }
+}
