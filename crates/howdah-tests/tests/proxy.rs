@@ -143,7 +143,7 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
     let app = App::start(&builder, "app", "0", "");
     let fixture = builder
         .site(&format!(
-            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{}\"\nproxy_timeout = \"100ms\"",
+            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{}\"\nproxy_timeout = \"1500ms\"",
             app.at
         ))
         .start();
@@ -155,7 +155,7 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
     );
     assert_eq!(hinted.text(), "hinted");
     assert_eq!(ask(at, "GET /big HTTP/1.1", "").body.len(), 160 * 65536);
-    // Events are silent for longer than proxy_timeout, and arrive one by one.
+    // Events and uploads may be silent for longer than proxy_timeout.
     let mut events = Connection::open(at).expect("a connection");
     events
         .send("GET /events HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -167,6 +167,15 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
         String::from_utf8(piece.expect("an event")).unwrap()
     };
     assert_eq!(next(&mut events, &mut framing), "data: hello\n\n");
+    // An upload arrives while it is sent, and the client's pauses are not the server's.
+    let mut upload = Connection::open(at).expect("a connection");
+    upload
+        .send("POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc")
+        .expect("it is sent");
+    let head = upload.read_head().expect("a head");
+    let mut uploading = framing_of("POST", &head).unwrap();
+    assert_eq!(next(&mut upload, &mut uploading), "3\n");
+    std::thread::sleep(Duration::from_millis(1700));
     for number in 0..3 {
         let publish = format!("POST /publish HTTP/1.1\r\nContent-Length: {}", 6);
         assert_eq!(ask(at, &publish, &format!("news {number}")).text(), "1");
@@ -179,18 +188,10 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
     fixture.wait("the server to see that nobody listens", |_| {
         ask(at, "POST /publish HTTP/1.1\r\nContent-Length: 1", "x").text() == "0"
     });
-    // An upload arrives while it is sent, and the client's pauses are not the server's.
-    let mut upload = Connection::open(at).expect("a connection");
-    upload
-        .send("POST /pieces HTTP/1.1\r\nHost: h\r\nContent-Length: 8\r\n\r\nabc")
-        .expect("it is sent");
-    let head = upload.read_head().expect("a head");
-    let mut framing = framing_of("POST", &head).unwrap();
-    assert_eq!(next(&mut upload, &mut framing), "3\n");
     upload.send("defgh").expect("it is sent");
     let mut rest = String::new();
     while !rest.ends_with("end\n") {
-        rest += &next(&mut upload, &mut framing);
+        rest += &next(&mut upload, &mut uploading);
     }
     assert_eq!(rest, "5\nend\n");
     fixture.still_serves();

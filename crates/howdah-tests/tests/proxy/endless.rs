@@ -46,7 +46,7 @@ impl Endless {
     fn site(&self) -> String {
         let port = self.port;
         format!(
-            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{port}\"\nproxy_timeout = \"500ms\""
+            "[[site.rule]]\nif_missing = true\nproxy = \"http://127.0.0.1:{port}\"\nproxy_timeout = \"1s\""
         )
     }
 }

@@ -106,8 +106,8 @@ fn a_server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
         ),
         (
             "HTTP/1.1",
-            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec(),
             none(),
+            b"HTTP/1.1 400 Bad Request\r\nContent-Length: 0\r\n\r\n".to_vec(),
             none(),
             "BackendInvalid",
         ),
@@ -116,7 +116,7 @@ fn a_server_of_http_2_that_lies_is_named_and_its_client_sees_it() {
         let port = serve(first, answer, again);
         let fixture = Fixture::named("proxy-h2c-liar")
             .site(&format!(
-                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\"\nproxy_timeout = \"500ms\""
+                "[[site.rule]]\nif_missing = true\nproxy = \"h2c://127.0.0.1:{port}\"\nproxy_timeout = \"1s\""
             ))
             .start();
         let request = b"GET /x HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
