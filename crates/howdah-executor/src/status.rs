@@ -30,6 +30,8 @@ pub struct PoolStatus {
     pub max_queue: u32,
     /// The configured limit of `queue`.
     pub queue_size: u32,
+    /// Most requests that run at once; 0: not known.
+    pub max_children: u32,
     /// Children that wait for a request.
     pub idle_processes: u32,
     /// Children that run a request.
@@ -40,6 +42,9 @@ pub struct PoolStatus {
     pub max_children_reached: u64,
     /// Requests beyond `request_slowlog_timeout`.
     pub slow_requests: u64,
+    /// The last of them, the newest first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowRow>,
     /// Number of failures since the start, by their one name.
     pub failures: Vec<(String, u64)>,
     /// One row for each child.
@@ -79,6 +84,31 @@ pub struct ChildRow {
     pub script: String,
     /// Resident memory in bytes at the last look.
     pub memory: u64,
+}
+
+/// A request beyond `request_slowlog_timeout`.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SlowRow {
+    /// When its stack was read: seconds since 1970.
+    pub at: u64,
+    /// Seconds that it had run by then.
+    pub seconds: f64,
+    /// Its method.
+    pub method: String,
+    /// Its URI.
+    pub uri: String,
+    /// Its script.
+    pub script: String,
+    /// PHP's stack, a line for each call.
+    pub stack: String,
+}
+
+impl SlowRow {
+    /// How many a pool keeps.
+    pub(crate) const KEPT: usize = 10;
+    /// The longest stack that is kept, in bytes.
+    pub(crate) const LONGEST_STACK: usize = 4096;
 }
 
 /// One backend of a FastCGI pool.

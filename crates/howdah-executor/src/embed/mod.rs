@@ -272,6 +272,13 @@ impl Executor for EmbedPool {
             max_active_processes: counters.max_active.load(Ordering::Relaxed),
             max_children_reached: shared.sum(|c| &c.max_children_reached),
             slow_requests: counters.slow.load(Ordering::Relaxed),
+            slow: Vec::from(
+                shared
+                    .slow
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .clone(),
+            ),
             failures: crate::status::failures(&counters.failures),
             ..PoolStatus::default()
         };

@@ -1,6 +1,7 @@
 //! What the front threads, the supervisor and the status page of a pool share: the memory, the
 //! lanes, the counters.
 
+use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -16,6 +17,7 @@ use super::pool_state::PoolState;
 use crate::common::condition::Condition;
 use crate::common::sys;
 use crate::config::{MAX_CHILDREN, PoolConfig};
+use crate::status::SlowRow;
 use crate::{ExecError, Executor, Log};
 
 /// Slots of a front thread beyond one for each child: requests published before a child is free
@@ -61,6 +63,8 @@ pub(crate) struct EmbedShared {
     /// PHP's version and whether opcache is on, once known.
     pub php: Mutex<(String, bool)>,
     pub board: Mutex<Vec<BoardRow>>,
+    /// The last slow requests, the newest first.
+    pub slow: Mutex<VecDeque<SlowRow>>,
     /// The pool's memory.
     pub memory: Memory,
 }
@@ -98,6 +102,7 @@ impl EmbedShared {
             started: Instant::now(),
             php: Mutex::default(),
             board: Mutex::default(),
+            slow: Mutex::default(),
             pool: PoolState::new(config, log, PoolPort::new(memory.region().clone()))?,
             memory,
         })

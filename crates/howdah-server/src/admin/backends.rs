@@ -4,7 +4,7 @@ use std::fmt::Write;
 
 use howdah_executor::status::BackendRow;
 
-use super::format::{Metrics, duration, sample};
+use super::format::{Metrics, duration};
 use super::status::ServerStatus;
 use crate::proxy::server::ServerRow;
 
@@ -46,92 +46,65 @@ pub(super) fn proxied_text(out: &mut String, servers: &[ServerRow]) {
     }
 }
 
-/// A gauge or counter: name, kind, help, its value for a FastCGI backend and for a proxied server.
-type BackendGauge = (
-    &'static str,
-    &'static str,
+/// A family, and its value for a FastCGI backend and for a proxied server.
+type BackendValue = (
     &'static str,
     fn(&BackendRow) -> u64,
     Option<fn(&ServerRow) -> u64>,
 );
 
-const FAMILIES: &[BackendGauge] = &[
+const VALUES: &[BackendValue] = &[
     (
-        "up",
-        "gauge",
-        "Whether the backend can be reached.",
+        "howdah_backend_up",
         |b| u64::from(b.state == "Up"),
         Some(|s| u64::from(s.state == "Up")),
     ),
     (
-        "busy",
-        "gauge",
-        "Requests in progress at the backend.",
+        "howdah_backend_busy",
         |b| u64::from(b.busy),
         Some(|s| u64::from(s.busy)),
     ),
     (
-        "kept",
-        "gauge",
-        "Idle connections to the backend.",
+        "howdah_backend_kept",
         |b| u64::from(b.kept),
         Some(|s| u64::from(s.kept)),
     ),
     (
-        "requests",
-        "counter",
-        "Requests that the backend answered.",
+        "howdah_backend_requests_total",
         |b| b.requests,
         Some(|s| s.requests),
     ),
     (
-        "connects",
-        "counter",
-        "Connections opened to the backend.",
+        "howdah_backend_connects_total",
         |b| b.connects,
         Some(|s| s.connects),
     ),
     (
-        "failures",
-        "counter",
-        "Failed attempts to use the backend.",
+        "howdah_backend_failures_total",
         |b| b.failures,
         Some(|s| s.failures),
     ),
-    (
-        "overflows",
-        "counter",
-        "Times the backend's backlog was full.",
-        |b| b.overflows,
-        None,
-    ),
+    ("howdah_backend_overflows_total", |b| b.overflows, None),
 ];
 
-/// The backends of all pools, labelled by pool and address, and the proxied servers, labelled by address and
-/// by the path they are asked for, for Prometheus.
+/// The backends of all pools, and the proxied servers, for Prometheus.
 pub(super) fn metrics(m: &mut Metrics, s: &ServerStatus) {
     let of_pools = s.pools.iter().any(|pool| !pool.backends.is_empty());
-    for (name, kind, help, backend_value, server_value) in FAMILIES {
+    for (name, backend_value, server_value) in VALUES {
         if !of_pools && (s.proxied.is_empty() || server_value.is_none()) {
             continue;
         }
-        let family = format!("howdah_backend_{name}");
-        m.family(&family, kind, help);
-        let sample = sample(&family, kind);
+        let mut family = m.family(name);
         for pool in &s.pools {
             for backend in &pool.backends {
-                let labels = [("pool", pool.pool.as_str()), ("address", &backend.address)];
-                m.value(&sample, &labels, backend_value(backend));
+                family.add(&[&pool.pool, &backend.address, ""], backend_value(backend));
             }
         }
         let Some(server_value) = server_value else {
             continue;
         };
         for server in &s.proxied {
-            let labels = [("address", &*server.address), ("health", &server.health)];
-            // A label without a value is as none.
-            let labels = &labels[..1 + usize::from(!server.health.is_empty())];
-            m.value(&sample, labels, server_value(server));
+            family.add(&["", &server.address, &server.health], server_value(server));
         }
     }
 }

@@ -64,77 +64,40 @@ fn checks(out: &mut String, site: &SiteCacheStatus) {
     }
 }
 
-/// Appends the cache's metrics in OpenMetrics' text format.
+/// Appends the cache's metrics.
 pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
-    m.single(
-        "howdah_cache_entries",
-        "gauge",
-        "Pages and variants in memory.",
-        cache.entries,
-    );
-    m.single(
-        "howdah_cache_bytes",
-        "gauge",
-        "Bytes of pages and variants in memory.",
-        cache.bytes,
-    );
-    m.single(
-        "howdah_cache_evictions",
-        "counter",
-        "Pages evicted from memory.",
-        cache.evictions,
-    );
-    if let Some(disk) = &cache.disk {
-        cache_disk::metrics(m, disk);
-    }
-    request_metrics(m, cache);
-    check_metrics(m, cache);
-    m.family("howdah_cache_purges", "counter", "Purges and writes.");
-    for site in &cache.sites {
-        m.value(
-            "howdah_cache_purges_total",
-            &[("site", &site.site)],
-            site.purges,
-        );
-    }
-}
-
-fn request_metrics(m: &mut Metrics, cache: &CacheStatus) {
-    m.family(
-        "howdah_cache_requests",
-        "counter",
-        "Requests by what the page cache did: hit, stale, stored.",
-    );
+    m.single("howdah_cache_entries", cache.entries);
+    m.single("howdah_cache_bytes", cache.bytes);
+    m.single("howdah_cache_evictions_total", cache.evictions);
+    let mut requests = m.family("howdah_cache_requests_total");
     for site in &cache.sites {
         for (result, n) in [
             ("hit", site.hits),
             ("stale", site.stale),
             ("stored", site.stored),
         ] {
-            let labels = [("site", &site.site[..]), ("result", result)];
-            m.value("howdah_cache_requests_total", &labels, n);
+            requests.add(&[&site.site, result], n);
         }
     }
-    m.family(
-        "howdah_cache_passes",
-        "counter",
-        "Requests that bypassed the page cache, by reason.",
-    );
+    let mut passes = m.family("howdah_cache_passes_total");
     for site in &cache.sites {
         for (name, n) in &site.passes {
-            let labels = [("site", &site.site[..]), ("name", &name[..])];
-            m.value("howdah_cache_passes_total", &labels, *n);
+            passes.add(&[&site.site, name], n);
         }
+    }
+    let mut purges = m.family("howdah_cache_purges_total");
+    for site in &cache.sites {
+        purges.add(&[&site.site], site.purges);
+    }
+    check_metrics(m, cache);
+    if let Some(disk) = &cache.disk {
+        cache_disk::metrics(m, disk);
     }
 }
 
 /// What dry runs and shadows have found.
 fn check_metrics(m: &mut Metrics, cache: &CacheStatus) {
-    m.family(
-        "howdah_cache_checks",
-        "counter",
-        "Pages compared with a fresh answer, in a dry run or as a shadow.",
-    );
+    let mut checks = m.family("howdah_cache_checks_total");
     for site in &cache.sites {
         let c = &site.checks;
         for (result, n) in [
@@ -143,20 +106,14 @@ fn check_metrics(m: &mut Metrics, cache: &CacheStatus) {
             ("different", c.different),
             ("unchecked", c.unchecked),
         ] {
-            let labels = [("site", &site.site[..]), ("result", result)];
-            m.value("howdah_cache_checks_total", &labels, n);
+            checks.add(&[&site.site, result], n);
         }
     }
-    m.family(
-        "howdah_cache_dry_run",
-        "counter",
-        "Requests by what the page cache would have done.",
-    );
+    let mut dry_run = m.family("howdah_cache_dry_run_total");
     for site in cache.sites.iter().filter(|site| site.dry_run) {
         let c = &site.checks;
         for (result, n) in [("hit", c.would_hit), ("miss", c.would_miss)] {
-            let labels = [("site", &site.site[..]), ("result", result)];
-            m.value("howdah_cache_dry_run_total", &labels, n);
+            dry_run.add(&[&site.site, result], n);
         }
     }
 }

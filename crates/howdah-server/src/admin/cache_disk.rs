@@ -26,53 +26,20 @@ pub(super) fn text(out: &mut String, disk: &DiskStatus) {
     list(out, "    faults", disk.faults.iter().cloned());
 }
 
-/// Appends the disk store's metrics in OpenMetrics' text format.
+/// Appends the disk store's metrics.
 pub(super) fn metrics(m: &mut Metrics, disk: &DiskStatus) {
-    for (name, value, help) in [
-        (
-            "howdah_cache_disk_entries",
-            disk.entries,
-            "Pages and variants on disk.",
-        ),
-        (
-            "howdah_cache_disk_bytes",
-            disk.bytes,
-            "Bytes of pages and variants on disk.",
-        ),
-        (
-            "howdah_cache_disk_waiting",
-            disk.waiting,
-            "Pages that wait to be written.",
-        ),
-        (
-            "howdah_cache_disk_writable",
-            u64::from(disk.condition.is_none()),
-            "1 if pages and purges can be written, 0 during a fault.",
-        ),
-    ] {
-        m.single(name, "gauge", help, value);
-    }
-    for (name, value, help) in [
-        (
-            "howdah_cache_disk_hits",
-            disk.hits,
-            "Hits answered from a file.",
-        ),
-        ("howdah_cache_disk_writes", disk.written, "Pages written."),
-        (
-            "howdah_cache_disk_evictions",
-            disk.evictions,
-            "Pages evicted from disk.",
-        ),
-    ] {
-        m.single(name, "counter", help, value);
-    }
-    m.family(
-        "howdah_cache_disk_faults",
-        "counter",
-        "Faults of the disk by name.",
+    m.single("howdah_cache_disk_entries", disk.entries);
+    m.single("howdah_cache_disk_bytes", disk.bytes);
+    m.single("howdah_cache_disk_waiting", disk.waiting);
+    m.single(
+        "howdah_cache_disk_writable",
+        u8::from(disk.condition.is_none()),
     );
+    m.single("howdah_cache_disk_hits_total", disk.hits);
+    m.single("howdah_cache_disk_writes_total", disk.written);
+    m.single("howdah_cache_disk_evictions_total", disk.evictions);
+    let mut faults = m.family("howdah_cache_disk_faults_total");
     for (name, n) in &disk.faults {
-        m.value("howdah_cache_disk_faults_total", &[("name", name)], *n);
+        faults.add(&[name], n);
     }
 }

@@ -1,6 +1,9 @@
 //! What the forms of the status are put together with.
 
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
+use std::iter;
+
+use super::metrics::Family;
 
 /// A line of counts by name, without those that are 0; no line if all are.
 pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
@@ -24,14 +27,6 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// The name of a family's samples: a counter's end with `_total`.
-pub(super) fn sample(family: &str, kind: &str) -> String {
-    match kind {
-        "counter" => format!("{family}_total"),
-        _ => family.to_owned(),
-    }
-}
-
 /// The text of metrics as far as it is written.
 pub(super) struct Metrics {
     out: String,
@@ -39,8 +34,7 @@ pub(super) struct Metrics {
 }
 
 impl Metrics {
-    /// For OpenMetrics 1.0, or else for Prometheus' own text format, in which a counter is called as its
-    /// samples are.
+    /// For OpenMetrics 1.0, or else for Prometheus' own text format.
     pub(super) fn new(openmetrics: bool) -> Metrics {
         Metrics {
             out: String::new(),
@@ -56,44 +50,84 @@ impl Metrics {
         self.out
     }
 
-    /// Begins a family of samples.
-    pub(super) fn family(&mut self, name: &str, kind: &str, help: &str) {
+    /// Begins the family of that name in the table of [`super::metrics`].
+    pub(super) fn family(&mut self, name: &str) -> Samples<'_> {
+        let family = Family::find(name);
+        let (help, kind) = (family.help, family.kind.word());
+        // In OpenMetrics a counter is called without what its samples end with.
         let name = match self.openmetrics {
-            true => name.to_owned(),
-            false => sample(name, kind),
+            true => family.name.strip_suffix("_total").unwrap_or(family.name),
+            false => family.name,
         };
         let _ = writeln!(self.out, "# HELP {name} {help}\n# TYPE {name} {kind}");
+        if let (true, Some(unit)) = (self.openmetrics, family.unit()) {
+            let _ = writeln!(self.out, "# UNIT {name} {unit}");
+        }
+        Samples {
+            out: &mut self.out,
+            family,
+        }
     }
 
     /// A family of one sample without labels.
-    pub(super) fn single(
-        &mut self,
-        name: &str,
-        kind: &str,
-        help: &str,
-        value: impl std::fmt::Display,
-    ) {
-        self.family(name, kind, help);
-        self.value(&sample(name, kind), &[], value);
+    pub(super) fn single(&mut self, name: &str, value: impl Display) {
+        self.family(name).add(&[], value);
+    }
+}
+
+/// The samples of a family.
+pub(super) struct Samples<'m> {
+    out: &'m mut String,
+    family: &'static Family,
+}
+
+impl Samples<'_> {
+    /// Adds a sample with the values of the family's labels, in order.
+    pub(super) fn add(&mut self, values: &[&str], value: impl Display) {
+        debug_assert_eq!(
+            values.len(),
+            self.family.labels.len(),
+            "{}",
+            self.family.name
+        );
+        let labels = self
+            .family
+            .labels
+            .iter()
+            .copied()
+            .zip(values.iter().copied());
+        self.line("", labels, value);
     }
 
-    /// Adds a sample.
-    pub(super) fn value(
+    /// Adds the samples of a histogram: counts by upper bound (the last has none), and the sum.
+    pub(super) fn histogram(&mut self, counts: &[(Option<f64>, u64)], sum: f64) {
+        let mut total = 0;
+        for (bound, n) in counts {
+            total += n;
+            let bound = bound.map_or_else(|| "+Inf".to_owned(), |b| format!("{b:?}"));
+            self.line("_bucket", iter::once(("le", &*bound)), total);
+        }
+        self.line("_count", iter::empty(), total);
+        self.line("_sum", iter::empty(), sum);
+    }
+
+    fn line<'a>(
         &mut self,
-        name: &str,
-        labels: &[(&str, &str)],
-        value: impl std::fmt::Display,
+        suffix: &str,
+        labels: impl Iterator<Item = (&'a str, &'a str)>,
+        value: impl Display,
     ) {
-        self.out.push_str(name);
-        for (at, (label, text)) in labels.iter().enumerate() {
-            self.out.push(if at == 0 { '{' } else { ',' });
+        let _ = write!(self.out, "{}{suffix}", self.family.name);
+        // A label without a value is as none.
+        for (at, (label, text)) in labels.filter(|(_, text)| !text.is_empty()).enumerate() {
+            let begin = if at == 0 { '{' } else { ',' };
             let text = text
                 .replace('\\', "\\\\")
                 .replace('"', "\\\"")
                 .replace('\n', "\\n");
-            let _ = write!(self.out, "{label}=\"{text}\"");
+            let _ = write!(self.out, "{begin}{label}=\"{text}\"");
         }
-        if !labels.is_empty() {
+        if self.out.ends_with('"') {
             self.out.push('}');
         }
         let _ = writeln!(self.out, " {value}");

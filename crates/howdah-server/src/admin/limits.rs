@@ -46,32 +46,22 @@ pub(super) fn text(out: &mut String, limits: &Limits) {
     }
 }
 
+/// A family, and its value for a limit.
+type LimitValue = (&'static str, fn(&LimitRow) -> u64);
+
 pub(super) fn metrics(m: &mut Metrics, limits: &Limits) {
     if limits.rows.is_empty() {
         return;
     }
-    let name = "howdah_limited_requests";
-    m.family(name, "counter", "Requests refused by a limit.");
-    for row in &limits.rows {
-        let line = row.line.to_string();
-        let labels = [("site", row.site.as_str()), ("line", &line)];
-        m.value("howdah_limited_requests_total", &labels, row.refused);
+    const VALUES: &[LimitValue] = &[
+        ("howdah_limited_requests_total", |row| row.refused),
+        ("howdah_limit_waiting_requests", |row| row.waiting),
+    ];
+    for (name, value) in VALUES {
+        let mut family = m.family(name);
+        for row in &limits.rows {
+            family.add(&[&row.site, &row.line.to_string()], value(row));
+        }
     }
-    let name = "howdah_limit_waiting_requests";
-    m.family(
-        name,
-        "gauge",
-        "Requests that wait for PHP processes of their own client.",
-    );
-    for row in &limits.rows {
-        let line = row.line.to_string();
-        let labels = [("site", row.site.as_str()), ("line", &line)];
-        m.value(name, &labels, row.waiting);
-    }
-    m.single(
-        "howdah_limits_forgotten",
-        "counter",
-        "Clients forgotten, for want of room, while something counted against them.",
-        limits.forgotten,
-    );
+    m.single("howdah_limits_forgotten_total", limits.forgotten);
 }

@@ -4,6 +4,7 @@
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
 //! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
+//! - [`metrics`]: the names of metrics, with labels and help.
 //! - [`format`]: what they are put together with.
 //! - [`backends`]: what of both is about FastCGI backends and proxied servers.
 //! - `limits`: what of both is about limits of clients.
@@ -15,6 +16,7 @@ mod cache_disk;
 pub mod counters;
 mod format;
 mod limits;
+pub mod metrics;
 mod openmetrics;
 mod render;
 pub mod status;

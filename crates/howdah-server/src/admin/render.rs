@@ -79,10 +79,14 @@ fn names(request: &RequestHead, media: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use howdah_executor::status::{ChildRow, PoolStatus};
+    use howdah_executor::status::{BackendRow, ChildRow, PoolStatus};
 
     use super::*;
+    use crate::admin::metrics::SECTIONS;
+    use crate::admin::{LimitRow, Limits, StatusListenerCounts};
+    use crate::cache::{CacheStatus, DiskStatus};
     use crate::testing::request;
+    use crate::tls::certificates::{CertificateStatus, FailingOrder};
 
     fn status() -> ServerStatus {
         ServerStatus {
@@ -163,6 +167,46 @@ mod tests {
                 "{line}"
             );
         }
+    }
+
+    /// A status with every part there can be.
+    fn whole() -> ServerStatus {
+        ServerStatus {
+            status_listener: Some(StatusListenerCounts::default()),
+            failing_orders: vec![FailingOrder::default()],
+            certificates: vec![CertificateStatus::default()],
+            pools: vec![PoolStatus {
+                backends: vec![BackendRow::default()],
+                ..PoolStatus::default()
+            }],
+            limits: Limits {
+                rows: vec![LimitRow::default()],
+                forgotten: 0,
+            },
+            cache: Some(CacheStatus {
+                disk: Some(DiskStatus::default()),
+                ..CacheStatus::default()
+            }),
+            ..status()
+        }
+    }
+
+    #[test]
+    fn every_metric_of_the_table_is_written_in_both_forms() {
+        let (prometheus, openmetrics) = (metrics(&whole(), false), metrics(&whole(), true));
+        for family in SECTIONS.iter().flat_map(|(_, families)| *families) {
+            let (name, kind) = (family.name, family.kind.word());
+            let line = format!("# TYPE {name} {kind}");
+            assert!(prometheus.lines().any(|l| l == line), "{line}");
+            let name = name.strip_suffix("_total").unwrap_or(name);
+            let line = format!("# TYPE {name} {kind}");
+            assert!(openmetrics.lines().any(|l| l == line), "{line}");
+        }
+        assert!(
+            openmetrics.contains("# UNIT howdah_memory_bytes bytes\n"),
+            "{openmetrics}"
+        );
+        assert!(!prometheus.contains("# EOF") && !prometheus.contains("# UNIT"));
     }
 
     #[test]

@@ -1,9 +1,11 @@
 //! The status of the front: collected for the status page, `howdah status` and metrics.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
+use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
 
 use super::Front;
@@ -78,7 +80,11 @@ impl Front {
     /// The status of each pool.
     pub fn pools(&self) -> Vec<PoolStatus> {
         let config = self.config();
-        config.pools.iter().map(|pool| pool.status()).collect()
+        let status = |pool: &Arc<dyn Executor>| PoolStatus {
+            max_children: pool.processes().unwrap_or_default(),
+            ..pool.status()
+        };
+        config.pools.iter().map(status).collect()
     }
 
     /// Answers with the status page.

@@ -2,7 +2,7 @@
 //! enforce it. `max_execution_time` is PHP's own affair and counts CPU time.
 
 use std::os::fd::AsFd;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use howdah_proto::control::Command;
 use howdah_proto::level::Level;
@@ -11,6 +11,7 @@ use rustix::process::Signal;
 
 use super::{ExecError, KILL_GRACE, Life, Ordering, Supervisor, sys};
 use crate::common::process;
+use crate::status::SlowRow;
 
 impl Supervisor {
     pub(super) fn end_what_runs_too_long(&mut self, now: Instant) -> Duration {
@@ -153,18 +154,27 @@ impl Supervisor {
             String::from_utf8_lossy(in_flight.frame.variable(name).unwrap_or_default()).into_owned()
         };
         let running = Duration::from_nanos(sys::now_ns().saturating_sub(in_flight.started_ns));
+        let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
+        let mut row = SlowRow {
+            at: at.unwrap_or_default().as_secs(),
+            seconds: running.as_secs_f64(),
+            method: text("REQUEST_METHOD"),
+            uri: text("REQUEST_URI"),
+            script: text("SCRIPT_FILENAME"),
+            stack: stack.trim_end().to_owned(),
+        };
         self.say(
             Level::Warning,
             "SlowRequest",
             &format!(
                 "{} {} script {} running for {:.3} s in child {}\n{}",
-                text("REQUEST_METHOD"),
-                text("REQUEST_URI"),
-                text("SCRIPT_FILENAME"),
-                running.as_secs_f64(),
-                id.index,
-                stack.trim_end(),
+                row.method, row.uri, row.script, row.seconds, id.index, row.stack,
             ),
         );
+        row.stack
+            .truncate(row.stack.floor_char_boundary(SlowRow::LONGEST_STACK));
+        let mut slow = self.shared.slow.lock().unwrap_or_else(|e| e.into_inner());
+        slow.push_front(row);
+        slow.truncate(SlowRow::KEPT);
     }
 }

@@ -1,0 +1,206 @@
+//! The metrics by name: the one table that samples are written by and `docs/metrics.md` is made from.
+//! Names follow php-fpm's exporter where it has one (`phpfpm_*` becomes `howdah_pool_*`), and Prometheus'
+//! conventions: base units, `_total` for counters.
+
+/// What a family's samples are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// A value that goes up and down.
+    Gauge,
+    /// A count since the start; a reload restarts those of pools.
+    Counter,
+    /// Counts by upper bounds (`le`), with their number and sum.
+    Histogram,
+}
+
+impl Kind {
+    /// The word for it in both text formats.
+    pub fn word(self) -> &'static str {
+        match self {
+            Kind::Gauge => "gauge",
+            Kind::Counter => "counter",
+            Kind::Histogram => "histogram",
+        }
+    }
+}
+
+/// A family of samples.
+#[derive(Clone, Copy, Debug)]
+pub struct Family {
+    /// Its name, as queries have it.
+    pub name: &'static str,
+    /// What it counts or measures.
+    pub kind: Kind,
+    /// Labels of each sample. One without a value is left out.
+    pub labels: &'static [&'static str],
+    /// A sentence.
+    pub help: &'static str,
+}
+
+impl Family {
+    /// The unit, which the name ends with.
+    pub fn unit(&self) -> Option<&'static str> {
+        let name = self.name.strip_suffix("_total").unwrap_or(self.name);
+        ["seconds", "bytes"]
+            .into_iter()
+            .find(|unit| name.ends_with(unit))
+    }
+
+    /// The family of that name.
+    ///
+    /// # Panics
+    /// If the table has none.
+    pub(super) fn find(name: &str) -> &'static Family {
+        let mut all = SECTIONS.iter().flat_map(|(_, families)| *families);
+        all.find(|family| family.name == name)
+            .unwrap_or_else(|| panic!("metric {name} is not in the table"))
+    }
+}
+
+macro_rules! families {
+    ($($section:literal { $($name:ident $kind:ident [$($label:ident),*] $help:literal;)* })*) => {
+        /// All families by section.
+        pub const SECTIONS: &[(&str, &[Family])] = &[$(($section, &[$(Family {
+            name: stringify!($name),
+            kind: Kind::$kind,
+            labels: &[$(stringify!($label)),*],
+            help: $help,
+        },)*]),)*];
+    };
+}
+
+families! {
+    "The server" {
+        howdah_build_info Gauge [version] "1, with the version.";
+        howdah_uptime_seconds Gauge [] "Time since the front's start.";
+        howdah_reloads_total Counter [] "Configurations taken in place of the one before.";
+        howdah_connections Gauge [] "Open connections of clients.";
+        howdah_connections_limit Gauge [] "Most connections at once.";
+        howdah_connections_accepted_total Counter [] "Accepted connections.";
+        howdah_memory_bytes Gauge [] "Memory of the front.";
+        howdah_memory_limit_bytes Gauge [] "What limits.memory allows it, with the page cache.";
+        howdah_spilled_bytes Gauge [] "Request bodies and answers to slow clients in files.";
+        howdah_spilled_limit_bytes Gauge [] "What limits.spill_total allows them.";
+        howdah_long_turns_total Counter [] "Turns of an event loop over 1 ms of CPU time, in which other connections waited.";
+        howdah_longest_turn_seconds Gauge [] "CPU time of the longest turn of an event loop.";
+        howdah_log_lines_lost_total Counter [log] "Log lines that could not be written.";
+        howdah_status_connections Gauge [] "Open connections of the status listener.";
+        howdah_status_requests_total Counter [] "Requests to the status listener.";
+    }
+    "Requests" {
+        howdah_requests_active Gauge [] "Requests in progress.";
+        howdah_requests_refused_total Counter [] "Requests refused before their head was understood.";
+        howdah_responses_total Counter [status] "Answers by status; 499: the client left first.";
+        howdah_response_bytes_total Counter [] "Bytes of response bodies.";
+        howdah_request_duration_seconds Histogram [] "Time of finished requests.";
+        howdah_failures_total Counter [name] "Failures by name, as in failures.md.";
+    }
+    "Limits of clients" {
+        howdah_limited_requests_total Counter [site, line] "Requests refused by the limit of that line of the configuration.";
+        howdah_limit_waiting_requests Gauge [site, line] "Requests that wait for PHP processes of their own client.";
+        howdah_limits_forgotten_total Counter [] "Clients forgotten, for want of room, while something counted against them.";
+    }
+    "HTTPS" {
+        howdah_tls_handshakes_total Counter [protocol, resumed] "Completed TLS handshakes.";
+        howdah_tls_certificate_remaining_seconds Gauge [name, certificate] "Time until the certificate ends; below 0: it has ended.";
+        howdah_certificate_order_failures Gauge [name, failure] "Attempts in a row that gave a name no certificate.";
+    }
+    "PHP" {
+        howdah_pool_info Gauge [pool, process_manager, php, opcache] "1, with what the pool is.";
+        howdah_pool_up Gauge [pool] "1 if the pool can run scripts.";
+        howdah_pool_uptime_seconds Gauge [pool] "Time since the pool's start, which a reload is.";
+        howdah_pool_accepted_requests_total Counter [pool] "Requests taken by a child.";
+        howdah_pool_listen_queue Gauge [pool] "Requests that wait for a child.";
+        howdah_pool_max_listen_queue Gauge [pool] "Most that waited at once.";
+        howdah_pool_listen_queue_length Gauge [pool] "Most that may wait: queue_size.";
+        howdah_pool_idle_processes Gauge [pool] "Idle children.";
+        howdah_pool_active_processes Gauge [pool] "Busy children.";
+        howdah_pool_max_active_processes Gauge [pool] "Most that were busy at once.";
+        howdah_pool_max_children Gauge [pool] "Most children; of FastCGI backends, nobody knows.";
+        howdah_pool_max_children_reached_total Counter [pool] "Requests that had to wait because max_children were busy.";
+        howdah_pool_slow_requests_total Counter [pool] "Requests beyond request_slowlog_timeout.";
+        howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; memory that they share counts for each.";
+        howdah_pool_failures_total Counter [pool, name] "Failures of a pool by name.";
+    }
+    "FastCGI backends and proxied servers" {
+        howdah_backend_up Gauge [pool, address, health] "1 if the server can be reached. `pool`: of FastCGI; `health`: the path that a proxied server is asked for.";
+        howdah_backend_busy Gauge [pool, address, health] "Requests in progress there.";
+        howdah_backend_kept Gauge [pool, address, health] "Idle connections to it.";
+        howdah_backend_requests_total Counter [pool, address, health] "Requests that it answered.";
+        howdah_backend_connects_total Counter [pool, address, health] "Connections opened to it.";
+        howdah_backend_failures_total Counter [pool, address, health] "Failed attempts to use it.";
+        howdah_backend_overflows_total Counter [pool, address, health] "Times its backlog was full (FastCGI).";
+    }
+    "The page cache" {
+        howdah_cache_entries Gauge [] "Pages and variants in memory.";
+        howdah_cache_bytes Gauge [] "Their size.";
+        howdah_cache_evictions_total Counter [] "Pages evicted from memory.";
+        howdah_cache_requests_total Counter [site, result] "Requests by what the cache did: hit, stale, stored.";
+        howdah_cache_passes_total Counter [site, name] "Requests that bypassed the cache, by reason.";
+        howdah_cache_purges_total Counter [site] "Purges and writes.";
+        howdah_cache_checks_total Counter [site, result] "Pages compared with a fresh answer, in a dry run or as a shadow.";
+        howdah_cache_dry_run_total Counter [site, result] "Requests by what the cache would have done.";
+        howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
+        howdah_cache_disk_bytes Gauge [] "Their size.";
+        howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";
+        howdah_cache_disk_writable Gauge [] "1 if pages and purges can be written, 0 during a fault.";
+        howdah_cache_disk_hits_total Counter [] "Hits answered from a file.";
+        howdah_cache_disk_writes_total Counter [] "Pages written.";
+        howdah_cache_disk_evictions_total Counter [] "Pages evicted from disk.";
+        howdah_cache_disk_faults_total Counter [name] "Faults of the disk by name.";
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fmt::Write;
+
+    use super::*;
+
+    /// The reference page.
+    fn page() -> String {
+        let mut page = String::from(
+            "# Metrics\n\n<!-- made from the table of metrics: `HOWDAH_BLESS=1 cargo test -p howdah-server metrics` -->\n\n\
+             `/metrics` of the [status listener](monitoring.md) has these. A family without samples, such as\n\
+             those of a page cache that is off, is left out.\n",
+        );
+        for (section, families) in SECTIONS {
+            let _ = write!(
+                page,
+                "\n## {section}\n\n| name | kind | labels | |\n|---|---|---|---|\n"
+            );
+            for family in *families {
+                let labels: Vec<_> = family.labels.iter().map(|l| format!("`{l}`")).collect();
+                let _ = writeln!(
+                    page,
+                    "| `{}` | {} | {} | {} |",
+                    family.name,
+                    family.kind.word(),
+                    labels.join(", "),
+                    family.help
+                );
+            }
+        }
+        page
+    }
+
+    #[test]
+    fn the_page_of_metrics_says_what_the_table_says() {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/metrics.md");
+        if std::env::var_os("HOWDAH_BLESS").is_some() {
+            std::fs::write(path, page()).unwrap();
+        }
+        assert!(
+            std::fs::read_to_string(path).is_ok_and(|text| text == page()),
+            "docs/metrics.md is stale: HOWDAH_BLESS=1 cargo test -p howdah-server metrics"
+        );
+    }
+
+    #[test]
+    fn counters_end_with_total_and_nothing_else_does() {
+        for family in SECTIONS.iter().flat_map(|(_, families)| *families) {
+            let total = family.name.ends_with("_total");
+            assert_eq!(total, family.kind == Kind::Counter, "{}", family.name);
+        }
+    }
+}
