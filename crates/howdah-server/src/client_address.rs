@@ -242,6 +242,14 @@ pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
     }
 }
 
+/// Whether somebody who names this host has typed this machine's address: the name of a web page may be made
+/// to lead to 127.0.0.1 (DNS rebinding).
+pub fn is_this_machine(host: &[u8]) -> bool {
+    let name = std::str::from_utf8(split_host(host).0).unwrap_or("?");
+    let address = name.trim_start_matches('[').trim_end_matches(']');
+    name.is_empty() || name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
+}
+
 #[derive(Default)]
 struct Element {
     node: Option<Vec<u8>>,

@@ -18,7 +18,8 @@
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
 //! - [`failure`], [`refusal`]: every no, by name; [`respond`]: the one place that turns it into a response.
 //! - [`memory`]: one bound for all that the front keeps; `allocated`: how much that is.
-//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes.
+//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes;
+//!   [`dashboard`]: a page that shows them.
 //! - [`log`]: access log and error log.
 //! - [`turn`]: how long a task may keep a front thread.
 //!
@@ -33,6 +34,7 @@ mod blocking;
 pub mod cache;
 pub mod cache_config;
 pub mod client_address;
+pub mod dashboard;
 pub mod docroot;
 pub mod encoding;
 pub mod failure;

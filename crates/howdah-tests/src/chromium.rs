@@ -5,6 +5,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
+use base64::prelude::{BASE64_STANDARD, Engine};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde_json::{Value, json};
 
@@ -107,6 +108,56 @@ impl Chromium {
         // Not within the answer: the page may be gone before there is one.
         self.evaluate(&format!("setTimeout(() => {{ {expression} }}, 0); 0"));
         self.wait_for_load();
+    }
+
+    /// Shows pages as on a screen of this width and height, in light or dark colours.
+    ///
+    /// # Panics
+    /// If Chromium refuses.
+    pub fn show(&mut self, width: u32, height: u32, dark: bool) {
+        self.ask(
+            "Emulation.setDeviceMetricsOverride",
+            json!({"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}),
+        );
+        let scheme = if dark { "dark" } else { "light" };
+        let feature = json!({"name": "prefers-color-scheme", "value": scheme});
+        self.ask("Emulation.setEmulatedMedia", json!({"features": [feature]}));
+    }
+
+    /// A picture of what is seen, as PNG.
+    ///
+    /// # Panics
+    /// If Chromium makes none.
+    pub fn screenshot(&mut self) -> Vec<u8> {
+        let answer = self.ask("Page.captureScreenshot", json!({"format": "png"}));
+        let text = answer["data"].as_str().expect("a picture");
+        BASE64_STANDARD.decode(text).expect("base64")
+    }
+
+    /// Types a text where the focus is.
+    ///
+    /// # Panics
+    /// If Chromium refuses.
+    pub fn type_text(&mut self, text: &str) {
+        self.ask("Input.insertText", json!({"text": text}));
+    }
+
+    /// Presses and releases Tab or Enter.
+    ///
+    /// # Panics
+    /// If Chromium refuses.
+    pub fn press(&mut self, key: &str) {
+        let (code, text) = match key {
+            "Enter" => (13, "\r"),
+            _ => (9, ""),
+        };
+        for kind in ["keyDown", "keyUp"] {
+            let text = if kind == "keyDown" { text } else { "" };
+            self.ask(
+                "Input.dispatchKeyEvent",
+                json!({"type": kind, "key": key, "code": key, "text": text, "windowsVirtualKeyCode": code}),
+            );
+        }
     }
 
     fn ask(&mut self, method: &str, parameters: Value) -> Value {

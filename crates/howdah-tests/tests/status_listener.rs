@@ -2,6 +2,7 @@
 //! sites.
 
 use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
 
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::gate::Gate;
@@ -159,4 +160,17 @@ fn nothing_but_probes_is_for_others_and_nothing_can_be_changed() {
         assert_eq!(ask(other, &request).status(), 405, "{method}");
     }
     check(other, "/hello.php", 404, "/livez");
+    let mut unix = Fixture::named("unix")
+        .config("[status]\nlisten = \"unix:SCRATCH/status.sock mode=0600\"")
+        .start();
+    let socket = unix.path("status.sock");
+    let output = Command::new("curl")
+        .args(["-s", "http://any.name/status", "--unix-socket"])
+        .arg(&socket)
+        .output()
+        .expect("curl can be started");
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains("pool www: Ready"), "{text}");
+    unix.howdah.process.stop();
+    assert!(!socket.exists(), "its file is removed");
 }

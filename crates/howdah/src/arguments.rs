@@ -119,6 +119,11 @@ pub enum Command {
     /// Show what the server and its PHP processes are doing.
     #[command(after_help = "Example:\n  howdah status --watch")]
     Status(Status),
+    /// Show the same in a browser, live, with buttons to purge pages and to reload.
+    #[command(after_help = "Examples:\n  \
+        howdah dashboard\n  \
+        ssh -L 8090:127.0.0.1:8090 example.org howdah dashboard --listen 8090")]
+    Dashboard(Dashboard),
     /// Load new code, php.ini and configuration without dropping a request.
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(Target),
@@ -505,6 +510,17 @@ pub struct Status {
     /// Print one line, and succeed only if scripts can run: for health checks
     #[arg(long, conflicts_with_all = ["json", "watch"])]
     pub quick: bool,
+}
+
+/// `howdah dashboard`
+#[derive(Args, Debug)]
+pub struct Dashboard {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Where the page is, on loopback
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: String,
 }
 
 /// `howdah cache`

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         Command::Import(import) => commands::import::run(*import),
         Command::Explain(explain) => commands::explain::run(&explain),
         Command::Status(status) => commands::status::run(&status),
+        Command::Dashboard(dashboard) => commands::dashboard::run(&dashboard),
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Cert(cert) => commands::cert::run(cert),
         Command::Reload(target) => commands::lifecycle::reload(&target),

@@ -14,6 +14,7 @@ fn help_names_every_command_and_the_exit_codes() {
         "serve",
         "check",
         "status",
+        "dashboard",
         "reload",
         "stop",
         "bench",

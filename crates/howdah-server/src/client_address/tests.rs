@@ -177,3 +177,25 @@ fn a_host_splits_into_name_and_port() {
         );
     }
 }
+
+#[test]
+fn names_of_web_pages_are_not_this_machine() {
+    for host in [
+        "127.0.0.1:9180",
+        "[::1]:9180",
+        "[::1]",
+        "localhost",
+        "LocalHost:1",
+        "",
+    ] {
+        assert!(is_this_machine(host.as_bytes()), "{host}");
+    }
+    for host in [
+        "evil.example:9180",
+        "127.0.0.1.evil.example",
+        "localhost.evil.example",
+        "\u{e9}:1",
+    ] {
+        assert!(!is_this_machine(host.as_bytes()), "{host}");
+    }
+}

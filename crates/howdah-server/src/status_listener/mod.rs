@@ -3,7 +3,6 @@
 //! taken, while a front thread is blocked, and until the process ends. Changes nothing: all it knows are
 //! `GET` and `HEAD`.
 
-use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -12,7 +11,8 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use crate::admin::{ServerStatus, StatusForm, StatusListenerCounts};
-use crate::client_address::split_host;
+use crate::client_address::is_this_machine;
+use crate::dashboard::{self, Snapshots, Source};
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
 use crate::listener::{Control, Server, StartError, ThreadHooks};
@@ -26,60 +26,115 @@ const CONNECTIONS: u32 = 128;
 const TURN: Duration = Duration::from_secs(5);
 
 /// What there is, for who asks for something else.
-const PATHS: &str = "/livez /readyz /status /status?json /metrics\n";
+const PATHS: &str = "there are / /livez /readyz /status /status?json /metrics";
+const TEXT: &str = "text/plain; charset=utf-8";
 
 /// Answers the requests of the status listener.
 #[derive(Default)]
 pub struct StatusListener {
-    /// Once a configuration is served.
-    serving: OnceLock<(Arc<Front>, Control)>,
+    shown: Arc<Shown>,
     stopping: AtomicBool,
     /// Who may see more than the probes.
     allow: ArcSwap<Vec<Network>>,
-    requests: AtomicU64,
+}
+
+/// What is shown, and to how many.
+#[derive(Default)]
+struct Shown {
+    /// Once a configuration is served.
+    serving: OnceLock<(Arc<Front>, Control)>,
     /// The listener's own.
     own: OnceLock<Control>,
+    requests: AtomicU64,
+    snapshots: Snapshots,
+}
+
+impl Shown {
+    /// The front's status, and this listener's own.
+    fn status(&self) -> Option<ServerStatus> {
+        let (front, _) = self.serving.get()?;
+        let mut status = front.status();
+        status.status_listener = self.own.get().map(|own| StatusListenerCounts {
+            connections: own.stats().open,
+            requests: self.requests.load(Ordering::Relaxed),
+        });
+        Some(status)
+    }
+}
+
+impl Source for Shown {
+    fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
+    async fn snapshot(&self) -> Result<ServerStatus, String> {
+        self.status()
+            .ok_or_else(|| "PHP is being started".to_owned())
+    }
+}
+
+/// Starts the one thread of a server for few clients, with short deadlines; listeners are added by
+/// [`Server::control`].
+pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Server, StartError> {
+    let hooks = ThreadHooks {
+        name,
+        start: Arc::new(|_| turn::leave_out_this_thread()),
+        park: Arc::new(|| {}),
+        unpark: Arc::new(|| {}),
+    };
+    let config = HttpConfig {
+        max_header_bytes: 8 << 10,
+        header_timeout: Duration::from_secs(5),
+        body_timeout: Duration::from_secs(5),
+        min_rate: 240,
+        keepalive_timeout: Duration::from_secs(75),
+        keepalive_requests: 0,
+        send_timeout: Duration::from_secs(10),
+        max_connections: Some(CONNECTIONS),
+    };
+    Server::start(Vec::new(), handler, 1, config, hooks)
 }
 
 /// An answer as it is sent.
 struct Answer {
     status: u16,
     content_type: &'static str,
+    /// What a no is called, for `Howdah-Error`.
+    name: Option<&'static str>,
     body: String,
 }
 
 impl Answer {
-    fn text(status: u16, body: impl Into<String>) -> Answer {
+    fn ok(body: &str) -> Answer {
+        Answer {
+            status: 200,
+            content_type: TEXT,
+            name: None,
+            body: format!("{body}\n"),
+        }
+    }
+
+    fn no(status: u16, name: &'static str, why: &str) -> Answer {
         Answer {
             status,
-            content_type: "text/plain; charset=utf-8",
-            body: body.into(),
+            content_type: TEXT,
+            name: Some(name),
+            body: format!("{name}: {why}\n"),
         }
+    }
+
+    /// There is no configuration yet.
+    fn starting() -> Answer {
+        Answer::no(503, "Starting", "PHP is being started")
     }
 }
 
 impl StatusListener {
-    /// Starts the thread that serves it; listeners are added by [`Server::control`].
+    /// Starts the thread that serves it.
     pub fn start(self: &Arc<Self>) -> Result<Server, StartError> {
-        let hooks = ThreadHooks {
-            name: "status",
-            start: Arc::new(|_| turn::leave_out_this_thread()),
-            park: Arc::new(|| {}),
-            unpark: Arc::new(|| {}),
-        };
-        let config = HttpConfig {
-            max_header_bytes: 8 << 10,
-            header_timeout: Duration::from_secs(5),
-            body_timeout: Duration::from_secs(5),
-            min_rate: 240,
-            keepalive_timeout: Duration::from_secs(75),
-            keepalive_requests: 0,
-            send_timeout: Duration::from_secs(10),
-            max_connections: Some(CONNECTIONS),
-        };
-        let server = Server::start(Vec::new(), self.clone(), 1, config, hooks)?;
+        let server = serve_few(self.clone(), "status")?;
         // Started once.
-        let _ = self.own.set(server.control());
+        let _ = self.shown.own.set(server.control());
         Ok(server)
     }
 
@@ -91,7 +146,7 @@ impl StatusListener {
     /// The first configuration is served, by `front` on the threads of `control`.
     pub fn serving(&self, front: Arc<Front>, control: Control) {
         // Once: there is one first configuration.
-        let _ = self.serving.set((front, control));
+        let _ = self.shown.serving.set((front, control));
     }
 
     /// The server has been told to stop.
@@ -101,7 +156,11 @@ impl StatusListener {
 
     async fn answer(&self, request: &RequestHead, conn: &ConnInfo) -> Answer {
         if !matches!(request.method(), b"GET" | b"HEAD") {
-            return Answer::text(405, "The status listener changes nothing: GET or HEAD.\n");
+            return Answer::no(
+                405,
+                "MethodNotAllowed",
+                "GET or HEAD: nothing is changed here",
+            );
         }
         match request.path() {
             b"/livez" => return self.live().await,
@@ -109,71 +168,54 @@ impl StatusListener {
             _ => {}
         }
         if let Err(why) = self.admit(request, conn) {
-            return Answer::text(403, why);
+            return Answer::no(403, "StatusDenied", why);
         }
         let form = match request.path() {
             b"/status" => StatusForm::of(request),
             b"/metrics" => StatusForm::metrics(request),
-            _ => return Answer::text(404, PATHS),
+            _ => return Answer::no(404, "NotFound", PATHS),
         };
-        match self.status() {
+        match self.shown.status() {
             Some(status) => Answer {
                 status: 200,
                 content_type: form.content_type(),
+                name: None,
                 body: form.write(&status),
             },
-            None => Answer::text(503, STARTING),
+            None => Answer::starting(),
         }
     }
 
-    /// The front's status, and this listener's own.
-    fn status(&self) -> Option<ServerStatus> {
-        let (front, _) = self.serving.get()?;
-        let mut status = front.status();
-        status.status_listener = self.own.get().map(|own| StatusListenerCounts {
-            connections: own.stats().open,
-            requests: self.requests.load(Ordering::Relaxed),
-        });
-        Some(status)
-    }
-
     async fn live(&self) -> Answer {
-        let Some((_, control)) = self.serving.get() else {
-            return Answer::text(200, "alive, PHP is being started\n");
+        let Some((_, control)) = self.shown.serving.get() else {
+            return Answer::ok("alive, PHP is being started");
         };
         match tokio::time::timeout(TURN, control.turn()).await {
-            Ok(()) => Answer::text(200, "alive\n"),
-            Err(_) => Answer::text(
-                503,
-                format!(
-                    "FrontHung: a front thread has not come to its event loop for {} s\n",
-                    TURN.as_secs()
-                ),
-            ),
+            Ok(()) => Answer::ok("alive"),
+            Err(_) => {
+                let seconds = TURN.as_secs();
+                let why = format!("a front thread has not come to its event loop for {seconds} s");
+                Answer::no(503, "FrontHung", &why)
+            }
         }
     }
 
     fn ready(&self) -> Answer {
         if self.stopping.load(Ordering::Relaxed) {
-            return Answer::text(503, "Stopping: requests in progress are being finished\n");
+            return Answer::no(503, "Stopping", "requests in progress are being finished");
         }
-        let Some((front, _)) = self.serving.get() else {
-            return Answer::text(503, STARTING);
+        let Some((front, _)) = self.shown.serving.get() else {
+            return Answer::starting();
         };
         let pools = front.pools();
         if pools.is_empty() || pools.iter().any(|pool| pool.is_up()) {
-            return Answer::text(200, "ready\n");
+            return Answer::ok("ready");
         }
-        let each = pools
-            .iter()
-            .map(|pool| format!("pool {}: {}\n", pool.pool, pool.state));
-        Answer::text(
-            503,
-            format!(
-                "PoolDown: no pool can run PHP\n{}",
-                each.collect::<String>()
-            ),
-        )
+        let mut why = "no pool can run PHP".to_owned();
+        for pool in &pools {
+            why = format!("{why}\npool {}: {}", pool.pool, pool.state);
+        }
+        Answer::no(503, "PoolDown", &why)
     }
 
     /// Whether the client may see what visitors do.
@@ -183,30 +225,16 @@ impl StatusListener {
         };
         let peer = peer.ip().to_canonical();
         if !self.allow.load().iter().any(|n| n.contains(peer)) {
-            return Err("StatusDenied: [status] allow does not name your address\n");
+            return Err("[status] allow does not name your address");
         }
-        if conn
-            .local
-            .is_some_and(|local| local.ip().to_canonical().is_loopback())
-            && !is_this_machine(request.host())
-        {
+        let local = conn.local.map(|local| local.ip().to_canonical());
+        if local.is_some_and(|local| local.is_loopback()) && !is_this_machine(request.host()) {
             return Err(
-                "StatusDenied: ask by address or as localhost: another name may be a web page's that leads here\n",
+                "ask by address or as localhost: another name may be a web page's that leads here",
             );
         }
         Ok(())
     }
-}
-
-const STARTING: &str = "Starting: PHP is being started\n";
-
-/// Whether a browser can have come here only because somebody typed this machine's address: a page's own
-/// name may be made to lead to 127.0.0.1 (DNS rebinding).
-pub(crate) fn is_this_machine(host: &[u8]) -> bool {
-    let name = split_host(host).0;
-    let name = std::str::from_utf8(name).unwrap_or_default();
-    let address = name.trim_start_matches('[').trim_end_matches(']');
-    name.is_empty() || name.eq_ignore_ascii_case("localhost") || address.parse::<IpAddr>().is_ok()
 }
 
 impl Handler for StatusListener {
@@ -217,12 +245,29 @@ impl Handler for StatusListener {
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        self.requests.fetch_add(1, Ordering::Relaxed);
+        self.shown.requests.fetch_add(1, Ordering::Relaxed);
+        let method = request.method();
+        if matches!(method, b"GET" | b"HEAD")
+            && let Some(path) = request.path().strip_prefix(b"/")
+            && self.admit(request, conn).is_ok()
+        {
+            if path == b"events" && method == b"GET" {
+                return Snapshots::stream(&self.shown, out).await;
+            }
+            if let Some((head, text)) = dashboard::file(path, false) {
+                out.begin(&head, Length::Known(text.len() as u64));
+                out.push(text);
+                return out.end();
+            }
+        }
         let answer = self.answer(request, conn).await;
         let mut head = ResponseHead::new(answer.status);
         head.header(b"Content-Type", answer.content_type.as_bytes());
         head.header(b"Cache-Control", b"no-store");
         head.header(b"X-Content-Type-Options", b"nosniff");
+        if let Some(name) = answer.name {
+            head.header(b"Howdah-Error", name.as_bytes());
+        }
         out.begin(&head, Length::Known(answer.body.len() as u64));
         out.push(Bytes::from(answer.body));
         out.end();
@@ -234,33 +279,8 @@ impl Handler for StatusListener {
             notice,
             Notice::HandlerPanicked { .. } | Notice::NoAnswer { .. } | Notice::AcceptFailed { .. }
         );
-        if let (true, Some((front, _))) = (fault, self.serving.get()) {
+        if let (true, Some((front, _))) = (fault, self.shown.serving.get()) {
             front.notice(notice);
-        }
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn names_of_web_pages_do_not_lead_to_the_status() {
-        for host in [
-            "127.0.0.1:9180",
-            "[::1]:9180",
-            "localhost",
-            "LocalHost:1",
-            "",
-        ] {
-            assert!(is_this_machine(host.as_bytes()), "{host}");
-        }
-        for host in [
-            "evil.example:9180",
-            "127.0.0.1.evil.example",
-            "localhost.evil.example",
-        ] {
-            assert!(!is_this_machine(host.as_bytes()), "{host}");
         }
     }
 }

@@ -6,6 +6,7 @@ pub mod check;
 mod check_directory;
 mod client;
 pub mod command_line;
+pub mod dashboard;
 pub mod explain;
 pub mod external;
 pub mod import;

@@ -1,0 +1,160 @@
+//! A dashboard for one person, with the rights of the control socket: `howdah dashboard` serves it on
+//! loopback. Its address holds a secret, so that neither another user of the machine nor a web page finds
+//! it; what changes something must be a POST of JSON from the page itself.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Snapshots, Source};
+use crate::admin::ServerStatus;
+use crate::cache::admin::AdminCommand;
+use crate::client_address::is_this_machine;
+use crate::http::message::{RequestHead, ResponseHead};
+use crate::http::{ConnInfo, Handler, Length, RequestBody, Responder};
+
+/// The longest question of the page.
+const LONGEST: u64 = 16 << 10;
+
+/// The server at the other end. Each call may wait for its answer.
+pub trait Operator: Send + Sync + 'static {
+    /// Its status.
+    fn status(&self) -> Result<ServerStatus, String>;
+    /// Purges pages; what was done, or why not.
+    fn purge(&self, what: AdminCommand) -> Result<String, String>;
+    /// Reloads; what was done, or why not.
+    fn reload(&self) -> Result<String, String>;
+}
+
+/// Answers the page.
+pub struct Relay<O> {
+    /// The path of the page, between two slashes.
+    secret: String,
+    shown: Arc<Shown<O>>,
+}
+
+struct Shown<O> {
+    operator: Arc<O>,
+    snapshots: Snapshots,
+}
+
+impl<O: Operator> Source for Shown<O> {
+    fn snapshots(&self) -> &Snapshots {
+        &self.snapshots
+    }
+
+    async fn snapshot(&self) -> Result<ServerStatus, String> {
+        ask(&self.operator, O::status).await
+    }
+}
+
+/// Asks in a thread that may wait.
+async fn ask<O: Operator, T: Send + 'static>(
+    operator: &Arc<O>,
+    question: impl FnOnce(&O) -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    let operator = operator.clone();
+    let asked = tokio::task::spawn_blocking(move || question(&operator));
+    asked.await.unwrap_or_else(|error| Err(error.to_string()))
+}
+
+impl<O: Operator> Relay<O> {
+    /// The page is at `/secret/`.
+    pub fn new(secret: String, operator: O) -> Relay<O> {
+        Relay {
+            secret,
+            shown: Arc::new(Shown {
+                operator: Arc::new(operator),
+                snapshots: Snapshots::default(),
+            }),
+        }
+    }
+
+    /// The rest of the path, if the page was asked for by somebody who knows where it is.
+    fn rest<'a>(&self, request: &'a RequestHead) -> Option<&'a [u8]> {
+        let path = request.path().strip_prefix(b"/")?;
+        let (given, rest) = path.split_at_checked(self.secret.len())?;
+        // In constant time: who guesses learns nothing from how long it takes.
+        let same = aws_lc_rs::constant_time::verify_slices_are_equal(given, self.secret.as_bytes());
+        same.ok()?;
+        is_this_machine(request.host()).then_some(())?;
+        rest.strip_prefix(b"/")
+    }
+
+    async fn act(&self, rest: &[u8], body: &mut RequestBody) -> Result<String, String> {
+        body.set_limit(LONGEST);
+        let mut text = Vec::new();
+        while let Some(piece) = body.next().await {
+            text.extend_from_slice(&piece.map_err(|why| why.name().to_owned())?);
+        }
+        match rest {
+            b"reload" => ask(&self.shown.operator, O::reload).await,
+            _ => {
+                let what: AdminCommand =
+                    serde_json::from_slice(&text).map_err(|error| error.to_string())?;
+                match what {
+                    AdminCommand::Purge { .. } => {
+                        ask(&self.shown.operator, |o| o.purge(what)).await
+                    }
+                    _ => Err("the dashboard only purges".to_owned()),
+                }
+            }
+        }
+    }
+}
+
+/// The page itself asks: no other can send JSON here, nor this `Origin`.
+fn is_from_the_page(request: &RequestHead) -> bool {
+    let own = [b"http://", request.host()].concat();
+    request.header(b"origin") == Some(&own[..])
+        && request.header(b"content-type") == Some(b"application/json")
+}
+
+fn answer(out: &mut Responder, status: u16, text: String) {
+    let mut head = ResponseHead::new(status);
+    head.header(b"Content-Type", b"text/plain; charset=utf-8")
+        .header(b"Cache-Control", b"no-store")
+        .header(b"X-Content-Type-Options", b"nosniff");
+    out.begin(&head, Length::Known(text.len() as u64));
+    out.push(Bytes::from(text));
+    out.end();
+}
+
+impl<O: Operator> Handler for Relay<O> {
+    async fn handle<'a>(
+        &'a self,
+        request: &'a RequestHead,
+        _conn: &'a ConnInfo,
+        body: &'a mut RequestBody,
+        out: &'a mut Responder,
+    ) {
+        let Some(rest) = self.rest(request) else {
+            return answer(
+                out,
+                404,
+                "the address that howdah dashboard printed\n".to_owned(),
+            );
+        };
+        match (request.method(), rest) {
+            (b"GET", b"events") => Snapshots::stream(&self.shown, out).await,
+            (b"POST", b"reload" | b"purge") => {
+                if !is_from_the_page(request) {
+                    return answer(out, 403, "only for the page itself\n".to_owned());
+                }
+                match self.act(rest, body).await {
+                    Ok(done) => answer(out, 200, done),
+                    Err(why) => answer(out, 409, why),
+                }
+            }
+            (b"GET" | b"HEAD", _) => match super::file(rest, true) {
+                Some((head, text)) => {
+                    out.begin(&head, Length::Known(text.len() as u64));
+                    out.push(text);
+                    out.end();
+                }
+                None => answer(out, 404, "there is nothing here\n".to_owned()),
+            },
+            _ => answer(out, 405, "GET, or POST of a button\n".to_owned()),
+        }
+    }
+}

@@ -1,0 +1,122 @@
+//! `howdah dashboard`: shows the server in a browser, live, with buttons to purge and to reload. It relays the
+//! control socket to loopback, so it works without a status listener and has the rights of whoever
+//! started it; a secret in the address keeps others out.
+
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_server::admin::ServerStatus;
+use howdah_server::cache::admin::AdminCommand;
+use howdah_server::dashboard::relay::{Operator, Relay};
+use howdah_server::listener::{ListenAddress, ListenerConfig};
+use howdah_server::status_listener::serve_few;
+use rustix::event::{PollFd, PollFlags};
+use rustix::rand::{GetRandomFlags, getrandom};
+
+use super::client::{Wait, ask};
+use crate::arguments::{Dashboard, Target};
+use crate::master::control::{Answer, Ask};
+use crate::{exit, sys};
+
+/// How long an answer may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// The server by its control socket.
+struct Controlled(Target);
+
+impl Operator for Controlled {
+    fn status(&self) -> Result<ServerStatus, String> {
+        let answer = ask(&self.0, &Ask::Status, Wait::AtMost(PATIENCE))?;
+        match answer.status {
+            Some(status) if answer.ok => {
+                serde_json::from_value(status).map_err(|error| error.to_string())
+            }
+            _ => Err(answer.message),
+        }
+    }
+
+    fn purge(&self, what: AdminCommand) -> Result<String, String> {
+        let question = Ask::Cache { ask: what };
+        let answer = ask(&self.0, &question, Wait::AtMost(PATIENCE))?;
+        let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
+        word("cache").ok_or_else(|| word("mistake").unwrap_or(answer.message))
+    }
+
+    fn reload(&self) -> Result<String, String> {
+        let Answer {
+            ok,
+            message,
+            mistakes,
+            advice,
+            ..
+        } = ask(&self.0, &Ask::Reload, Wait::WhileItLives)?;
+        let lines = mistakes.into_iter().chain([message]).chain(advice);
+        let text = lines.collect::<Vec<_>>().join("\n");
+        if ok { Ok(text) } else { Err(text) }
+    }
+}
+
+/// Runs it until a signal comes.
+pub fn run(dashboard: &Dashboard) -> ExitCode {
+    let address = match dashboard.listen.parse::<ListenAddress>() {
+        Ok(address) => address,
+        Err(why) => {
+            eprintln!("howdah: --listen: {why}");
+            return ExitCode::from(2);
+        }
+    };
+    if !matches!(&address, ListenAddress::Tcp(tcp) if tcp.ip().is_loopback()) {
+        eprintln!(
+            "howdah: --listen: the dashboard can purge and reload, so it listens on loopback only; from another machine: ssh -L 8090:127.0.0.1:8090 HOST howdah dashboard --listen 8090"
+        );
+        return ExitCode::from(2);
+    }
+    let server = Controlled(dashboard.target.clone());
+    // Before anything is printed: who asks for a server that is not there reads why.
+    if let Err(why) = ask(&server.0, &Ask::Who, Wait::AtMost(PATIENCE)) {
+        eprintln!("howdah: {why}");
+        return exit::no_server();
+    }
+    match serve(&address, server) {
+        Ok(()) => exit::done(),
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            exit::address()
+        }
+    }
+}
+
+fn serve(address: &ListenAddress, server: Controlled) -> Result<(), String> {
+    let text = |error: std::io::Error| error.to_string();
+    let signals = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP];
+    let signals = sys::SignalDescriptor::new(&signals).map_err(text)?;
+    let listener = ListenerConfig::bind(address, 1).map_err(|error| error.to_string())?;
+    let bound = listener.local_addr();
+    let secret = secret().map_err(text)?;
+    let relay = Arc::new(Relay::new(secret.clone(), server));
+    let running = serve_few(relay, "dashboard").map_err(|error| error.to_string())?;
+    let control = running.control();
+    control
+        .add_listener(listener)
+        .map_err(|error| error.to_string())?;
+    if let Some(address) = bound {
+        super::answer(&format!("http://{address}/{secret}/"));
+        eprintln!("howdah: open this address in a browser; Ctrl-C ends it");
+    }
+    let mut fds = [PollFd::new(&signals, PollFlags::IN)];
+    rustix::io::retry_on_intr(|| rustix::event::poll(&mut fds, None)).map_err(|e| e.to_string())?;
+    control.stop(Duration::ZERO);
+    running.wait();
+    Ok(())
+}
+
+/// 128 random bits.
+fn secret() -> std::io::Result<String> {
+    let mut bytes = [0; 16];
+    let mut filled = 0;
+    while filled < bytes.len() {
+        filled += getrandom(&mut bytes[filled..], GetRandomFlags::empty())?;
+    }
+    Ok(bytes.iter().map(|byte| format!("{byte:02x}")).collect())
+}
