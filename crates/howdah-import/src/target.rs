@@ -289,3 +289,7 @@ pub fn same_type(ours: &str, theirs: &str) -> bool {
     };
     plain(ours) == plain(theirs)
 }
+
+/// What the list says of a server that is spoken to with TLS.
+pub const CERTIFICATE: &str =
+    "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";

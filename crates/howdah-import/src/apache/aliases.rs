@@ -6,7 +6,7 @@ use super::region::{self, Places};
 use super::site::Work;
 use crate::directive::{Directive, quoted};
 use crate::stages::Stage;
-use crate::target::{Table, Value};
+use crate::target::Table;
 use crate::when::{Match, When};
 
 fn is_alias(line: &Directive) -> bool {
@@ -153,9 +153,4 @@ pub fn leads_out(work: &Work<'_, '_>) -> bool {
     let inside =
         |target: &str| region::covers(&Match::segments(root), &Match::Path(target.to_owned()));
     work.places.mounts.iter().any(|(_, target)| !inside(target))
-}
-
-/// The site's texts as values.
-pub fn texts<'t>(texts: impl IntoIterator<Item = &'t str>) -> Value {
-    Value::Texts(texts.into_iter().map(str::to_owned).collect())
 }

@@ -209,7 +209,7 @@ fn addresses(test: &Test) -> Result<When, String> {
     };
     let networks: Option<Vec<String>> = texts
         .iter()
-        .map(|text| super::access::network(text))
+        .map(|text| super::legacy::network(text))
         .collect();
     Ok(When {
         from: networks.ok_or_else(need)?,

@@ -88,7 +88,7 @@ impl Parser {
         let rest = &self.tokens[self.next..];
         let (found, taken) = match rest {
             [Token::Word(is), Token::Text(network), ..] if is == "-R" => {
-                let from = vec![super::access::network(network).ok_or(UNKNOWN)?];
+                let from = vec![super::legacy::network(network).ok_or(UNKNOWN)?];
                 let when = When {
                     from,
                     ..When::default()
@@ -101,7 +101,7 @@ impl Parser {
                 Token::Text(network),
                 ..,
             ] if is == "-ipmatch" && name == "REMOTE_ADDR" => {
-                let from = vec![super::access::network(network).ok_or(UNKNOWN)?];
+                let from = vec![super::legacy::network(network).ok_or(UNKNOWN)?];
                 let when = When {
                     from,
                     ..When::default()

@@ -1,22 +1,10 @@
 //! Files of a site: root, index, links, `.htaccess` files, front controllers, pages for errors.
 
-use super::aliases;
 use super::site::Work;
 use crate::directive::Directive;
 use crate::stages::Stage;
 use crate::target::Value;
 use crate::when::{Match, When};
-
-/// Kinds of links that a directory may have.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Links {
-    /// All.
-    Followed,
-    /// To files of the link's owner.
-    OfOwner,
-    /// None.
-    None,
-}
 
 /// `DocumentRoot`, or an `Alias` for everything.
 pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
@@ -59,7 +47,7 @@ pub fn root(work: &mut Work<'_, '_>, main: &[Directive]) {
 /// What holds for a whole site, and is listed where a part of it says otherwise.
 pub fn options(work: &mut Work<'_, '_>) {
     index(work);
-    links(work);
+    super::links::links(work);
     htaccess(work);
     body_size(work);
     fallback(work);
@@ -104,101 +92,17 @@ fn index(work: &mut Work<'_, '_>) {
             false => work.ledger.list(line.id, "index names files of the directory itself; front_controller is for all that is no file"),
         }
     }
-    work.site
-        .table
-        .set("index", aliases::texts(plain), main.map(|line| &line.place));
+    if !plain.is_empty() {
+        let names = plain.into_iter().map(str::to_owned).collect();
+        let place = main.map(|line| &line.place);
+        work.site.table.set("index", Value::Texts(names), place);
+    }
     for (_, line) in others {
         match main.is_some_and(|main| main.args == line.args) {
             true => work.ledger.carried(line.id),
             false => work.ledger.list(line.id, "one index for the whole site: add its names there, or let a rule lead to the script"),
         }
     }
-}
-
-/// What `Options` makes of links, from the root of the file system down.
-fn links(work: &mut Work<'_, '_>) {
-    let mut links = Links::Followed;
-    let mut place = None;
-    for layer in work.layers.clone() {
-        for line in layer.lines.iter().filter(|d| d.name == "options") {
-            let own = of_options(line, links);
-            let mut missing: Vec<&str> = Vec::new();
-            for word in &line.args {
-                let word = word.trim_start_matches('+').to_ascii_lowercase();
-                match word.as_str() {
-                    "indexes" => missing.push("a directory without an index is missing: there are no listings"),
-                    "all" => missing.push("there are no listings, no server-side includes, and programs run by rules with `cgi` alone"),
-                    "includes" | "includesnoexec" => missing.push("there are no server-side includes"),
-                    "multiviews" => missing.push("a path names its file in full: no content negotiation"),
-                    _ => {}
-                }
-            }
-            if layer.has("/") {
-                if own != links {
-                    place = Some(line.place.clone());
-                }
-                links = own;
-            } else if own != links && own != Links::Followed && !is_of_root(work, line) {
-                work.ledger
-                    .list_protection(line.id, "one `symlinks` for the whole site");
-            }
-            for text in &missing {
-                work.ledger.remark(line.id, *text);
-            }
-            if missing.is_empty() {
-                work.ledger.carried(line.id);
-            }
-        }
-    }
-    let word = match links {
-        Links::Followed => return,
-        Links::OfOwner => "owner",
-        Links::None => "beneath",
-    };
-    match aliases::leads_out(work) {
-        false => work.site.table.set("symlinks", word, place.as_ref()),
-        // The links that the list asks for lead out of the root.
-        true => {
-            for layer in &work.layers {
-                for line in layer
-                    .lines
-                    .iter()
-                    .filter(|d| d.name == "options" && Some(&d.place) == place.as_ref())
-                {
-                    let need = format!(
-                        "symlinks = \"{word}\", once the directories of `Alias` are below the root without links"
-                    );
-                    work.ledger.list_protection(line.id, need);
-                }
-            }
-        }
-    }
-}
-
-/// Whether a line counts for the root as well.
-fn is_of_root(work: &Work<'_, '_>, line: &Directive) -> bool {
-    let mut layers = work.layers.iter().filter(|layer| layer.has("/"));
-    layers.any(|layer| layer.lines.iter().any(|d| d.id == line.id))
-}
-
-fn of_options(line: &Directive, before: Links) -> Links {
-    let relative = line.args.iter().any(|word| word.starts_with(['+', '-']));
-    let mut links = if relative { before } else { Links::None };
-    for word in &line.args {
-        let (adds, word) = match word.strip_prefix('-') {
-            Some(word) => (false, word),
-            None => (true, word.trim_start_matches('+')),
-        };
-        links = match (word.to_ascii_lowercase().as_str(), adds) {
-            ("followsymlinks" | "all", true) => Links::Followed,
-            ("symlinksifownermatch", true) if links == Links::None || relative => Links::OfOwner,
-            ("followsymlinks", false) if links == Links::Followed => Links::None,
-            ("symlinksifownermatch", false) if links == Links::OfOwner => Links::None,
-            ("none", true) => Links::None,
-            (_, _) => links,
-        };
-    }
-    links
 }
 
 /// `AllowOverride`
@@ -345,7 +249,7 @@ fn types(work: &mut Work<'_, '_>) {
     for layer in work.layers.clone() {
         for line in layer.lines {
             match line.name.as_str() {
-                "addtype" if !super::php::is_handler(line.arg(0)) => {
+                "addtype" if !super::handlers::is_handler(line.arg(0)) => {
                     for extension in line.args.iter().skip(1) {
                         let extension = extension.trim_start_matches('.').to_ascii_lowercase();
                         let ours = (work.context.media_type)(format!("x.{extension}").as_bytes());
@@ -359,7 +263,7 @@ fn types(work: &mut Work<'_, '_>) {
                         false => work.ledger.remark(line.id, "for the whole site"),
                     }
                 }
-                "forcetype" if !super::php::is_handler(line.arg(0)) => {
+                "forcetype" if !super::handlers::is_handler(line.arg(0)) => {
                     if line.arg(0).eq_ignore_ascii_case("none") {
                         work.ledger.carried(line.id);
                         continue;
@@ -399,7 +303,7 @@ pub fn errors(work: &mut Work<'_, '_>) {
             } else if !(400..=599).contains(&status)
                 || !page.starts_with('/')
                 || page.contains(['?', '%'])
-                || super::php::is_script(page)
+                || super::handlers::is_script(page)
             {
                 work.ledger.list(line.id, "error_pages of the site name files; the application answers for what it is asked");
             } else if layer.paths != Match::All {

@@ -1,9 +1,7 @@
 //! What holds for the whole of Apache: user, addresses, timeouts, logs, proxies, compression.
 
-use std::collections::BTreeSet;
-
 use super::Context;
-use super::access::network;
+use super::legacy::network;
 use crate::directive::Directive;
 use crate::listen::{self, Listen};
 use crate::target::Value;
@@ -20,8 +18,8 @@ pub fn write(tree: &[Directive], listens: &[Listen], context: &mut Context<'_>) 
         timeout(line, context);
         limit(line, context);
     }
-    access_logs(&all, context);
-    error_logs(&all, context);
+    super::logs::access_logs(&all, context);
+    super::logs::error_logs(&all, context);
     remote_ip(&all, context);
     compression(&all, context);
 }
@@ -85,7 +83,7 @@ fn addresses(all: &[&Directive], listens: &[Listen], context: &mut Context<'_>) 
 }
 
 /// Sets a value that is one for all sites, unless another line has set another.
-fn one(
+pub fn one(
     line: &Directive,
     section: &'static str,
     key: &str,
@@ -212,157 +210,6 @@ fn limit(line: &Directive, context: &mut Context<'_>) {
     }
 }
 
-const COMMON: &str = "%h %l %u %t \"%r\" %>s";
-const COMBINED: &str = "\"%{Referer}i\" \"%{User-Agent}i\"";
-
-/// The format of Howdah's that a `LogFormat` comes to.
-fn format_of(text: &str) -> &'static str {
-    let text = text.replace("User-agent", "User-Agent");
-    match text.strip_prefix(COMMON).map(str::trim) {
-        Some("%b" | "%O" | "%B") => "common",
-        Some(rest)
-            if [
-                format!("%b {COMBINED}"),
-                format!("%O {COMBINED}"),
-                format!("%B {COMBINED}"),
-            ]
-            .iter()
-            .any(|whole| whole == rest) =>
-        {
-            "combined"
-        }
-        _ if text.starts_with('{') => "json",
-        _ => "extended",
-    }
-}
-
-fn hosts_logs<'d>(all: &[&'d Directive]) -> Vec<&'d Directive> {
-    let hosts = all.iter().filter(|d| d.name == "virtualhost");
-    let lines = hosts.flat_map(|host| host.inner());
-    lines
-        .filter(|d| d.name == "customlog" || d.name == "transferlog")
-        .collect()
-}
-
-/// The first access log is the one that all sites have.
-fn access_logs(all: &[&Directive], context: &mut Context<'_>) {
-    let ledger = context.ledger;
-    let formats: Vec<&&Directive> = all.iter().filter(|d| d.name == "logformat").collect();
-    let is_log =
-        |d: &&&Directive| matches!(d.name.as_str(), "customlog" | "transferlog" | "globallog");
-    let mut logs: Vec<&Directive> = all.iter().filter(is_log).copied().collect();
-    // A host's own log comes before that of hosts without one; several hosts share that one.
-    let own: Vec<&Directive> = hosts_logs(all);
-    let paths: BTreeSet<&str> = own.iter().map(|log| log.arg(0)).collect();
-    if paths.len() == 1 {
-        logs.sort_by_key(|log| !own.iter().any(|own| own.id == log.id));
-    }
-    let mut main: Option<&Directive> = None;
-    for log in logs {
-        let path = log.arg(0);
-        let is_condition = log
-            .args
-            .iter()
-            .any(|arg| arg.starts_with("env=") || arg.starts_with("expr="));
-        if let Some(main) = main {
-            match main.args == log.args {
-                true => ledger.carried(log.id),
-                false => ledger.list(log.id, "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line"),
-            }
-            continue;
-        }
-        if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.list(log.id, "[log] access takes a path, stdout or stderr; logrotate is told `howdah reopen` by the packages");
-            continue;
-        }
-        main = Some(log);
-        let path = context.path(path);
-        context
-            .config
-            .section("log")
-            .set("access", path, Some(&log.place));
-        let name = Some(log.arg(1)).filter(|name| !name.is_empty() && log.name != "transferlog");
-        let format =
-            name.and_then(|name| formats.iter().rev().find(|format| format.arg(1) == name));
-        let text = format.map_or(name.unwrap_or("%h %l %u %t \"%r\" %>s %b"), |format| {
-            format.arg(0)
-        });
-        let word = match (format, name) {
-            (None, Some("common" | "combined")) => name.unwrap_or_default(),
-            _ => format_of(text),
-        };
-        context.config.section("log").set(
-            "access_format",
-            word,
-            format.map(|format| &format.place),
-        );
-        if let Some(format) = format {
-            match word {
-                "common" | "combined" => ledger.carried(format.id),
-                _ => ledger.remark(
-                    format.id,
-                    format!("its fields are those of access_format = \"{word}\""),
-                ),
-            }
-        }
-        match is_condition {
-            true => ledger.remark(log.id, "all requests are in it"),
-            false => ledger.carried(log.id),
-        }
-    }
-    for format in formats {
-        if !ledger.is_settled(format.id) {
-            let used = all
-                .iter()
-                .any(|d| d.name == "customlog" && d.arg(1) == format.arg(1));
-            match used {
-                true => ledger.moot(format.id, "the log that has it is listed"),
-                false => ledger.moot(format.id, "no log is written in this format"),
-            }
-        }
-    }
-}
-
-fn error_logs(all: &[&Directive], context: &mut Context<'_>) {
-    let ledger = context.ledger;
-    for line in all.iter().filter(|d| d.name == "errorlog") {
-        let path = line.arg(0);
-        let log = context.config.section("log");
-        let value = match path {
-            "/dev/stderr" | "stderr" => "stderr".to_owned(),
-            path if path.starts_with(['|', '$']) || path.starts_with("syslog") => {
-                ledger.list(line.id, "[log] error takes a path or stderr");
-                continue;
-            }
-            path => context.root.join(path).display().to_string(),
-        };
-        match log.get("error") {
-            Some(Value::Text(known)) if *known == value => ledger.carried(line.id),
-            Some(_) => ledger.list(line.id, "one error log for all sites, which names the site"),
-            None => {
-                log.set("error", value, Some(&line.place));
-                ledger.carried(line.id);
-            }
-        }
-    }
-    for line in all.iter().filter(|d| d.name == "loglevel") {
-        let words = line.args.iter().map(|word| word.to_ascii_lowercase());
-        let mut plain = words.filter(|word| !word.contains(':'));
-        let level = match plain.next().as_deref() {
-            Some("emerg" | "alert" | "crit" | "error") => "error",
-            Some("warn") => "warning",
-            Some("notice") => "notice",
-            Some("info") => "info",
-            Some(word) if word.starts_with("debug") || word.starts_with("trace") => "debug",
-            _ => {
-                ledger.moot(line.id, "levels of Apache's own modules");
-                continue;
-            }
-        };
-        one(line, "log", "level", Value::from(level), context);
-    }
-}
-
 /// mod_remoteip as `[trusted_proxies]`, which hold for all sites.
 fn remote_ip(all: &[&Directive], context: &mut Context<'_>) {
     let ledger = context.ledger;
@@ -466,24 +313,4 @@ fn is_text(kind: &str) -> bool {
     let begins = ["text/", "font/", "image/"];
     begins.iter().any(|begin| kind.starts_with(begin))
         || known.iter().any(|end| kind.ends_with(end))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn formats_of_logs_are_recognised() {
-        for (text, expected) in [
-            ("%h %l %u %t \"%r\" %>s %b", "common"),
-            (
-                "%h %l %u %t \"%r\" %>s %O \"%{Referer}i\" \"%{User-agent}i\"",
-                "combined",
-            ),
-            ("%v:%p %h %l %u %t \"%r\" %>s %O", "extended"),
-            ("{ \"a\": \"%h\" }", "json"),
-        ] {
-            assert_eq!(format_of(text), expected, "{text}");
-        }
-    }
 }

@@ -3,13 +3,12 @@
 //! the same as another one are that one.
 
 use std::collections::HashMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
-use super::condition::{Asked, Test, test};
+use super::addresses::{Address, Socket, address, covers, listens, sockets};
+use super::to_https::to_https;
 use crate::directive::{Directive, Place};
 use crate::ledger::Ledger;
 use crate::listen::Listen;
-use crate::when::When;
 
 /// A `<VirtualHost>`, or the main server.
 #[derive(Clone, Debug)]
@@ -32,14 +31,6 @@ pub struct Host<'a> {
     pub is_default: bool,
     /// Nothing is left of it.
     is_gone: bool,
-}
-
-/// `Listen`
-#[derive(Clone, Debug)]
-struct Socket {
-    ip: Option<IpAddr>,
-    port: u16,
-    tls: bool,
 }
 
 /// All hosts, the default one first, and the addresses to listen on.
@@ -106,74 +97,9 @@ pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<
     (hosts, all)
 }
 
-fn sockets(tree: &[Directive], ledger: &Ledger) -> Vec<Socket> {
-    let mut found = Vec::new();
-    for line in tree.iter().filter(|d| d.name == "listen") {
-        let (ip, port) = match line.arg(0).parse::<u16>() {
-            Ok(port) => (None, Some(port)),
-            Err(_) => address(line.arg(0)),
-        };
-        match port {
-            Some(port) => {
-                found.push(Socket {
-                    ip,
-                    port,
-                    tls: line.arg(1).eq_ignore_ascii_case("https"),
-                });
-                ledger.carried(line.id);
-            }
-            None => ledger.list(line.id, "`listen` with an address and a port"),
-        }
-    }
-    found
-}
-
-/// `*:80`, `192.0.2.1`, `[::1]:443`, `_default_:443`: an address, unless it is any, and a port.
-fn address(text: &str) -> (Option<IpAddr>, Option<u16>) {
-    if let Ok(address) = text.parse::<SocketAddr>() {
-        let ip = Some(address.ip()).filter(|ip| !ip.is_unspecified());
-        return (ip, Some(address.port()));
-    }
-    let bare = text.trim_start_matches('[').trim_end_matches(']');
-    if let Ok(ip) = bare.parse::<IpAddr>() {
-        return (Some(ip).filter(|ip| !ip.is_unspecified()), None);
-    }
-    let port = text
-        .rsplit_once(':')
-        .and_then(|(_, port)| port.parse().ok());
-    let name = text.rsplit_once(':').map_or(text, |(name, _)| name);
-    let ip = (name == "localhost").then_some(IpAddr::V4(Ipv4Addr::LOCALHOST));
-    (ip, port)
-}
-
-/// Whether connections to a socket may reach a host with this address.
-fn covers((ip, port): (Option<IpAddr>, Option<u16>), socket: &Socket) -> bool {
-    let same_ip = ip.is_none() || socket.ip.is_none() || ip == socket.ip;
-    same_ip && port.is_none_or(|port| port == socket.port)
-}
-
-/// A socket for all addresses is one of IPv4 and one of IPv6.
-fn listens(socket: &Socket, ip: Option<IpAddr>) -> Vec<Listen> {
-    let of = |address: String| Listen {
-        address,
-        tls: socket.tls,
-        quic: false,
-        h2c: false,
-        proxy_protocol: false,
-        default: false,
-    };
-    match ip {
-        Some(ip) => vec![of(SocketAddr::new(ip, socket.port).to_string())],
-        None => vec![
-            of(format!("0.0.0.0:{}", socket.port)),
-            of(format!("[::]:{}", socket.port)),
-        ],
-    }
-}
-
 fn host<'a>(
     block: &'a Directive,
-    named: &[(Option<IpAddr>, Option<u16>)],
+    named: &[Address],
     sockets: &mut [Socket],
     ledger: &Ledger,
 ) -> Host<'a> {
@@ -190,7 +116,7 @@ fn host<'a>(
         // A host that names the address gets all connections to it.
         let is_taken = |socket: &Socket| {
             let mut named = named.iter();
-            let same = |(ip, port): &(Option<IpAddr>, Option<u16>)| {
+            let same = |(ip, port): &Address| {
                 *ip == socket.ip && port.is_none_or(|port| port == socket.port)
             };
             wanted.0.is_none() && socket.ip.is_some() && named.any(same)
@@ -282,142 +208,6 @@ fn name(text: &str) -> Option<String> {
             .ok()
             .map(|ip| format!("[{ip}]")),
     }
-}
-
-/// Whether a rule is for all requests without TLS, and for no others.
-pub fn is_plain(when: &When) -> bool {
-    let plain = test("HTTPS", &Test::Equals("off".to_owned(), false));
-    let Ok(Asked::IsNot(secure)) = plain else {
-        return false;
-    };
-    *when == When::default().but(secure)
-}
-
-/// A redirect of everything to HTTPS: the line, all that belongs to it, and the host, if it names one.
-struct ToHttps<'a> {
-    line: &'a Directive,
-    lines: Vec<&'a Directive>,
-    host: Option<String>,
-}
-
-/// How a host without TLS leads to HTTPS, if it does so for all requests but those that prove who owns a
-/// name.
-fn to_https<'a>(host: &Host<'a>) -> Option<ToHttps<'a>> {
-    let mut conditions: Vec<&Directive> = Vec::new();
-    let mut before: Vec<&Directive> = Vec::new();
-    for line in host.lines {
-        match line.name.as_str() {
-            "redirect" | "redirectpermanent" | "redirecttemp" => {
-                let (path, target) = match line.args.len() {
-                    3.. => (line.arg(1), line.arg(2)),
-                    _ => (line.arg(0), line.arg(1)),
-                };
-                if path == "/"
-                    && let Some(host) = secure_host(target, &["", "/"])
-                {
-                    let lines = vec![line];
-                    return Some(ToHttps { line, lines, host });
-                }
-            }
-            "redirectmatch" => {
-                let (pattern, target) = match line.args.len() {
-                    3.. => (line.arg(1), line.arg(2)),
-                    _ => (line.arg(0), line.arg(1)),
-                };
-                let all = ["^/(.*)$", "^/(.*)", "^(.*)$", "(.*)", "^/?(.*)$"].contains(&pattern);
-                let but_proofs = pattern.starts_with("^/(?!")
-                    && pattern.contains("well-known")
-                    && pattern.ends_with("(.*)$");
-                if (all || but_proofs)
-                    && let Some(host) = secure_host(target, &["$1", "/$1"])
-                {
-                    let lines = vec![line];
-                    return Some(ToHttps { line, lines, host });
-                }
-            }
-            "rewritecond" => conditions.push(line),
-            "rewriterule" => {
-                let own = std::mem::take(&mut conditions);
-                let is_harmless = own.iter().all(|c| asks_nothing(c, host));
-                let everything = [
-                    "^", "^/?(.*)", "^/?(.*)$", "^(.*)$", "(.*)", ".*", "^.*$", "^/(.*)$", "^(.*)",
-                ]
-                .contains(&line.arg(0));
-                let ends = [
-                    "%{REQUEST_URI}",
-                    "/%{REQUEST_URI}",
-                    "$1",
-                    "/$1",
-                    "%{REQUEST_URI}?%{QUERY_STRING}",
-                ];
-                let found = secure_host(line.arg(1), &ends);
-                let is_redirect = line.arg(2).contains('R') || line.arg(2).contains("redirect");
-                if is_harmless
-                    && everything
-                    && is_redirect
-                    && let Some(host) = found
-                {
-                    before.extend(own);
-                    before.push(line);
-                    return Some(ToHttps {
-                        line,
-                        lines: before,
-                        host,
-                    });
-                }
-                // `RewriteRule ^/.well-known - [L]`
-                match line.arg(1) == "-" && line.arg(0).contains("well-known") {
-                    true => before.push(line),
-                    false => return None,
-                }
-            }
-            _ => {}
-        }
-    }
-    None
-}
-
-/// A condition that holds for all requests of a host without TLS, proofs of who owns a name aside.
-fn asks_nothing(condition: &Directive, host: &Host<'_>) -> bool {
-    let (variable, pattern) = (condition.arg(0), condition.arg(1));
-    let variable = variable.trim_start_matches("%{").trim_end_matches('}');
-    if variable == "REQUEST_URI" && pattern.starts_with('!') && pattern.contains("well-known") {
-        return true;
-    }
-    if matches!(variable, "SERVER_NAME" | "HTTP_HOST") {
-        let name = pattern.trim_start_matches('=').trim_matches('"');
-        return host.names.iter().any(|known| known == name);
-    }
-    let (pattern, negated) = match pattern.strip_prefix('!') {
-        Some(pattern) => (pattern, true),
-        None => (pattern, false),
-    };
-    let comparison = match pattern.strip_prefix('=') {
-        Some(text) => Test::Equals(text.to_owned(), true),
-        None => Test::Matches(pattern.to_owned()),
-    };
-    let is_of_tls = matches!(variable, "HTTPS" | "SERVER_PORT" | "REQUEST_SCHEME");
-    match test(variable, &comparison) {
-        Ok(Asked::IsNot(_)) => is_of_tls && !negated,
-        Ok(Asked::Is(_)) => is_of_tls && negated,
-        _ => false,
-    }
-}
-
-/// The host that a URL names by `https://`: none in it, if it is the request's own.
-fn secure_host(target: &str, ends: &[&str]) -> Option<Option<String>> {
-    let rest = target.strip_prefix("https://")?;
-    ends.iter().find_map(|end| {
-        let host = rest.strip_suffix(end)?;
-        let host = host.strip_suffix(":443").unwrap_or(host);
-        match host {
-            "%{HTTP_HOST}" | "%{SERVER_NAME}" => Some(None),
-            host if !host.is_empty() && !host.contains(['%', '$', '/', ':']) => {
-                Some(Some(host.to_ascii_lowercase()))
-            }
-            _ => None,
-        }
-    })
 }
 
 /// Hosts that only redirect to HTTPS.
@@ -627,25 +417,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_and_addresses_are_apaches() {
+    fn names_are_apaches() {
         assert_eq!(name("https://WWW.a.org:443").as_deref(), Some("www.a.org"));
         assert_eq!(name("*.a.org").as_deref(), Some("*.a.org"));
         assert_eq!(name("www.*"), None);
-        assert_eq!(address("*:80"), (None, Some(80)));
-        assert_eq!(address("_default_:443"), (None, Some(443)));
-        assert_eq!(address("[::1]:8"), (Some("::1".parse().unwrap()), Some(8)));
-        assert_eq!(
-            address("192.0.2.1"),
-            (Some("192.0.2.1".parse().unwrap()), None)
-        );
-        assert_eq!(
-            secure_host("https://a.org/", &["", "/"]),
-            Some(Some("a.org".into()))
-        );
-        assert_eq!(
-            secure_host("https://%{HTTP_HOST}%{REQUEST_URI}", &["%{REQUEST_URI}"]),
-            Some(None)
-        );
-        assert_eq!(secure_host("http://a.org/", &["/"]), None);
     }
 }

@@ -340,6 +340,7 @@ const MOOT: &[(&str, &[&str])] = &[
     (
         PROXY,
         &[
+            "sslproxyengine",
             "proxyaddheaders",
             "proxybadheader",
             "proxyfcgibackendtype",
@@ -498,15 +499,14 @@ pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
         | "sslcadnrequestfile"
         | "sslocspenable"
         | "sslcacertificatefile" => ("[tls] client_ca, for all sites", true),
-        "sslproxyengine"
-        | "sslproxyverify"
+        "sslproxyverify"
         | "sslproxycheckpeername"
         | "sslproxycheckpeercn"
         | "sslproxycheckpeerexpire"
         | "sslproxyprotocol"
         | "sslproxycacertificatefile"
         | "sslproxyciphersuite" => (
-            "servers are spoken to without TLS: a server on this machine in between",
+            "a server's certificate is checked as the system does (docs/proxy.md)",
             false,
         ),
         "authdigestprovider"

@@ -1,23 +1,35 @@
 //! Apache's configuration.
 //!
-//! - `lines`, [`reader`], [`modules`]: its grammar, files and conditions; `known`: directives without a
-//!   meaning here.
-//! - `hosts`: which hosts become which sites; `site`, `region`: which section is for which paths.
-//! - `access`, `requirement`, `condition`, `expr`: who may go where, and what is asked of a request.
-//! - `files`, `aliases`, `redirect`, `rewrite`, `headers`, `proxy`, `php`, `tls`: what a host does.
-//! - `global`: what holds for all of them.
+//! - `lines`, [`reader`], `macros`, `modules`: its grammar, files and conditions; `known`: directives
+//!   without a meaning here.
+//! - `addresses`, `hosts`, `to_https`: which hosts become which sites.
+//! - `layers`, `region`, `names`: which section is for which paths; `site`: all of a host.
+//! - `access`, `legacy`, `requirement`: who may go where.
+//! - `condition`, `expr`, `variables`, `rewrite_conditions`: what is asked of a request.
+//! - `files`, `links`, `aliases`, `redirect`, `rewrite`, `headers`, `expires`, `proxy`, `php`, `tls`:
+//!   what a host does.
+//! - `global`, `logs`: what holds for all of them.
 
 mod access;
+mod addresses;
 mod aliases;
 mod condition;
+mod expires;
 mod expr;
 mod files;
 mod global;
+mod handlers;
 mod headers;
 mod hosts;
 mod known;
+mod layers;
+mod legacy;
 mod lines;
+mod links;
+mod logs;
+mod macros;
 mod modules;
+mod names;
 mod php;
 mod proxy;
 pub mod reader;
@@ -25,8 +37,12 @@ mod redirect;
 mod region;
 mod requirement;
 mod rewrite;
+mod rewrite_conditions;
+mod rewrite_words;
 mod site;
 mod tls;
+mod to_https;
+mod variables;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

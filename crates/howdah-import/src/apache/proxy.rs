@@ -4,7 +4,7 @@ use super::region;
 use super::site::Work;
 use crate::directive::Directive;
 use crate::stages::Stage;
-use crate::target::{Table, Value};
+use crate::target::{CERTIFICATE, Table, Value};
 use crate::when::{Match, When};
 
 /// A server that answers, and the path that is put in place of the request's.
@@ -42,7 +42,7 @@ pub fn write(work: &mut Work<'_, '_>) {
                 ),
             };
             let target = words.first().map_or("", String::as_str);
-            if super::php::address(target).is_some() {
+            if super::handlers::address(target).is_some() {
                 continue;
             }
             match paths {
@@ -88,6 +88,9 @@ fn pass(
             work.ledger.list(line.id, format!("{need}; 502 here"));
         }
         Ok(servers) => {
+            if servers.iter().any(|server| server.starts_with("https:")) {
+                work.ledger.remark(line.id, CERTIFICATE);
+            }
             let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
             let own = words.iter().find_map(|word| word.strip_prefix("timeout="));
             let timeout = work.line_for("/", "proxytimeout");
@@ -155,13 +158,12 @@ fn target(work: &mut Work<'_, '_>, text: &str) -> Result<Target, String> {
         .ok_or("a server that a rule can name")?;
     let (server, path) = rest.split_at(rest.find(['/', '$']).unwrap_or(rest.len()));
     let servers = match scheme.to_ascii_lowercase().as_str() {
-        "http" | "ws" => vec![format!("http://{}", with_port(server)?)],
-        "h2c" => vec![format!("h2c://{}", with_port(server)?)],
+        "http" | "ws" => vec![format!("http://{}", with_port(server, 80)?)],
+        "h2c" => vec![format!("h2c://{}", with_port(server, 80)?)],
         "balancer" => members(work, server)?,
-        "https" | "wss" | "h2" => {
-            return Err(
-                "servers are spoken to without TLS: a server on this machine in between".to_owned(),
-            );
+        "https" | "wss" => vec![format!("https://{}", with_port(server, 443)?)],
+        "h2" => {
+            return Err("HTTP/2 over TLS is not spoken to servers: https in its place".to_owned());
         }
         _ => return Err("Howdah speaks HTTP and FastCGI to other servers".to_owned()),
     };
@@ -171,13 +173,13 @@ fn target(work: &mut Work<'_, '_>, text: &str) -> Result<Target, String> {
     })
 }
 
-fn with_port(server: &str) -> Result<String, String> {
+fn with_port(server: &str, usual: u16) -> Result<String, String> {
     let port = server.rsplit_once(':').filter(|_| !server.ends_with(']'));
     match port {
         _ if server.is_empty() || server.contains(['{', '%', '$', '@']) => {
             Err("a server that is known before a request".to_owned())
         }
-        None => Ok(format!("{server}:80")),
+        None => Ok(format!("{server}:{usual}")),
         Some((_, port)) if port.parse::<u16>().is_ok() => Ok(server.to_owned()),
         Some(_) => Err(format!("{server} names no port")),
     }

@@ -5,47 +5,40 @@ use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
 use super::lines::{Line, logical, words};
+use super::macros::Macro;
 use super::modules::Modules;
 use crate::Problem;
 use crate::directive::{Directive, Place, shown};
 use crate::ledger::Ledger;
-use crate::source::{Chain, Files, LONGEST_LINE, Text, is_pattern, matches};
+use crate::source::{Chain, Files, Text, is_pattern, matches};
 
 /// Deepest nesting of sections, included files and macros.
-const DEEPEST: usize = 64;
+pub const DEEPEST: usize = 64;
 /// Most directives, inclusions and uses of macros counted each time.
 const MOST: usize = 500_000;
 const NOT_READ: &str = "its condition does not hold: Apache does not read it";
-
-/// A `<Macro>`: what stands for its arguments, and its lines.
-#[derive(Clone, Debug)]
-struct Macro {
-    parameters: Vec<String>,
-    lines: Vec<Line>,
-    file: std::sync::Arc<str>,
-}
 
 /// Reads files with all that they include.
 #[derive(Debug)]
 pub struct Reader<'a> {
     files: Files,
-    ledger: &'a Ledger,
+    pub(super) ledger: &'a Ledger,
     /// `ServerRoot`: relative names count from here.
     pub root: PathBuf,
     /// Modules and variables.
     pub modules: Modules,
-    macros: HashMap<String, Macro>,
+    pub(super) macros: HashMap<String, Macro>,
     directives: usize,
 }
 
 /// Where lines come from.
 #[derive(Clone)]
-struct Origin<'o> {
-    file: std::sync::Arc<str>,
-    chain: &'o Chain,
-    depth: usize,
+pub(super) struct Origin<'o> {
+    pub file: std::sync::Arc<str>,
+    pub chain: &'o Chain,
+    pub depth: usize,
     /// A condition around them does not hold.
-    skipped: bool,
+    pub skipped: bool,
 }
 
 impl Origin<'_> {
@@ -106,7 +99,11 @@ impl<'a> Reader<'a> {
     }
 
     /// All lines of a file or a macro.
-    fn all(&mut self, lines: &[Line], origin: &Origin<'_>) -> Result<Vec<Directive>, Problem> {
+    pub(super) fn all(
+        &mut self,
+        lines: &[Line],
+        origin: &Origin<'_>,
+    ) -> Result<Vec<Directive>, Problem> {
         let mut found = Vec::new();
         let mut rest = lines;
         match self.section(&mut rest, origin, &mut found)? {
@@ -378,91 +375,6 @@ impl<'a> Reader<'a> {
                 Some(_) => problem,
                 None => Problem::at(&line.place, problem.message),
             })
-    }
-
-    /// `<Macro NAME PARAMETERS…>`
-    fn define(
-        &mut self,
-        section: &Directive,
-        lines: &mut &[Line],
-        origin: &Origin<'_>,
-    ) -> Result<(), Problem> {
-        let is_end = |(_, line): &Line| {
-            let end = line
-                .strip_prefix("</")
-                .and_then(|end| end.strip_suffix('>'));
-            end.is_some_and(|end| end.trim().eq_ignore_ascii_case("macro"))
-        };
-        let Some(end) = lines.iter().position(is_end) else {
-            return Err(Problem::at(
-                &section.place,
-                "the section `<Macro>` is not closed by `</Macro>`",
-            ));
-        };
-        let mut parameters = section.args.clone();
-        if parameters.is_empty() {
-            return Err(Problem::at(&section.place, "`<Macro>` has no name"));
-        }
-        let name = parameters.remove(0).to_ascii_lowercase();
-        let body = Macro {
-            parameters,
-            lines: lines[..end].to_vec(),
-            file: origin.file.clone(),
-        };
-        *lines = &lines[end + 1..];
-        self.macros.insert(name, body);
-        self.ledger.carried(section.id);
-        Ok(())
-    }
-
-    /// `Use NAME ARGUMENTS…`: the macro's lines, with the arguments in the places of its parameters.
-    fn expand(&mut self, line: &Directive, origin: &Origin<'_>) -> Result<Vec<Directive>, Problem> {
-        let name = line.arg(0).to_ascii_lowercase();
-        let Some(body) = self.macros.get(&name).cloned() else {
-            let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
-            return Err(Problem::at(&line.place, why));
-        };
-        let values = &line.args[1..];
-        if values.len() != body.parameters.len() {
-            let why = format!(
-                "the macro `{}` takes {} arguments, not {}",
-                name.escape_debug(),
-                body.parameters.len(),
-                values.len()
-            );
-            return Err(Problem::at(&line.place, why));
-        }
-        if origin.depth >= DEEPEST {
-            return Err(Problem::at(&line.place, "MacroLoop: macros use each other"));
-        }
-        let mut pairs: Vec<(&String, &String)> = body.parameters.iter().zip(values).collect();
-        pairs.retain(|(parameter, _)| !parameter.is_empty());
-        // The longest first: `$name` before `$n`.
-        pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
-        let filled = |text: &String| {
-            let mut text = text.clone();
-            for (parameter, value) in &pairs {
-                let longer = text.matches(parameter.as_str()).count() * value.len();
-                if text.len() + longer > LONGEST_LINE {
-                    return None;
-                }
-                text = text.replace(parameter.as_str(), value);
-            }
-            Some(text)
-        };
-        let mut lines = Vec::new();
-        for (number, text) in &body.lines {
-            let Some(text) = filled(text) else {
-                return Err(Problem::at(&line.place, "LineTooLong: a line of the macro"));
-            };
-            lines.push((*number, text));
-        }
-        let origin = Origin {
-            file: body.file,
-            depth: origin.depth + 1,
-            ..origin.clone()
-        };
-        self.all(&lines, &origin)
     }
 }
 

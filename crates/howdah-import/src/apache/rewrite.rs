@@ -1,8 +1,10 @@
 //! mod_rewrite in servers and sections: redirects, refusals, front controllers, and rewrites to other paths.
 
-use super::condition::{Asked, Test, test};
-use super::region::{alternatives, but_proofs};
+use super::names::alternatives;
+use super::region::but_proofs;
 use super::requirement::both;
+use super::rewrite_conditions::{file_test, requests};
+use super::rewrite_words::{Flags, template};
 use super::site::Work;
 use crate::directive::Directive;
 use crate::expression::{compile, has_groups};
@@ -10,8 +12,6 @@ use crate::stages::Stage;
 use crate::target::{Table, Value};
 use crate::when::{Match, When};
 
-/// Most rules that one line becomes, by `[OR]`.
-const MOST: usize = 16;
 /// What a line takes that is not carried over.
 const MOVE: &str = "or move the lines into an .htaccess file of that directory: htaccess = \"on\" runs them as Apache does";
 
@@ -22,59 +22,6 @@ struct Place<'p> {
     /// `RewriteBase`
     base: Option<String>,
     stage: Stage,
-}
-
-/// `[L,R=301]`
-#[derive(Clone, Debug, Default)]
-struct Flags(Vec<(String, String)>);
-
-impl Flags {
-    fn read(text: &str) -> Flags {
-        let text = text.trim().trim_start_matches('[').trim_end_matches(']');
-        let flags = text
-            .split(',')
-            .map(str::trim)
-            .filter(|flag| !flag.is_empty());
-        let flag = |flag: &str| {
-            let (name, value) = flag.split_once('=').unwrap_or((flag, ""));
-            let name = match name.to_ascii_lowercase().as_str() {
-                "chain" => "c".to_owned(),
-                "cookie" => "co".to_owned(),
-                "discardpath" => "dpi".to_owned(),
-                "env" => "e".to_owned(),
-                "forbidden" => "f".to_owned(),
-                "gone" => "g".to_owned(),
-                "handler" => "h".to_owned(),
-                "last" | "end" => "l".to_owned(),
-                "next" => "n".to_owned(),
-                "nocase" => "nc".to_owned(),
-                "noescape" => "ne".to_owned(),
-                "nosubreq" => "ns".to_owned(),
-                "ornext" => "or".to_owned(),
-                "passthrough" => "pt".to_owned(),
-                "proxy" => "p".to_owned(),
-                "qsappend" => "qsa".to_owned(),
-                "qsdiscard" => "qsd".to_owned(),
-                "redirect" => "r".to_owned(),
-                "skip" => "s".to_owned(),
-                "type" => "t".to_owned(),
-                name => name.to_owned(),
-            };
-            (name, value.to_owned())
-        };
-        Flags(flags.map(flag).collect())
-    }
-
-    fn get(&self, name: &str) -> Option<&str> {
-        self.0
-            .iter()
-            .find(|(known, _)| known == name)
-            .map(|(_, value)| value.as_str())
-    }
-
-    fn has(&self, name: &str) -> bool {
-        self.get(name).is_some()
-    }
 }
 
 /// All lines of a site: the server's first, then those of its directories.
@@ -234,8 +181,7 @@ fn one(
         None => (pattern, None),
     };
     let (paths, negated, everything) = paths(pattern, flags.has("nc"), place)?;
-    let hosts = work.hosts();
-    let mut requests = requests(conditions, &hosts)?;
+    let mut requests = requests(conditions, &work.host.names)?;
     for (request, _) in &mut requests {
         let narrowed = match negated {
             true => Some(request.clone().but(When::paths(paths.clone()))),
@@ -357,7 +303,7 @@ fn action(
             target.as_str(),
             "https://$host$uri" | "https://$host$request_uri" | "https://$host/${1}"
         );
-        if same_by_https && everything && super::hosts::is_plain(when) {
+        if same_by_https && everything && super::to_https::is_plain(when) {
             work.site
                 .table
                 .set("https_redirect", Value::On(true), Some(&line.place));
@@ -441,205 +387,6 @@ fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, boo
         negated,
         everything && place.directory.unwrap_or_default().is_empty(),
     ))
-}
-
-/// Whether a condition asks for a file: that one is there, or that none is.
-fn file_test(condition: &Directive) -> Option<bool> {
-    let subject = condition
-        .arg(0)
-        .replace("%{DOCUMENT_ROOT}/", "%{DOCUMENT_ROOT}");
-    let known = [
-        "%{REQUEST_FILENAME}",
-        "%{SCRIPT_FILENAME}",
-        "%{DOCUMENT_ROOT}%{REQUEST_URI}",
-        "%{DOCUMENT_ROOT}$1",
-        "%{DOCUMENT_ROOT}%{SCRIPT_FILENAME}",
-        "%{LA-U:REQUEST_FILENAME}",
-    ];
-    if !known.contains(&subject.as_str()) {
-        return None;
-    }
-    match condition.arg(1) {
-        "-f" | "-d" | "-s" | "-l" | "-F" => Some(true),
-        "!-f" | "!-d" | "!-s" | "!-l" | "!-F" => Some(false),
-        _ => None,
-    }
-}
-
-/// The requests that meet all conditions, and what `%1` and so on are for them.
-fn requests(
-    conditions: &[&Directive],
-    hosts: &[String],
-) -> Result<Vec<(When, Vec<String>)>, String> {
-    let mut all = vec![(When::default(), Vec::new())];
-    let mut either: Vec<(When, Vec<String>)> = Vec::new();
-    let mut always = false;
-    for (number, condition) in conditions.iter().enumerate() {
-        let flags = Flags::read(condition.arg(2));
-        let more = flags.has("or") && number + 1 < conditions.len();
-        for asked in alternatives_of(condition, &flags, hosts)? {
-            match asked {
-                (Asked::Always(holds), _) => always |= holds,
-                (Asked::Is(when), groups) => either.push((when, groups)),
-                (Asked::IsNot(when), groups) => either.push((When::default().but(when), groups)),
-                (Asked::Exists(there), groups) => either.push((
-                    When {
-                        missing: !there,
-                        ..When::default()
-                    },
-                    groups,
-                )),
-            }
-        }
-        if more {
-            continue;
-        }
-        let group = std::mem::take(&mut either);
-        if std::mem::take(&mut always) {
-            continue;
-        }
-        let mut next = Vec::new();
-        for (when, groups) in &all {
-            for (other, own) in &group {
-                let both = both(when, other).ok_or("one rule for both conditions")?;
-                let groups = if own.is_empty() {
-                    groups.clone()
-                } else {
-                    own.clone()
-                };
-                next.push((both, groups));
-            }
-        }
-        all = next;
-        if all.len() > MOST {
-            return Err("fewer conditions joined by [OR]".to_owned());
-        }
-    }
-    Ok(all)
-}
-
-/// A `RewriteCond`; one for names of hosts is one for each host of the site that it is for, if it has groups.
-fn alternatives_of(
-    condition: &Directive,
-    flags: &Flags,
-    hosts: &[String],
-) -> Result<Vec<(Asked, Vec<String>)>, String> {
-    if let Some(there) = file_test(condition) {
-        return Ok(vec![(Asked::Exists(there), Vec::new())]);
-    }
-    let (subject, pattern) = (condition.arg(0), condition.arg(1));
-    let variable = subject
-        .strip_prefix("%{")
-        .and_then(|rest| rest.strip_suffix('}'));
-    let Some(variable) = variable.filter(|name| !name.contains('{')) else {
-        return Err("a condition on one variable".to_owned());
-    };
-    if pattern.eq_ignore_ascii_case("expr") || subject == "expr" {
-        return Err("conditions of rules in place of this expression".to_owned());
-    }
-    let (pattern, negated) = match pattern.strip_prefix('!') {
-        Some(pattern) => (pattern, true),
-        None => (pattern, false),
-    };
-    let any_case = flags.has("nc");
-    let comparison = match pattern.strip_prefix('=') {
-        Some(text) => Test::Equals(text.trim_matches('"').to_owned(), any_case),
-        None if pattern.starts_with(['<', '>', '-']) && pattern.len() > 1 => {
-            return Err(format!("rules do not compare by {pattern}"));
-        }
-        None => Test::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
-    };
-    let is_host = matches!(
-        variable.to_ascii_uppercase().as_str(),
-        "HTTP_HOST" | "SERVER_NAME"
-    );
-    if let (true, false, Test::Matches(expression)) = (is_host, negated, &comparison) {
-        let regex = compile(expression)?;
-        if regex.captures_len() > 1
-            && !hosts.is_empty()
-            && hosts.iter().all(|host| !host.contains('*'))
-        {
-            let mut found = Vec::new();
-            for host in hosts {
-                let Some(captures) = regex.captures(host.as_bytes()) else {
-                    continue;
-                };
-                let group = |group: Option<regex::bytes::Match<'_>>| {
-                    group.map_or(String::new(), |group| {
-                        String::from_utf8_lossy(group.as_bytes()).into_owned()
-                    })
-                };
-                let Asked::Is(when) = test(variable, &Test::Equals(host.clone(), true))? else {
-                    continue;
-                };
-                found.push((Asked::Is(when), captures.iter().map(group).collect()));
-            }
-            return Ok(match found.is_empty() {
-                true => vec![(Asked::Always(false), Vec::new())],
-                false => found,
-            });
-        }
-    }
-    let asked = test(variable, &comparison)?;
-    Ok(vec![(
-        if negated { asked.not() } else { asked },
-        Vec::new(),
-    )])
-}
-
-/// A substitution as the target of a rule.
-fn template(text: &str, groups: &[String]) -> Result<String, String> {
-    let mut out = String::new();
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        let rest = chars.as_str();
-        match c {
-            '\\' => out.extend(chars.next().map(|c| {
-                if c == '$' {
-                    "$$".to_owned()
-                } else {
-                    c.to_string()
-                }
-            })),
-            '$' if rest.starts_with(|c: char| c.is_ascii_digit()) => {
-                let digit = chars.next().unwrap_or('0');
-                out += &format!("${{{digit}}}");
-            }
-            '$' if rest.starts_with('{') => return Err("rules have no RewriteMap".to_owned()),
-            '$' => out += "$$",
-            '%' if rest.starts_with(|c: char| c.is_ascii_digit()) => {
-                // `%20` and its kin are of the URL itself.
-                let is_escape = rest.len() > 1
-                    && rest.is_char_boundary(2)
-                    && u8::from_str_radix(&rest[..2], 16).is_ok();
-                let digit = chars.next().and_then(|c| c.to_digit(10)).unwrap_or(0) as usize;
-                match groups.get(digit) {
-                    Some(group) => out += &group.replace('$', "$$"),
-                    None if is_escape => out += &format!("%{digit}"),
-                    None => {
-                        return Err(format!(
-                            "%{digit} is a group of a condition: rules have those of their own expression"
-                        ));
-                    }
-                }
-            }
-            '%' if rest.starts_with('{') => {
-                let end = rest.find('}').ok_or("`%{` without `}`")?;
-                out += match rest[1..end].to_ascii_uppercase().as_str() {
-                    "HTTP_HOST" | "SERVER_NAME" => "$host",
-                    "REQUEST_URI" => "$uri",
-                    "QUERY_STRING" => "$query",
-                    "DOCUMENT_ROOT" => "",
-                    "REQUEST_SCHEME" => return Err("https:// or http:// in its place".to_owned()),
-                    name => return Err(format!("targets of rules have no %{{{name}}}")),
-                };
-                chars = rest[end + 1..].chars();
-            }
-            c => out.push(c),
-        }
-    }
-    // `https://HOST:443`
-    Ok(out.replace("$host:443", "$host"))
 }
 
 #[cfg(test)]

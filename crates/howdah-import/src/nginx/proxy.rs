@@ -5,6 +5,7 @@ use super::rules::PROXIES;
 use super::server::Work;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
+use crate::target::CERTIFICATE;
 use crate::target::Value;
 use crate::when::When;
 
@@ -122,10 +123,13 @@ fn servers(
             "a server that is known before a request, in place of {target}"
         ));
     }
-    let Some(rest) = target.strip_prefix("http://") else {
-        return Err(
-            "servers are spoken to without TLS: a server on this machine in between".to_owned(),
-        );
+    let (scheme, usual, rest) = match target.split_once("://") {
+        Some(("http", rest)) => ("http", ":80", rest),
+        Some(("https", rest)) if !rest.starts_with("unix:") => {
+            work.ledger.remark(line.id, CERTIFICATE);
+            ("https", ":443", rest)
+        }
+        _ => return Err("a server that a rule can name: http://, https:// or unix:".to_owned()),
     };
     if let Some(socket) = rest.strip_prefix("unix:") {
         let (socket, path) = match socket.split_once(':') {
@@ -157,9 +161,11 @@ fn servers(
             {
                 ""
             } else {
-                ":80"
+                usual
             };
-            format!("http://{host}{port} {rest}").trim_end().to_owned()
+            format!("{scheme}://{host}{port} {rest}")
+                .trim_end()
+                .to_owned()
         }
     };
     Ok((addresses.into_iter().map(server).collect(), path))

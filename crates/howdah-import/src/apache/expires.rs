@@ -1,0 +1,183 @@
+//! mod_expires as `cache_control` of rules.
+
+use std::collections::BTreeMap;
+
+use super::site::Work;
+use crate::directive::Directive;
+use crate::stages::Stage;
+use crate::target::same_type;
+use crate::when::{Match, When};
+
+/// Endings whose types `ExpiresByType` may name.
+const ENDINGS: &[&str] = &[
+    "css",
+    "js",
+    "mjs",
+    "json",
+    "xml",
+    "html",
+    "htm",
+    "txt",
+    "jpg",
+    "jpeg",
+    "png",
+    "gif",
+    "webp",
+    "avif",
+    "svg",
+    "ico",
+    "bmp",
+    "woff",
+    "woff2",
+    "ttf",
+    "otf",
+    "eot",
+    "mp4",
+    "webm",
+    "ogv",
+    "mp3",
+    "ogg",
+    "wav",
+    "pdf",
+    "zip",
+    "gz",
+    "csv",
+    "rss",
+    "atom",
+    "webmanifest",
+    "map",
+    "wasm",
+    "vtt",
+    "md",
+];
+
+/// `ExpiresDefault` and `ExpiresByType`; the first rule that matches counts, so the innermost come first.
+pub fn expires(work: &mut Work<'_, '_>) {
+    for number in (0..work.layers.len()).rev() {
+        let layer = work.layers[number].clone();
+        let of = |name: &'static str| layer.lines.iter().filter(move |d| d.name == name);
+        let active = work.effective(number, "expiresactive");
+        let is_on = active.is_some_and(|line| line.arg(0).eq_ignore_ascii_case("on"));
+        for line in of("expiresactive") {
+            work.ledger.carried(line.id);
+        }
+        if !is_on {
+            for line in of("expiresbytype").chain(of("expiresdefault")) {
+                work.ledger.moot(line.id, "ExpiresActive is off here");
+            }
+            continue;
+        }
+        let mut by_time: BTreeMap<u64, (Vec<&str>, &Directive)> = BTreeMap::new();
+        for line in of("expiresbytype") {
+            let Some(time) = seconds(line.arg(1)) else {
+                work.ledger
+                    .list(line.id, "cache_control of a rule, with max-age in seconds");
+                continue;
+            };
+            let is_of_type = |ending: &&&str| {
+                same_type(
+                    (work.context.media_type)(format!("x.{ending}").as_bytes()),
+                    line.arg(0),
+                )
+            };
+            let endings: Vec<&str> = ENDINGS.iter().filter(is_of_type).copied().collect();
+            if endings.is_empty() {
+                work.ledger.moot(line.id, "no file has this type here");
+                continue;
+            }
+            work.ledger.remark(
+                line.id,
+                "Cache-Control of files, without Expires; scripts set their own",
+            );
+            by_time
+                .entry(time)
+                .or_insert_with(|| (Vec::new(), line))
+                .0
+                .extend(endings);
+        }
+        for (time, (mut endings, line)) in by_time {
+            endings.sort_unstable();
+            endings.dedup();
+            let files = format!(r"\.(?:{})$", endings.join("|"));
+            match super::region::both(&layer.paths, &files) {
+                Ok(paths) => cache(work, line, paths, time),
+                Err(need) => work.ledger.list(line.id, need),
+            }
+        }
+        if let Some(line) = of("expiresdefault").next_back() {
+            match seconds(line.arg(0)) {
+                Some(time) => {
+                    cache(work, line, layer.paths.clone(), time);
+                    work.ledger.remark(
+                        line.id,
+                        "Cache-Control of files, without Expires; scripts set their own",
+                    );
+                }
+                None => work
+                    .ledger
+                    .list(line.id, "cache_control of a rule, with max-age in seconds"),
+            }
+        }
+    }
+}
+
+fn cache(work: &mut Work<'_, '_>, line: &Directive, paths: Match, seconds: u64) {
+    let value = format!("max-age={seconds}");
+    work.stages.push(
+        Stage::Fields,
+        When::paths(paths).rule("cache_control", value, &line.place),
+    );
+}
+
+/// `access plus 1 month 2 days`, `A3600`, `now`
+fn seconds(text: &str) -> Option<u64> {
+    if let Some(number) = text
+        .strip_prefix(['A', 'M'])
+        .and_then(|number| number.parse().ok())
+    {
+        return Some(number);
+    }
+    let mut words = text.split_whitespace().peekable();
+    if !matches!(
+        words.next()?.to_ascii_lowercase().as_str(),
+        "access" | "now"
+    ) {
+        return None;
+    }
+    words.next_if(|word| word.eq_ignore_ascii_case("plus"));
+    let mut total = 0u64;
+    while let Some(number) = words.next() {
+        let number: u64 = number.parse().ok()?;
+        let unit = match words.next()?.to_ascii_lowercase().trim_end_matches('s') {
+            "second" | "sec" => 1,
+            "minute" | "min" => 60,
+            "hour" => 3600,
+            "day" => 86_400,
+            "week" => 7 * 86_400,
+            "month" => 30 * 86_400,
+            "year" => 365 * 86_400,
+            _ => return None,
+        };
+        total = total.checked_add(number.checked_mul(unit)?)?;
+    }
+    Some(total)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_apaches() {
+        for (text, expected) in [
+            ("access plus 1 month 2 days", Some(2_764_800)),
+            ("A3600", Some(3600)),
+            ("access 0 seconds", Some(0)),
+            ("now", Some(0)),
+            ("modification plus 1 day", None),
+            ("access plus 99999999999999999999 years", None),
+        ] {
+            assert_eq!(seconds(text), expected, "{text}");
+        }
+    }
+}

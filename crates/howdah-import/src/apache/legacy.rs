@@ -1,0 +1,122 @@
+//! Access as Apache 2.2 had it: `Order`, `Allow`, `Deny`.
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use super::access::any_of;
+use super::requirement::Formula;
+use super::site::Work;
+use crate::directive::Directive;
+use crate::when::When;
+
+/// `Order`, `Allow` and `Deny`
+pub fn legacy(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Formula, String> {
+    let order = lines.iter().rev().find(|d| d.name == "order");
+    let order = order.map_or(String::new(), |line| {
+        line.args.concat().to_ascii_lowercase()
+    });
+    let allow_first = order == "allow,deny" || order == "mutual-failure";
+    let allowed = clients(work, lines, "allow")?;
+    let denied = clients(work, lines, "deny")?;
+    let not_denied = Formula::Not(Box::new(denied));
+    Ok(match allow_first {
+        true => Formula::All(vec![allowed, not_denied]),
+        // Who is allowed is, whoever is denied.
+        false => Formula::Any(vec![allowed, not_denied]),
+    })
+}
+
+/// The clients that `Allow from` or `Deny from` names.
+fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formula, String> {
+    let mut any = Vec::new();
+    let mut networks = Vec::new();
+    for line in lines.iter().filter(|d| d.name == name) {
+        let words = line
+            .args
+            .iter()
+            .filter(|word| !word.eq_ignore_ascii_case("from"));
+        for word in words {
+            if word.eq_ignore_ascii_case("all") {
+                any.push(Formula::Yes);
+            } else if let Some(variable) = word.strip_prefix("env=") {
+                match variable.strip_prefix('!') {
+                    Some(variable) => {
+                        let unset = any_of(work, &[variable.to_owned()])?;
+                        any.push(Formula::Not(Box::new(unset)));
+                    }
+                    None => any.push(any_of(work, &[variable.to_owned()])?),
+                }
+            } else if let Some(network) = network(word) {
+                networks.push(network);
+            } else if name == "allow" {
+                work.ledger.list_protection(
+                    line.id,
+                    "addresses in place of names of hosts: nobody has these names here",
+                );
+            } else {
+                return Err("addresses in place of names of hosts".to_owned());
+            }
+        }
+    }
+    if !networks.is_empty() {
+        any.push(Formula::Is(When {
+            from: networks,
+            ..When::default()
+        }));
+    }
+    Ok(Formula::Any(any))
+}
+
+/// `10.1`, `10.1.0.0/255.255.0.0`, `192.0.2.1`, `2001:db8::/32`
+pub fn network(text: &str) -> Option<String> {
+    let (address, bits) = match text.split_once('/') {
+        Some((address, bits)) => (address, Some(bits)),
+        None => (text, None),
+    };
+    if address.parse::<IpAddr>().is_ok() {
+        return match bits {
+            None => Some(address.to_owned()),
+            Some(bits) => {
+                let mask = bits.parse::<Ipv4Addr>().ok();
+                let bits = match mask {
+                    Some(mask) => {
+                        let ones = mask.to_bits().leading_ones();
+                        (mask.to_bits().count_ones() == ones).then_some(ones)?
+                    }
+                    None => bits.parse().ok()?,
+                };
+                let most = if address.contains(':') { 128 } else { 32 };
+                (bits <= most).then(|| format!("{address}/{bits}"))
+            }
+        };
+    }
+    let parts: Vec<&str> = address.trim_end_matches('.').split('.').collect();
+    let are_bytes = parts.iter().all(|part| part.parse::<u8>().is_ok());
+    if bits.is_some() || !are_bytes || parts.len() > 3 {
+        return None;
+    }
+    let bits = parts.len() * 8;
+    let whole = [&parts[..], &["0"; 3][..4 - parts.len()]].concat();
+    Some(format!("{}/{bits}", whole.join(".")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn networks_are_written_in_several_ways() {
+        for (text, expected) in [
+            ("10.1", Some("10.1.0.0/16")),
+            ("10.", Some("10.0.0.0/8")),
+            ("10.1.0.0/255.255.0.0", Some("10.1.0.0/16")),
+            ("10.0.0.0/255.0.255.0", None),
+            ("192.0.2.1", Some("192.0.2.1")),
+            ("2001:db8::/32", Some("2001:db8::/32")),
+            ("10.0.0.0/33", None),
+            ("example.org", None),
+            (".example.org", None),
+        ] {
+            assert_eq!(network(text).as_deref(), expected, "{text}");
+        }
+    }
+}

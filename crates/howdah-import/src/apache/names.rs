@@ -1,0 +1,206 @@
+//! Names of files and texts with `*`, as expressions for paths.
+
+use crate::expression::compile;
+
+/// A text with `*`, `?` and `[…]` as an expression, without anchors. None of them is a slash, unless
+/// `across`.
+pub fn wildcard(text: &str, across: bool) -> Result<String, String> {
+    let (any, one) = if across {
+        (".*", ".")
+    } else {
+        ("[^/]*", "[^/]")
+    };
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match c {
+            '*' => out += any,
+            '?' => out += one,
+            '[' => {
+                let rest = chars.as_str();
+                let Some(end) = rest.char_indices().skip(1).find(|(_, c)| *c == ']') else {
+                    return Err("`[` without `]`".to_owned());
+                };
+                let class = &rest[..end.0];
+                let class = class
+                    .strip_prefix('!')
+                    .map_or(class.to_owned(), |class| format!("^/{class}"));
+                out += &format!("[{class}]");
+                chars = rest[end.0 + 1..].chars();
+            }
+            '\\' => {
+                let next = chars.next().unwrap_or('\\');
+                out += &regex::escape(&next.to_string());
+            }
+            c => out += &regex::escape(c.encode_utf8(&mut [0; 4])),
+        }
+    }
+    compile(&out)?;
+    Ok(out)
+}
+
+/// The paths of files with that name, for `<Files>`: the end of a path, from its last slash on.
+pub fn file_name(name: &str) -> Result<String, String> {
+    Ok(format!("/{}$", wildcard(name, false)?))
+}
+
+/// The same for an expression of `<FilesMatch>`: nothing in it reaches across a slash.
+///
+/// # Errors
+/// Rules cannot have it.
+pub fn file_expression(expression: &str) -> Result<String, String> {
+    compile(expression)?;
+    let (flags, body) = match expression.strip_prefix("(?i)") {
+        Some(body) => ("(?i)", body),
+        None => ("", expression),
+    };
+    let mut choices = Vec::new();
+    for choice in alternatives(body) {
+        let (begins, choice) = match choice.strip_prefix('^') {
+            Some(choice) => (true, choice),
+            None => (false, choice),
+        };
+        let ends = choice.ends_with('$') && !choice.ends_with("\\$");
+        let choice = if ends {
+            &choice[..choice.len() - 1]
+        } else {
+            choice
+        };
+        let begin = if begins { "/" } else { "/[^/]*" };
+        let end = if ends { "$" } else { "[^/]*$" };
+        choices.push(format!("{begin}{}{end}", within_a_name(choice)?));
+    }
+    let all = match &choices[..] {
+        [only] => format!("{flags}{only}"),
+        _ => format!("{flags}(?:{})", choices.join("|")),
+    };
+    compile(&all)?;
+    Ok(all)
+}
+
+/// The expression's alternatives outside of all parentheses.
+pub fn alternatives(expression: &str) -> Vec<&str> {
+    let mut depth = 0usize;
+    let mut begin = 0;
+    let mut found = Vec::new();
+    for (at, mark) in marks(expression) {
+        match mark {
+            Mark::Plain('(') => depth += 1,
+            Mark::Plain(')') => depth = depth.saturating_sub(1),
+            Mark::Plain('|') if depth == 0 => {
+                found.push(&expression[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&expression[begin..]);
+    found
+}
+
+/// A character of an expression.
+enum Mark {
+    /// One that stands for itself or is an operator.
+    Plain(char),
+    /// One behind a backslash.
+    Escaped,
+    /// One within brackets, and whether it begins `[^`.
+    InClass,
+}
+
+/// The characters of an expression, each with its place.
+fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
+    let mut escaped = false;
+    let mut class: Option<usize> = None;
+    expression.char_indices().map(move |(at, c)| {
+        if std::mem::take(&mut escaped) {
+            return (at, Mark::Escaped);
+        }
+        if c == '\\' {
+            escaped = true;
+            return (at, Mark::Escaped);
+        }
+        match class {
+            Some(begin) => {
+                let first =
+                    at == begin + 1 || at == begin + 2 && expression[begin + 1..].starts_with('^');
+                if c == ']' && !first {
+                    class = None;
+                }
+                (at, Mark::InClass)
+            }
+            None if c == '[' => {
+                class = Some(at);
+                (at, Mark::InClass)
+            }
+            None => (at, Mark::Plain(c)),
+        }
+    })
+}
+
+/// `.` and `[^…]` match no slash.
+fn within_a_name(expression: &str) -> Result<String, String> {
+    let mut out = String::new();
+    let mut before = 0;
+    for (at, mark) in marks(expression) {
+        match mark {
+            Mark::Plain('.') => {
+                out += &expression[before..at];
+                out += "[^/]";
+                before = at + 1;
+            }
+            Mark::InClass if expression[at..].starts_with("[^") => {
+                out += &expression[before..at];
+                out += if expression[at + 2..].starts_with('/') {
+                    "[^"
+                } else {
+                    "[^/"
+                };
+                before = at + 2;
+            }
+            Mark::Plain('^' | '$') => {
+                return Err(
+                    "write the expression with `^` at its beginning and `$` at its end only"
+                        .to_owned(),
+                );
+            }
+            Mark::Plain('(')
+                if expression[at..].starts_with("(?<") || expression[at..].starts_with("(?P<") => {}
+            _ => {}
+        }
+    }
+    Ok(out + &expression[before..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::region::{both, covers, has};
+    use super::*;
+    use crate::when::Match;
+
+    #[test]
+    fn names_of_files_are_the_ends_of_paths() {
+        for (expression, yes, no) in [
+            (r"^\.ht", "/a/.htaccess", "/a.ht"),
+            (r".+\.ph(?:ar|p|tml)$", "/a/b.php", "/a.php/c"),
+            (r"\.(log|sql)", "/a/x.sql.gz", "/x.sql/index"),
+            ("^(login|x).*$", "/a/login.php", "/login/secret"),
+            (
+                "^wp-config.php$|^readme",
+                "/b/readme.html",
+                "/b/wp-config.php5",
+            ),
+            ("[^.]+", "/abc", "/"),
+            ("(?i)\\.INC$", "/x.inc", "/x.incl"),
+        ] {
+            let own = Match::Regex(file_expression(expression).unwrap());
+            assert!(has(&own, yes), "{expression}: {own:?}");
+            assert!(!has(&own, no), "{expression}: {own:?}");
+        }
+        assert!(file_expression("a(^b|c$)").is_err());
+        let inner = both(&Match::Prefix("/a".into()), &file_name("*.inc").unwrap()).unwrap();
+        assert!(has(&inner, "/a/b/x.inc") && has(&inner, "/a/x.inc") && !has(&inner, "/b/x.inc"));
+        assert!(covers(&Match::Prefix("/a".into()), &inner));
+        assert!(!covers(&Match::Prefix("/b".into()), &inner));
+    }
+}

@@ -1,0 +1,155 @@
+//! `RewriteCond` lines as the requests that meet them.
+
+use super::condition::{Asked, Test, test};
+use super::requirement::both;
+use super::rewrite_words::Flags;
+use crate::directive::Directive;
+use crate::expression::compile;
+use crate::when::When;
+
+/// Most rules that one line becomes, by `[OR]`.
+const MOST: usize = 16;
+
+/// Whether a condition asks for a file: that one is there, or that none is.
+pub fn file_test(condition: &Directive) -> Option<bool> {
+    let subject = condition
+        .arg(0)
+        .replace("%{DOCUMENT_ROOT}/", "%{DOCUMENT_ROOT}");
+    let known = [
+        "%{REQUEST_FILENAME}",
+        "%{SCRIPT_FILENAME}",
+        "%{DOCUMENT_ROOT}%{REQUEST_URI}",
+        "%{DOCUMENT_ROOT}$1",
+        "%{DOCUMENT_ROOT}%{SCRIPT_FILENAME}",
+        "%{LA-U:REQUEST_FILENAME}",
+    ];
+    if !known.contains(&subject.as_str()) {
+        return None;
+    }
+    match condition.arg(1) {
+        "-f" | "-d" | "-s" | "-l" | "-F" => Some(true),
+        "!-f" | "!-d" | "!-s" | "!-l" | "!-F" => Some(false),
+        _ => None,
+    }
+}
+
+/// The requests that meet all conditions, and what `%1` and so on are for them.
+pub fn requests(
+    conditions: &[&Directive],
+    hosts: &[String],
+) -> Result<Vec<(When, Vec<String>)>, String> {
+    let mut all = vec![(When::default(), Vec::new())];
+    let mut either: Vec<(When, Vec<String>)> = Vec::new();
+    let mut always = false;
+    for (number, condition) in conditions.iter().enumerate() {
+        let flags = Flags::read(condition.arg(2));
+        let more = flags.has("or") && number + 1 < conditions.len();
+        for asked in alternatives_of(condition, &flags, hosts)? {
+            match asked {
+                (Asked::Always(holds), _) => always |= holds,
+                (Asked::Is(when), groups) => either.push((when, groups)),
+                (Asked::IsNot(when), groups) => either.push((When::default().but(when), groups)),
+                (Asked::Exists(there), groups) => either.push((
+                    When {
+                        missing: !there,
+                        ..When::default()
+                    },
+                    groups,
+                )),
+            }
+        }
+        if more {
+            continue;
+        }
+        let group = std::mem::take(&mut either);
+        if std::mem::take(&mut always) {
+            continue;
+        }
+        let mut next = Vec::new();
+        for (when, groups) in &all {
+            for (other, own) in &group {
+                let both = both(when, other).ok_or("one rule for both conditions")?;
+                let groups = if own.is_empty() {
+                    groups.clone()
+                } else {
+                    own.clone()
+                };
+                next.push((both, groups));
+            }
+        }
+        all = next;
+        if all.len() > MOST {
+            return Err("fewer conditions joined by [OR]".to_owned());
+        }
+    }
+    Ok(all)
+}
+
+/// A `RewriteCond`; one for names of hosts is one for each host of the site that it is for, if it has groups.
+fn alternatives_of(
+    condition: &Directive,
+    flags: &Flags,
+    hosts: &[String],
+) -> Result<Vec<(Asked, Vec<String>)>, String> {
+    if let Some(there) = file_test(condition) {
+        return Ok(vec![(Asked::Exists(there), Vec::new())]);
+    }
+    let (subject, pattern) = (condition.arg(0), condition.arg(1));
+    let variable = subject
+        .strip_prefix("%{")
+        .and_then(|rest| rest.strip_suffix('}'));
+    let Some(variable) = variable.filter(|name| !name.contains('{')) else {
+        return Err("a condition on one variable".to_owned());
+    };
+    if pattern.eq_ignore_ascii_case("expr") || subject == "expr" {
+        return Err("conditions of rules in place of this expression".to_owned());
+    }
+    let (pattern, negated) = match pattern.strip_prefix('!') {
+        Some(pattern) => (pattern, true),
+        None => (pattern, false),
+    };
+    let any_case = flags.has("nc");
+    let comparison = match pattern.strip_prefix('=') {
+        Some(text) => Test::Equals(text.trim_matches('"').to_owned(), any_case),
+        None if pattern.starts_with(['<', '>', '-']) && pattern.len() > 1 => {
+            return Err(format!("rules do not compare by {pattern}"));
+        }
+        None => Test::Matches(format!("{}{pattern}", if any_case { "(?i)" } else { "" })),
+    };
+    let is_host = matches!(
+        variable.to_ascii_uppercase().as_str(),
+        "HTTP_HOST" | "SERVER_NAME"
+    );
+    if let (true, false, Test::Matches(expression)) = (is_host, negated, &comparison) {
+        let regex = compile(expression)?;
+        if regex.captures_len() > 1
+            && !hosts.is_empty()
+            && hosts.iter().all(|host| !host.contains('*'))
+        {
+            let mut found = Vec::new();
+            for host in hosts {
+                let Some(captures) = regex.captures(host.as_bytes()) else {
+                    continue;
+                };
+                let group = |group: Option<regex::bytes::Match<'_>>| {
+                    group.map_or(String::new(), |group| {
+                        String::from_utf8_lossy(group.as_bytes()).into_owned()
+                    })
+                };
+                let Asked::Is(when) = test(variable, &Test::Equals(host.clone(), true))? else {
+                    continue;
+                };
+                found.push((Asked::Is(when), captures.iter().map(group).collect()));
+            }
+            return Ok(match found.is_empty() {
+                true => vec![(Asked::Always(false), Vec::new())],
+                false => found,
+            });
+        }
+    }
+    let asked = test(variable, &comparison)?;
+    Ok(vec![(
+        if negated { asked.not() } else { asked },
+        Vec::new(),
+    )])
+}

@@ -1,0 +1,143 @@
+//! Variables: `SetEnv` as the site's environment, `SetEnvIf` and `BrowserMatch` as conditions.
+
+use super::condition::{Asked, Test, field_test, test};
+use super::layers::Layer;
+use super::site::Work;
+use crate::directive::Directive;
+use crate::expression::compile;
+use crate::when::{Match, When};
+
+/// Variables by which Apache's own modules are told something.
+const OF_APACHE: &[&str] = &[
+    "nokeepalive",
+    "downgrade-1.0",
+    "force-response-1.0",
+    "redirect-carefully",
+    "no-gzip",
+    "no-brotli",
+    "gzip-only-text/html",
+    "dont-vary",
+    "force-no-vary",
+    "suppress-error-charset",
+    "ssl-unclean-shutdown",
+    "dontlog",
+    "proxy-nokeepalive",
+    "proxy-initial-not-pooled",
+    "proxy-sendchunked",
+    "proxy-sendcl",
+    "proxy-sendchunks",
+    "force-proxy-request-1.0",
+    "proxy-interim-response",
+    "proxy-fcgi-pathinfo",
+];
+
+/// The requests for which a line sets a variable; none if it does not.
+///
+/// # Errors
+/// Rules cannot say it.
+pub fn sets(line: &Directive, variable: &str) -> Result<Option<When>, String> {
+    let names = |from: usize| {
+        line.args
+            .iter()
+            .skip(from)
+            .any(|word| word.split('=').next() == Some(variable))
+    };
+    let flags = if line.name.ends_with("nocase") {
+        "(?i)"
+    } else {
+        ""
+    };
+    let (subject, expression) = match line.name.as_str() {
+        "setenvif" | "setenvifnocase" if names(2) => (line.arg(0), line.arg(1)),
+        "browsermatch" | "browsermatchnocase" if names(1) => ("User-Agent", line.arg(0)),
+        "setenvifexpr" if names(1) => {
+            return Err(format!("a condition in place of the variable {variable}"));
+        }
+        _ => return Ok(None),
+    };
+    let comparison = Test::Matches(format!("{flags}{expression}"));
+    compile(expression)?;
+    let asked = match subject.to_ascii_lowercase().as_str() {
+        "request_uri" => test("REQUEST_URI", &comparison)?,
+        "request_method" => test("REQUEST_METHOD", &comparison)?,
+        "remote_addr" => test("REMOTE_ADDR", &comparison)?,
+        "remote_host" | "server_addr" | "request_protocol" => {
+            return Err(format!("rules cannot ask for {subject}"));
+        }
+        field
+            if field.starts_with('^')
+                || !field.chars().all(|c| c.is_ascii_alphanumeric() || c == '-') =>
+        {
+            return Err(format!("rules cannot ask for {subject}"));
+        }
+        _ => Asked::Is(field_test(subject, &comparison)),
+    };
+    match asked {
+        Asked::Is(when) => Ok(Some(when)),
+        _ => Err(format!("rules cannot ask for {subject}")),
+    }
+}
+
+pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
+    let ledger = work.ledger;
+    let is_of_apache = |word: &String| {
+        OF_APACHE.contains(
+            &word
+                .trim_start_matches('!')
+                .split('=')
+                .next()
+                .unwrap_or_default()
+                .to_ascii_lowercase()
+                .as_str(),
+        )
+    };
+    let names = match line.name.as_str() {
+        "setenvif" | "setenvifnocase" => line.args.get(2..),
+        "setenv" => line.args.get(..1),
+        _ => line.args.get(1..),
+    };
+    let names = names.unwrap_or_default();
+    if !names.is_empty() && names.iter().all(is_of_apache) {
+        return ledger.moot(
+            line.id,
+            "it tells Apache's modules what Howdah finds out by itself",
+        );
+    }
+    match line.name.as_str() {
+        "setenv" if layer.paths == Match::All || is_whole(layer) => {
+            work.site
+                .pairs
+                .entry("env")
+                .or_default()
+                .retain(|(name, _)| name != line.arg(0));
+            work.site.pair("env", line.arg(0), line.arg(1));
+            ledger.remark(line.id, "in getenv() as well");
+        }
+        "setenv" => ledger.list(line.id, "env holds for a whole site"),
+        "passenv" => ledger.list(line.id, "env of the pool, with the value"),
+        "unsetenv" => ledger.carried(line.id),
+        _ if line
+            .args
+            .iter()
+            .any(|word| word.to_ascii_uppercase().starts_with("HTTP_AUTHORIZATION=")) =>
+        {
+            ledger.moot(line.id, "PHP gets the Authorization field by itself");
+        }
+        _ if line
+            .args
+            .iter()
+            .any(|word| word.to_ascii_lowercase().starts_with("https=on"))
+            && line.name.starts_with("setenvif") =>
+        {
+            let need = "[trusted_proxies] networks: the scheme that these proxies name is believed, and PHP has HTTPS";
+            ledger.list(line.id, need);
+        }
+        // What asks for the variable carries the condition over.
+        _ => {}
+    }
+}
+
+/// Whether a section is for all files of the site.
+fn is_whole(layer: &Layer<'_>) -> bool {
+    layer.has("/") && layer.has("/x7q/y9z.php")
+}
