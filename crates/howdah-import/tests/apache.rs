@@ -215,6 +215,36 @@ fn rewrites_are_carried_over_where_rules_can_say_them() {
 }
 
 #[test]
+fn no_rewrite_leads_around_what_is_closed() {
+    let denial = r#"prefix = "/x" deny = 403"#;
+    let closed = "<Location /x>\nRequire all denied\n</Location>";
+    rules(
+        &format!(
+            "RewriteEngine On\nRewriteCond %{{HTTP:Upgrade}} websocket [NC]\nRewriteRule ^/?(.*) ws://127.0.0.1:1/$1 [P,L]\n{closed}"
+        ),
+        &[
+            denial,
+            denial,
+            r#"regex = "^/(.*)$" header = { UPGRADE = "~* websocket" } proxy = ["http://127.0.0.1:1"]"#,
+        ],
+    );
+    let secret = r#"prefix = "/secret" deny = 403"#;
+    rules(
+        "<Directory /srv/a>\nRewriteEngine On\nRewriteRule ^pub/(.*)$ secret/$1 [L]\n</Directory>\n\
+         <Directory /srv/a/secret>\nRequire all denied\n</Directory>",
+        &[
+            secret,
+            r#"regex = "^/pub/(.*)$" rewrite = "/secret/${1}""#,
+            secret,
+        ],
+    );
+    rules(
+        &format!("Alias /x /srv/a/y\n{closed}"),
+        &[denial, r#"prefix = "/x" rewrite = "/y$1""#, denial],
+    );
+}
+
+#[test]
 fn scripts_run_where_a_handler_says_so() {
     let handler = "<FilesMatch \\.php$>\nSetHandler application/x-httpd-php\n</FilesMatch>";
     let import = rules(

@@ -6,6 +6,7 @@ use super::requirement::{Formula, both};
 use super::site::Work;
 use crate::directive::Directive;
 use crate::stages::Stage;
+use crate::target::Table;
 use crate::when::{Match, When};
 
 /// Access of Apache 2.4.
@@ -106,13 +107,13 @@ fn demand(
     });
     let demands = match found {
         Ok(demands) => demands,
-        Err(need) => return closed(work, when, lines, &need),
+        Err(need) => return closed(work, number, when, lines, &need),
     };
     let mut rules = Vec::new();
     for denial in &demands.denials {
         match both(when, denial) {
             Some(both) => rules.push(both.rule("deny", 403, place)),
-            None => return closed(work, when, lines, "one rule for the paths of both"),
+            None => return closed(work, number, when, lines, "one rule for the paths of both"),
         }
     }
     if let Some(login) = &demands.login {
@@ -120,7 +121,7 @@ fn demand(
         asked.not.extend(login.exempt.iter().cloned());
         match password(work, number, &asked, &login.require, lines[0]) {
             Ok(rule) => rules.push(rule),
-            Err(need) => return closed(work, when, lines, &need),
+            Err(need) => return closed(work, number, when, lines, &need),
         }
     }
     settle(work);
@@ -134,7 +135,7 @@ fn demand(
         return;
     }
     for rule in rules {
-        work.stages.push(Stage::Answers, rule);
+        refuse(work, number, rule);
     }
 }
 
@@ -143,10 +144,24 @@ pub fn names_dotfiles(paths: &Match) -> bool {
     matches!(paths, Match::Regex(expression) if expression.starts_with(r"/\."))
 }
 
+/// Adds a rule that refuses. `<Location>` is for the path that the client names, also where a rewrite or
+/// an alias leads elsewhere: then it is asked before them, too.
+fn refuse(work: &mut Work<'_, '_>, number: usize, rule: Table) {
+    let section = work.layers[number].section;
+    let is_location = section.is_some_and(|section| section.name.starts_with("location"));
+    if is_location && work.leads_elsewhere() {
+        work.stages.push(Stage::Inside, rule.clone());
+    }
+    // Where a section's own rewrites lead is asked about again.
+    if work.rewrites_within_sections() {
+        work.stages.push(Stage::Pools, rule.clone());
+    }
+    work.stages.push(Stage::Answers, rule);
+}
+
 /// Nobody may go there.
-fn closed(work: &mut Work<'_, '_>, when: &When, lines: &[&Directive], need: &str) {
-    work.stages
-        .push(Stage::Answers, when.rule("deny", 403, &lines[0].place));
+fn closed(work: &mut Work<'_, '_>, number: usize, when: &When, lines: &[&Directive], need: &str) {
+    refuse(work, number, when.rule("deny", 403, &lines[0].place));
     for line in lines {
         line.walk(&mut |d| {
             work.ledger
@@ -204,14 +219,12 @@ fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
                 tests: vec![https],
                 ..When::default()
             };
-            work.stages.push(
-                Stage::Answers,
-                when.but(https).rule("deny", 403, &line.place),
-            );
+            refuse(work, number, when.but(https).rule("deny", 403, &line.place));
             work.ledger.carried(line.id);
         }
         "sslrequire" => closed(
             work,
+            number,
             &when,
             &[line],
             "rules that say the same (docs/access.md)",
@@ -226,8 +239,9 @@ fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
                 methods,
                 ..When::default()
             };
-            work.stages.push(
-                Stage::Answers,
+            refuse(
+                work,
+                number,
                 when.but(allowed).rule("deny", 405, &line.place),
             );
             work.ledger.carried(line.id);
@@ -348,7 +362,7 @@ fn password(
     when: &When,
     require: &[String],
     line: &Directive,
-) -> Result<crate::target::Table, String> {
+) -> Result<Table, String> {
     let auth = |name: &str| work.effective(number, name);
     let word =
         |name: &str| auth(name).map_or(String::new(), |line| line.arg(0).to_ascii_lowercase());

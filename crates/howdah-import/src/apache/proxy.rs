@@ -15,6 +15,10 @@ struct Target {
 
 /// The lines of all sections: of the server in order, then of `<Location>`.
 pub fn write(work: &mut Work<'_, '_>) {
+    // mod_rewrite comes first; access, before either.
+    for rule in std::mem::take(&mut work.passed_on) {
+        work.stages.push(Stage::Answers, rule);
+    }
     let mut excepted: Vec<Match> = Vec::new();
     for number in 0..work.layers.len() {
         let layer = work.layers[number].clone();

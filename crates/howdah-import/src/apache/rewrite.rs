@@ -229,7 +229,10 @@ fn one(
         )?);
     }
     for rule in rules.into_iter().flatten() {
-        work.stages.push(place.stage, rule);
+        match rule.get("proxy") {
+            Some(_) => work.passed_on.push(rule),
+            None => work.stages.push(place.stage, rule),
+        }
     }
     Ok(Done::Rules)
 }

@@ -35,6 +35,8 @@ pub struct Work<'w, 'a> {
     /// Its rules.
     pub stages: Stages,
     controller: Option<String>,
+    /// Rules of rewrites that pass requests on, which access comes before.
+    pub passed_on: Vec<crate::target::Table>,
 }
 
 /// Why a line of an earlier section says nothing.
@@ -53,6 +55,7 @@ pub fn site<'a>(host: &Host<'a>, main: &'a [Directive], context: &mut Context<'a
         site: Site::default(),
         stages: Stages::default(),
         controller: None,
+        passed_on: Vec::new(),
         context,
     };
     if let Some(block) = host.block {
@@ -106,6 +109,19 @@ impl<'a> Work<'_, 'a> {
                 self.ledger.remark(block.id, listen::PRIVATE_REMARK);
             }
         }
+    }
+
+    /// Whether some line may lead from the client's path to another.
+    pub fn leads_elsewhere(&self) -> bool {
+        let mut lines = self.layers.iter().flat_map(|layer| layer.lines);
+        lines.any(|d| matches!(d.name.as_str(), "rewriterule" | "alias" | "scriptalias"))
+    }
+
+    /// Whether some section leads to another path, after access to the first has been decided.
+    pub fn rewrites_within_sections(&self) -> bool {
+        let leads = |d: &Directive| matches!(d.name.as_str(), "rewriterule" | "fallbackresource");
+        let mut layers = self.layers.iter().filter(|layer| layer.section.is_some());
+        layers.any(|layer| layer.lines.iter().any(leads))
     }
 
     /// The last line of that name for all paths of a layer, in it or before it.
