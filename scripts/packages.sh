@@ -33,7 +33,7 @@ for script in postinst prerm; do
         >"debian/howdah-php$series.$script"
 done
 rm debian/*.in
-for file in service socket logrotate sysusers tmpfiles; do
+for file in service socket logrotate tmpfiles; do
     cp "packaging/howdah.$file" "debian/howdah.$file"
 done
 cp packaging/howdah-https.socket debian/howdah.howdah-https.socket

@@ -19,7 +19,11 @@ archive=http://deb.debian.org/debian
 export DEBIAN_FRONTEND=noninteractive
 
 say() { echo "test-packages: $(date +%T) $*"; }
-die() { echo "test-packages: $*" >&2; exit 1; }
+die() {
+    echo "test-packages: $*" >&2
+    [ -z "${init-}" ] || inside sh -c 'systemctl status --no-pager "howdah*"; journalctl --no-pager --grep "howdah|namespac" -n 40' >&2 || true
+    exit 1
+}
 
 [ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
 
@@ -116,7 +120,7 @@ until_true() {
     end=$(($(date +%s) + $1)) what=$2
     shift 2
     until "$@" >/dev/null 2>&1; do
-        [ "$(date +%s)" -lt $end ] || { inside journalctl --no-pager -n 40 -u 'howdah*' || true; die "$what"; }
+        [ "$(date +%s)" -lt $end ] || die "$what"
         sleep 0.2
     done
 }
@@ -319,6 +323,7 @@ try() {
 
 [ "${1-}" = --build ] && { both_versions "$2"; exit; }
 case $# in 0) set -- bookworm trixie ;; esac
+init=
 for release; do
     base "$release"
     build "$release"
