@@ -289,6 +289,9 @@ try() {
         done
         mkdir "$root/dev/shm" "$root/dev/pts"
         mount -t tmpfs -o mode=1777 tmpfs "$root/dev/shm"
+        # PrivateDevices= copies these, too.
+        mount -t devpts -o newinstance,ptmxmode=0666 devpts "$root/dev/pts"
+        ln -s pts/ptmx "$root/dev/ptmx"
         ln -s /proc/self/fd "$root/dev/fd"
         ln -s /proc/self/fd/0 "$root/dev/stdin"
         ln -s /proc/self/fd/1 "$root/dev/stdout"
