@@ -52,7 +52,7 @@ EOF
     mount -t proc proc "$systems/$1/proc"
     chroot "$systems/$1" sh -ec 'apt-get update -q; apt-get install -y -q --download-only --no-install-recommends "$@"' sh \
         "libphp$(series_of "$1")-embed" "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
-        mariadb-server wordpress logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
+        "php$(series_of "$1")-cgi" mariadb-server wordpress logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
         || { tail "$systems/$1.log"; die "Debian's packages are not to be had"; }
     umount "$systems/$1/proc"
     touch "$systems/$1.complete"
@@ -194,7 +194,8 @@ sites() {
 }
 
 wordpress() {
-    apt install "php$series-mysql" mariadb-server wordpress
+    # Debian's metapackage php asks for a server API; the smallest is CGI's.
+    apt install "php$series-cgi" "php$series-mysql" mariadb-server wordpress
     inside sh -ec '
         systemctl start mariadb
         mariadb -e "create database wp; create user wp@localhost identified by \"secret\"; grant all on wp.* to wp@localhost"
