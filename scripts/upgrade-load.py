@@ -38,8 +38,8 @@ def check(response, expect):
 def new_connections():
     while not over():
         since = time.monotonic()
-        client = http.client.HTTPConnection("localhost", PORT, timeout=60)
-        client.request("GET", "/", headers={"Connection": "close"})
+        client = http.client.HTTPConnection("127.0.0.1", PORT, timeout=60)
+        client.request("GET", "/", headers={"Host": "localhost", "Connection": "close"})
         check(client.getresponse(), b"Elephants")
         answered("new connections", since)
 
