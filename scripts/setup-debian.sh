@@ -47,7 +47,7 @@ test="curl openssl pebble strace python3 python3-venv systemd
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
   php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
-  wrk prometheus
+  wrk prometheus rsyslog
   chromium nodejs"
 
 # To make Debian packages, rpm and a repository, and to try them in fresh systems.
@@ -56,7 +56,7 @@ packaging="dpkg-dev debhelper patchelf lintian rpm reprepro gpg debootstrap"
 # To make a container image, to read it with other programs, and to run it with a real application.
 image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"
 
-services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa prometheus"
+services="nginx apache2 mariadb postgresql php$PHP-fpm varnish varnishncsa prometheus rsyslog"
 
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-howdah

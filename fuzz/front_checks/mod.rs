@@ -74,8 +74,8 @@ fn front() -> Arc<Front> {
                 ..FrontSettings::for_tests()
             };
             let config = ServerConfig::new(settings, sites, &pools).expect("a configuration");
-            let sink =
-                Sink::start(LogTarget::File("/dev/null".into()), Duration::ZERO).expect("a log");
+            let sink = Sink::start("error", LogTarget::File("/dev/null".into()), Duration::ZERO)
+                .expect("a log");
             let log = Arc::new(ErrorLog::new(sink, ErrorStyle::File, Level::Critical));
             Arc::new(Front::new(Arc::new(config), log))
         })

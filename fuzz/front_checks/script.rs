@@ -18,6 +18,10 @@ use super::model::{echo, page};
 pub struct Echo;
 
 impl Executor for Echo {
+    fn mode(&self) -> &'static str {
+        "echo"
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let (to, from) = mpsc::unbounded_channel();
         let open = to.clone();

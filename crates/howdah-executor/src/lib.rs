@@ -167,6 +167,11 @@ pub trait Run: Send {
     /// index in the scoreboard: for the access log.
     fn timing(&self) -> RunTiming;
 
+    /// The process that runs it, where this server has started it and it is known.
+    fn process(&self) -> Option<i32> {
+        None
+    }
+
     /// Whether a process has begun with it, as far as is known. One that has not can be taken back
     /// at no cost.
     fn is_claimed(&self) -> bool {
@@ -189,6 +194,9 @@ pub trait Executor: Send + Sync {
     /// request that cannot run yet waits in the pool's one bounded queue. A pool whose mode does not
     /// know the request's [`Role`] refuses it.
     fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
+
+    /// The name of the pool's mode, for people who look at traces. Nothing is decided by it.
+    fn mode(&self) -> &'static str;
 
     /// The scoreboard and counters of now.
     fn status(&self) -> status::PoolStatus;

@@ -108,6 +108,29 @@ impl RequestHead {
         RequestHead::new(buf, method, target, self.version, fields)
     }
 
+    /// The same request with other fields of these names: each is replaced by its value, or left out if
+    /// that is empty. Names are lower-case tokens and values are field values, for which the caller
+    /// vouches.
+    pub fn with_fields(&self, replaced: &[(&[u8], &[u8])]) -> RequestHead {
+        let added: usize = replaced.iter().map(|(n, v)| n.len() + v.len()).sum();
+        let mut buf = Vec::with_capacity(self.buf.len() + added);
+        buf.extend_from_slice(&self.buf);
+        let mut fields = Vec::with_capacity(self.fields.len() + replaced.len());
+        let stays = |name: &[u8]| !replaced.iter().any(|(n, _)| name.eq_ignore_ascii_case(n));
+        let own = self.fields.iter();
+        fields.extend(own.filter(|(name, _)| stays(self.bytes(*name))).copied());
+        let mut put = |bytes: &[u8]| {
+            let start = buf.len() as u32;
+            buf.extend_from_slice(bytes);
+            let end = buf.len() as u32;
+            Span { start, end }
+        };
+        for (name, value) in replaced.iter().filter(|(_, value)| !value.is_empty()) {
+            fields.push((put(name), put(value)));
+        }
+        RequestHead::new(buf, self.method, self.target, self.version, fields)
+    }
+
     /// The buffers back, for the next request on the connection.
     pub fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
         (self.buf, self.fields)

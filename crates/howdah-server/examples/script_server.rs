@@ -31,7 +31,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(threads) => threads.parse()?,
         None => std::thread::available_parallelism()?.get(),
     };
-    let sink = Sink::start(LogTarget::Stderr, Duration::ZERO)?;
+    let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO)?;
     let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Info));
     let pool = EmbedPool::start(
         PoolConfig {

@@ -21,6 +21,7 @@
 //! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes;
 //!   [`dashboard`]: a page that shows them.
 //! - [`log`]: access log and error log.
+//! - [`traces`]: the trace of a request, taken, passed on and exported.
 //! - [`turn`]: how long a task may keep a front thread.
 //!
 //! No two modules import each other, directly or in a ring (`tests/module_graph.rs`).
@@ -61,5 +62,6 @@ mod tally;
 #[cfg(test)]
 mod testing;
 pub mod tls;
+pub mod traces;
 pub mod turn;
 pub mod watched_file;

@@ -20,6 +20,7 @@ mod context;
 mod dry_run;
 pub mod explain;
 mod explained;
+mod export;
 mod file;
 mod hit;
 mod limits;
@@ -50,6 +51,7 @@ use crate::server_config::ServerConfig;
 use crate::site::htaccess::{Live, Visitor};
 use crate::site::{Action, Route, RouteInfo, Site};
 use crate::tls::certificates::Certificates;
+use crate::traces::recording::Recording;
 use crate::turn;
 use authorize::Permission;
 use cache_gate::{Gate, Passage};
@@ -323,18 +325,27 @@ impl Handler for Front {
                 .settings
                 .trusted_proxies
                 .client(conn.peer, conn.tls.as_deref(), request);
+        // Boxed: a connection's memory is that of its largest state.
+        let traced = config.settings.traces.as_ref().map(|traces| {
+            let trusted = client.proxied;
+            Box::new(traces.begin(request, trusted, unfinished.1))
+        });
         let ctx = RequestContext {
             front: self,
             config: &config,
             site: find_site(&config, request, &client),
-            request,
+            request: traced.as_ref().map_or(request, |traced| &traced.head),
+            traced: traced.as_deref(),
             conn,
             client: &client,
             id: self.next_id.fetch_add(1, Ordering::Relaxed),
         };
         let mut response = Response {
             out,
-            record: Record::default(),
+            record: Record {
+                recording: Recording::of(traced.as_deref()),
+                ..Record::default()
+            },
         };
         let answered = match Front::answer(ctx, body, &mut response).await {
             Ok(None) => Ok(()),
@@ -358,7 +369,10 @@ impl Handler for Front {
             record.failure = Some(Box::new(failure));
         }
         unfinished.0 = None;
-        self.log_request(ctx, &record, out, unfinished.1);
+        let duration = self.log_request(ctx, &record, out, unfinished.1);
+        if let Some(recording) = record.recording.take() {
+            self.export(ctx, &record, recording, out, (unfinished.1, duration));
+        }
     }
 
     fn notice(&self, notice: &Notice<'_>) {

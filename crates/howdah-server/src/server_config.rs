@@ -22,6 +22,7 @@ use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
 use crate::site_service::{Pool, SiteService};
 use crate::tls::challenges::Challenges;
+use crate::traces::Traces;
 
 /// Settings of the front beside sites and pools.
 #[derive(Clone)]
@@ -36,6 +37,8 @@ pub struct FrontSettings {
     pub status: Option<StatusPage>,
     /// The access log; none: off. Kept over a reload that does not change it.
     pub access_log: Option<Arc<AccessLog>>,
+    /// `[traces]`: none: requests are not traced.
+    pub traces: Option<Arc<Traces>>,
     /// `[limits]`: where bodies and output wait for slow clients.
     pub buffers: Buffers,
     /// How much all of those may take together: one for all configurations of the process.
@@ -64,6 +67,7 @@ impl FrontSettings {
             encoding: EncodingConfig::all(),
             status: None,
             access_log: None,
+            traces: None,
             buffers: Buffers {
                 response_spill: 1 << 30,
                 directory: std::env::temp_dir(),

@@ -137,6 +137,11 @@ impl SiteService {
         pool.executor.has_left_scripts(client).then_some(leavers)
     }
 
+    /// The name of that pool in the configuration.
+    pub fn pool_name<'s>(&'s self, target: &'s ScriptTarget) -> &'s str {
+        target.pool.as_deref().unwrap_or(&self.site.config().pool)
+    }
+
     /// How many bodies may be arriving in that pool.
     pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
         &self.pool(target).streams

@@ -338,8 +338,8 @@ fn a_configured_error_page_keeps_status_and_name() {
 #[test]
 fn each_request_is_written_down_once() {
     let path = std::env::temp_dir().join(format!("howdah-front-{}.log", std::process::id()));
-    let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
-    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
+    let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
         status: Some(StatusPage::for_tests()),
@@ -443,8 +443,8 @@ fn a_response_that_breaks_off_does_not_look_complete() {
 #[test]
 fn an_answer_from_500_on_has_the_requests_number_in_the_log() {
     let path = std::env::temp_dir().join(format!("howdah-number-{}.log", std::process::id()));
-    let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
-    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json));
+    let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+    let access_log = std::sync::Arc::new(AccessLog::new(sink, AccessFormat::Json, false));
     let settings = FrontSettings {
         access_log: Some(access_log.clone()),
         ..FrontSettings::for_tests()

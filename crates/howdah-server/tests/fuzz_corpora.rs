@@ -18,6 +18,8 @@ mod front_checks;
 mod htaccess_checks;
 #[path = "../../../fuzz/htaccess_live_checks.rs"]
 mod htaccess_live_checks;
+#[path = "../../../fuzz/trace_checks.rs"]
+mod trace_checks;
 
 /// xorshift64*: the quality of the numbers is of no matter.
 struct Numbers(u64);
@@ -182,6 +184,11 @@ fn files_with_networks() {
 #[test]
 fn conditions() {
     exercise("condition", access_checks::condition);
+}
+
+#[test]
+fn trace_contexts() {
+    exercise("trace_context", trace_checks::trace_context);
 }
 
 #[test]

@@ -170,6 +170,10 @@ impl Builder {
             ("--control", "control.sock"),
             ("--access-log", "access.log"),
         ] {
+            // Given once.
+            if self.site.howdah_arguments.iter().any(|word| word == option) {
+                continue;
+            }
             self.site.howdah_arguments.push(option.to_owned());
             let path = self.scratch.join(name).display().to_string();
             self.site.howdah_arguments.push(path);

@@ -15,6 +15,7 @@
 
 pub mod browser;
 pub mod chromium;
+pub mod collector;
 pub mod differences;
 pub mod executable;
 pub mod fixture;

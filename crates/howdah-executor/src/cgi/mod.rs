@@ -116,6 +116,10 @@ impl Executor for CgiPool {
         })
     }
 
+    fn mode(&self) -> &'static str {
+        "cgi"
+    }
+
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let mut status = PoolStatus {

@@ -251,6 +251,13 @@ impl Executor for EmbedPool {
         Box::new(EmbedRun::new(home, in_flight, body))
     }
 
+    fn mode(&self) -> &'static str {
+        match self.shared.pool.config.worker {
+            Some(_) => "worker",
+            None => "embed",
+        }
+    }
+
     fn status(&self) -> PoolStatus {
         let shared = &self.shared;
         let counters = &shared.counters;

@@ -183,6 +183,14 @@ impl Run for EmbedRun {
         }
     }
 
+    fn process(&self) -> Option<i32> {
+        let child = self.in_flight.lock().child?;
+        let board = self.home.shared.board.lock();
+        let board = board.unwrap_or_else(|e| e.into_inner());
+        let row = board.iter().find(|row| row.id == child)?;
+        Some(row.pid).filter(|pid| *pid > 0)
+    }
+
     fn is_claimed(&self) -> bool {
         match self.in_flight.lock().place {
             Position::Waiting => false,

@@ -147,6 +147,10 @@ impl Executor for FastCgiPool {
         Box::new(FastCgiRun::new(shared, front, role, request, entry, now))
     }
 
+    fn mode(&self) -> &'static str {
+        "fastcgi"
+    }
+
     fn takes_unknown_length(&self) -> bool {
         false
     }

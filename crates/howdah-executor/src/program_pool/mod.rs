@@ -157,6 +157,10 @@ impl Executor for ProgramPool {
         self.shared.client.start(request)
     }
 
+    fn mode(&self) -> &'static str {
+        "pool"
+    }
+
     fn takes_unknown_length(&self) -> bool {
         self.shared.client.takes_unknown_length()
     }

@@ -84,6 +84,8 @@ families! {
         howdah_long_turns_total Counter [] "Turns of an event loop over 1 ms of CPU time, in which other connections waited.";
         howdah_longest_turn_seconds Gauge [] "CPU time of the longest turn of an event loop.";
         howdah_log_lines_lost_total Counter [log] "Log lines that could not be written.";
+        howdah_spans_exported_total Counter [] "Spans that the collector of traces has taken.";
+        howdah_spans_dropped_total Counter [] "Spans that it has not taken in time, or has refused.";
         howdah_status_connections Gauge [] "Open connections of the status listener.";
         howdah_status_requests_total Counter [] "Requests to the status listener.";
     }

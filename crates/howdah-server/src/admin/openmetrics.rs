@@ -38,6 +38,10 @@ fn server(m: &mut Metrics, s: &ServerStatus) {
     for (log, lines) in s.log_lines_lost() {
         lost.add(&[log], lines);
     }
+    if let Some(spans) = s.spans {
+        m.single("howdah_spans_exported_total", spans.exported);
+        m.single("howdah_spans_dropped_total", spans.dropped);
+    }
     if let Some(own) = &s.status_listener {
         m.single("howdah_status_connections", own.connections);
         m.single("howdah_status_requests_total", own.requests);

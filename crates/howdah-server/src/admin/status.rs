@@ -11,6 +11,7 @@ use crate::http::message::RequestHead;
 use crate::network::Network;
 use crate::proxy::server::ServerRow;
 use crate::tls::certificates::{CertificateStatus, FailingOrder};
+use crate::traces::exporter::SpanCounts;
 use crate::turn::Longest;
 
 /// The server at one moment. What a server of another version does not say is zero, or empty.
@@ -57,6 +58,9 @@ pub struct ServerStatus {
     pub access_log_dropped: u64,
     /// Error log lines lost because the log took none.
     pub error_log_dropped: u64,
+    /// What became of spans, where requests are traced.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub spans: Option<SpanCounts>,
     /// The status of each pool.
     pub pools: Vec<PoolStatus>,
     /// What the status listener does, for who asks there.

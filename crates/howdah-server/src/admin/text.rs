@@ -68,6 +68,13 @@ pub(super) fn text(s: &ServerStatus) -> String {
             let _ = writeln!(out, "{log} log: {lost} lines lost");
         }
     }
+    if let Some(spans) = s.spans {
+        let _ = writeln!(
+            out,
+            "traces: {} spans exported, {} dropped",
+            spans.exported, spans.dropped
+        );
+    }
     if let Some(cache) = &s.cache {
         cache::text(&mut out, cache);
     }

@@ -220,4 +220,8 @@ impl Run for Looked {
     fn timing(&self) -> RunTiming {
         self.run.timing()
     }
+
+    fn process(&self) -> Option<i32> {
+        self.run.process()
+    }
 }

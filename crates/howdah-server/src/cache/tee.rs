@@ -83,4 +83,8 @@ impl Run for Tee {
     fn timing(&self) -> RunTiming {
         self.inner.timing()
     }
+
+    fn process(&self) -> Option<i32> {
+        self.inner.process()
+    }
 }

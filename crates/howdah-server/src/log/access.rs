@@ -8,9 +8,10 @@ use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
 
 use super::clock::Civil;
-use super::escape;
 use super::sink::Sink;
+use super::{escape, message};
 use crate::tls::Agreed;
+use crate::traces::context::SpanContext;
 
 /// The format of the access log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -69,18 +70,26 @@ pub struct AccessEntry<'a> {
     pub error: Option<&'a str>,
     /// The request's number: the same in the error log.
     pub id: u64,
+    /// The request's span, where requests are traced: JSON has it.
+    pub trace: Option<&'a SpanContext>,
 }
 
 /// The access log of a server.
 pub struct AccessLog {
     sink: Sink,
     format: AccessFormat,
+    /// Lines have fields for the journal.
+    fields: bool,
 }
 
 impl AccessLog {
-    /// Lines of `format` into `sink`.
-    pub fn new(sink: Sink, format: AccessFormat) -> AccessLog {
-        AccessLog { sink, format }
+    /// Lines of `format` into `sink`; with `fields` for the journal ([`super::message`]).
+    pub fn new(sink: Sink, format: AccessFormat, fields: bool) -> AccessLog {
+        AccessLog {
+            sink,
+            format,
+            fields,
+        }
     }
 
     /// The sink, for reopening and flushing.
@@ -90,7 +99,15 @@ impl AccessLog {
 
     /// Appends a line for this request; the writer's thread writes it to the log.
     pub fn write(&self, entry: &AccessEntry<'_>) {
-        self.sink.append(|out| entry.format(self.format, out));
+        self.sink.append(|out| {
+            entry.format(self.format, out);
+            if self.fields {
+                // Before the line's end.
+                out.pop();
+                entry.fields(out);
+                out.push(b'\n');
+            }
+        });
     }
 }
 
@@ -107,6 +124,25 @@ impl AccessEntry<'_> {
             }
         }
         out.push(b'\n');
+    }
+
+    /// What can be looked for in the journal.
+    fn fields(&self, out: &mut Vec<u8>) {
+        let fields = [
+            ("STATUS", Some(self.status().to_string())),
+            ("SITE", Some(self.site.to_owned())),
+            ("REQUEST", Some(self.id.to_string())),
+            ("NAME", self.error.map(str::to_owned)),
+            (
+                "TRACE",
+                self.trace.map(|context| context.trace().to_string()),
+            ),
+        ];
+        for (name, value) in fields {
+            if let Some(value) = value {
+                message::field(out, name, &value);
+            }
+        }
     }
 
     fn status(&self) -> u16 {
@@ -182,6 +218,13 @@ impl AccessEntry<'_> {
         out.extend_from_slice(b"\",\"client\":\"");
         self.client(out);
         put(out, format_args!("\",\"id\":{}", self.id));
+        if let Some(context) = self.trace {
+            let (trace, span) = (context.trace(), context.span());
+            put(
+                out,
+                format_args!(",\"trace_id\":\"{trace}\",\"span_id\":\"{span}\""),
+            );
+        }
         for (name, text) in [
             ("site", self.site.as_bytes()),
             ("host", self.host),
@@ -306,6 +349,7 @@ mod tests {
             cache_cause: None,
             error: None,
             id: 17,
+            trace: None,
         }
     }
 
@@ -355,7 +399,19 @@ mod tests {
         assert_eq!(json["queue_time"], 0.000_02);
         assert_eq!(json["error"], "ChildDied");
         assert_eq!(json["time"], "2026-11-20T19:13:29.250Z");
-        assert_eq!(json.get("referer"), None);
+        assert_eq!((json.get("referer"), json.get("trace_id")), (None, None));
+        let context = SpanContext {
+            trace_id: 0x4bf9_2f35_77b3_4da6_a3ce_929d_0e0e_4736_u128.to_be_bytes(),
+            span_id: 0xf0_67aa_0ba9_02b7_u64.to_be_bytes(),
+        };
+        let traced = AccessEntry {
+            trace: Some(&context),
+            ..ran
+        };
+        let json: serde_json::Value =
+            serde_json::from_str(&line(&traced, AccessFormat::Json)).unwrap();
+        assert_eq!(json["trace_id"], "4bf92f3577b34da6a3ce929d0e0e4736");
+        assert_eq!(json["span_id"], "00f067aa0ba902b7");
     }
 
     #[test]

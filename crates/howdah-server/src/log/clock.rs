@@ -40,6 +40,26 @@ impl Civil {
         out.extend_from_slice(b" +0000");
     }
 
+    /// `Nov 20 19:13:29` (RFC 3164), which syslog daemons on this machine replace by their own.
+    pub fn syslog(&self, out: &mut Vec<u8>) {
+        let month = MONTHS[self.0.month() as usize - 1];
+        out.extend_from_slice(month.as_bytes());
+        out.push(b' ');
+        let day = self.0.day();
+        match day < 10 {
+            true => out.extend_from_slice(&[b' ', b'0' + day.unsigned_abs()]),
+            false => two(out, day),
+        }
+        for (before, part) in [
+            (b' ', self.0.hour()),
+            (b':', self.0.minute()),
+            (b':', self.0.second()),
+        ] {
+            out.push(before);
+            two(out, part);
+        }
+    }
+
     /// `2026-11-20T19:13:29.123Z` (RFC 3339).
     pub fn rfc3339(&self, out: &mut Vec<u8>) {
         four(out, self.0.year());

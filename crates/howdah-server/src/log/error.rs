@@ -20,9 +20,10 @@ use howdah_proto::level::Level;
 use howdah_proto::request::RequestFrame;
 
 use super::clock::Civil;
-use super::escape;
 use super::repeats::Repeats;
 use super::sink::{LogTarget, Sink};
+use super::{escape, message};
+use crate::traces::context::{SpanContext, parse_traceparent};
 
 /// Bytes of one message that are kept; as much as a PHP process may send at once is for its own
 /// logs, a line of ours stays readable.
@@ -37,6 +38,19 @@ pub enum ErrorStyle {
     File,
     /// Without the time, after `howdah: `: somebody is watching.
     Terminal,
+    /// Without either, after the severity: see [`super::message`].
+    Syslog,
+    /// The same with fields.
+    Journal,
+}
+
+impl ErrorStyle {
+    const ALL: [ErrorStyle; 4] = [
+        ErrorStyle::File,
+        ErrorStyle::Terminal,
+        ErrorStyle::Syslog,
+        ErrorStyle::Journal,
+    ];
 }
 
 /// The request a line is about.
@@ -52,6 +66,8 @@ pub struct About<'a> {
     pub client: &'a str,
     /// The request's number, as in the access log.
     pub id: u64,
+    /// The request's span, where requests are traced.
+    pub trace: Option<&'a SpanContext>,
 }
 
 impl About<'_> {
@@ -64,7 +80,10 @@ impl About<'_> {
         if self.target.len() > MAX_TARGET {
             out.extend_from_slice(b"...");
         }
-        let tail = format!(" client={} id={}", self.client, self.id);
+        let mut tail = format!(" client={} id={}", self.client, self.id);
+        if let Some(context) = self.trace {
+            tail += &format!(" trace_id={} span_id={}", context.trace(), context.span());
+        }
         out.extend_from_slice(tail.as_bytes());
     }
 }
@@ -80,10 +99,12 @@ enum Subject<'a> {
 /// The error log of a server.
 pub struct ErrorLog {
     sink: Sink,
-    /// Whether lines begin with the time ([`ErrorStyle::File`]).
-    dated: AtomicBool,
+    /// How lines begin and end: an [`ErrorStyle`].
+    style: AtomicU8,
     /// The least serious [`Level`] that is written.
     level: AtomicU8,
+    /// Requests are traced: a script's lines have the trace's number.
+    traced: AtomicBool,
     repeats: Mutex<Repeats>,
 }
 
@@ -93,8 +114,9 @@ impl ErrorLog {
     pub fn new(sink: Sink, style: ErrorStyle, level: Level) -> ErrorLog {
         ErrorLog {
             sink,
-            dated: AtomicBool::new(style == ErrorStyle::File),
+            style: AtomicU8::new(style as u8),
             level: AtomicU8::new(level as u8),
+            traced: AtomicBool::new(false),
             repeats: Mutex::new(Repeats::default()),
         }
     }
@@ -114,10 +136,14 @@ impl ErrorLog {
         level: Level,
     ) -> io::Result<()> {
         self.sink.move_to(target.clone(), file)?;
-        self.dated
-            .store(style == ErrorStyle::File, Ordering::Relaxed);
+        self.style.store(style as u8, Ordering::Relaxed);
         self.level.store(level as u8, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Whether a script's lines have the number of the trace that its request belongs to.
+    pub fn show_traces(&self, traced: bool) {
+        self.traced.store(traced, Ordering::Relaxed);
     }
 
     /// Whether a message of that level would be written.
@@ -183,19 +209,30 @@ impl ErrorLog {
                     escape::message(out, details.as_bytes(), MAX_MESSAGE);
                 }
             }
+            if self.style() == ErrorStyle::Journal {
+                fields(out, name, pool, subject);
+            }
             out.push(b'\n');
         });
     }
 
     fn begin(&self, out: &mut Vec<u8>, level: Level) {
-        if self.dated.load(Ordering::Relaxed) {
-            Civil::of(SystemTime::now()).rfc3339(out);
-        } else {
-            out.extend_from_slice(b"howdah:");
+        match self.style() {
+            ErrorStyle::File => {
+                Civil::of(SystemTime::now()).rfc3339(out);
+                out.push(b' ');
+            }
+            ErrorStyle::Terminal => out.extend_from_slice(b"howdah: "),
+            ErrorStyle::Syslog | ErrorStyle::Journal => {
+                out.extend_from_slice(&[b'<', b'0' + level as u8, b'>']);
+            }
         }
-        out.push(b' ');
         out.extend_from_slice(level.name().as_bytes());
         out.push(b' ');
+    }
+
+    fn style(&self) -> ErrorStyle {
+        ErrorStyle::ALL[usize::from(self.style.load(Ordering::Relaxed))]
     }
 
     fn tell_held_back(&self, told: Vec<(u32, String)>) {
@@ -204,6 +241,20 @@ impl ErrorLog {
                 self.begin(out, Level::Notice);
                 out.extend_from_slice(format!("Repeated {count} times more: {first}\n").as_bytes());
             });
+        }
+    }
+}
+
+/// What can be looked for in the journal.
+fn fields(out: &mut Vec<u8>, name: &str, pool: &str, subject: Subject<'_>) {
+    message::field(out, "NAME", name);
+    if !pool.is_empty() {
+        message::field(out, "POOL", pool);
+    }
+    if let Subject::Request(about) = subject {
+        message::field(out, "REQUEST", &about.id.to_string());
+        if let Some(context) = about.trace {
+            message::field(out, "TRACE", &context.trace().to_string());
         }
     }
 }
@@ -223,12 +274,17 @@ impl ScriptLog for ErrorLog {
     fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]) {
         let value = |name| frame.variable(name).unwrap_or_default();
         let client = String::from_utf8_lossy(value("REMOTE_ADDR"));
+        let traced = self.traced.load(Ordering::Relaxed);
+        let context = traced
+            .then(|| parse_traceparent(value("HTTP_TRACEPARENT")))
+            .flatten();
         let about = About {
             method: value("REQUEST_METHOD"),
             host: value("HTTP_HOST"),
             target: value("REQUEST_URI"),
             client: &client,
             id: request,
+            trace: context.as_ref().map(|(context, _)| context),
         };
         self.line(level, "php", pool, message, Subject::Request(&about));
     }
@@ -251,7 +307,7 @@ mod tests {
     fn written(name: &str, style: ErrorStyle, log: impl FnOnce(&ErrorLog)) -> String {
         let file = format!("howdah-error-{}-{name}.log", std::process::id());
         let path: PathBuf = std::env::temp_dir().join(file);
-        let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let sink = Sink::start("error", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
         let error_log = ErrorLog::new(sink, style, Level::Notice);
         log(&error_log);
         drop(error_log);

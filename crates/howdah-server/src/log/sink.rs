@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use super::message::{DaemonTarget, Messages};
+
 /// Bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line
 /// that is 28 000 lines.
 pub const MAX_BUFFERED: usize = 4 << 20;
@@ -32,10 +34,17 @@ pub enum LogTarget {
     Stdout,
     /// The server's standard error.
     Stderr,
+    /// A syslog daemon, or the journal.
+    Daemon(DaemonTarget),
 }
 
 impl LogTarget {
-    fn open(&self) -> io::Result<Output> {
+    /// Whether lines are to have fields behind their text ([`super::message`]).
+    pub fn takes_fields(&self) -> bool {
+        matches!(self, LogTarget::Daemon(target) if target.takes_fields())
+    }
+
+    fn open(&self, log: &'static str) -> io::Result<Output> {
         Ok(match self {
             LogTarget::File(path) => {
                 use std::os::unix::fs::OpenOptionsExt;
@@ -45,6 +54,7 @@ impl LogTarget {
             }
             LogTarget::Stdout => Output::Stdout,
             LogTarget::Stderr => Output::Stderr,
+            LogTarget::Daemon(target) => Output::Daemon(Box::new(target.open(log)?)),
         })
     }
 }
@@ -53,6 +63,7 @@ enum Output {
     File(File),
     Stdout,
     Stderr,
+    Daemon(Box<Messages>),
 }
 
 impl Output {
@@ -62,6 +73,8 @@ impl Output {
             Output::File(file) => rustix::io::write(file, bytes),
             Output::Stdout => rustix::io::write(io::stdout().as_fd(), bytes),
             Output::Stderr => rustix::io::write(io::stderr().as_fd(), bytes),
+            // Takes whole lines; see `Pen::write`.
+            Output::Daemon(_) => Err(rustix::io::Errno::INVAL),
         });
         Ok(written?)
     }
@@ -78,6 +91,9 @@ impl Pen {
     /// Writes whole lines; how many are lost for which error. The one that is cut off is not: its end
     /// is kept and written first the next time.
     fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
+        if let Output::Daemon(messages) = &mut self.output {
+            return messages.write(lines);
+        }
         let rest = std::mem::take(&mut self.rest);
         if let Err((at, error)) = self.write_all(&rest) {
             self.rest = rest[at..].to_vec();
@@ -131,6 +147,7 @@ pub enum News {
 type Watcher = Box<dyn Fn(News) + Send + Sync>;
 
 struct Shared {
+    log: &'static str,
     delay: Duration,
     shards: [Mutex<Vec<u8>>; SHARDS],
     /// The writer sleeps until somebody has something.
@@ -189,10 +206,12 @@ fn shard_of_this_thread() -> usize {
 }
 
 impl Sink {
-    /// Opens the target and starts the writer. Lines are written within `delay`; zero: at once.
-    pub fn start(target: LogTarget, delay: Duration) -> io::Result<Sink> {
-        let output = target.open()?;
+    /// Opens the target and starts the writer. Lines are written within `delay`; zero: at once. A daemon
+    /// gets `log` as the name of the log.
+    pub fn start(log: &'static str, target: LogTarget, delay: Duration) -> io::Result<Sink> {
+        let output = target.open(log)?;
         let shared = Arc::new(Shared {
+            log,
             delay,
             shards: std::array::from_fn(|_| Mutex::new(Vec::new())),
             asleep: AtomicBool::new(false),
@@ -342,7 +361,7 @@ fn reopen(shared: &Shared, how: Reopen, target: &mut LogTarget, pen: &mut Pen) -
         Reopen::In(file) => (target.clone(), Some(file)),
         Reopen::At(other, file) => (other, file),
     };
-    let output = file.map_or_else(|| at.open(), |f| Ok(Output::File(f)))?;
+    let output = file.map_or_else(|| at.open(shared.log), |f| Ok(Output::File(f)))?;
     if !pen.rest.is_empty() {
         // Its beginning is in the other file.
         shared.dropped.fetch_add(1, Ordering::Relaxed);
@@ -424,7 +443,12 @@ mod tests {
     fn lines_of_many_threads_all_arrive_whole_also_across_a_rotation() {
         let dir = scratch("rotate");
         let path = dir.join("access.log");
-        let sink = Sink::start(LogTarget::File(path.clone()), Duration::from_secs(60)).unwrap();
+        let sink = Sink::start(
+            "access",
+            LogTarget::File(path.clone()),
+            Duration::from_secs(60),
+        )
+        .unwrap();
         std::thread::scope(|scope| {
             for thread in 0..4 {
                 let sink = &sink;
@@ -452,9 +476,9 @@ mod tests {
     #[test]
     fn a_target_that_cannot_be_opened_is_told_and_a_full_one_only_loses_lines() {
         let missing = PathBuf::from("/nonexistent/howdah.log");
-        assert!(Sink::start(LogTarget::File(missing), Duration::ZERO).is_err());
+        assert!(Sink::start("access", LogTarget::File(missing), Duration::ZERO).is_err());
         let full = LogTarget::File(PathBuf::from("/dev/full"));
-        let sink = Sink::start(full, Duration::from_secs(60)).unwrap();
+        let sink = Sink::start("access", full, Duration::from_secs(60)).unwrap();
         sink.append(|b| b.extend_from_slice(b"one\ntwo\n"));
         sink.flush();
         assert_eq!(sink.dropped(), 2);
@@ -464,7 +488,12 @@ mod tests {
     fn a_log_moves_to_another_target_between_two_lines_or_stays() {
         let dir = scratch("move");
         let (old, new) = (dir.join("old.log"), dir.join("new.log"));
-        let sink = Sink::start(LogTarget::File(old.clone()), Duration::from_secs(60)).unwrap();
+        let sink = Sink::start(
+            "access",
+            LogTarget::File(old.clone()),
+            Duration::from_secs(60),
+        )
+        .unwrap();
         sink.append(|b| b.extend_from_slice(b"one\n"));
         assert!(sink.move_to(LogTarget::File(dir.clone()), None).is_err());
         sink.append(|b| b.extend_from_slice(b"two\n"));
@@ -485,7 +514,7 @@ mod tests {
     fn a_failed_reopening_keeps_the_old_file() {
         let dir = scratch("gone");
         let path = dir.join("a.log");
-        let sink = Sink::start(LogTarget::File(path.clone()), Duration::ZERO).unwrap();
+        let sink = Sink::start("access", LogTarget::File(path.clone()), Duration::ZERO).unwrap();
         let kept = dir.with_extension("moved");
         std::fs::rename(&dir, &kept).unwrap();
         assert!(sink.reopen().is_err());
@@ -545,7 +574,7 @@ mod tests {
     fn it_is_told_when_lines_begin_to_be_lost_and_when_that_is_over() {
         let dir = scratch("news");
         let full = LogTarget::File(PathBuf::from("/dev/full"));
-        let sink = Sink::start(full, Duration::from_secs(60)).unwrap();
+        let sink = Sink::start("access", full, Duration::from_secs(60)).unwrap();
         let news = Arc::new(Mutex::new(Vec::new()));
         let heard = news.clone();
         sink.watch(move |what| heard.lock().unwrap().push(what));

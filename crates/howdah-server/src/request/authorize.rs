@@ -28,6 +28,7 @@ use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::script::granted::may_be_granted;
 use crate::site::RouteInfo;
 use crate::site::config::{AuthRequest, Authorizer, RuleAction};
+use crate::traces::recording::RunBy;
 
 /// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
 const MOST_IGNORED: usize = 64 << 10;
@@ -63,6 +64,9 @@ pub(super) async fn ask(
             RuleAction::AuthRequest(server) => (send(ctx, server)?, Some(server)),
             _ => continue,
         };
+        if let Some(recording) = &mut response.record.recording {
+            recording.begin_run(RunBy::Guard);
+        }
         let mut head = loop {
             match poll_fn(|cx| run.poll_event(cx)).await {
                 Ok(Event::Head(head)) => break head,
@@ -95,6 +99,9 @@ pub(super) async fn ask(
                 Ok(_) => {}
                 Err(error) => return Err(Failure::Run(error)),
             }
+        }
+        if let Some(recording) = &mut response.record.recording {
+            recording.end_run(run.timing(), run.process());
         }
     }
     Ok(Permission::Granted(granted))

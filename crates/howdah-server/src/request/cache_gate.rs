@@ -74,6 +74,9 @@ pub(super) fn before<'a>(
     let Some((cache, part)) = ctx.page_cache() else {
         return Some(Gate::Off);
     };
+    if let Some(recording) = &mut response.record.recording {
+        recording.ask_cache();
+    }
     if let Some(why) = bypass_by_route(route.map(|(action, info)| (action, info))) {
         return Some(Gate::Bypass(why.into()));
     }

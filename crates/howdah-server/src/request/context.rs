@@ -21,6 +21,8 @@ use crate::site::Site;
 use crate::site::condition::Requested;
 use crate::site::htaccess::{Live, Visitor};
 use crate::site_service::SiteService;
+use crate::traces::Traced;
+use crate::traces::recording::Recording;
 
 /// A request, and everything that answers it.
 #[derive(Clone, Copy)]
@@ -29,6 +31,8 @@ pub(super) struct RequestContext<'a> {
     pub config: &'a Arc<ServerConfig>,
     pub site: &'a Arc<Site>,
     pub request: &'a RequestHead,
+    /// The trace that the request belongs to, if requests are traced.
+    pub traced: Option<&'a Traced>,
     pub conn: &'a ConnInfo,
     pub client: &'a Client<'a>,
     /// The number of the request in the logs.
@@ -82,6 +86,7 @@ impl<'a> RequestContext<'a> {
             target: self.request.target(),
             client: &client,
             id: self.id,
+            trace: self.traced.map(|traced| &traced.context),
         };
         log.request(level, name, message, &about);
     }
@@ -112,6 +117,8 @@ pub(super) struct Record {
     pub live: Option<Arc<Live>>,
     /// The stored page that is the answer, whose coded form is to be made.
     pub later: Option<Box<Later>>,
+    /// What is recorded for a trace.
+    pub recording: Option<Box<Recording>>,
 }
 
 impl Record {

@@ -1,6 +1,7 @@
 //! A stored page is served to a request.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use howdah_cache::Millis;
 use howdah_cache::object::Object;
@@ -50,6 +51,10 @@ impl Hit<'_> {
     ) {
         part.count(verdict);
         response.record.cache = Some(verdict);
+        if let Some(recording) = &mut response.record.recording {
+            recording.settle_cache(Instant::now());
+            recording.first_byte();
+        }
         let encoding = &ctx.config.settings.encoding;
         let reader = send::Reader {
             request: ctx.request,

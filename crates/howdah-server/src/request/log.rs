@@ -19,19 +19,19 @@ const ENDED: &str = "the connection was ended";
 const REPORT: &str = "a request failed; please report this";
 
 impl Front {
-    /// Counts a request that has been answered, and writes its line into the access log.
+    /// Counts a request that has been answered, and writes its line into the access log. How long it took.
     pub(super) fn log_request(
         &self,
         ctx: RequestContext<'_>,
         record: &Record,
         out: &Responder,
         since: Instant,
-    ) {
+    ) -> Duration {
         let duration = turn::now().duration_since(since);
         let (status, bytes) = (out.status(), out.body_bytes_sent());
         self.counters.finished(status, bytes, duration);
         let Some(log) = &ctx.config.settings.access_log else {
-            return;
+            return duration;
         };
         let request = ctx.request;
         let field = |name| request.header(name).unwrap_or_default();
@@ -55,7 +55,9 @@ impl Front {
             cache_cause: record.cache_cause().as_deref(),
             error: record.failure.as_deref().map(Failure::name),
             id: ctx.id,
+            trace: ctx.traced.map(|traced| &traced.context),
         });
+        duration
     }
 
     /// Counts and logs a request that was refused before it was understood.
@@ -93,6 +95,7 @@ impl Front {
                 cache_cause: None,
                 error: Some(name),
                 id,
+                trace: None,
             });
         }
     }

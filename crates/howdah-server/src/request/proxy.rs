@@ -18,6 +18,7 @@ use crate::proxy::{tunnel, upload};
 use crate::respond;
 use crate::script::{body, head};
 use crate::site::{ProxyTarget, RouteInfo};
+use crate::traces::recording::RunBy;
 
 /// Has a server answer the request.
 pub(super) async fn answer(
@@ -79,6 +80,9 @@ async fn answer_by(
     upload: Option<Upload<'_>>,
     response: &mut Response<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
+    if let Some(recording) = &mut response.record.recording {
+        recording.begin_run(RunBy::Server);
+    }
     let edit = |head: &mut ResponseHead| {
         respond::number(head, ctx.id);
         ctx.site.edit_headers(route, head);

@@ -24,6 +24,7 @@ use crate::script::head::{self, SendFile};
 use crate::script::pump::{Ended, Pump};
 use crate::script::streams::StreamPlace;
 use crate::site::{Refused, RouteInfo, ScriptTarget};
+use crate::traces::recording::RunBy;
 
 /// Changes a response's head as the site's rules say.
 pub(super) type Edit<'a> = &'a (dyn Fn(&mut ResponseHead) + Sync);
@@ -81,6 +82,9 @@ pub(super) async fn answer(
         effects: bypass.map(BypassContext::effects),
         held: limits::take_process(response),
     };
+    if let Some(recording) = &mut response.record.recording {
+        recording.begin_run(pool_of(ctx, target));
+    }
     let mut run = service.start(target, request);
     if let Some(bypass) = bypass {
         run = bypass.observe(run);
@@ -94,6 +98,15 @@ pub(super) async fn answer(
     };
     let ended = pass_on(ctx, &mut *run, &edit, upload, response).await;
     finish(ctx, ended, &target.permitted, &edit, response).await
+}
+
+/// Who runs a script, for a trace.
+pub(super) fn pool_of(ctx: RequestContext<'_>, target: &ScriptTarget) -> RunBy {
+    let service = ctx.service();
+    RunBy::Pool {
+        pool: service.pool_name(target).into(),
+        mode: service.executor(target).mode(),
+    }
 }
 
 /// Receives the request's body as its site and pool want it.
@@ -161,11 +174,19 @@ pub(super) fn pass_on<'a>(
             Err(failure) => Ended::Failed(failure),
             Ok(()) => {
                 let polled = pump.poll(cx, run, &mut *response.out);
+                if let Some(recording) = &mut response.record.recording
+                    && response.out.began()
+                {
+                    recording.first_byte();
+                }
                 note_spill_error(ctx, &mut pump);
                 ready!(polled)
             }
         };
         response.record.run = run.timing();
+        if let Some(recording) = &mut response.record.recording {
+            recording.end_run(run.timing(), run.process());
+        }
         note_repairs(ctx, &pump);
         Poll::Ready(ended)
     })

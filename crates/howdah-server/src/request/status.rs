@@ -66,6 +66,11 @@ impl Front {
                 .as_ref()
                 .map_or(0, |l| l.sink().dropped()),
             error_log_dropped: self.error_log.sink().dropped(),
+            spans: config
+                .settings
+                .traces
+                .as_ref()
+                .map(|traces| traces.exporter().counts()),
             pools: self.pools(),
             status_listener: None,
             proxied: proxy::known::rows(),

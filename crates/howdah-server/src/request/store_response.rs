@@ -55,6 +55,9 @@ impl CacheRequest<'_> {
         let Some(request) = whole(self.ctx.request, validated) else {
             return Ok(Answered::No(Pass::HeadTooLarge.into()));
         };
+        if let Some(recording) = &mut response.record.recording {
+            recording.begin_run(script::pool_of(self.ctx, target));
+        }
         let mut begun = self.begin(request, target, limits::take_process(response))?;
         let first = match first_event(&mut *begun.run, response.out).await {
             Ok(first) => first,

@@ -99,6 +99,10 @@ impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
         Box::new(run)
     }
 
+    fn mode(&self) -> &'static str {
+        "fake"
+    }
+
     fn status(&self) -> PoolStatus {
         PoolStatus {
             pool: "www".into(),
@@ -202,7 +206,7 @@ impl Rig {
             script,
             dropped: dropped.clone(),
         });
-        let sink = Sink::start(LogTarget::Stderr, Duration::ZERO).unwrap();
+        let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO).unwrap();
         let log = Arc::new(ErrorLog::new(sink, ErrorStyle::Terminal, Level::Critical));
         let front = Arc::new(Front::new(
             config(&directory, change, &settings, &executor),

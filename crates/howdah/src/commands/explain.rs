@@ -141,6 +141,7 @@ fn front(settings: &Settings) -> Result<Front, Vec<String>> {
             allow: settings.status.allow.clone(),
         }),
         access_log: None,
+        traces: None,
         buffers: settings.server.buffers.clone(),
         spill_room: Arc::default(),
         cache_memory: NO_PAGES,
@@ -161,7 +162,7 @@ fn front(settings: &Settings) -> Result<Front, Vec<String>> {
         .collect();
     let config = ServerConfig::new(front_settings, sites, &pools)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
-    let sink = Sink::start(LogTarget::Stderr, Duration::ZERO);
+    let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO);
     let sink = sink.map_err(|why| vec![format!("cannot write to the standard error: {why}")])?;
     // Only what is said of the request counts here.
     let log = ErrorLog::new(sink, ErrorStyle::Terminal, Level::Emergency);

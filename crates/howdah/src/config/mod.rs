@@ -10,6 +10,7 @@
 //! - `application`: what a site leaves out that the application in its root needs.
 //! - [`acme`], [`tls`]: certificates, ordered and by file.
 //! - [`environment`], [`php_variables`]: what containers set by variables.
+//! - [`traces`]: where spans go.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
 
@@ -41,6 +42,7 @@ mod site_options;
 mod source;
 pub mod suggest;
 pub mod tls;
+pub mod traces;
 pub mod value;
 
 use std::cell::{Cell, OnceCell};
@@ -96,6 +98,8 @@ pub struct Settings {
     pub trusted_proxies: TrustedProxies,
     /// `[status]`, but for its listener.
     pub status: StatusSettings,
+    /// `[traces]`, if there is a collector.
+    pub traces: Option<traces::TraceSettings>,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
     /// `[[site]]`
@@ -222,6 +226,7 @@ const SECTIONS: &[&str] = &[
     "trusted_proxies",
     "acme",
     "status",
+    "traces",
     "pool",
     "site",
 ];
@@ -301,6 +306,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         cache_disk: cache::disk(top, &sites),
         trusted_proxies,
         status: server::status(top),
+        traces: traces::traces(top),
         pools,
         sites,
         certificates,

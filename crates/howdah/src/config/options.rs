@@ -78,6 +78,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ("", "Before the first `[section]`."),
     ("log", "Where messages and accesses are written."),
     (
+        "traces",
+        "Distributed traces: `traceparent` (W3C) is taken and passed on, and spans are sent to a collector ([traces.md](traces.md)). Off without `endpoint`.",
+    ),
+    (
         "limits",
         "What clients may send and make the server keep. Beyond a limit they get the named refusal.",
     ),
@@ -211,16 +215,28 @@ options! {
             "See modes.md.";
     }
     "log" ANY {
-        "error": Kind::PathOr(&["stderr"]), "stderr",
-            "Error log, PHP's messages included.",
+        "error": Kind::PathOr(&["stderr", "syslog", "journald"]), "stderr",
+            "Error log, PHP's messages included. `syslog` and `journald` as for `access`.",
             "For servers without a service manager that keeps stderr.";
         "level": Kind::Word(&["error", "warning", "notice", "info", "debug"]), "notice",
             "Lowest level that is written.", "`info` and `debug` help to find a fault.";
-        "access": Kind::PathOr(&["off", "stdout", "stderr"]), "off",
-            "Access log: one line per request, written within a second.", "For statistics and audits.";
+        "access": Kind::PathOr(&["off", "stdout", "stderr", "syslog", "journald"]), "off",
+            "Access log: one line per request, written within a second. Words may follow `syslog`: `syslog:server=unix:/dev/log,facility=daemon,tag=howdah` (the defaults) or `server=HOST:514`; after `journald:` the path of the journal's socket.", "For statistics and audits.";
         "access_format": Kind::Word(&["common", "combined", "extended", "json"]), "combined",
             "`extended` adds host, request time, queue time, child, error name and request number to `combined`.",
             "For whoever's log analyser expects another format.";
+    }
+    "traces" ANY {
+        "endpoint": Kind::Text, "",
+            "URL of a collector that takes OTLP over HTTP (protobuf), such as `http://127.0.0.1:4318`; `/v1/traces` is appended.",
+            "For traces; Jaeger, Tempo and the OpenTelemetry Collector listen there.";
+        "sample": Kind::Text, "100%",
+            "Share of the requests without a caller's trace that are recorded, such as `1%`. A caller's decision is followed.",
+            "For busy servers.";
+        "service": Kind::Text, "howdah", "Name by which a collector finds the traces (`service.name`).",
+            "For several servers with one collector.";
+        "headers": Kind::Pairs, "", "`[traces.headers]`: header fields of each message.",
+            "For collectors that want credentials.";
     }
     "limits" ANY {
         "header": Kind::Size(K, M), "32K" => server!(http.max_header_bytes),

@@ -3,7 +3,7 @@
 use howdah_proto::level::Level;
 use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
-use howdah_server::log::{AccessFormat, LogTarget};
+use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
 use howdah_server::network::Network;
 
 use super::kind::Kind;
@@ -16,11 +16,19 @@ use crate::arguments::Serve;
 /// `[log]`
 pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
     let log = top.section("log", "log");
-    let target = |text: &str, from_file: bool| match text {
+    let target = |key: &str, text: &str, from_file: bool| match text {
         "stdout" => LogTarget::Stdout,
         "stderr" => LogTarget::Stderr,
-        path if from_file => LogTarget::File(top.file().path(path)),
-        path => LogTarget::File(path.into()),
+        text => match DaemonTarget::read(text) {
+            Some(Ok(daemon)) => LogTarget::Daemon(daemon),
+            Some(Err(why)) => {
+                let place = if from_file { log.place_of(key) } else { None };
+                log.file().mistake(place, format!("{key}: {why}"));
+                LogTarget::Stderr
+            }
+            None if from_file => LogTarget::File(top.file().path(text)),
+            None => LogTarget::File(text.into()),
+        },
     };
     let access = match &arguments.access_log {
         Some(text) => Some((text.clone(), false)),
@@ -31,7 +39,7 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
         None => log.text("access_format"),
     };
     LogSettings {
-        error: target(&log.text("error").unwrap_or_default(), true),
+        error: target("error", &log.text("error").unwrap_or_default(), true),
         level: log.word(
             "level",
             &[
@@ -44,7 +52,7 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
         ),
         access: access
             .filter(|(text, _)| text != "off")
-            .map(|(text, from_file)| target(&text, from_file)),
+            .map(|(text, from_file)| target("access", &text, from_file)),
         access_format: match format.as_deref() {
             Some("common") => AccessFormat::Common,
             Some("extended") => AccessFormat::Extended,

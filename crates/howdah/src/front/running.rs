@@ -24,6 +24,8 @@ use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::tls::CurrentSettings;
 use howdah_server::tls::tickets::Tickets;
+use howdah_server::traces::Traces;
+use howdah_server::traces::exporter::{self, Exporter};
 
 use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
@@ -116,6 +118,7 @@ pub fn apply(
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
+    let traced = config.settings.traces.is_some();
     let mut running = shared.running();
     if shared.time_to_stop().is_some() {
         return Err(one("the server is stopping".to_owned()));
@@ -146,6 +149,7 @@ pub fn apply(
             running.replace(config, &settings, pools, &executors);
         }
     }
+    error_log.show_traces(traced);
     Ok(())
 }
 
@@ -354,7 +358,7 @@ fn cache_disk(
 }
 
 fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
-    let sink = sink(&settings.log.error, Duration::ZERO, file)
+    let sink = sink("error", &settings.log.error, Duration::ZERO, file)
         .map_err(|error| format!("cannot write the error log: {error}"))?;
     let log = &settings.log;
     Ok(ErrorLog::new(sink, style(log), log.level))
@@ -364,18 +368,25 @@ fn style(log: &LogSettings) -> ErrorStyle {
     match log.error {
         LogTarget::File(_) => ErrorStyle::File,
         LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
+        LogTarget::Daemon(_) if log.error.takes_fields() => ErrorStyle::Journal,
+        LogTarget::Daemon(_) => ErrorStyle::Syslog,
     }
 }
 
 /// A file was opened by the master, which may where we may not.
-fn sink(target: &LogTarget, delay: Duration, file: Option<OwnedFd>) -> io::Result<Sink> {
+fn sink(
+    log: &'static str,
+    target: &LogTarget,
+    delay: Duration,
+    file: Option<OwnedFd>,
+) -> io::Result<Sink> {
     match file {
         Some(file) => {
-            let sink = Sink::start(LogTarget::Stderr, delay)?;
+            let sink = Sink::start(log, LogTarget::Stderr, delay)?;
             sink.move_to(target.clone(), Some(File::from(file)))?;
             Ok(sink)
         }
-        None => Sink::start(target.clone(), delay),
+        None => Sink::start(log, target.clone(), delay),
     }
 }
 
@@ -400,10 +411,11 @@ fn access_log(
         }
         return Ok(Some((old_target, old_format, log)));
     }
-    let sink = sink(target, ACCESS_DELAY, file).map_err(failed)?;
+    let sink = sink("access", target, ACCESS_DELAY, file).map_err(failed)?;
     let heard = error_log.clone();
     sink.watch(move |news| report_lost_lines(&heard, "access log", &news));
-    let log = Arc::new(AccessLog::new(sink, format));
+    let fields = target.takes_fields();
+    let log = Arc::new(AccessLog::new(sink, format, fields));
     Ok(Some((target.clone(), format, log)))
 }
 
@@ -437,6 +449,9 @@ fn front_settings(
     };
     let former = shared.front.get().map(|front| front.config());
     let former = former.as_ref().map(|config| &config.settings);
+    let former_traces = former.and_then(|f| f.traces.as_ref());
+    let traces = traces(settings, former_traces, error_log)
+        .map_err(|error| format!("cannot export traces: {error}"))?;
     Ok(FrontSettings {
         https_port: https_port(listeners),
         trusted_proxies: settings.trusted_proxies.clone(),
@@ -446,6 +461,7 @@ fn front_settings(
             allow: settings.status.allow.clone(),
         }),
         access_log,
+        traces,
         buffers: settings.server.buffers.clone(),
         spill_room: former.map(|f| f.spill_room.clone()).unwrap_or_default(),
         cache_memory: settings.cache_memory,
@@ -457,6 +473,49 @@ fn front_settings(
             .map(|f| f.carried_generations.clone())
             .unwrap_or_default(),
     })
+}
+
+/// What decides about traces. The exporter stays over reloads that do not change it; another one's
+/// former sends what it has.
+fn traces(
+    settings: &Settings,
+    former: Option<&Arc<Traces>>,
+    log: &Arc<ErrorLog>,
+) -> io::Result<Option<Arc<Traces>>> {
+    let Some(wanted) = &settings.traces else {
+        return Ok(None);
+    };
+    let same = former
+        .map(|former| former.exporter())
+        .filter(|exporter| *exporter.config() == wanted.exporter);
+    let exporter = match same {
+        Some(exporter) => exporter.clone(),
+        None => {
+            let heard = log.clone();
+            Exporter::start(wanted.exporter.clone(), move |news| {
+                report_traces(&heard, &news);
+            })?
+        }
+    };
+    Ok(Some(Arc::new(Traces::new(wanted.sample, exporter))))
+}
+
+/// Whether spans reach the collector.
+fn report_traces(log: &ErrorLog, news: &exporter::News) {
+    match news {
+        exporter::News::Unreachable(why) => {
+            let message = format!("traces: {why}; spans wait, then are dropped");
+            log.problem(Level::Warning, "CollectorUnreachable", &message);
+        }
+        exporter::News::Refused(why) => {
+            let message = format!("traces: {why}; spans are dropped");
+            log.problem(Level::Warning, "CollectorRefused", &message);
+        }
+        exporter::News::WorksAgain { dropped } => {
+            let message = format!("traces: the collector takes spans; {dropped} were dropped");
+            log.problem(Level::Notice, "CollectorWorksAgain", &message);
+        }
+    }
 }
 
 /// Where redirects to HTTPS lead: the usual port, if it is one of those.
@@ -596,6 +655,9 @@ pub fn finish(shared: &Shared) {
             // What is not flushed by then is not believed after the machine was stopped; it is after a
             // restart.
             disk.close(FLUSHING);
+        }
+        if let Some(traces) = &config.settings.traces {
+            traces.exporter().finish();
         }
         if let Some(log) = &config.settings.access_log {
             log.sink().flush();

@@ -38,6 +38,10 @@ pub use question::Question;
 pub struct NoPool;
 
 impl Executor for NoPool {
+    fn mode(&self) -> &'static str {
+        "none"
+    }
+
     fn start(&self, _: ScriptRequest) -> Box<dyn Run> {
         Box::new(NotRun)
     }
@@ -82,6 +86,7 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
         config: &config,
         site,
         request: &request,
+        traced: None,
         conn: &conn,
         client: &client,
         id: 0,

@@ -1,0 +1,65 @@
+//! Hands what was recorded of a request to the exporter of its spans.
+
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_cache::status::Verdict;
+
+use super::Front;
+use super::context::{Record, RequestContext};
+use crate::failure::Failure;
+use crate::http::Responder;
+use crate::http::message::Version;
+use crate::traces::recording::{Recorded, Recording, text};
+
+impl Front {
+    /// Has the spans of a request sent. Off the way of requests that are not recorded.
+    #[cold]
+    pub(super) fn export(
+        &self,
+        ctx: RequestContext<'_>,
+        record: &Record,
+        recording: Box<Recording>,
+        out: &Responder,
+        (began, duration): (Instant, Duration),
+    ) {
+        let (Some(traces), Some(traced)) = (&ctx.config.settings.traces, ctx.traced) else {
+            return;
+        };
+        let request = ctx.request;
+        let cache = record.cache.map(|verdict| {
+            let why = match verdict {
+                Verdict::Pass(why) => record.cache_cause().or_else(|| Some(why.to_string())),
+                _ => None,
+            };
+            (verdict.word(), why)
+        });
+        let host = ctx.client.host.as_deref();
+        traces.exporter().send(Box::new(Recorded {
+            context: traced.context,
+            parent: traced.parent,
+            state: traced.state.clone(),
+            began,
+            duration,
+            ended: SystemTime::now(),
+            recording: *recording,
+            method: text(request.method()),
+            path: text(request.path()),
+            host: text(host.unwrap_or_else(|| request.host())),
+            https: ctx.client.https,
+            version: match request.version() {
+                Version::Http10 => "1.0",
+                Version::Http11 => "1.1",
+                Version::Http2 => "2",
+                Version::Http3 => "3",
+            },
+            client: ctx.client.address,
+            user_agent: text(request.header(b"user-agent").unwrap_or_default()),
+            status: out.status(),
+            bytes: out.body_bytes_sent(),
+            site: ctx.site.config().name.as_str().into(),
+            id: ctx.id,
+            cache,
+            error: record.failure.as_deref().map(Failure::name),
+        }));
+    }
+}

@@ -1,0 +1,316 @@
+//! W3C Trace Context, Level 1: `traceparent` and `tracestate` of a request, from bytes to values and back.
+//! What is not exactly as the recommendation has it counts as absent (§4.3): a wrong `traceparent` takes
+//! `tracestate` with it, a wrong `tracestate` goes alone. Pure.
+
+use std::fmt;
+
+use crate::http::message::RequestHead;
+
+/// The name of the field with the trace and the caller's span.
+pub const TRACEPARENT: &[u8] = b"traceparent";
+/// The name of the field with what vendors add.
+pub const TRACESTATE: &[u8] = b"tracestate";
+
+/// The length of a `traceparent` of version 00.
+const LENGTH: usize = 55;
+/// List members of a `tracestate` (§3.3.1.1).
+const MOST_MEMBERS: usize = 32;
+
+/// The identity of a span: its trace's, and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpanContext {
+    /// Not all zero.
+    pub trace_id: [u8; 16],
+    /// Not all zero.
+    pub span_id: [u8; 8],
+}
+
+impl SpanContext {
+    /// The trace's number, in hexadecimal digits.
+    pub fn trace(&self) -> Hex<'_> {
+        Hex(&self.trace_id)
+    }
+
+    /// The span's number, in hexadecimal digits.
+    pub fn span(&self) -> Hex<'_> {
+        Hex(&self.span_id)
+    }
+
+    /// The value of a `traceparent` that names this span as the parent.
+    pub fn traceparent(&self, sampled: bool) -> [u8; LENGTH] {
+        let mut text = *b"00-________________________________-________________-00";
+        digits(&self.trace_id, &mut text[3..35]);
+        digits(&self.span_id, &mut text[36..52]);
+        text[54] += u8::from(sampled);
+        text
+    }
+}
+
+/// Bytes that are shown in lower-case hexadecimal digits.
+#[derive(Clone, Copy)]
+pub struct Hex<'a>(&'a [u8]);
+
+impl fmt::Display for Hex<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+fn digits(bytes: &[u8], out: &mut [u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    for (byte, pair) in bytes.iter().zip(out.chunks_exact_mut(2)) {
+        pair[0] = DIGITS[usize::from(byte >> 4)];
+        pair[1] = DIGITS[usize::from(byte & 15)];
+    }
+}
+
+/// What a caller says of the trace that its request belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Parent {
+    /// The caller's span.
+    pub context: SpanContext,
+    /// The caller records the trace.
+    pub sampled: bool,
+    /// What vendors have added, as one field; empty: nothing.
+    pub state: Vec<u8>,
+}
+
+impl Parent {
+    /// The parent that a request names. None: it names none, several, or one that is not valid.
+    pub fn of(request: &RequestHead) -> Option<Parent> {
+        let mut named = request.header_all(TRACEPARENT);
+        let (context, sampled) = parse_traceparent(named.next()?)?;
+        if named.next().is_some() {
+            return None;
+        }
+        let mut state = Vec::new();
+        for value in request.header_all(TRACESTATE) {
+            if !state.is_empty() {
+                state.push(b',');
+            }
+            state.extend_from_slice(value);
+        }
+        if !is_tracestate(&state) {
+            state.clear();
+        }
+        Some(Parent {
+            context,
+            sampled,
+            state,
+        })
+    }
+}
+
+/// Reads a `traceparent`: the span, and whether its trace is recorded (§3.2). Of versions to come it
+/// reads what version 00 has (§3.2.4).
+pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
+    let (known, more) = value.split_at_checked(LENGTH)?;
+    let [version] = bytes_of(&known[..2])?;
+    let fits = match version {
+        0 => more.is_empty(),
+        0xff => false,
+        _ => more.first().is_none_or(|byte| *byte == b'-'),
+    };
+    let dashed = [2, 35, 52].iter().all(|at| known[*at] == b'-');
+    let context = SpanContext {
+        trace_id: bytes_of(&known[3..35])?,
+        span_id: bytes_of(&known[36..52])?,
+    };
+    let [flags] = bytes_of(&known[53..])?;
+    let named = context.trace_id != [0; 16] && context.span_id != [0; 8];
+    (fits && dashed && named).then_some((context, flags & 1 == 1))
+}
+
+/// The bytes that lower-case hexadecimal digits stand for.
+fn bytes_of<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
+    let digit = |byte: u8| match byte {
+        b'0'..=b'9' => Some(byte - b'0'),
+        b'a'..=b'f' => Some(byte - b'a' + 10),
+        _ => None,
+    };
+    if text.len() != 2 * N {
+        return None;
+    }
+    let mut bytes = [0; N];
+    for (byte, pair) in bytes.iter_mut().zip(text.chunks_exact(2)) {
+        *byte = digit(pair[0])? << 4 | digit(pair[1])?;
+    }
+    Some(bytes)
+}
+
+/// Whether a `tracestate` is valid: members of different keys, none of them longer or more than there may
+/// be (§3.3.1). Members may be empty.
+pub fn is_tracestate(value: &[u8]) -> bool {
+    let mut keys: Vec<&[u8]> = Vec::new();
+    for member in value.split(|byte| *byte == b',') {
+        let member = trim(member);
+        if member.is_empty() {
+            continue;
+        }
+        let Some(at) = member.iter().position(|byte| *byte == b'=') else {
+            return false;
+        };
+        let (key, value) = (&member[..at], &member[at + 1..]);
+        if !is_key(key) || !is_value(value) || keys.contains(&key) || keys.len() == MOST_MEMBERS {
+            return false;
+        }
+        keys.push(key);
+    }
+    true
+}
+
+/// Without optional white space, which is blanks and tabs.
+fn trim(mut text: &[u8]) -> &[u8] {
+    while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
+        text = rest;
+    }
+    text
+}
+
+/// `simple-key` or `tenant@system` (§3.3.1.3.1).
+fn is_key(key: &[u8]) -> bool {
+    let of = |part: &[u8], first: fn(&u8) -> bool, longest: usize| {
+        part.first().is_some_and(first)
+            && part.len() <= longest
+            && part.iter().all(|byte| {
+                byte.is_ascii_lowercase()
+                    || byte.is_ascii_digit()
+                    || matches!(byte, b'_' | b'-' | b'*' | b'/')
+            })
+    };
+    match key.iter().position(|byte| *byte == b'@') {
+        None => of(key, u8::is_ascii_lowercase, 256),
+        Some(at) => {
+            let letter_or_digit = |byte: &u8| byte.is_ascii_lowercase() || byte.is_ascii_digit();
+            of(&key[..at], letter_or_digit, 241) && of(&key[at + 1..], u8::is_ascii_lowercase, 14)
+        }
+    }
+}
+
+/// Up to 256 printable characters without `,` and `=` (§3.3.1.3.2); blanks at the end are gone.
+fn is_value(value: &[u8]) -> bool {
+    (1..=256).contains(&value.len())
+        && value
+            .iter()
+            .all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b',' | b'='))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::testing::request;
+
+    const VALID: &str = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
+
+    #[test]
+    fn a_traceparent_is_read_and_written_as_the_recommendation_has_it() {
+        let (context, sampled) = parse_traceparent(VALID.as_bytes()).unwrap();
+        assert!(sampled);
+        assert_eq!(
+            context.trace().to_string(),
+            "4bf92f3577b34da6a3ce929d0e0e4736"
+        );
+        assert_eq!(context.span().to_string(), "00f067aa0ba902b7");
+        assert_eq!(&context.traceparent(true), VALID.as_bytes());
+        let not = VALID.replace("-01", "-00");
+        assert_eq!(&context.traceparent(false), not.as_bytes());
+        assert_eq!(parse_traceparent(not.as_bytes()), Some((context, false)));
+        // Other flags are of levels to come.
+        let flags = VALID.replace("-01", "-03");
+        assert_eq!(parse_traceparent(flags.as_bytes()), Some((context, true)));
+    }
+
+    #[test]
+    fn what_is_not_exactly_a_traceparent_is_none() {
+        let later = VALID.replacen("00", "cc", 1);
+        for valid in [
+            later.clone(),
+            format!("{later}-what.follows"),
+            format!("{later}-"),
+        ] {
+            assert!(parse_traceparent(valid.as_bytes()).is_some(), "{valid}");
+        }
+        for wrong in [
+            "",
+            "00",
+            &VALID[..54],
+            &VALID.to_uppercase(),
+            &format!("{VALID}-"),
+            &format!("{VALID} "),
+            &format!("{later}."),
+            &VALID.replacen("00", "ff", 1),
+            &VALID.replacen("00", "0x", 1),
+            &VALID.replacen('-', "_", 1),
+            &VALID.replace("4736-", "4736 "),
+            &VALID.replace("b7-", "b7."),
+            &VALID.replace("4bf9", "4Bf9"),
+            &VALID.replace("-01", "-0g"),
+            "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+            "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+        ] {
+            assert_eq!(parse_traceparent(wrong.as_bytes()), None, "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_tracestate_has_up_to_32_members_with_keys_of_their_own() {
+        let of = |count: usize| {
+            (0..count)
+                .map(|n| format!("k{n}=v"))
+                .collect::<Vec<_>>()
+                .join(",")
+        };
+        for valid in [
+            "",
+            "rojo=00f067aa0ba902b7,congo=t61rcWkgMzE",
+            " a=1\t, ,b=2 b,",
+            "0tenant@system=x",
+            "a_-*/0=!~",
+            &format!("{}={}", "k".repeat(256), "v".repeat(256)),
+            &format!("{}@{}=v", "t".repeat(241), "s".repeat(14)),
+            &of(32),
+        ] {
+            assert!(is_tracestate(valid.as_bytes()), "{valid}");
+        }
+        for wrong in [
+            "a",
+            "=1",
+            "a=",
+            "A=1",
+            "0a=1",
+            "a=1,a=2",
+            "a=1=2",
+            "a b=1",
+            "a=1\u{e4}",
+            "a=\t1",
+            "tenant@=1",
+            "@system=1",
+            "tenant@0system=1",
+            "a@b@c=1",
+            &format!("{}=v", "k".repeat(257)),
+            &format!("k={}", "v".repeat(257)),
+            &format!("{}@s=v", "t".repeat(242)),
+            &format!("t@{}=v", "s".repeat(15)),
+            &of(33),
+        ] {
+            assert!(!is_tracestate(wrong.as_bytes()), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn a_wrong_parent_takes_its_state_with_it_and_a_wrong_state_goes_alone() {
+        let of = |fields: &[(&str, &str)]| Parent::of(&request("GET", "/", fields));
+        let parent = of(&[
+            ("Traceparent", VALID),
+            ("tracestate", "a=1"),
+            ("Tracestate", "b=2"),
+        ]);
+        assert_eq!(parent.unwrap().state, b"a=1,b=2");
+        let parent = of(&[("traceparent", VALID), ("tracestate", "a")]).unwrap();
+        assert_eq!((parent.state.len(), parent.sampled), (0, true));
+        assert_eq!(of(&[("traceparent", "x"), ("tracestate", "a=1")]), None);
+        assert_eq!(of(&[("tracestate", "a=1")]), None);
+        // Somebody has added one.
+        assert_eq!(of(&[("traceparent", VALID), ("traceparent", VALID)]), None);
+    }
+}
