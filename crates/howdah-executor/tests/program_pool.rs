@@ -341,6 +341,8 @@ fn requests_wait_for_a_spawner_that_is_killed_again_and_again() {
             // One that is killed before it is ready has failed to start, which is another matter.
             rig.pool.ready().await.unwrap();
             rig.text(&pid).await;
+            // The last one's death may be logged before the next one is started.
+            until("it lives", || lives(rig.launcher.pid())).await;
             kill(rig.launcher.pid());
             until("it is gone", || rig.log.count("SpawnerDied") == n).await;
             // None is refused, however soon after the last death.

@@ -371,7 +371,7 @@ impl Handler for Front {
         unfinished.0 = None;
         let duration = self.log_request(ctx, &record, out, unfinished.1);
         if let Some(recording) = record.recording.take() {
-            self.export(ctx, &record, recording, out, (unfinished.1, duration));
+            self.export(ctx, &record, *recording, out, (unfinished.1, duration));
         }
     }
 

@@ -87,6 +87,7 @@ mod tests {
     use crate::cache::{CacheStatus, DiskStatus};
     use crate::testing::request;
     use crate::tls::certificates::{CertificateStatus, FailingOrder};
+    use crate::traces::exporter::SpanCounts;
 
     fn status() -> ServerStatus {
         ServerStatus {
@@ -173,6 +174,7 @@ mod tests {
     fn whole() -> ServerStatus {
         ServerStatus {
             status_listener: Some(StatusListenerCounts::default()),
+            spans: Some(SpanCounts::default()),
             failing_orders: vec![FailingOrder::default()],
             certificates: vec![CertificateStatus::default()],
             pools: vec![PoolStatus {

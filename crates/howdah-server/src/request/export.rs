@@ -18,7 +18,7 @@ impl Front {
         &self,
         ctx: RequestContext<'_>,
         record: &Record,
-        recording: Box<Recording>,
+        recording: Recording,
         out: &Responder,
         (began, duration): (Instant, Duration),
     ) {
@@ -41,7 +41,7 @@ impl Front {
             began,
             duration,
             ended: SystemTime::now(),
-            recording: *recording,
+            recording,
             method: text(request.method()),
             path: text(request.path()),
             host: text(host.unwrap_or_else(|| request.host())),

@@ -297,6 +297,10 @@ impl Sender {
     }
 
     /// Waits for a request, then for those that come soon after it. False: there will be none.
+    #[expect(
+        clippy::vec_box,
+        reason = "as the queue has them: unboxing would copy each"
+    )]
     async fn collect(&mut self, batch: &mut Vec<Box<Recorded>>) -> bool {
         let mut stopping = self.stopping.clone();
         tokio::select! {
