@@ -85,7 +85,7 @@ fn php_and_logs_learn_what_the_handshake_agreed_on() {
     let metrics = fixture.get("/status?openmetrics").text();
     for line in [
         "howdah_tls_handshakes_total{protocol=\"TLSv1.3\",resumed=\"no\"} 1",
-        "howdah_tls_certificate_seconds_left{name=\"example.org\",certificate=\"0\"} ",
+        "howdah_tls_certificate_remaining_seconds{name=\"example.org\",certificate=\"0\"} ",
     ] {
         assert!(metrics.contains(line), "{metrics}");
     }
