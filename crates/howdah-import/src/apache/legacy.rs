@@ -6,6 +6,7 @@ use super::access::any_of;
 use super::requirement::Formula;
 use super::site::Work;
 use crate::directive::Directive;
+use crate::network::block;
 use crate::when::When;
 
 /// `Order`, `Allow` and `Deny`
@@ -68,30 +69,17 @@ fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formu
 
 /// `10.1`, `10.1.0.0/255.255.0.0`, `192.0.2.1`, `2001:db8::/32`
 pub fn network(text: &str) -> Option<String> {
-    let (address, bits) = match text.split_once('/') {
-        Some((address, bits)) => (address, Some(bits)),
-        None => (text, None),
-    };
-    if address.parse::<IpAddr>().is_ok() {
-        return match bits {
-            None => Some(address.to_owned()),
-            Some(bits) => {
-                let mask = bits.parse::<Ipv4Addr>().ok();
-                let bits = match mask {
-                    Some(mask) => {
-                        let ones = mask.to_bits().leading_ones();
-                        (mask.to_bits().count_ones() == ones).then_some(ones)?
-                    }
-                    None => bits.parse().ok()?,
-                };
-                let most = if address.contains(':') { 128 } else { 32 };
-                (bits <= most).then(|| format!("{address}/{bits}"))
-            }
-        };
+    if let Some(found) = crate::network::network(text) {
+        return Some(found);
     }
-    let parts: Vec<&str> = address.trim_end_matches('.').split('.').collect();
+    if let Some((address, mask)) = text.split_once('/') {
+        let (address, mask) = (address.parse().ok()?, mask.parse::<Ipv4Addr>().ok()?);
+        let ones = mask.to_bits().leading_ones();
+        return (mask.to_bits().count_ones() == ones).then(|| block(IpAddr::V4(address), ones))?;
+    }
+    let parts: Vec<&str> = text.trim_end_matches('.').split('.').collect();
     let are_bytes = parts.iter().all(|part| part.parse::<u8>().is_ok());
-    if bits.is_some() || !are_bytes || parts.len() > 3 {
+    if !are_bytes || parts.len() > 3 {
         return None;
     }
     let bits = parts.len() * 8;
@@ -109,6 +97,7 @@ mod tests {
             ("10.1", Some("10.1.0.0/16")),
             ("10.", Some("10.0.0.0/8")),
             ("10.1.0.0/255.255.0.0", Some("10.1.0.0/16")),
+            ("10.1.2.3/255.255.0.0", Some("10.1.0.0/16")),
             ("10.0.0.0/255.0.255.0", None),
             ("192.0.2.1", Some("192.0.2.1")),
             ("2001:db8::/32", Some("2001:db8::/32")),

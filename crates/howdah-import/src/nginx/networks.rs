@@ -1,6 +1,7 @@
 //! `allow` and `deny`: which clients are refused.
 
 use crate::directive::Directive;
+use crate::network::network;
 
 /// Clients that are refused.
 #[derive(Debug, PartialEq, Eq)]
@@ -19,15 +20,7 @@ pub fn networks<'d>(lines: &[&'d Directive]) -> Result<Vec<Denial>, &'d Directiv
         let network = match line.arg(0) {
             "all" => None,
             "unix:" => Some("unix".to_owned()),
-            text => match text
-                .split('/')
-                .next()
-                .unwrap_or_default()
-                .parse::<std::net::IpAddr>()
-            {
-                Ok(_) => Some(text.to_owned()),
-                Err(_) => return Err(line),
-            },
+            text => Some(network(text).ok_or(*line)?),
         };
         match (line.name.as_str(), network) {
             ("allow", None) => break,

@@ -1,9 +1,8 @@
 //! Who the client is behind a proxy: `set_real_ip_from` as `[trusted_proxies]`, which holds for all sites.
 
-use std::net::IpAddr;
-
 use super::Context;
 use crate::directive::Directive;
+use crate::network::network;
 use crate::target::Value;
 
 /// Reads the lines of `http` and of all its servers.
@@ -21,18 +20,14 @@ pub fn write(directives: &[Directive], context: &mut Context<'_>) {
     let known = matches!(field.as_str(), "x-forwarded-for" | "proxy_protocol");
     let mut networks: Vec<String> = Vec::new();
     for line in of("set_real_ip_from") {
-        let network = line.arg(0);
-        let address = network.split('/').next().unwrap_or_default();
-        let network = match network {
-            "unix:" => "unix".to_owned(),
-            network if address.parse::<IpAddr>().is_ok() => network.to_owned(),
-            _ => {
-                ledger.list_protection(
-                    line.id,
-                    "[trusted_proxies] networks: an address or a network",
-                );
-                continue;
-            }
+        let network = match line.arg(0) {
+            "unix:" => Some("unix".to_owned()),
+            text => network(text),
+        };
+        let Some(network) = network else {
+            let need = "[trusted_proxies] networks: an address or a network";
+            ledger.list_protection(line.id, need);
+            continue;
         };
         if !known {
             let need = format!(
