@@ -1,6 +1,6 @@
 //! What of an answer is compared: status, where it leads, what it is, and chosen fields.
 
-use super::client::{Head, Server};
+use super::client::{Head, Server, without_port};
 
 /// Names and values.
 pub fn facts(
@@ -40,13 +40,7 @@ fn absolute(location: &str, server: &Server, host: &str) -> String {
         return location;
     };
     let (authority, path) = rest.split_at(rest.find(['/', '?', '#']).unwrap_or(rest.len()));
-    let name = |text: &str| {
-        let name = match text.rsplit_once(':') {
-            Some((name, port)) if port.parse::<u16>().is_ok() => name,
-            _ => text,
-        };
-        name.to_ascii_lowercase()
-    };
+    let name = |text: &str| without_port(text).to_ascii_lowercase();
     match name(authority) == name(host) || name(authority) == name(&server.authority) {
         true => format!("{scheme}://{}{path}", name(host)),
         false => location,

@@ -56,7 +56,8 @@ impl Head {
 
 impl fmt::Display for Server {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url())
+        let scheme = if self.tls { "https" } else { "http" };
+        write!(f, "{scheme}://{}", self.authority)
     }
 }
 
@@ -84,22 +85,11 @@ impl Server {
         })
     }
 
-    /// Its URL.
-    pub fn url(&self) -> String {
-        let scheme = if self.tls { "https" } else { "http" };
-        format!("{scheme}://{}", self.authority)
-    }
-
-    fn has_port(&self) -> bool {
-        let port = self.authority.rsplit_once(':').map(|(_, port)| port);
-        port.is_some_and(|port| port.parse::<u16>().is_ok())
-    }
-
     fn connect(&self) -> io::Result<TcpStream> {
-        let authority = match (self.has_port(), self.tls) {
-            (true, _) => self.authority.clone(),
-            (false, true) => format!("{}:443", self.authority),
-            (false, false) => format!("{}:80", self.authority),
+        let authority = match (without_port(&self.authority), self.tls) {
+            (name, true) if name == self.authority => format!("{name}:443"),
+            (name, false) if name == self.authority => format!("{name}:80"),
+            _ => self.authority.clone(),
         };
         let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
         for address in authority.to_socket_addrs()? {
@@ -129,15 +119,20 @@ impl Server {
         if !self.tls {
             return exchange(stream, &request).map_err(broken);
         }
-        let name = host
-            .rsplit_once(':')
-            .map_or(host, |(name, _)| name)
-            .to_owned();
+        let name = without_port(host).trim_matches(['[', ']']).to_owned();
         let name =
             ServerName::try_from(name).map_err(|error| Failure::Broken(error.to_string()))?;
         let connection = ClientConnection::new(config(), name)
             .map_err(|error| Failure::Broken(error.to_string()))?;
         exchange(StreamOwned::new(connection, stream), &request).map_err(broken)
+    }
+}
+
+/// The name or address of an authority; an address of IPv6 is in brackets.
+pub fn without_port(authority: &str) -> &str {
+    match authority.rsplit_once(':') {
+        Some((name, port)) if port.parse::<u16>().is_ok() => name,
+        _ => authority,
     }
 }
 
@@ -224,6 +219,14 @@ mod tests {
             "http://x y",
         ] {
             assert!(Server::parse(url).is_err(), "{url}");
+        }
+        for (authority, name) in [
+            ("example.org", "example.org"),
+            ("example.org:8443", "example.org"),
+            ("[2001:db8::1]", "[2001:db8::1]"),
+            ("[2001:db8::1]:8443", "[2001:db8::1]"),
+        ] {
+            assert_eq!(without_port(authority), name);
         }
     }
 

@@ -43,7 +43,7 @@ impl Comparison {
         let ask = |server: &Server| match server.ask(&asked.method, &asked.target, host) {
             Ok(head) => Ok(answer::facts(&head, server, host, &self.headers)),
             Err(Failure::Unreachable(why)) => {
-                Err(format!("{} cannot be reached: {why}", server.url()))
+                Err(format!("{server} cannot be reached: {why}"))
             }
             Err(Failure::Broken(why)) => Ok(vec![("answer".to_owned(), format!("none ({why})"))]),
         };
