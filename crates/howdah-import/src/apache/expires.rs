@@ -129,13 +129,11 @@ fn cache(work: &mut Work<'_, '_>, line: &Directive, paths: Match, seconds: u64) 
     );
 }
 
-/// `access plus 1 month 2 days`, `A3600`, `now`
+/// `access plus 1 month 2 days`, `A3600`, `now`. Times that count from a file's last change, `modification …`
+/// and `M3600`, are none of a rule's.
 fn seconds(text: &str) -> Option<u64> {
-    if let Some(number) = text
-        .strip_prefix(['A', 'M'])
-        .and_then(|number| number.parse().ok())
-    {
-        return Some(number);
+    if let Some(number) = text.strip_prefix('A') {
+        return number.parse().ok();
     }
     let mut words = text.split_whitespace().peekable();
     if !matches!(
@@ -175,6 +173,7 @@ mod tests {
             ("access 0 seconds", Some(0)),
             ("now", Some(0)),
             ("modification plus 1 day", None),
+            ("M3600", None),
             ("access plus 99999999999999999999 years", None),
         ] {
             assert_eq!(seconds(text), expected, "{text}");
