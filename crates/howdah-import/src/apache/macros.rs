@@ -61,7 +61,7 @@ impl Reader<'_> {
             let why = format!("there is no macro `{}`", line.arg(0).escape_debug());
             return Err(Problem::at(&line.place, why));
         };
-        let values = &line.args[1..];
+        let values = line.args.get(1..).unwrap_or_default();
         if values.len() != body.parameters.len() {
             let why = format!(
                 "the macro `{}` takes {} arguments, not {}",

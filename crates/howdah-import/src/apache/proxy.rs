@@ -37,7 +37,7 @@ pub fn write(work: &mut Work<'_, '_>) {
                         true => region::location_match(line.arg(0)),
                         false => region::location(line.arg(0)),
                     };
-                    (paths, &line.args[1..])
+                    (paths, line.args.get(1..).unwrap_or_default())
                 }
                 (Some(_), false) => (Ok(layer.paths.clone()), &line.args[..]),
                 (None, false) => (

@@ -177,7 +177,8 @@ impl<'a> Reader<'a> {
         place: &Place,
         origin: &Origin<'_>,
     ) -> Result<(Vec<String>, Vec<String>), Problem> {
-        let escapes = name.len() > 7 && name[..7].eq_ignore_ascii_case("rewrite");
+        let prefix = name.get(..7).unwrap_or_default();
+        let escapes = prefix.eq_ignore_ascii_case("rewrite");
         if origin.skipped {
             return Ok((words(text, escapes), Vec::new()));
         }
