@@ -1,5 +1,5 @@
 //! A file's bytes into logical lines and their words, as Apache's `ap_cfg_getline` and
-//! `ap_getword_conf` do. Knows no directive. Pure.
+//! `ap_getword_conf` do, and into arguments as mod_rewrite does. Knows no directive. Pure.
 
 use std::borrow::Cow;
 
@@ -91,6 +91,30 @@ pub fn words(text: &str) -> Vec<String> {
         rest = after;
     }
     words
+}
+
+/// The first argument of a `RewriteRule` or `RewriteCond`, as mod_rewrite's `parseargline` splits them, and
+/// what follows it; none if the line ends with it. A backslash keeps a blank in its argument, and stays.
+pub fn argument(text: &[u8]) -> (&[u8], Option<&[u8]>) {
+    let text = text.trim_ascii_start();
+    let (quote, text) = match text {
+        [quote @ (b'"' | b'\''), rest @ ..] => (Some(*quote), rest),
+        all => (None, all),
+    };
+    let mut at = 0;
+    while at < text.len() {
+        let byte = text[at];
+        let ends = match quote {
+            None => byte.is_ascii_whitespace(),
+            Some(quote) => byte == quote,
+        };
+        if ends {
+            return (&text[..at], Some(&text[at + 1..]));
+        }
+        let escapes = byte == b'\\' && text.get(at + 1).is_some_and(u8::is_ascii_whitespace);
+        at += 1 + usize::from(escapes);
+    }
+    (text, None)
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use crate::expression::{self, Condition};
+use crate::lines::argument;
 use crate::pattern::Regex;
 use crate::text::number;
 
@@ -187,29 +188,6 @@ fn arguments(text: &[u8]) -> Option<Arguments<'_>> {
         .map(<[u8]>::trim_ascii_start)
         .filter(|rest| !rest.is_empty());
     Some((first, second, third.map(|rest| argument(rest).0)))
-}
-
-/// One argument, and what follows it; none if the line ends with it.
-fn argument(text: &[u8]) -> (&[u8], Option<&[u8]>) {
-    let text = text.trim_ascii_start();
-    let (quote, text) = match text {
-        [quote @ (b'"' | b'\''), rest @ ..] => (Some(*quote), rest),
-        all => (None, all),
-    };
-    let mut at = 0;
-    while at < text.len() {
-        let byte = text[at];
-        let ends = match quote {
-            None => byte.is_ascii_whitespace(),
-            Some(quote) => byte == quote,
-        };
-        if ends {
-            return (&text[..at], Some(&text[at + 1..]));
-        }
-        let escapes = byte == b'\\' && text.get(at + 1).is_some_and(u8::is_ascii_whitespace);
-        at += 1 + usize::from(escapes);
-    }
-    (text, None)
 }
 
 /// The flags in brackets: each with its value. `None`: no brackets.

@@ -17,6 +17,8 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-server", "howdah-proto"),
     ("howdah-server", "howdah-http1"),
     ("howdah-server", "howdah-htaccess"),
+    // Lines and words of Apache's files.
+    ("howdah-import", "howdah-htaccess"),
     ("howdah-server", "howdah-os"),
     ("howdah-php", "howdah-http1"),
     ("howdah-executor", "howdah-proto"),

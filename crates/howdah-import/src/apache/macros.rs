@@ -1,6 +1,9 @@
 //! `<Macro>` and `Use`: lines with the arguments in the places of parameters.
 
-use super::lines::Line;
+use std::borrow::Cow;
+
+use howdah_htaccess::lines::Line;
+
 use super::reader::{DEEPEST, Origin, Reader};
 use crate::Problem;
 use crate::directive::Directive;
@@ -10,7 +13,7 @@ use crate::source::LONGEST_LINE;
 #[derive(Clone, Debug)]
 pub struct Macro {
     parameters: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<Line<'static>>,
     file: std::sync::Arc<str>,
 }
 
@@ -19,11 +22,12 @@ impl Reader<'_> {
     pub(super) fn define(
         &mut self,
         section: &Directive,
-        lines: &mut &[Line],
+        lines: &mut &[Line<'_>],
         origin: &Origin<'_>,
     ) -> Result<(), Problem> {
-        let is_end = |(_, line): &Line| {
+        let is_end = |line: &Line<'_>| {
             let end = line
+                .text
                 .strip_prefix("</")
                 .and_then(|end| end.strip_suffix('>'));
             end.is_some_and(|end| end.trim().eq_ignore_ascii_case("macro"))
@@ -41,7 +45,7 @@ impl Reader<'_> {
         let name = parameters.remove(0).to_ascii_lowercase();
         let body = Macro {
             parameters,
-            lines: lines[..end].to_vec(),
+            lines: lines[..end].iter().map(owned).collect(),
             file: origin.file.clone(),
         };
         *lines = &lines[end + 1..];
@@ -78,8 +82,8 @@ impl Reader<'_> {
         pairs.retain(|(parameter, _)| !parameter.is_empty());
         // The longest first: `$name` before `$n`.
         pairs.sort_by_key(|(parameter, _)| std::cmp::Reverse(parameter.len()));
-        let filled = |text: &String| {
-            let mut text = text.clone();
+        let filled = |line: &Line<'_>| {
+            let mut text = line.text.clone().into_owned();
             for (parameter, value) in &pairs {
                 let longer = text.matches(parameter.as_str()).count() * value.len();
                 if text.len() + longer > LONGEST_LINE {
@@ -90,11 +94,14 @@ impl Reader<'_> {
             Some(text)
         };
         let mut lines = Vec::new();
-        for (number, text) in &body.lines {
-            let Some(text) = filled(text) else {
+        for own in &body.lines {
+            let Some(text) = filled(own) else {
                 return Err(Problem::at(&line.place, "LineTooLong: a line of the macro"));
             };
-            lines.push((*number, text));
+            lines.push(Line {
+                number: own.number,
+                text: Cow::Owned(text),
+            });
         }
         let origin = Origin {
             file: body.file,
@@ -102,5 +109,12 @@ impl Reader<'_> {
             ..origin.clone()
         };
         self.all(&lines, &origin)
+    }
+}
+
+fn owned(line: &Line<'_>) -> Line<'static> {
+    Line {
+        number: line.number,
+        text: Cow::Owned(line.text.clone().into_owned()),
     }
 }

@@ -1,7 +1,7 @@
 //! Apache's configuration.
 //!
-//! - `lines`, [`reader`], `macros`, `modules`: its grammar, files and conditions; `known`: directives
-//!   without a meaning here.
+//! - [`reader`], `macros`, `modules`: its files and conditions, of the lines that `howdah_htaccess` reads;
+//!   `known`: directives without a meaning here.
 //! - `addresses`, `hosts`, `to_https`: which hosts become which sites.
 //! - `layers`, `region`, `names`: which section is for which paths; `site`: all of a host.
 //! - `access`, `legacy`, `requirement`: who may go where.
@@ -24,7 +24,6 @@ mod hosts;
 mod known;
 mod layers;
 mod legacy;
-mod lines;
 mod links;
 mod logs;
 mod macros;

@@ -3,6 +3,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use howdah_htaccess::lines;
+
 use crate::source::LONGEST_LINE;
 
 /// The version that `<IfVersion>` compares with: Apache 2.4, a late one.
@@ -154,9 +156,8 @@ pub fn envvars(text: &str) -> BTreeMap<String, String> {
         if name.is_empty() || !name.chars().all(is_name) || value.contains(['`', '(']) {
             continue;
         }
-        let words = super::lines::words(value, false);
-        let word = words.first().map_or("", String::as_str);
-        let value = shell(word, &known);
+        let (word, _) = lines::word(value);
+        let value = shell(&word, &known);
         known.insert(name.to_owned(), value);
     }
     known
@@ -207,7 +208,7 @@ mod tests {
         for name in ["mod_php8.c", "mod_ssl.c", "event.c"] {
             assert!(!modules.has(name), "{name}");
         }
-        let words = |text: &str| super::super::lines::words(text, false);
+        let words = lines::words;
         assert_eq!(
             modules.condition("ifmodule", &words("!mod_ssl.c")),
             Some(true)

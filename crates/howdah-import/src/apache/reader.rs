@@ -4,7 +4,8 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 
-use super::lines::{Line, logical, words};
+use howdah_htaccess::lines::{Line, argument, lines, words};
+
 use super::macros::Macro;
 use super::modules::Modules;
 use crate::Problem;
@@ -42,9 +43,11 @@ pub(super) struct Origin<'o> {
 }
 
 impl Origin<'_> {
-    fn at(&self, line: usize) -> Place {
-        let file = self.file.clone();
-        Place { file, line }
+    fn at(&self, line: u32) -> Place {
+        Place {
+            file: self.file.clone(),
+            line: line as usize,
+        }
     }
 }
 
@@ -95,13 +98,14 @@ impl<'a> Reader<'a> {
             depth,
             skipped: false,
         };
-        self.all(&logical(&text.text), &origin)
+        let (lines, _) = lines(&text.text);
+        self.all(&lines, &origin)
     }
 
     /// All lines of a file or a macro.
     pub(super) fn all(
         &mut self,
-        lines: &[Line],
+        lines: &[Line<'_>],
         origin: &Origin<'_>,
     ) -> Result<Vec<Directive>, Problem> {
         let mut found = Vec::new();
@@ -121,11 +125,11 @@ impl<'a> Reader<'a> {
     /// Lines up to the end of the section that they are in: where, and by which name it is closed.
     fn section(
         &mut self,
-        lines: &mut &[Line],
+        lines: &mut &[Line<'_>],
         origin: &Origin<'_>,
         into: &mut Vec<Directive>,
-    ) -> Result<Option<(usize, String)>, Problem> {
-        while let Some(((number, line), rest)) = lines.split_first() {
+    ) -> Result<Option<(u32, String)>, Problem> {
+        while let Some((Line { number, text: line }, rest)) = lines.split_first() {
             *lines = rest;
             let place = origin.at(*number);
             if let Some(name) = line.strip_prefix("</") {
@@ -177,13 +181,15 @@ impl<'a> Reader<'a> {
         place: &Place,
         origin: &Origin<'_>,
     ) -> Result<(Vec<String>, Vec<String>), Problem> {
-        let prefix = name.get(..7).unwrap_or_default();
-        let escapes = prefix.eq_ignore_ascii_case("rewrite");
+        let split = match name.to_ascii_lowercase().as_str() {
+            "rewriterule" | "rewritecond" => arguments,
+            _ => words,
+        };
         if origin.skipped {
-            return Ok((words(text, escapes), Vec::new()));
+            return Ok((split(text), Vec::new()));
         }
         match self.modules.expand(text) {
-            Some((text, unknown)) => Ok((words(&text, escapes), unknown)),
+            Some((text, unknown)) => Ok((split(&text), unknown)),
             None => Err(Problem::at(
                 place,
                 "LineTooLong: with the values of its variables",
@@ -196,7 +202,7 @@ impl<'a> Reader<'a> {
         &mut self,
         head: &str,
         place: &Place,
-        lines: &mut &[Line],
+        lines: &mut &[Line<'_>],
         origin: &Origin<'_>,
         into: &mut Vec<Directive>,
     ) -> Result<(), Problem> {
@@ -227,7 +233,7 @@ impl<'a> Reader<'a> {
         };
         let mut inner = Vec::new();
         let closed = self.section(lines, &within, &mut inner)?;
-        let matches = |(_, end): &(usize, String)| end.eq_ignore_ascii_case(name);
+        let matches = |(_, end): &(u32, String)| end.eq_ignore_ascii_case(name);
         match closed {
             Some(end) if matches(&end) => {}
             Some((line, end)) => {
@@ -379,6 +385,18 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// The arguments of a line of mod_rewrite.
+fn arguments(text: &str) -> Vec<String> {
+    let mut found = Vec::new();
+    let mut rest = Some(text.as_bytes());
+    while let Some(text) = rest.filter(|text| !text.trim_ascii().is_empty()) {
+        let (first, after) = argument(text);
+        found.push(String::from_utf8_lossy(first).into_owned());
+        rest = after;
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -411,6 +429,15 @@ mod tests {
             read(text).unwrap(),
             ["a /srv/a", "virtualhost *:80", "servername a.b"]
         );
+    }
+
+    #[test]
+    fn arguments_of_rewrites_keep_their_backslashes() {
+        assert_eq!(
+            arguments(r#" ^a\ b\.c$  "/d e" [L] "#),
+            [r"^a\ b\.c$", "/d e", "[L]"]
+        );
+        assert!(arguments(" ").is_empty());
     }
 
     #[test]
