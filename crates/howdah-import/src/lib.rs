@@ -15,6 +15,7 @@ pub mod expression;
 pub mod fpm;
 pub mod ledger;
 pub mod listen;
+pub mod media_type;
 pub mod network;
 pub mod nginx;
 pub mod pool;

@@ -268,28 +268,6 @@ pub fn is_settable(name: &str) -> bool {
         && !OWN.iter().any(|own| name.eq_ignore_ascii_case(own))
 }
 
-/// Types are the same without charset; a script and XML have two names.
-pub fn same_type(ours: &str, theirs: &str) -> bool {
-    let plain = |text: &str| {
-        let text = text
-            .split(';')
-            .next()
-            .unwrap_or_default()
-            .trim()
-            .to_ascii_lowercase();
-        match text.as_str() {
-            "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
-            "application/xml" => "text/xml".to_owned(),
-            "application/x-gzip" => "application/gzip".to_owned(),
-            "audio/x-realaudio" | "audio/x-m4a" | "video/x-ms-asf" | "image/vnd.microsoft.icon" => {
-                text
-            }
-            _ => text,
-        }
-    };
-    plain(ours) == plain(theirs)
-}
-
 /// What the list says of a server that is spoken to with TLS.
 pub const CERTIFICATE: &str =
     "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 use super::site::Work;
 use crate::directive::Directive;
+use crate::media_type;
 use crate::stages::Stage;
-use crate::target::same_type;
 use crate::when::{Match, When};
 
 /// Endings whose types `ExpiresByType` may name.
@@ -75,7 +75,7 @@ pub fn expires(work: &mut Work<'_, '_>) {
                 continue;
             };
             let is_of_type = |ending: &&&str| {
-                same_type(
+                media_type::is_same(
                     (work.context.media_type)(format!("x.{ending}").as_bytes()),
                     line.arg(0),
                 )

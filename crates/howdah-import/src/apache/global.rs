@@ -4,6 +4,7 @@ use super::Context;
 use super::legacy::network;
 use crate::directive::Directive;
 use crate::listen::{self, Listen};
+use crate::media_type::needs_no_line;
 use crate::target::Value;
 
 /// All of it. Of what each host may say for itself the first counts, since here it is for all.
@@ -286,7 +287,7 @@ fn compression(all: &[&Directive], context: &mut Context<'_>) {
                     line.args
                         .iter()
                         .skip(1)
-                        .filter(|kind| kind.contains('/') && !kind.contains('*') && !is_text(kind))
+                        .filter(|kind| kind.contains('/') && !kind.contains('*') && !needs_no_line(kind))
                         .cloned(),
                 );
                 context.ledger.carried(line.id);
@@ -305,12 +306,4 @@ fn compression(all: &[&Directive], context: &mut Context<'_>) {
             .section("compression")
             .set("types", Value::Texts(more), None);
     }
-}
-
-/// Compressed in any case.
-fn is_text(kind: &str) -> bool {
-    let known = ["+xml", "+json", "/xml", "/json", "javascript"];
-    let begins = ["text/", "font/", "image/"];
-    begins.iter().any(|begin| kind.starts_with(begin))
-        || known.iter().any(|end| kind.ends_with(end))
 }

@@ -6,8 +6,9 @@ use super::scope::Scope;
 use super::server::Work;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
+use crate::media_type;
 use crate::stages::Stage;
-use crate::target::{Value, is_settable, same_type};
+use crate::target::{Value, is_settable};
 use crate::when::When;
 
 /// Fields of the whole server.
@@ -212,7 +213,7 @@ pub fn types(work: &mut Work<'_, '_>) {
             for extension in &line.args {
                 let name = format!("x.{extension}");
                 let ours = (work.context.media_type)(name.as_bytes());
-                if !same_type(ours, &line.name) && !is_script(extension) {
+                if !media_type::is_same(ours, &line.name) && !is_script(extension) {
                     work.site.pair("types", extension, &line.name);
                 }
             }

@@ -4,6 +4,7 @@ use super::hosts::{self, Server};
 use super::scope::Scope;
 use super::{Context, listen, server};
 use crate::directive::Directive;
+use crate::media_type::needs_no_line;
 use crate::target::Value;
 
 /// Outside of `http`.
@@ -279,7 +280,7 @@ fn compression(directives: &[Directive], context: &mut Context<'_>) {
                     directive
                         .args
                         .iter()
-                        .filter(|t| !is_text(t) && t.contains('/'))
+                        .filter(|t| !needs_no_line(t) && t.contains('/'))
                         .cloned(),
                 );
                 match directive.args.iter().any(|t| t == "*") {
@@ -298,16 +299,4 @@ fn compression(directives: &[Directive], context: &mut Context<'_>) {
     if !more.is_empty() {
         table.set("types", Value::Texts(more), None);
     }
-}
-
-/// Compressed in any case.
-fn is_text(media_type: &str) -> bool {
-    media_type.starts_with("text/")
-        || media_type.ends_with("+xml")
-        || media_type.ends_with("+json")
-        || media_type.ends_with("/xml")
-        || media_type.ends_with("/json")
-        || media_type.ends_with("javascript")
-        || media_type.starts_with("font/")
-        || media_type.starts_with("image/")
 }

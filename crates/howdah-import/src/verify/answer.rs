@@ -1,6 +1,7 @@
 //! What of an answer is compared: status, where it leads, what it is, and chosen fields.
 
 use super::client::{Head, Server, without_port};
+use crate::media_type::essence;
 
 /// Names and values.
 pub fn facts(
@@ -47,16 +48,6 @@ fn absolute(location: &str, server: &Server, host: &str) -> String {
     }
 }
 
-/// A media type without its charset; scripts and XML have two names.
-fn essence(kind: &str) -> String {
-    let kind = kind.split(';').next().unwrap_or_default().trim();
-    match kind.to_ascii_lowercase().as_str() {
-        "application/javascript" | "application/x-javascript" => "text/javascript".to_owned(),
-        "application/xml" => "text/xml".to_owned(),
-        kind => kind.to_owned(),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -78,15 +69,5 @@ mod tests {
                 "{location}"
             );
         }
-    }
-
-    #[test]
-    fn types_are_compared_without_what_differs_by_convention() {
-        assert_eq!(essence("text/html; charset=utf-8"), essence("text/HTML"));
-        assert_eq!(
-            essence("application/javascript"),
-            essence("text/javascript;charset=x")
-        );
-        assert_ne!(essence("text/plain"), essence("text/html"));
     }
 }
