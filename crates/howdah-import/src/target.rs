@@ -112,9 +112,7 @@ impl Site {
     /// Adds to a table of names and values; a name that is there keeps its value.
     pub fn pair(&mut self, table: &'static str, name: &str, value: &str) {
         let pairs = self.pairs.entry(table).or_default();
-        if !pairs.iter().any(|(known, _)| known == name) {
-            pairs.push((name.to_owned(), value.to_owned()));
-        }
+        first_pair(pairs, name.to_owned(), value.to_owned());
     }
 }
 

@@ -92,15 +92,7 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
         work.push_at(Stage::Fields, rule);
         ledger.carried(line.id);
     }
-    if let Some(line) = location
-        .block
-        .inner()
-        .iter()
-        .find(|d| matches!(d.name.as_str(), "root" | "alias"))
-    {
-        super::files::elsewhere(work, location, when);
-        let _ = line;
-    }
+    super::files::elsewhere(work, location, when);
     if let Some(script) = fixed(work, &params) {
         work.push_at(
             Stage::Missing,
