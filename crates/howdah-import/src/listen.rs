@@ -104,13 +104,7 @@ pub fn keep_private(listens: &[Listen], all: u8, place: &Place) -> Option<Table>
     if own == 1 {
         from.extend(PRIVATE.iter().map(|n| (*n).to_owned()));
     }
-    let when = When {
-        not: vec![When {
-            from,
-            ..When::default()
-        }],
-        ..When::default()
-    };
+    let when = When::none_of(vec![When::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
     rule.comment("Its address is private; here its name alone would lead to it.");
     Some(rule)

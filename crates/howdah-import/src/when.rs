@@ -73,6 +73,51 @@ impl When {
         }
     }
 
+    /// Requests for what is no file.
+    pub fn missing() -> When {
+        When {
+            missing: true,
+            ..When::default()
+        }
+    }
+
+    /// Requests from these networks.
+    pub fn clients(from: Vec<String>) -> When {
+        When {
+            from,
+            ..When::default()
+        }
+    }
+
+    /// Requests with one of these methods.
+    pub fn methods(methods: Vec<String>) -> When {
+        When {
+            methods,
+            ..When::default()
+        }
+    }
+
+    /// Requests that pass a test of `query`, `cookie`, `header` or `env`.
+    pub fn test(kind: &'static str, name: impl Into<String>, test: impl Into<String>) -> When {
+        When {
+            tests: vec![(kind, name.into(), test.into())],
+            ..When::default()
+        }
+    }
+
+    /// Requests by HTTPS.
+    pub fn https() -> When {
+        When::test("env", "HTTPS", "*")
+    }
+
+    /// All requests but these.
+    pub fn none_of(not: Vec<When>) -> When {
+        When {
+            not,
+            ..When::default()
+        }
+    }
+
     /// All requests for these paths, others excepted.
     pub fn except(paths: Match, others: Vec<Match>) -> When {
         When {

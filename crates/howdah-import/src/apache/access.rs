@@ -208,11 +208,7 @@ fn methods(words: &[String]) -> Vec<String> {
 
 /// `<Limit>` and `<LimitExcept>`: the same for some methods.
 fn limited(work: &mut Work<'_, '_>, number: usize, block: &Directive) {
-    let methods = methods(&block.args);
-    let own = When {
-        methods,
-        ..When::default()
-    };
+    let own = When::methods(methods(&block.args));
     let lines: Vec<&Directive> = block.inner().iter().collect();
     let when = When::paths(work.layers[number].paths.clone());
     let when = match block.name.as_str() {
@@ -241,12 +237,12 @@ fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
     let when = When::paths(work.layers[number].paths.clone());
     match line.name.as_str() {
         "sslrequiressl" => {
-            let https = ("env", "HTTPS".to_owned(), "*".to_owned());
-            let https = When {
-                tests: vec![https],
-                ..When::default()
-            };
-            refuse(work, number, when.but(https).rule("deny", 403, &line.place));
+            let secure = When::https();
+            refuse(
+                work,
+                number,
+                when.but(secure).rule("deny", 403, &line.place),
+            );
             work.ledger.carried(line.id);
         }
         "sslrequire" => closed(
@@ -262,10 +258,7 @@ fn others(work: &mut Work<'_, '_>, number: usize, line: &Directive) {
                 return work.ledger.carried(line.id);
             }
             methods.push("HEAD".to_owned());
-            let allowed = When {
-                methods,
-                ..When::default()
-            };
+            let allowed = When::methods(methods);
             refuse(
                 work,
                 number,
@@ -333,10 +326,7 @@ fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String>
             for value in values {
                 found.push(network(value).ok_or_else(|| format!("{value} is no network"))?);
             }
-            Formula::Is(When {
-                from: found,
-                ..When::default()
-            })
+            Formula::Is(When::clients(found))
         }
         "host" | "forward-dns" if !negated => {
             work.ledger.list_protection(
@@ -345,13 +335,7 @@ fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String>
             );
             Formula::No
         }
-        "method" => {
-            let methods = methods(values);
-            Formula::Is(When {
-                methods,
-                ..When::default()
-            })
-        }
+        "method" => Formula::Is(When::methods(methods(values))),
         "env" => any_of(work, values)?,
         "valid-user" => Formula::Login(Vec::new()),
         "user" => Formula::Login(named("user")),
@@ -366,10 +350,9 @@ fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String>
 }
 
 fn from(networks: &[&str]) -> Formula {
-    Formula::Is(When {
-        from: networks.iter().map(|n| (*n).to_owned()).collect(),
-        ..When::default()
-    })
+    Formula::Is(When::clients(
+        networks.iter().map(|n| (*n).to_owned()).collect(),
+    ))
 }
 
 /// Requests for which one of these variables is set.

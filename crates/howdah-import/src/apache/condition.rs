@@ -108,10 +108,7 @@ fn of(kind: &'static str, name: &str, test: &Test) -> When {
             None => format!("~ {text}"),
         },
     };
-    When {
-        tests: vec![(kind, name.to_owned(), text)],
-        ..When::default()
-    }
+    When::test(kind, name, text)
 }
 
 /// Names of hosts are the same in any case, and with a port.
@@ -135,10 +132,7 @@ fn https(test: &Test, on: &str) -> Result<Asked, String> {
         Test::Equals(text, _) => Ok(text.eq_ignore_ascii_case(value)),
         Test::Matches(text) => compile(text).map(|regex| regex.is_match(value.as_bytes())),
     };
-    let secure = When {
-        tests: vec![("env", "HTTPS".to_owned(), "*".to_owned())],
-        ..When::default()
-    };
+    let secure = When::https();
     Ok(match (holds(on)?, holds(off)?) {
         (true, false) => Asked::Is(secure),
         (false, true) => Asked::IsNot(secure),
@@ -170,10 +164,7 @@ fn methods(test: &Test) -> Result<When, String> {
     let methods: Vec<String> = names.split('|').map(str::to_ascii_uppercase).collect();
     let plain = |name: &String| !name.is_empty() && name.bytes().all(|b| b.is_ascii_uppercase());
     match methods.iter().all(plain) {
-        true => Ok(When {
-            methods,
-            ..When::default()
-        }),
+        true => Ok(When::methods(methods)),
         false => Err("rules name methods".to_owned()),
     }
 }
@@ -211,10 +202,7 @@ fn addresses(test: &Test) -> Result<When, String> {
         .iter()
         .map(|text| super::legacy::network(text))
         .collect();
-    Ok(When {
-        from: networks.ok_or_else(need)?,
-        ..When::default()
-    })
+    Ok(When::clients(networks.ok_or_else(need)?))
 }
 
 /// An expression for one parameter: `^p=(\d+)$`, `(^|&)author=`.

@@ -88,26 +88,14 @@ impl Parser {
         let rest = &self.tokens[self.next..];
         let (found, taken) = match rest {
             [Token::Word(is), Token::Text(network), ..] if is == "-R" => {
-                let from = vec![super::legacy::network(network).ok_or(UNKNOWN)?];
-                let when = When {
-                    from,
-                    ..When::default()
-                };
-                (Asked::Is(when), 2)
+                (Asked::Is(client(network)?), 2)
             }
             [
                 Token::Variable(name),
                 Token::Word(is),
                 Token::Text(network),
                 ..,
-            ] if is == "-ipmatch" && name == "REMOTE_ADDR" => {
-                let from = vec![super::legacy::network(network).ok_or(UNKNOWN)?];
-                let when = When {
-                    from,
-                    ..When::default()
-                };
-                (Asked::Is(when), 3)
-            }
+            ] if is == "-ipmatch" && name == "REMOTE_ADDR" => (Asked::Is(client(network)?), 3),
             [
                 Token::Variable(name),
                 Token::Word(is),
@@ -145,6 +133,11 @@ impl Parser {
             Asked::Exists(_) => Err(UNKNOWN.to_owned()),
         }
     }
+}
+
+fn client(text: &str) -> Result<When, String> {
+    let network = super::legacy::network(text).ok_or(UNKNOWN)?;
+    Ok(When::clients(vec![network]))
 }
 
 fn tokens(text: &str) -> Result<Vec<Token>, String> {

@@ -253,7 +253,8 @@ fn types(work: &mut Work<'_, '_>) {
                     for extension in line.args.iter().skip(1) {
                         let extension = extension.trim_start_matches('.').to_ascii_lowercase();
                         let ours = (work.context.media_type)(format!("x.{extension}").as_bytes());
-                        if !crate::media_type::is_same(ours, line.arg(0)) && !extension.contains('.')
+                        if !crate::media_type::is_same(ours, line.arg(0))
+                            && !extension.contains('.')
                         {
                             work.site.pair("types", &extension, line.arg(0));
                         }

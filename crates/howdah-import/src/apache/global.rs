@@ -287,7 +287,9 @@ fn compression(all: &[&Directive], context: &mut Context<'_>) {
                     line.args
                         .iter()
                         .skip(1)
-                        .filter(|kind| kind.contains('/') && !kind.contains('*') && !needs_no_line(kind))
+                        .filter(|kind| {
+                            kind.contains('/') && !kind.contains('*') && !needs_no_line(kind)
+                        })
                         .cloned(),
                 );
                 context.ledger.carried(line.id);

@@ -54,41 +54,7 @@ fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     let name = name.trim_end_matches(':');
     let value = words.get(2).copied().unwrap_or_default();
     let mut when = When::paths(layer.paths.clone());
-    let asked = match condition {
-        None | Some("early") => Ok(Vec::new()),
-        Some(text) => match text.strip_prefix("env=") {
-            Some(variable) if !variable.starts_with('!') => match variable {
-                "HTTPS" | "SSL_PROTOCOL" => Ok(vec![secure()]),
-                _ => work.variable(variable),
-            },
-            Some(_) => Err("a condition in place of the variable".to_owned()),
-            None => {
-                super::expr::condition(&text["expr=".len()..]).and_then(|formula| {
-                    match formula.demands() {
-                        // What is refused where it must hold is what it holds for, the other way round.
-                        Ok(demands) => match &demands.denials[..] {
-                            [] => Ok(Vec::new()),
-                            [all] if *all == When::default() => {
-                                Err("a condition that holds for some".to_owned())
-                            }
-                            [When { not, .. }]
-                                if demands.login.is_none()
-                                    && demands.denials[0]
-                                        == (When {
-                                            not: not.clone(),
-                                            ..When::default()
-                                        }) =>
-                            {
-                                Ok(not.clone())
-                            }
-                            _ => Err("a rule with this condition".to_owned()),
-                        },
-                        Err(()) => Err("a rule with this condition".to_owned()),
-                    }
-                })
-            }
-        },
-    };
+    let asked = condition.map_or(Ok(Vec::new()), |text| asked(work, text));
     let asked = match asked {
         Ok(asked) => asked,
         Err(need) => return ledger.list(line.id, need),
@@ -145,10 +111,30 @@ fn field(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     }
 }
 
-fn secure() -> When {
-    When {
-        tests: vec![("env", "HTTPS".to_owned(), "*".to_owned())],
-        ..When::default()
+/// The requests that `env=…` or `expr=…` behind a field is for; none: all.
+fn asked(work: &Work<'_, '_>, condition: &str) -> Result<Vec<When>, String> {
+    let need = "a rule with this condition";
+    if condition == "early" {
+        return Ok(Vec::new());
+    }
+    if let Some(variable) = condition.strip_prefix("env=") {
+        return match variable {
+            "HTTPS" | "SSL_PROTOCOL" => Ok(vec![When::https()]),
+            _ if variable.starts_with('!') => {
+                Err("a condition in place of the variable".to_owned())
+            }
+            _ => work.variable(variable),
+        };
+    }
+    let text = condition.strip_prefix("expr=").unwrap_or_default();
+    let demands = super::expr::condition(text)?.demands().map_err(|()| need)?;
+    // What is refused where it must hold is what it holds for, the other way round.
+    match &demands.denials[..] {
+        _ if demands.login.is_some() => Err(need.to_owned()),
+        [] => Ok(Vec::new()),
+        [all] if *all == When::default() => Err("a condition that holds for some".to_owned()),
+        [others] if *others == When::none_of(others.not.clone()) => Ok(others.not.clone()),
+        _ => Err(need.to_owned()),
     }
 }
 

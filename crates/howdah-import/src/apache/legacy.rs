@@ -59,10 +59,7 @@ fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formu
         }
     }
     if !networks.is_empty() {
-        any.push(Formula::Is(When {
-            from: networks,
-            ..When::default()
-        }));
+        any.push(Formula::Is(When::clients(networks)));
     }
     Ok(Formula::Any(any))
 }

@@ -54,7 +54,7 @@ impl Formula {
         match self {
             Formula::Yes => {}
             Formula::No => demands.denials.push(When::default()),
-            Formula::Is(when) => demands.denials.push(without(vec![when])),
+            Formula::Is(when) => demands.denials.push(When::none_of(vec![when])),
             Formula::Not(inner) => {
                 let Formula::Is(when) = *inner else {
                     return Err(());
@@ -181,14 +181,6 @@ impl Demands {
     }
 }
 
-/// All requests but these.
-fn without(allowed: Vec<When>) -> When {
-    When {
-        not: allowed,
-        ..When::default()
-    }
-}
-
 /// Conditions that must all hold, as those of one rule.
 fn merged(parts: Vec<Formula>) -> Result<When, ()> {
     let mut all = When::default();
@@ -251,10 +243,7 @@ mod tests {
     use super::*;
 
     fn from(network: &str) -> When {
-        When {
-            from: vec![network.to_owned()],
-            ..When::default()
-        }
+        When::clients(vec![network.to_owned()])
     }
 
     #[test]
@@ -268,7 +257,7 @@ mod tests {
         assert_eq!(denies(Any(vec![])), Ok(vec![When::default()]));
         assert_eq!(
             denies(Any(vec![office()])),
-            Ok(vec![without(vec![from("10.0.0.0/8")])])
+            Ok(vec![When::none_of(vec![from("10.0.0.0/8")])])
         );
         assert_eq!(
             denies(All(vec![Yes, not(office())])),

@@ -332,13 +332,11 @@ fn action(
     let mut when = when.clone();
     when.not
         .retain(|other| *other != When::paths(itself.clone()));
-    let is_controller = when.missing
-        && when.paths == Match::All
-        && when.not.is_empty()
-        && when.tests.is_empty()
-        && when.methods.is_empty()
-        && when.from.is_empty();
-    if is_controller && everything && !target.contains(['$', '?']) && target.ends_with(".php") {
+    if when == When::missing()
+        && everything
+        && !target.contains(['$', '?'])
+        && target.ends_with(".php")
+    {
         return Ok(work.set_controller(&target, line));
     }
     Ok(Some(when.rule("rewrite", target, &line.place)))

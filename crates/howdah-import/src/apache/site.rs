@@ -204,11 +204,7 @@ impl<'a> Work<'_, 'a> {
             Some(known) if known == script => None,
             known if known.is_some() || !is_plain || !runs => {
                 let script = script.replace('$', "$$");
-                let when = When {
-                    missing: true,
-                    ..When::default()
-                };
-                Some(when.rule("rewrite", script, &line.place))
+                Some(When::missing().rule("rewrite", script, &line.place))
             }
             _ => {
                 self.controller = Some(script.to_owned());

@@ -178,10 +178,7 @@ fn refuse(work: &mut Work<'_, '_>, denial: &Denial, when: &When, line: &Directiv
     let mut own = when.clone();
     own.from.clone_from(&denial.networks);
     if !denial.allowed.is_empty() {
-        own.not.push(When {
-            from: denial.allowed.clone(),
-            ..When::default()
-        });
+        own.not.push(When::clients(denial.allowed.clone()));
     }
     work.push_at(Stage::Answers, own.rule("deny", 403, &line.place));
 }
@@ -242,10 +239,7 @@ fn limit_except(work: &mut Work<'_, '_>, block: &Directive, when: &When) {
     if methods.iter().any(|method| method == "GET") {
         methods.push("HEAD".to_owned());
     }
-    let except = When {
-        methods,
-        ..When::default()
-    };
+    let except = When::methods(methods);
     let when = when.clone().but(except);
     let lines: Vec<&Directive> = block.inner().iter().collect();
     let addresses = lines
@@ -346,10 +340,7 @@ fn passwords<'a>(
     let mut whens = inherited(work, when, location, &["auth_basic"]);
     if !exempt.is_empty() {
         for when in &mut whens {
-            when.not.push(When {
-                from: exempt.to_vec(),
-                ..When::default()
-            });
+            when.not.push(When::clients(exempt.to_vec()));
         }
     }
     let scope = match location {

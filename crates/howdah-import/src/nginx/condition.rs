@@ -13,10 +13,7 @@ pub fn condition(block: &Directive, constants: &Constants) -> Result<When, Strin
     let words = words(block, constants);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["!-e" | "!-f", "$request_filename" | "${request_filename}"] => Ok(When {
-            missing: true,
-            ..When::default()
-        }),
+        ["!-e" | "!-f", "$request_filename" | "${request_filename}"] => Ok(When::missing()),
         [variable] if variable.starts_with('$') => test(variable, "*"),
         [variable, "=", value] => equal(variable, value),
         [variable, "!=", value] => Ok(When::default().but(equal(variable, value)?)),
@@ -70,19 +67,13 @@ fn equal(variable: &str, value: &str) -> Result<When, String> {
     match variable {
         "$host" | "$http_host" => {
             let test = format!("~* ^{}(?::[0-9]+)?$", regex::escape(value));
-            return test_of("header", "Host", &test);
+            return Ok(When::test("header", "Host", test));
         }
         "$request_method" => {
-            return Ok(When {
-                methods: vec![value.to_owned()],
-                ..When::default()
-            });
+            return Ok(When::methods(vec![value.to_owned()]));
         }
         "$remote_addr" if value.parse::<std::net::IpAddr>().is_ok() => {
-            return Ok(When {
-                from: vec![value.to_owned()],
-                ..When::default()
-            });
+            return Ok(When::clients(vec![value.to_owned()]));
         }
         "$uri" | "$document_uri" | "$request_uri"
             if value.starts_with('/') && !value.contains('?') =>
@@ -108,10 +99,7 @@ fn matching(variable: &str, expression: &str, any_case: bool) -> Result<When, St
         if !names.iter().all(plain) {
             return Err("rules name methods".to_owned());
         }
-        return Ok(When {
-            methods: names,
-            ..When::default()
-        });
+        return Ok(When::methods(names));
     }
     if matches!(variable, "$uri" | "$document_uri")
         || variable == "$request_uri" && !expression.contains(r"\?") && !expression.contains('=')
@@ -129,23 +117,16 @@ fn test(variable: &str, test: &str) -> Result<When, String> {
         return Err(format!("rules cannot ask for ${name}"));
     }
     if matches!(name, "host" | "http_host") {
-        return test_of("header", "Host", test);
+        return Ok(When::test("header", "Host", test));
     }
     if let Some(field) = name.strip_prefix("http_") {
-        return test_of("header", &field.replace('_', "-"), test);
+        return Ok(When::test("header", field.replace('_', "-"), test));
     }
     if let Some(cookie) = name.strip_prefix("cookie_") {
-        return test_of("cookie", cookie, test);
+        return Ok(When::test("cookie", cookie, test));
     }
     if let Some(parameter) = name.strip_prefix("arg_") {
-        return test_of("query", parameter, test);
+        return Ok(When::test("query", parameter, test));
     }
     Err(format!("rules cannot ask for ${name}"))
-}
-
-fn test_of(kind: &'static str, name: &str, test: &str) -> Result<When, String> {
-    Ok(When {
-        tests: vec![(kind, name.to_owned(), test.to_owned())],
-        ..When::default()
-    })
 }

@@ -39,14 +39,9 @@ pub fn search(work: &mut Work<'_, '_>) {
     if names.is_empty() {
         // Nothing but the last: every path leads there.
         names.push("=404".to_owned());
-        let everything = When::default();
-        fallback(work, line, last, &everything);
+        fallback(work, line, last, &When::default());
     } else {
-        let missing = When {
-            missing: true,
-            ..When::default()
-        };
-        fallback(work, line, last, &missing);
+        fallback(work, line, last, &When::missing());
     }
     let place = &line.place;
     work.site

@@ -21,10 +21,7 @@ pub fn condition(work: &Work<'_, '_>, beside: &[Directive]) -> Result<When, Stri
         .iter()
         .find_map(|lines| lines.iter().rev().find(|d| d.name == "valid_referers"))
         .ok_or("there are no valid_referers")?;
-    let is = |test: String| When {
-        tests: vec![("header", "Referer".to_owned(), test)],
-        ..When::default()
-    };
+    let is = |test: String| When::test("header", "Referer", test);
     let says = |word: &str| line.args.iter().any(|arg| arg == word);
     // Without `none` a request without the field is refused, and one with an odd one as well.
     let mut when = match (says("none"), says("blocked")) {

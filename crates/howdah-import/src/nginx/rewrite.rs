@@ -232,29 +232,18 @@ impl Work<'_, '_> {
     pub fn set_controller(&mut self, script: &str, line: &Directive) {
         self.rest_leads_on = true;
         // A page for a script of the browser is a file.
-        if !script.ends_with(".php") || !self.runs_scripts() {
-            let when = When {
-                missing: true,
-                ..When::default()
-            };
-            let rule = when.rule("rewrite", script, &line.place);
-            return self.push_at(Stage::LastResort, rule);
-        }
+        let is_php = script.ends_with(".php") && self.runs_scripts();
         match &self.controller {
-            Some(known) if known == script => {}
-            Some(_) => {
-                let when = When {
-                    missing: true,
-                    ..When::default()
-                };
-                let rule = when.rule("rewrite", script, &line.place);
-                self.push_at(Stage::LastResort, rule);
-            }
-            None => {
+            Some(known) if is_php && known == script => {}
+            None if is_php => {
                 self.controller = Some(script.to_owned());
                 self.site
                     .table
                     .set("front_controller", script, Some(&line.place));
+            }
+            _ => {
+                let rule = When::missing().rule("rewrite", script, &line.place);
+                self.push_at(Stage::LastResort, rule);
             }
         }
     }

@@ -42,9 +42,7 @@ impl Comparison {
         let host = own.unwrap_or(&self.old.authority);
         let ask = |server: &Server| match server.ask(&asked.method, &asked.target, host) {
             Ok(head) => Ok(answer::facts(&head, server, host, &self.headers)),
-            Err(Failure::Unreachable(why)) => {
-                Err(format!("{server} cannot be reached: {why}"))
-            }
+            Err(Failure::Unreachable(why)) => Err(format!("{server} cannot be reached: {why}")),
             Err(Failure::Broken(why)) => Ok(vec![("answer".to_owned(), format!("none ({why})"))]),
         };
         let (old, new) = (ask(&self.old)?, ask(&self.new)?);
