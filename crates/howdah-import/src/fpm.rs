@@ -78,7 +78,7 @@ fn real(path: &str) -> PathBuf {
 pub fn read_pools(paths: &[PathBuf], ledger: &Ledger) -> Result<Vec<FpmPool>, Problem> {
     let mut reader = Reader::new(ledger);
     for path in paths {
-        reader.file(path, &Chain::default())?;
+        reader.file(path, &Chain::of(path))?;
     }
     Ok(reader.pools)
 }
@@ -112,11 +112,7 @@ impl<'a> Reader<'a> {
 
     fn file(&mut self, path: &Path, chain: &Chain) -> Result<(), Problem> {
         let text = self.files.read(path)?;
-        let chain = chain.and(path).map_err(|message| Problem {
-            place: None,
-            message,
-        })?;
-        self.text(&text, path, &chain)
+        self.text(&text, path, chain)
     }
 
     fn text(&mut self, text: &Text, path: &Path, chain: &Chain) -> Result<(), Problem> {
@@ -219,8 +215,8 @@ impl<'a> Reader<'a> {
         }
         let section = self.section.clone();
         for path in paths {
-            chain.and(&path).map_err(|why| Problem::at(place, why))?;
-            self.file(&path, chain)?;
+            let chain = chain.and(&path).map_err(|why| Problem::at(place, why))?;
+            self.file(&path, &chain)?;
         }
         self.section = section;
         self.ledger.moot(id, "read with the file that includes it");

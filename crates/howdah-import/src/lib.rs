@@ -97,9 +97,9 @@ pub const EMPTY_ROOT: &str = "empty-root";
 /// Why a configuration cannot be read: file, line, and what is wrong there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
-    /// Where; none: the command line.
-    pub place: Option<Place>,
-    /// What.
+    /// The line that has it.
+    pub place: Place,
+    /// What is wrong with it.
     pub message: String,
 }
 
@@ -107,7 +107,7 @@ impl Problem {
     /// A problem at a place.
     pub fn at(place: &Place, message: impl Into<String>) -> Problem {
         Problem {
-            place: Some(place.clone()),
+            place: place.clone(),
             message: message.into(),
         }
     }
@@ -115,10 +115,7 @@ impl Problem {
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.place {
-            Some(place) => write!(f, "{place}: {}", self.message),
-            None => f.write_str(&self.message),
-        }
+        write!(f, "{}: {}", self.place, self.message)
     }
 }
 

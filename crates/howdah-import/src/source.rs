@@ -108,12 +108,19 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// A file that no other includes.
+    pub fn of(path: &Path) -> Chain {
+        Chain {
+            paths: vec![real(path)],
+        }
+    }
+
     /// One file deeper.
     ///
     /// # Errors
     /// The file includes itself, or inclusions are too deep: a sentence.
     pub fn and(&self, path: &Path) -> Result<Chain, String> {
-        let real = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());
+        let real = real(path);
         if self.paths.contains(&real) {
             return Err(format!(
                 "IncludeLoop: {} includes itself, by way of {} files",
@@ -128,6 +135,10 @@ impl Chain {
         paths.push(real);
         Ok(Chain { paths })
     }
+}
+
+fn real(path: &Path) -> PathBuf {
+    fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// Whether a path is a pattern for several files.

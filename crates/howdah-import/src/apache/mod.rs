@@ -119,7 +119,7 @@ pub fn read(request: &Request, ledger: &Ledger) -> Result<Configuration, Problem
     }
     let mut tree = Vec::new();
     for path in &paths {
-        tree.append(&mut reader.file(path, &Chain::default(), 0)?);
+        tree.append(&mut reader.file(path, &Chain::of(path), 0)?);
     }
     Ok(configuration(reader, tree))
 }

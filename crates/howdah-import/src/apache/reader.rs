@@ -64,7 +64,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// A file's directives.
+    /// A file's directives; the chain ends with it.
     ///
     /// # Errors
     /// The file cannot be read, or its grammar is wrong.
@@ -75,11 +75,7 @@ impl<'a> Reader<'a> {
         depth: usize,
     ) -> Result<Vec<Directive>, Problem> {
         let text = self.files.read(path)?;
-        let chain = chain.and(path).map_err(|message| Problem {
-            place: None,
-            message,
-        })?;
-        self.text(&text, &chain, depth)
+        self.text(&text, chain, depth)
     }
 
     /// The directives of a text.
@@ -377,11 +373,9 @@ impl<'a> Reader<'a> {
             return Ok(found);
         }
         // A loop is a fault of the line that closes it.
-        self.file(path, origin.chain, depth)
-            .map_err(|problem| match problem.place {
-                Some(_) => problem,
-                None => Problem::at(&line.place, problem.message),
-            })
+        let chain = origin.chain.and(path);
+        let chain = chain.map_err(|why| Problem::at(&line.place, why))?;
+        self.file(path, &chain, depth)
     }
 }
 

@@ -46,16 +46,8 @@ impl<'a> Parser<'a> {
     /// # Errors
     /// The file cannot be read, or its grammar is wrong.
     pub fn file(&mut self, path: &Path) -> Result<Vec<Directive>, Problem> {
-        self.chained(path, &Chain::default())
-    }
-
-    fn chained(&mut self, path: &Path, chain: &Chain) -> Result<Vec<Directive>, Problem> {
         let text = self.files.read(path)?;
-        let chain = chain.and(path).map_err(|message| Problem {
-            place: None,
-            message,
-        })?;
-        self.text(&text, &chain)
+        self.text(&text, &Chain::of(path))
     }
 
     /// The directives of a text.
