@@ -14,6 +14,7 @@ pub mod directive;
 pub mod expression;
 pub mod fpm;
 pub mod ledger;
+mod link;
 pub mod listen;
 pub mod media_type;
 pub mod network;

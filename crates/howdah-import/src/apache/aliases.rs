@@ -1,10 +1,9 @@
 //! `Alias` and `ScriptAlias`: directories outside of the root, which a link makes part of it.
 
-use std::path::Path;
-
 use super::region::{self, Places};
 use super::site::Work;
-use crate::directive::{Directive, quoted};
+use crate::directive::Directive;
+use crate::link;
 use crate::stages::Stage;
 use crate::target::Table;
 use crate::when::{Match, When};
@@ -114,23 +113,14 @@ fn show(work: &mut Work<'_, '_>, line: &Directive, url: &str, target: &str, when
         let need = format!("files of {target} as a [[site]] of their own, or below the root");
         return ledger.list(line.id, need);
     };
-    let link = format!("{root}{url}");
-    let real = |path: &str| Path::new(path).canonicalize().ok();
-    if real(&link).is_some_and(|one| real(target) == Some(one)) {
+    let Some(missing) = link::missing(&root, url, target) else {
         return ledger.carried(line.id);
-    }
-    // What lies there has been hidden by this line.
-    let hides = !Path::new(&root).is_dir() || Path::new(&link).symlink_metadata().is_ok();
-    let mut first = String::new();
-    if hides {
+    };
+    if missing.hides {
         work.stages
             .push(Stage::Answers, when.rule("deny", 404, &line.place));
-        first.push_str(", then remove the rule that closes it here");
     }
-    ledger.list(
-        line.id,
-        format!("ln -s {} {}{first}", quoted(target), quoted(&link)),
-    );
+    ledger.list(line.id, missing.need);
 }
 
 /// What lies there is executed.

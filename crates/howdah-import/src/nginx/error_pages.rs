@@ -4,6 +4,7 @@ use super::location::Location;
 use super::rules::{Content, content};
 use super::server::Work;
 use super::variables::has_variables;
+use crate::directive::quoted;
 
 /// The server's; those of locations are on the list.
 pub fn of_server(work: &mut Work<'_, '_>) {
@@ -56,7 +57,8 @@ fn elsewhere(work: &Work<'_, '_>, page: &str) {
         && work.root.as_deref() != Some(root.arg(0).trim_end_matches('/'))
     {
         let link = format!("{}{page}", work.root.as_deref().unwrap_or("ROOT"));
-        let need = format!("ln -s {}{page} {link}", root.arg(0).trim_end_matches('/'));
+        let target = format!("{}{page}", root.arg(0).trim_end_matches('/'));
+        let need = format!("ln -s {} {}", quoted(&target), quoted(&link));
         work.ledger.list(root.id, need);
     }
 }

@@ -1,14 +1,13 @@
 //! What is looked for on the disk: `try_files`, `alias`, another `root`, named locations.
 
-use std::path::Path;
-
 use super::location::{Kind, Location};
 use super::rules::{self, Content, content};
 use super::server::Work;
 use super::variables::{constant, has_variables, template, without_query};
 use super::{proxy, resolve, rewrite, script};
-use crate::directive::{Directive, quoted};
+use crate::directive::Directive;
 use crate::expression::{compile, has_groups};
+use crate::link;
 use crate::stages::Stage;
 use crate::target::Value;
 use crate::when::{Match, When};
@@ -211,29 +210,14 @@ pub fn elsewhere(work: &mut Work<'_, '_>, location: &Location<'_>, when: &When) 
         "alias" => path,
         _ => format!("{}{prefix}", path.trim_end_matches('/')),
     };
-    let link = format!("{root}{prefix}");
-    let same = |one: &str, other: &str| {
-        let real = |path: &str| Path::new(path).canonicalize().ok();
-        one == other || real(one).is_some_and(|one| real(other) == Some(one))
-    };
-    if same(&link, &target) {
+    let Some(missing) = link::missing(&root, prefix, &target) else {
         ledger.carried(line.id);
         return false;
-    }
-    // What lies there has been hidden by this location.
-    let hides = !Path::new(&root).is_dir() || Path::new(&link).symlink_metadata().is_ok();
-    if hides {
+    };
+    if missing.hides {
         close(work, line, when);
     }
-    let first = if hides {
-        ", then remove the rule that closes it here"
-    } else {
-        ""
-    };
-    ledger.list(
-        line.id,
-        format!("ln -s {} {}{first}", quoted(&target), quoted(&link)),
-    );
+    ledger.list(line.id, missing.need);
     true
 }
 
