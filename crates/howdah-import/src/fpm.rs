@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use crate::Problem;
 use crate::directive::Place;
 use crate::ledger::{Id, Ledger};
+use crate::reasons::INCLUDED;
 use crate::source::{Chain, Files, Text, is_pattern, matches};
 
 /// A line `key = value`, or `key[name] = value`.
@@ -219,7 +220,7 @@ impl<'a> Reader<'a> {
             self.file(&path, &chain)?;
         }
         self.section = section;
-        self.ledger.moot(id, "read with the file that includes it");
+        self.ledger.moot(id, INCLUDED);
         Ok(())
     }
 }

@@ -20,6 +20,7 @@ pub mod media_type;
 pub mod network;
 pub mod nginx;
 pub mod pool;
+mod reasons;
 pub mod report;
 pub mod source;
 pub mod stages;

@@ -141,6 +141,15 @@ fn real(path: &Path) -> PathBuf {
     fs::canonicalize(path).unwrap_or_else(|_| path.to_owned())
 }
 
+/// A path as Howdah's configuration has it: relative ones count from `base`, and no slash is at the end.
+pub fn joined(base: &Path, text: &str) -> String {
+    let path = base.join(text).display().to_string();
+    match path.trim_end_matches('/') {
+        "" if path.starts_with('/') => "/".to_owned(),
+        trimmed => trimmed.to_owned(),
+    }
+}
+
 /// Whether a path is a pattern for several files.
 pub fn is_pattern(path: &str) -> bool {
     path.contains(['*', '?', '['])

@@ -1,27 +1,19 @@
 //! Directives of Apache that have no meaning here, and why; others that are on the list, and what they take.
 
 use crate::directive::Directive;
+use crate::reasons::{
+    COMPRESSION, FILES, LOGGING, PROTOCOL, REDIRECTS, SERVICE, SESSIONS, STAPLING, TLS, TUNING,
+    VERSION,
+};
 
-const TUNING: &str = "Howdah tunes processes, buffers and files by itself";
 const LISTINGS: &str = "Howdah makes no listings of directories";
 const NEGOTIATION: &str = "a path names its file in full: there is no content negotiation";
-const TLS: &str = "Howdah offers TLS 1.3 and 1.2 with forward secrecy; there is nothing to choose";
-const SESSIONS: &str = "TLS sessions are resumed by tickets whose keys Howdah makes and changes";
-const COMPRESSION: &str =
-    "what is compressed, and how well, follows from the media type and the client";
-const VERSION: &str = "answers never name a version";
-const SERVICE: &str = "service managers know the process by themselves";
-const LOGGING: &str = "one access log has all requests; what is missing is no error";
 const AUTH: &str = "rules carry it over that ask for a password";
-const PROTOCOL: &str = "HTTP/2 is on wherever TLS is, within limits that are measured";
 const FCGI: &str = "Howdah runs PHP's processes itself";
-const NAMES: &str = "redirects to a directory's slash name no host and no port";
 const METHODS: &str = "Howdah answers no TRACE";
 const MAIN: &str = "hosts have their own";
 const PROXY: &str = "proxy rules keep connections, and pass on what Apache does";
-const FILES: &str = "how Howdah sends files anyway";
 const REWRITING: &str = "rules run once, from top to bottom";
-const STAPLING: &str = "public authorities have ended OCSP";
 const MEASURES: &str = "howdah status has it";
 
 const MOOT: &[(&str, &[&str])] = &[
@@ -75,7 +67,6 @@ const MOOT: &[(&str, &[&str])] = &[
             "maxconnectionsperchild",
             "maxrequestsperchild",
             "watchdoginterval",
-            "strictHostcheck",
             "stricthostcheck",
         ],
     ),
@@ -258,7 +249,6 @@ const MOOT: &[(&str, &[&str])] = &[
     (
         FCGI,
         &[
-            "addhandler-fcgid",
             "fcgidbusyscaninterval",
             "fcgidbusytimeout",
             "fcgidconnecttimeout",
@@ -297,7 +287,6 @@ const MOOT: &[(&str, &[&str])] = &[
             "suexecusergroup",
             "rmode",
             "rgroups",
-            "rdocumentchroot-off",
             "suphp_usergroup",
             "suphp_engine",
             "suphp_configpath",
@@ -309,7 +298,7 @@ const MOOT: &[(&str, &[&str])] = &[
         ],
     ),
     (
-        NAMES,
+        REDIRECTS,
         &[
             "usecanonicalname",
             "usecanonicalphysicalport",
@@ -325,7 +314,6 @@ const MOOT: &[(&str, &[&str])] = &[
             "servername",
             "serveralias",
             "documentroot",
-            "namevirtualhost",
             "directoryindex",
             "options",
             "allowoverride",
@@ -487,7 +475,7 @@ pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
         | "addinputfilter"
         | "addoutputfilterbytype"
         | "extfilterdefine" => ("Howdah does not change answers", false),
-        "ratelimit" | "rate-limit" => ("nothing slows answers down", true),
+        "ratelimit" => ("nothing slows answers down", true),
         "limitrequestfields" | "limitxmlrequestbody" | "limitrequestbody" => {
             ("[limits] header and max_body_size of the site", true)
         }

@@ -49,7 +49,7 @@ use std::path::{Path, PathBuf};
 use crate::directive::{Directive, Place};
 use crate::fpm::FpmPool;
 use crate::ledger::Ledger;
-use crate::source::Chain;
+use crate::source::{Chain, joined};
 use crate::target::Config;
 use crate::{Problem, Request};
 
@@ -75,13 +75,9 @@ struct Context<'a> {
 }
 
 impl Context<'_> {
-    /// A path of the configuration, without a slash at the end.
+    /// A path of the configuration.
     fn path(&self, text: &str) -> String {
-        let path = self.root.join(text).display().to_string();
-        match path.len() {
-            0 | 1 => path,
-            _ => path.trim_end_matches('/').to_owned(),
-        }
+        joined(&self.root, text)
     }
 }
 

@@ -5,6 +5,7 @@ use super::scope::Scope;
 use super::{Context, listen, server};
 use crate::directive::Directive;
 use crate::media_type::needs_no_line;
+use crate::reasons;
 use crate::target::Value;
 
 /// Outside of `http`.
@@ -20,17 +21,12 @@ pub fn main(tree: &[Directive], context: &mut Context<'_>) {
                 context.config.top.set("user", user, Some(&directive.place));
                 ledger.carried(directive.id);
             }
-            "pid" => ledger.moot(
-                directive.id,
-                "service managers know the process by themselves",
-            ),
+            "pid" => ledger.moot(directive.id, reasons::SERVICE),
             "error_log" => error_log(directive, context),
             "events" | "stream" | "mail" => {
                 let events = directive.name == "events";
                 directive.walk(&mut |d| match events {
-                    true => {
-                        ledger.moot(d.id, "Howdah tunes processes, buffers and files by itself")
-                    }
+                    true => ledger.moot(d.id, reasons::TUNING),
                     false => ledger.list(d.id, "Howdah serves HTTP alone"),
                 });
             }
@@ -197,10 +193,7 @@ fn access_logs(directives: &[Directive], context: &mut Context<'_>) {
         let is_main =
             main.is_some_and(|main| main.arg(0) == log.arg(0) && main.arg(1) == log.arg(1));
         if log.arg(0) == "off" {
-            ledger.moot(
-                log.id,
-                "one access log has all requests; what is missing is no error",
-            );
+            ledger.moot(log.id, reasons::LOGGING);
         } else if !is_main {
             let need = "one access log for all sites: access_format = \"extended\" or \"json\" names the host of each line";
             ledger.list(log.id, need);

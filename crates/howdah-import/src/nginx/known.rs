@@ -1,22 +1,14 @@
 //! Directives of nginx that have no meaning here, and why.
 
 use crate::directive::Directive;
+use crate::reasons::{
+    COMPRESSION, FILES, LOGGING, PROTOCOL, REDIRECTS, SESSIONS, STAPLING, TLS, TUNING, VERSION,
+};
 
-const TUNING: &str = "Howdah tunes processes, buffers and files by itself";
-const COMPRESSION: &str =
-    "what is compressed, and how well, follows from the media type and the client";
-const TLS: &str = "Howdah offers TLS 1.3 and 1.2 with forward secrecy; there is nothing to choose";
-const SESSIONS: &str = "TLS sessions are resumed by tickets whose keys Howdah makes and changes";
-const PROTOCOL: &str = "HTTP/2 is on wherever TLS is, within limits that are measured";
-const LOGGING: &str = "one access log has all requests; what is missing is no error";
-const REDIRECTS: &str = "redirects to a directory's slash name no host and no port";
-const VERSION: &str = "answers never name a version";
-const STAPLING: &str = "public authorities have ended OCSP";
 const SCRIPTS: &str = "Howdah finds the script and its PATH_INFO by itself";
 const MODULES: &str = "Howdah has no modules to load; what they bring is listed by its own lines";
 const NAMES: &str = "names are looked up by the system";
 const UPGRADE: &str = "proxy rules pass WebSocket through by themselves";
-const FILES: &str = "how Howdah sends files anyway";
 
 const MOOT: &[(&str, &[&str])] = &[
     (

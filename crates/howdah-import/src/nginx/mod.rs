@@ -37,6 +37,7 @@ use std::path::{Path, PathBuf};
 use crate::directive::Directive;
 use crate::fpm::FpmPool;
 use crate::ledger::Ledger;
+use crate::source::joined;
 use crate::target::Config;
 use crate::{Problem, Request};
 use php::Pools;
@@ -172,12 +173,5 @@ fn settle_rest(tree: &[Directive], ledger: &Ledger) {
 
 /// A path of the configuration; none if it has variables.
 fn resolve(base: &Path, text: &str) -> Option<String> {
-    if variables::has_variables(text) {
-        return None;
-    }
-    let path = base.join(text).display().to_string();
-    Some(match path.len() {
-        0 | 1 => path,
-        _ => path.trim_end_matches('/').to_owned(),
-    })
+    (!variables::has_variables(text)).then(|| joined(base, text))
 }

@@ -6,6 +6,7 @@ use super::lexer::{Fault, Lexer, Token};
 use crate::Problem;
 use crate::directive::{Directive, Place, shown};
 use crate::ledger::Ledger;
+use crate::reasons::INCLUDED;
 use crate::source::{Chain, Files, Text, is_pattern, matches};
 
 /// Deepest nesting of blocks.
@@ -194,8 +195,7 @@ impl<'a> Parser<'a> {
             let text = self.files.read(&path)?;
             into.extend(self.text(&text, &inner)?);
         }
-        self.ledger
-            .moot(directive.id, "read with the file that includes it");
+        self.ledger.moot(directive.id, INCLUDED);
         Ok(())
     }
 }
