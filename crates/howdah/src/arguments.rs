@@ -399,14 +399,14 @@ pub enum ImportCommand {
         howdah import nginx /etc/nginx/nginx.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import nginx /etc/nginx/sites-enabled/shop.conf -o shop.toml\n\n\
         What is not carried over is in FILE.notes, by file and line.")]
-    Nginx(ImportNginx),
+    Nginx(ImportServer),
     /// Translate Apache's hosts into sites.
     #[command(after_help = "Examples:\n  \
         howdah import apache /etc/apache2/apache2.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/apache2.conf --php-fpm /etc/php/8.2/fpm/php-fpm.conf -o howdah.toml\n  \
         howdah import apache /etc/apache2/sites-enabled/shop.conf -o shop.toml\n\n\
         What is not carried over is in FILE.notes, by file and line.")]
-    Apache(ImportApache),
+    Apache(ImportServer),
     /// Translate php-fpm's pools into pools.
     #[command(
         name = "php-fpm",
@@ -415,38 +415,20 @@ pub enum ImportCommand {
     PhpFpm(ImportPhpFpm),
 }
 
-/// `howdah import nginx`
+/// `howdah import nginx`, `howdah import apache`
 #[derive(Args, Debug)]
-pub struct ImportNginx {
-    /// nginx.conf, or files of servers; what they include is read as well
+pub struct ImportServer {
+    /// The main configuration file, or files of sites; what they include is read as well, and
+    /// Apache's envvars beside the first
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// php-fpm.conf, or files of pools: a fastcgi_pass to such a pool becomes a pool of Howdah's own
-    /// PHP; any other is left to php-fpm. May be repeated
+    /// php-fpm.conf, or files of pools: what leads to such a pool (fastcgi_pass, SetHandler,
+    /// ProxyPassMatch) leads to a pool of Howdah's own PHP; any other is left to php-fpm. May be
+    /// repeated
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
-    /// The directory that relative paths count from, as nginx' -p [default: the first file's, and
-    /// /usr/share/nginx for `root`]
-    #[arg(long, value_name = "DIR")]
-    pub prefix: Option<PathBuf>,
-    #[command(flatten)]
-    #[allow(missing_docs)]
-    pub output: ImportOutput,
-}
-
-/// `howdah import apache`
-#[derive(Args, Debug)]
-pub struct ImportApache {
-    /// apache2.conf or httpd.conf, or files of hosts; what they include is read as well, and envvars
-    /// beside the first
-    #[arg(required = true, value_name = "PATH")]
-    pub paths: Vec<PathBuf>,
-    /// php-fpm.conf, or files of pools: a SetHandler or ProxyPassMatch to such a pool becomes a pool of
-    /// Howdah's own PHP; any other is left to php-fpm. May be repeated
-    #[arg(long, value_name = "PATH")]
-    pub php_fpm: Vec<PathBuf>,
-    /// The directory that relative paths count from, where no ServerRoot says it [default: the first
-    /// file's]
+    /// Directory that relative paths count from, where no ServerRoot names one [default: the first
+    /// file's; for `root` of nginx /usr/share/nginx]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
     #[command(flatten)]

@@ -12,7 +12,7 @@ use howdah_import::{EMPTY_ROOT, Format, Import, Request};
 use howdah_server::static_file::mime;
 
 use super::check;
-use crate::arguments::{self, ImportCommand, ImportOutput};
+use crate::arguments::{self, ImportCommand, ImportOutput, ImportServer};
 use crate::exit;
 
 /// Passwords for databases are among what pools and servers pass to PHP.
@@ -20,26 +20,21 @@ const MODE: u32 = 0o640;
 
 /// Runs it.
 pub fn run(import: arguments::Import) -> ExitCode {
-    let (format, paths, php_fpm, prefix, output) = match import.command {
+    let (format, server) = match import.command {
         None => return super::import_verify::run(&import.verify),
-        Some(ImportCommand::Nginx(nginx)) => (
-            Format::Nginx,
-            nginx.paths,
-            nginx.php_fpm,
-            nginx.prefix,
-            nginx.output,
-        ),
-        Some(ImportCommand::Apache(apache)) => (
-            Format::Apache,
-            apache.paths,
-            apache.php_fpm,
-            apache.prefix,
-            apache.output,
-        ),
+        Some(ImportCommand::Nginx(server)) => (Format::Nginx, server),
+        Some(ImportCommand::Apache(server)) => (Format::Apache, server),
         Some(ImportCommand::PhpFpm(fpm)) => {
-            (Format::PhpFpm, fpm.paths, Vec::new(), None, fpm.output)
+            let server = ImportServer {
+                paths: fpm.paths,
+                php_fpm: Vec::new(),
+                prefix: None,
+                output: fpm.output,
+            };
+            (Format::PhpFpm, server)
         }
     };
+    let output = server.output;
     let list = list_beside(&output.file);
     let there = [&output.file, &list];
     let there = there
@@ -54,9 +49,9 @@ pub fn run(import: arguments::Import) -> ExitCode {
     }
     let request = Request {
         format,
-        paths,
-        prefix,
-        php_fpm,
+        paths: server.paths,
+        prefix: server.prefix,
+        php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,
     };
