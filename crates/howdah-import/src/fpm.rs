@@ -208,7 +208,7 @@ impl<'a> Reader<'a> {
         });
         let paths = found.find(|paths| !paths.is_empty()).unwrap_or_default();
         if paths.is_empty() && !is_pattern(pattern) {
-            let why = format!("{pattern} cannot be read: there is no such file");
+            let why = format!("{pattern} cannot be read: No such file");
             return Err(Problem::at(place, why));
         }
         if paths.is_empty() {
