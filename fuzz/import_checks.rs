@@ -10,7 +10,7 @@ pub fn import_configuration(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else {
         return;
     };
-    // Which files this machine has is not the input's business.
+    // The outcome must not depend on this machine's files.
     if text.to_ascii_lowercase().contains("include") {
         return;
     }

@@ -1,4 +1,5 @@
-//! Regular expressions as Howdah's rules take them: what cannot be one is told before it is written.
+//! Regular expressions as Howdah's rules take them: one that a rule cannot have is refused here, with the
+//! reason, before it is written.
 
 use regex::bytes::{Regex, RegexBuilder};
 

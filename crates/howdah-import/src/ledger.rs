@@ -1,5 +1,5 @@
-//! What became of each directive. Every directive is entered when it is read; one that nobody accounts
-//! for is on the list in the end, so none is dropped in silence.
+//! What became of each directive. Every directive is entered when it is read, and the list has each that
+//! is without an outcome in the end: none is dropped in silence.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -77,7 +77,7 @@ pub struct Counts {
 }
 
 impl Counts {
-    /// All.
+    /// How many lines there are in all.
     pub fn total(&self) -> usize {
         self.carried + self.moot + self.listed
     }
@@ -89,7 +89,7 @@ pub struct Ledger {
     entries: RefCell<Vec<Entry>>,
 }
 
-/// What stands on the list for what nobody has accounted for.
+/// What the list says of a directive without an outcome.
 pub const UNKNOWN: &str = "this importer does not know it";
 
 impl Ledger {
@@ -139,7 +139,7 @@ impl Ledger {
         self.change(id, |outcome| outcome.protects = true);
     }
 
-    /// Somebody has accounted for it.
+    /// Whether it has an outcome.
     pub fn is_settled(&self, id: Id) -> bool {
         let outcome = &self.entries.borrow()[id.0].outcome;
         outcome.moot.is_some() || outcome.carried || !outcome.needs.is_empty()
@@ -207,7 +207,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_nobody_accounts_for_is_on_the_list() {
+    fn what_has_no_outcome_is_on_the_list() {
         let ledger = Ledger::default();
         let at = |line| Place {
             file: "x".into(),

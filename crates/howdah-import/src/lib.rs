@@ -2,7 +2,7 @@
 //! one for Howdah, with a list of everything that it could not carry over.
 //!
 //! - [`source`]: files, within bounds; [`directive`]: what they say, with file and line.
-//! - [`ledger`]: what became of each directive. What nobody has accounted for is on the list.
+//! - [`ledger`]: what became of each directive.
 //! - [`nginx`], [`apache`], [`fpm`]: a format's grammar, and what its directives mean here.
 //! - [`verify`]: whether two servers answer alike.
 //! - [`target`]: Howdah's configuration as it is written; [`report`]: the list.

@@ -5,7 +5,7 @@ pub const COMPRESSION: &str =
     "what is compressed, and how well, follows from the media type and the client";
 pub const FILES: &str = "how Howdah sends files anyway";
 pub const INCLUDED: &str = "read with the file that includes it";
-pub const LOGGING: &str = "one access log has all requests; what is missing is no error";
+pub const LOGGING: &str = "one access log has all requests, also those for missing files";
 pub const PROTOCOL: &str = "HTTP/2 is on wherever TLS is, within limits that are measured";
 pub const REDIRECTS: &str = "redirects to a directory's slash name no host and no port";
 pub const SERVICE: &str = "service managers know the process by themselves";

@@ -181,7 +181,7 @@ fn hosts_that_lead_to_https_are_an_option_of_the_site() {
         );
         assert_eq!(import.counts.protecting, 0, "{}", import.list);
     }
-    // A part of a host is no redirect of all of it.
+    // A redirect of one path does not become https_redirect.
     let plain = "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName b.test\nRedirect /x https://a.test/\n</VirtualHost>\n";
     let import = imported(&format!("{plain}{secure}"));
     assert_eq!(import.sites, 2);

@@ -324,14 +324,14 @@ fn requirement(work: &Work<'_, '_>, line: &Directive) -> Result<Formula, String>
         "ip" => {
             let mut found = Vec::new();
             for value in values {
-                found.push(network(value).ok_or_else(|| format!("{value} is no network"))?);
+                found.push(network(value).ok_or_else(|| format!("{value} is not a network"))?);
             }
             Formula::Is(When::clients(found))
         }
         "host" | "forward-dns" if !negated => {
             work.ledger.list_protection(
                 line.id,
-                "addresses in place of names of hosts: nobody has these names here",
+                "addresses in place of host names: Howdah looks up no client",
             );
             Formula::No
         }

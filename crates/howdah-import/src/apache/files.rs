@@ -89,7 +89,7 @@ fn index(work: &mut Work<'_, '_>) {
     if let Some(line) = main {
         match plain.len() == names.len() {
             true => work.ledger.carried(line.id),
-            false => work.ledger.list(line.id, "index names files of the directory itself; front_controller is for all that is no file"),
+            false => work.ledger.list(line.id, "index takes names of files in the directory; front_controller takes the script for all other paths"),
         }
     }
     if !plain.is_empty() {

@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_with_parts_of_a_request_are_told_from_texts() {
+    fn values_that_depend_on_the_request_are_recognised() {
         assert!(
             has_format("%{X}e")
                 && has_format("t=%t")

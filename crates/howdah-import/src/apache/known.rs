@@ -506,7 +506,7 @@ pub fn need(directive: &Directive) -> Option<(&'static str, bool)> {
         | "authdigestalgorithm"
         | "authdigestqop" => ("auth_basic with a file of passwords, or auth_request", true),
         "proxyerroroverride" => ("error_pages are for Howdah's own errors", false),
-        "proxyremote" | "proxyblock" => ("Howdah is no proxy for clients", false),
+        "proxyremote" | "proxyblock" => ("Howdah has no forward proxy", false),
         "passengerenabled"
         | "wsgiscriptalias"
         | "wsgidaemonprocess"

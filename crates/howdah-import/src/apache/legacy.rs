@@ -21,7 +21,7 @@ pub fn legacy(work: &Work<'_, '_>, lines: &[Directive]) -> Result<Formula, Strin
     let not_denied = Formula::Not(Box::new(denied));
     Ok(match allow_first {
         true => Formula::All(vec![allowed, not_denied]),
-        // Who is allowed is, whoever is denied.
+        // `Allow` wins over `Deny`.
         false => Formula::Any(vec![allowed, not_denied]),
     })
 }
@@ -51,7 +51,7 @@ fn clients(work: &Work<'_, '_>, lines: &[Directive], name: &str) -> Result<Formu
             } else if name == "allow" {
                 work.ledger.list_protection(
                     line.id,
-                    "addresses in place of names of hosts: nobody has these names here",
+                    "addresses in place of host names: Howdah looks up no client",
                 );
             } else {
                 return Err("addresses in place of names of hosts".to_owned());

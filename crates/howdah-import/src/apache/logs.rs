@@ -67,7 +67,7 @@ pub fn access_logs(all: &[&Directive], context: &mut Context<'_>) {
             continue;
         }
         if path.starts_with('|') || path.starts_with("syslog:") || path.contains("${") {
-            ledger.list(log.id, "[log] access takes a path, stdout or stderr; logrotate is told `howdah reopen` by the packages");
+            ledger.list(log.id, "[log] access takes a path, stdout or stderr; the packages' logrotate rule runs `howdah reopen`");
             continue;
         }
         main = Some(log);

@@ -398,7 +398,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn scripts_are_told_from_other_files() {
+    fn scripts_are_found_among_other_files() {
         let has = |paths: Match, path: &str| region::has(&scripts_of(&paths).unwrap(), path);
         assert!(has(Match::Prefix("/up".into()), "/up/a/b.PHP"));
         assert!(!has(Match::Prefix("/up".into()), "/upper/b.php"));

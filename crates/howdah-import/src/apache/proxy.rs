@@ -301,7 +301,7 @@ fn others(work: &mut Work<'_, '_>) {
                 },
                 "proxyrequests" => match line.arg(0).eq_ignore_ascii_case("off") {
                     true => ledger.carried(line.id),
-                    false => ledger.list(line.id, "Howdah is no proxy for clients"),
+                    false => ledger.list(line.id, "Howdah has no forward proxy"),
                 },
                 "proxy" | "proxymatch" if !ledger.is_settled(line.id) => section(work, line),
                 _ => {}

@@ -265,7 +265,7 @@ impl<'a> Reader<'a> {
         Ok(())
     }
 
-    /// `${NAME}` of nobody.
+    /// Lists a directive that names an undefined variable.
     fn undefined(&self, directive: &Directive, unknown: &[String]) {
         if let Some(name) = unknown.first() {
             let need = format!(

@@ -192,7 +192,7 @@ impl<'a> Work<'_, 'a> {
         }
     }
 
-    /// Everything that is no file goes to this script; a rule, if another script has that already.
+    /// Makes this the script for paths without a file; if there is one already, returns a rule that does.
     pub fn set_controller(
         &mut self,
         script: &str,

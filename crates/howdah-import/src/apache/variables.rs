@@ -7,7 +7,7 @@ use crate::directive::Directive;
 use crate::expression::compile;
 use crate::when::{Match, When};
 
-/// Variables by which Apache's own modules are told something.
+/// Variables that Apache's own modules read.
 const OF_APACHE: &[&str] = &[
     "nokeepalive",
     "downgrade-1.0",
@@ -100,7 +100,7 @@ pub fn variable(work: &mut Work<'_, '_>, layer: &Layer<'_>, line: &Directive) {
     if !names.is_empty() && names.iter().all(is_of_apache) {
         return ledger.moot(
             line.id,
-            "it tells Apache's modules what Howdah finds out by itself",
+            "it is for modules of Apache whose work Howdah does by itself",
         );
     }
     match line.name.as_str() {

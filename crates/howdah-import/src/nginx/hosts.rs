@@ -12,7 +12,7 @@ use crate::listen::Listen;
 /// A `server` block.
 #[derive(Debug)]
 pub struct Server<'a> {
-    /// It.
+    /// The block itself.
     pub block: &'a Directive,
     /// Where it listens.
     pub listens: Vec<Listen>,
@@ -80,7 +80,7 @@ fn server<'a>(block: &'a Directive, ledger: &Ledger) -> Server<'a> {
     }
 }
 
-/// A name as Howdah writes it: one, two for `.example.org`, or none for a name that is no host.
+/// A name as Howdah writes it: one, two for `.example.org`, or none for a name such as `_` or `*`.
 fn host(name: &str) -> Result<Vec<String>, String> {
     let name = name.trim_end_matches('.').to_ascii_lowercase();
     let plain = |text: &str| {

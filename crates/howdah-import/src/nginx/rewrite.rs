@@ -228,7 +228,7 @@ fn conditional(
 }
 
 impl Work<'_, '_> {
-    /// Everything that is no file goes to this script, unless another does already.
+    /// Makes this the script for paths without a file, by a rule if there is one already.
     pub fn set_controller(&mut self, script: &str, line: &Directive) {
         self.rest_leads_on = true;
         // A page for a script of the browser is a file.

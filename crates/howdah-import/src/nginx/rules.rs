@@ -268,7 +268,7 @@ fn overrules(longer: &Location<'_>, nested: &Location<'_>) -> bool {
         && longer.pattern.starts_with(&nested.prefix)
 }
 
-/// Whether it is for scripts of any name: two that nobody would give a location of their own.
+/// Whether it is for scripts of any name, of which two unlikely ones are tried.
 pub fn is_for_all_scripts(location: &Location<'_>) -> bool {
     location.has("/x7q/y9z.php") && location.has("/y9z.php")
 }

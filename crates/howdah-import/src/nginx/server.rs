@@ -36,13 +36,13 @@ pub struct Work<'w, 'a> {
     pub stage: Stage,
     /// The directory that is served.
     pub root: Option<String>,
-    /// Everything that is no file goes to this script.
+    /// The script for paths without a file.
     pub controller: Option<String>,
-    /// What is no file is not just missing.
+    /// Paths without a file lead somewhere, not to a 404.
     pub rest_leads_on: bool,
 }
 
-/// What nginx allows a body where nobody says anything.
+/// nginx' default for `client_max_body_size`.
 const USUAL_BODY: &str = "1M";
 
 /// `8m`, as nginx writes sizes.

@@ -23,12 +23,12 @@ pub struct Server {
     pub authority: String,
 }
 
-/// Why there is no answer.
+/// Why a request got no answer.
 #[derive(Debug)]
 pub enum Failure {
-    /// Nobody takes connections.
+    /// The server accepts no connection.
     Unreachable(io::Error),
-    /// The answer is none, or never comes.
+    /// The server sends something other than an answer, or nothing in time.
     Broken(String),
 }
 
@@ -164,7 +164,8 @@ fn exchange(mut stream: impl Read + Write, request: &str) -> io::Result<Head> {
         };
         bytes.extend_from_slice(&piece[..read]);
         while let Some(end) = bytes.windows(4).position(|w| w == b"\r\n\r\n") {
-            let head = parse(&bytes[..end]).ok_or_else(|| io::Error::other("this is no HTTP"))?;
+            let head =
+                parse(&bytes[..end]).ok_or_else(|| io::Error::other("the answer is not HTTP"))?;
             if head.status >= 200 {
                 return Ok(head);
             }

@@ -27,7 +27,7 @@ pub struct Log {
     pub requests: Vec<(Asked, u64)>,
     /// Lines with another method: they are not repeated.
     pub other_methods: u64,
-    /// Lines that are no request.
+    /// Lines that are not requests.
     pub strange: u64,
 }
 

@@ -206,7 +206,7 @@ mod tests {
     use crate::arguments::Serve;
     use crate::config::{self, Source, Validation};
 
-    /// Whatever somebody leaves out of a configuration, or writes twice, what is written has no mistakes.
+    /// Howdah finds no mistake in what is written, whatever is missing or doubled in a configuration.
     #[test]
     fn what_is_written_has_no_mistakes() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));

@@ -102,7 +102,7 @@ fn lines(log: &Log, asked: usize, differences: &[(Difference, u64)]) -> String {
     }
     for (number, what) in [
         (log.other_methods, "with another method"),
-        (log.strange, "that are no requests"),
+        (log.strange, "that are not requests"),
     ] {
         if number > 0 {
             text += &format!("; {number} lines {what} were skipped");
