@@ -1,0 +1,77 @@
+//! Which collector spans are sent to, as checked values.
+
+use std::fmt;
+
+use http::Uri;
+use http::header::{HeaderMap, HeaderName, HeaderValue};
+
+/// Where spans go, and by which name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct ExporterConfig {
+    /// The URL that messages are posted to.
+    pub(super) endpoint: Uri,
+    /// `service.name`: what the traces of this server are found by.
+    pub service: String,
+    /// Fields of each message, such as credentials.
+    pub(super) headers: HeaderMap,
+}
+
+/// Why a URL or a header field cannot be used.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExporterConfigError {
+    /// Neither `http://` nor `https://` with a host.
+    Endpoint,
+    /// The name is no name of a header field, or the value cannot be sent.
+    Header,
+}
+
+impl fmt::Display for ExporterConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            ExporterConfigError::Endpoint => {
+                "expected the URL of a collector that takes OTLP over HTTP, such as `http://127.0.0.1:4318`"
+            }
+            ExporterConfigError::Header => "not a header field that can be sent",
+        })
+    }
+}
+
+impl ExporterConfig {
+    /// For a collector at this URL. `/v1/traces` is appended, as OpenTelemetry's own exporters do, unless
+    /// it is there.
+    ///
+    /// # Errors
+    /// It is no such URL.
+    pub fn to(endpoint: &str) -> Result<ExporterConfig, ExporterConfigError> {
+        const PATH: &str = "/v1/traces";
+        let base = endpoint.trim_end_matches('/');
+        let whole = match base.ends_with(PATH) {
+            true => base.to_owned(),
+            false => format!("{base}{PATH}"),
+        };
+        let uri: Uri = whole.parse().map_err(|_| ExporterConfigError::Endpoint)?;
+        let known = matches!(uri.scheme_str(), Some("http" | "https"));
+        let fits = known && uri.query().is_none() && uri.host().is_some_and(|h| !h.is_empty());
+        if !fits || uri.authority().is_some_and(|a| a.as_str().contains('@')) {
+            return Err(ExporterConfigError::Endpoint);
+        }
+        Ok(ExporterConfig {
+            endpoint: uri,
+            service: "howdah".to_owned(),
+            headers: HeaderMap::new(),
+        })
+    }
+
+    /// Sends this field with each message.
+    ///
+    /// # Errors
+    /// It is no valid field.
+    pub fn header(&mut self, name: &str, value: &str) -> Result<(), ExporterConfigError> {
+        let name: HeaderName = name.parse().map_err(|_| ExporterConfigError::Header)?;
+        let value = HeaderValue::from_str(value);
+        let mut value = value.map_err(|_| ExporterConfigError::Header)?;
+        value.set_sensitive(true);
+        self.headers.insert(name, value);
+        Ok(())
+    }
+}

@@ -1,0 +1,153 @@
+//! Sends spans to a collector by OTLP over HTTP: a bounded queue, and a thread of its own that empties it.
+//! Whoever records a request never waits: what the queue does not take is dropped and counted. A batch
+//! that the collector does not take now is tried again until it does, while the queue behind it fills.
+//!
+//! - `config`: which collector, as checked values.
+//! - `sender`: the thread: what goes into one message, when, and when again.
+//! - `post`: one message and its answer.
+
+mod config;
+mod post;
+mod sender;
+
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use tokio::sync::{mpsc, watch};
+
+use super::otlp;
+use super::recording::Recorded;
+pub use config::{ExporterConfig, ExporterConfigError};
+use post::Collector;
+use sender::Sender;
+
+/// Requests that wait to be sent; more are dropped.
+pub const MOST_WAITING: usize = 8192;
+/// At the end, how long the last message may take.
+const LAST: Duration = Duration::from_secs(2);
+
+/// A change in whether spans reach the collector.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It cannot be reached, does not answer, or is overloaded: spans wait, then are dropped.
+    Unreachable(String),
+    /// It refuses what it is sent: those spans are dropped.
+    Refused(String),
+    /// It takes spans again.
+    WorksAgain {
+        /// How many were dropped meanwhile.
+        dropped: u64,
+    },
+}
+
+/// What became of spans since the exporter was started.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SpanCounts {
+    /// Spans that the collector has taken.
+    pub exported: u64,
+    /// Spans that were dropped: nobody took them in time.
+    pub dropped: u64,
+}
+
+#[derive(Debug, Default)]
+struct Counters {
+    exported: AtomicU64,
+    dropped: AtomicU64,
+}
+
+/// The queue of a collector, and the thread that empties it. Dropping it lets the thread send what is left,
+/// within two seconds.
+pub struct Exporter {
+    config: ExporterConfig,
+    queue: mpsc::Sender<Box<Recorded>>,
+    counters: Arc<Counters>,
+    stop: watch::Sender<bool>,
+    over: Mutex<std_mpsc::Receiver<()>>,
+}
+
+type Heard = Box<dyn Fn(News) + Send>;
+
+impl Exporter {
+    /// Starts the thread. `hear` is called by it when something changes.
+    ///
+    /// # Errors
+    /// There is no thread to be had, or `https` finds no authority to trust.
+    pub fn start(
+        config: ExporterConfig,
+        hear: impl Fn(News) + Send + 'static,
+    ) -> io::Result<Arc<Exporter>> {
+        let collector = Collector::of(&config)?;
+        let (queue, waiting) = mpsc::channel(MOST_WAITING);
+        let (stop, stopping) = watch::channel(false);
+        let (ended, over) = std_mpsc::channel();
+        let counters = Arc::new(Counters::default());
+        let sender = Sender {
+            collector,
+            service: config.service.clone(),
+            waiting,
+            counters: counters.clone(),
+            stopping,
+            hear: Box::new(hear),
+            losing: false,
+            dropped_before: 0,
+            reported: 0,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new()
+            .name("howdah-traces".to_owned())
+            .spawn(move || {
+                runtime.block_on(sender.run());
+                // A look-up of a name may hang.
+                runtime.shutdown_background();
+                drop(ended);
+            })?;
+        Ok(Arc::new(Exporter {
+            config,
+            queue,
+            counters,
+            stop,
+            over: Mutex::new(over),
+        }))
+    }
+
+    /// Where it sends to.
+    pub fn config(&self) -> &ExporterConfig {
+        &self.config
+    }
+
+    /// Has a request's spans sent. Never waits.
+    pub fn send(&self, recorded: Box<Recorded>) {
+        if let Err(refused) = self.queue.try_send(recorded) {
+            let dropped = otlp::count(&refused.into_inner());
+            self.counters.dropped.fetch_add(dropped, Ordering::Relaxed);
+        }
+    }
+
+    /// What became of spans so far.
+    pub fn counts(&self) -> SpanCounts {
+        SpanCounts {
+            exported: self.counters.exported.load(Ordering::Relaxed),
+            dropped: self.counters.dropped.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Sends what is left, and waits for that for two seconds at most.
+    pub fn finish(&self) {
+        self.stop.send_replace(true);
+        let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        // Disconnected: it is over. A timeout: it goes on without us.
+        let _ = over.recv_timeout(LAST + Duration::from_millis(200));
+    }
+}
+
+impl Drop for Exporter {
+    fn drop(&mut self) {
+        self.stop.send_replace(true);
+    }
+}

@@ -1,0 +1,162 @@
+//! The exporter's thread: takes recorded requests off the queue, sends them in batches, and tries again.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use prost::Message;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, timeout};
+
+use super::post::{Collector, NotTaken};
+use super::{Counters, Heard, LAST, News};
+use crate::traces::otlp;
+use crate::traces::recording::Recorded;
+
+/// Requests in one message: about a megabyte.
+const BATCH: usize = 1024;
+/// A message is sent when its first request has waited this long.
+const DELAY: Duration = Duration::from_secs(1);
+/// The queue is looked at this often meanwhile, so that its room is enough for a busy server.
+const LOOK: Duration = Duration::from_millis(50);
+/// For one message, from the name's look-up to the end of the answer.
+const TIMEOUT: Duration = Duration::from_secs(5);
+/// After a message that was not taken the next attempt is made after this time, then twice it.
+const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause between two attempts.
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// The thread's side.
+pub(super) struct Sender {
+    pub(super) collector: Collector,
+    pub(super) service: String,
+    pub(super) waiting: mpsc::Receiver<Box<Recorded>>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) stopping: watch::Receiver<bool>,
+    pub(super) hear: Heard,
+    /// Something does not work, as has been heard.
+    pub(super) losing: bool,
+    /// Spans that had been dropped when the collector took a message last, and when it worked last.
+    pub(super) dropped_before: u64,
+    pub(super) reported: u64,
+}
+
+impl Sender {
+    pub(super) async fn run(mut self) {
+        let mut batch = Vec::with_capacity(BATCH);
+        while self.collect(&mut batch).await {
+            self.deliver(&batch).await;
+            batch.clear();
+        }
+    }
+
+    /// Waits for a request, then for those that come soon after it. False: there will be none.
+    #[expect(
+        clippy::vec_box,
+        reason = "as the queue has them: unboxing would copy each"
+    )]
+    async fn collect(&mut self, batch: &mut Vec<Box<Recorded>>) -> bool {
+        let mut stopping = self.stopping.clone();
+        tokio::select! {
+            biased;
+            some = self.waiting.recv_many(batch, BATCH) => if some == 0 { return false },
+            _ = stopping.wait_for(|stop| *stop) => self.waiting.close(),
+        }
+        let end = Instant::now() + DELAY;
+        while batch.len() < BATCH && Instant::now() < end && !*stopping.borrow() {
+            // The end of all is seen at once.
+            let _ = timeout(LOOK, stopping.wait_for(|stop| *stop)).await;
+            while batch.len() < BATCH {
+                match self.waiting.try_recv() {
+                    Ok(recorded) => batch.push(recorded),
+                    Err(_) => break,
+                }
+            }
+        }
+        if batch.is_empty() {
+            // What was sent before the end is still to come.
+            self.waiting.recv_many(batch, BATCH).await;
+        }
+        !batch.is_empty()
+    }
+
+    /// Sends a batch until it is taken or refused; at the end of the process once more.
+    async fn deliver(&mut self, batch: &[Box<Recorded>]) {
+        let message = otlp::request(&self.service, batch).encode_to_vec();
+        let message = Bytes::from(message);
+        let spans = batch.iter().map(|recorded| otlp::count(recorded)).sum();
+        let mut pause = FIRST_PAUSE;
+        loop {
+            let stopping = *self.stopping.borrow();
+            let limit = if stopping { LAST } else { TIMEOUT };
+            let posted = self.within(limit, self.collector.post(message.clone())).await;
+            match posted {
+                Ok(rejected) => return self.taken(spans, rejected),
+                Err(NotTaken::Ever(why)) => {
+                    self.drop_spans(spans);
+                    return self.lost(News::Refused(why));
+                }
+                Err(NotTaken::Now(why)) => self.lost(News::Unreachable(why)),
+            }
+            if stopping {
+                return self.drop_spans(spans);
+            }
+            let mut stop = self.stopping.clone();
+            let _ = timeout(pause, stop.wait_for(|stop| *stop)).await;
+            pause = LONGEST_PAUSE.min(2 * pause);
+        }
+    }
+
+    /// Gives an attempt its time, of which little is left when the process ends.
+    async fn within(
+        &self,
+        limit: Duration,
+        post: impl Future<Output = Result<i64, NotTaken>>,
+    ) -> Result<i64, NotTaken> {
+        let mut stopping = self.stopping.clone();
+        let ends = async {
+            // An error: the exporter is gone, which is an end, too.
+            let _ = stopping.wait_for(|stop| *stop).await;
+            tokio::time::sleep(LAST).await;
+        };
+        let late =
+            |limit: Duration| NotTaken::Now(format!("no answer within {} s", limit.as_secs()));
+        tokio::select! {
+            answered = timeout(limit, post) => answered.unwrap_or_else(|_| Err(late(limit))),
+            () = ends => Err(late(LAST)),
+        }
+    }
+
+    fn drop_spans(&self, spans: u64) {
+        self.counters.dropped.fetch_add(spans, Ordering::Relaxed);
+    }
+
+    fn taken(&mut self, spans: u64, rejected: i64) {
+        let rejected = u64::try_from(rejected).unwrap_or_default().min(spans);
+        let exported = &self.counters.exported;
+        exported.fetch_add(spans - rejected, Ordering::Relaxed);
+        self.drop_spans(rejected);
+        let total = self.counters.dropped.load(Ordering::Relaxed);
+        let more = total > std::mem::replace(&mut self.dropped_before, total);
+        if rejected > 0 {
+            self.lost(News::Refused(format!(
+                "it rejects {rejected} of {spans} spans"
+            )));
+        } else if more {
+            let why = "it takes spans more slowly than they come";
+            self.lost(News::Unreachable(why.to_owned()));
+        } else if std::mem::take(&mut self.losing) {
+            let dropped = total - std::mem::replace(&mut self.reported, total);
+            (self.hear)(News::WorksAgain { dropped });
+        }
+    }
+
+    /// Something does not work: heard once, until it works again.
+    fn lost(&mut self, news: News) {
+        if !std::mem::replace(&mut self.losing, true) {
+            (self.hear)(news);
+        }
+    }
+}
