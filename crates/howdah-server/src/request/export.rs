@@ -9,7 +9,7 @@ use super::context::{Record, RequestContext};
 use crate::failure::Failure;
 use crate::http::Responder;
 use crate::http::message::Version;
-use crate::traces::recording::{Recorded, Recording, text};
+use crate::traces::recording::{Recorded, Recording, state, text};
 
 impl Front {
     /// Has the spans of a request sent. Off the way of requests that are not recorded.
@@ -37,7 +37,7 @@ impl Front {
         traces.exporter().send(Box::new(Recorded {
             context: traced.context,
             parent: traced.parent,
-            state: traced.state.clone(),
+            state: state(&traced.state),
             began,
             duration,
             ended: SystemTime::now(),

@@ -46,13 +46,16 @@ impl SpanContext {
     }
 }
 
-/// Bytes that are shown in lower-case hexadecimal digits.
+/// A trace's or span's number, which is shown in lower-case hexadecimal digits.
 #[derive(Clone, Copy)]
 pub struct Hex<'a>(&'a [u8]);
 
 impl fmt::Display for Hex<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+        let mut text = [0; 32];
+        let text = &mut text[..2 * self.0.len()];
+        digits(self.0, text);
+        f.write_str(std::str::from_utf8(text).unwrap_or_default())
     }
 }
 

@@ -2,8 +2,9 @@
 //! request is a span of kind server; what others did for it, and what it waited for, are its children.
 //! Neither query nor cookies are in them.
 
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
+use bytes::Bytes;
 use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
@@ -11,6 +12,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::span::{Event, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span, Status};
+use prost::Message;
 
 use super::random;
 use super::recording::{Recorded, Run, RunBy};
@@ -26,8 +28,14 @@ const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// One message for the collector.
-pub(super) fn request(service: &str, recorded: &[Box<Recorded>]) -> ExportTraceServiceRequest {
+/// One message for the collector, as it is sent, and how many spans are in it.
+pub(super) fn message(service: &str, recorded: &[Box<Recorded>]) -> (Bytes, u64) {
+    let spans: Vec<Span> = recorded.iter().flat_map(|one| spans(one)).collect();
+    let count = spans.len() as u64;
+    (request(service, spans).encode_to_vec().into(), count)
+}
+
+fn request(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
     let scope = InstrumentationScope {
         name: "howdah".to_owned(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -44,7 +52,7 @@ pub(super) fn request(service: &str, recorded: &[Box<Recorded>]) -> ExportTraceS
             }),
             scope_spans: vec![ScopeSpans {
                 scope: Some(scope),
-                spans: recorded.iter().flat_map(|one| spans(one)).collect(),
+                spans,
                 ..ScopeSpans::default()
             }],
             ..ResourceSpans::default()
@@ -55,7 +63,7 @@ pub(super) fn request(service: &str, recorded: &[Box<Recorded>]) -> ExportTraceS
 /// How many spans a recorded request has.
 pub(super) fn count(recorded: &Recorded) -> u64 {
     let recording = &recorded.recording;
-    let of = |run: &Run| 1 + u64::from(waited(run).is_some());
+    let of = |run: &Run| 1 + u64::from(run.timing.queued.is_some());
     1 + u64::from(recording.cache.is_some()) + recording.runs.iter().map(of).sum::<u64>()
 }
 
@@ -74,11 +82,12 @@ fn spans(recorded: &Recorded) -> Vec<Span> {
     }
     for run in &recording.runs {
         let ended = run.ended.unwrap_or(end);
-        let claimed = waited(run).map_or(run.began, |waited| run.began + waited);
-        if waited(run).is_some() {
-            spans.push(child(recorded, "queue", run.began, claimed.min(ended)));
+        let mut claimed = run.began;
+        if let Some(waited) = run.timing.queued {
+            claimed = ended.min(run.began + waited);
+            spans.push(child(recorded, "queue", run.began, claimed));
         }
-        let mut span = child(recorded, run.by.name(), claimed.min(ended), ended);
+        let mut span = child(recorded, run.by.name(), claimed, ended);
         if let RunBy::Pool { pool, mode } = &run.by {
             span.attributes.push(text("howdah.pool", pool));
             span.attributes.push(text("howdah.mode", mode));
@@ -106,11 +115,6 @@ impl RunBy {
             RunBy::Guard => "authorize",
         }
     }
-}
-
-/// How long a run waited for a process, if it got one.
-fn waited(run: &Run) -> Option<Duration> {
-    run.timing.queued
 }
 
 fn server(recorded: &Recorded) -> Span {

@@ -11,7 +11,10 @@ use super::context::SpanContext;
 /// Runs of one request that are recorded: guards, scripts after local redirects.
 const MOST_RUNS: usize = 8;
 /// Bytes that are kept of a text that the client chose.
-pub(super) const LONGEST_TEXT: usize = 1024;
+const LONGEST_TEXT: usize = 1024;
+/// Bytes that spans have of a `tracestate`: what everybody keeps at least (Trace Context §3.3.1.5). Without
+/// a limit each span of a request would have 16 KiB of it, and the queue a hundred megabytes.
+const LONGEST_STATE: usize = 512;
 
 /// The moments of a request so far.
 #[derive(Debug, Default)]
@@ -146,5 +149,37 @@ pub struct Recorded {
 /// What a client wrote, as text of bounded length.
 pub fn text(bytes: &[u8]) -> Box<str> {
     let bytes = &bytes[..bytes.len().min(LONGEST_TEXT)];
-    String::from_utf8_lossy(bytes).into()
+    let mut text = String::from_utf8_lossy(bytes).into_owned();
+    // What stands for a wrong byte is three bytes long.
+    text.truncate(text.floor_char_boundary(LONGEST_TEXT));
+    text.into()
+}
+
+/// The first members of a `tracestate`, as many as spans keep. The request is passed on with all of them.
+pub fn state(whole: &[u8]) -> Vec<u8> {
+    let end = match whole.get(..=LONGEST_STATE) {
+        Some(longer) => longer.iter().rposition(|b| *b == b',').unwrap_or(0),
+        None => whole.len(),
+    };
+    whole[..end].to_vec()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_client_wrote_is_bounded() {
+        assert_eq!(&*text(b"/a"), "/a");
+        assert_eq!(text(&[b'a'; 2000]).len(), LONGEST_TEXT);
+        let wrong = text(&[0xff; 2000]);
+        assert!(wrong.len() <= LONGEST_TEXT && wrong.chars().all(|c| c == '\u{fffd}'));
+        assert_eq!(state(b"a=1,b=2"), b"a=1,b=2");
+        let member = [&b"a="[..], &[b'v'; 254]].concat();
+        let two = [&member[..], b",", &member[..255]].concat();
+        assert_eq!((two.len(), state(&two)), (LONGEST_STATE, two.clone()));
+        let longer = [&two[..], b",c=3"].concat();
+        assert_eq!(state(&longer), two);
+        assert_eq!(state(&[&two[..], b"v,c=3"].concat()), member);
+    }
 }

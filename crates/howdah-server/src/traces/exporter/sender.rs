@@ -6,7 +6,6 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use prost::Message;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, timeout};
 
@@ -47,8 +46,10 @@ impl Sender {
     pub(super) async fn run(mut self) {
         let mut batch = Vec::with_capacity(BATCH);
         while self.collect(&mut batch).await {
-            self.deliver(&batch).await;
+            let (message, spans) = otlp::message(&self.service, &batch);
+            // However long the collector is down, only the bytes wait.
             batch.clear();
+            self.deliver(message, spans).await;
         }
     }
 
@@ -82,11 +83,8 @@ impl Sender {
         !batch.is_empty()
     }
 
-    /// Sends a batch until it is taken or refused; at the end of the process once more.
-    async fn deliver(&mut self, batch: &[Box<Recorded>]) {
-        let message = otlp::request(&self.service, batch).encode_to_vec();
-        let message = Bytes::from(message);
-        let spans = batch.iter().map(|recorded| otlp::count(recorded)).sum();
+    /// Sends a message with so many spans until it is taken or refused; at the end of the process once more.
+    async fn deliver(&mut self, message: Bytes, spans: u64) {
         let mut pause = FIRST_PAUSE;
         loop {
             let stopping = *self.stopping.borrow();
