@@ -60,7 +60,7 @@ struct Counters {
 }
 
 /// The queue of a collector, and the thread that empties it. Dropping it lets the thread send what is left,
-/// within two seconds.
+/// each message within two seconds.
 pub struct Exporter {
     config: ExporterConfig,
     queue: mpsc::Sender<Box<Recorded>>,

@@ -81,28 +81,24 @@ impl Collector {
         let answer = self.http.request(request).await;
         let answer = answer.map_err(|error| NotTaken::Now(chain(&error)))?;
         let status = answer.status();
-        let body = Limited::new(answer.into_body(), LONGEST_ANSWER)
-            .collect()
-            .await;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).trim().to_owned();
-        match (status, body) {
-            (status, Ok(body)) if status.is_success() => {
-                // An answer that is no message says at least that it was taken.
-                let said = ExportTraceServiceResponse::decode(body.to_bytes()).unwrap_or_default();
-                Ok(said.partial_success.map_or(0, |part| part.rejected_spans))
-            }
-            (_, Err(error)) => Err(NotTaken::Now(error.to_string())),
+        // The status decides. What cannot be read of the answer only leaves the reason out.
+        let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
+        let body = body.await.map(|body| body.to_bytes()).unwrap_or_default();
+        if status.is_success() {
+            // An answer that is no message says at least that it was taken.
+            let said = ExportTraceServiceResponse::decode(body).unwrap_or_default();
+            return Ok(said.partial_success.map_or(0, |part| part.rejected_spans));
+        }
+        let mut why = format!("it answers {status}");
+        match status {
             // OTLP: these may be tried again.
-            (
-                StatusCode::TOO_MANY_REQUESTS
-                | StatusCode::BAD_GATEWAY
-                | StatusCode::SERVICE_UNAVAILABLE
-                | StatusCode::GATEWAY_TIMEOUT,
-                Ok(_),
-            ) => Err(NotTaken::Now(format!("it answers {status}"))),
-            (status, Ok(body)) => {
-                let mut why = format!("it answers {status}");
-                let said = text(&body.to_bytes());
+            StatusCode::TOO_MANY_REQUESTS
+            | StatusCode::BAD_GATEWAY
+            | StatusCode::SERVICE_UNAVAILABLE
+            | StatusCode::GATEWAY_TIMEOUT => Err(NotTaken::Now(why)),
+            _ => {
+                let said = String::from_utf8_lossy(&body);
+                let said = said.trim();
                 if !said.is_empty() && said.len() < 200 && !said.contains('\u{fffd}') {
                     why += &format!(": {said}");
                 }
@@ -121,4 +117,57 @@ fn chain(error: &dyn std::error::Error) -> String {
         source = cause.source();
     }
     text
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net::TcpListener;
+
+    use super::*;
+
+    /// What becomes of a message that is answered so.
+    fn posted(answer: &str) -> Result<i64, NotTaken> {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let url = format!("http://{}", listener.local_addr().unwrap());
+        let collector = Collector::of(&ExporterConfig::to(&url).unwrap()).unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let (mut stream, _) = listener.accept().unwrap();
+                let mut request = Vec::new();
+                while !request.ends_with(b"message") {
+                    let mut piece = [0; 1024];
+                    let n = stream.read(&mut piece).unwrap();
+                    request.extend_from_slice(&piece[..n]);
+                }
+                // The client need not read all of it.
+                let _ = stream.write_all(answer.as_bytes());
+            });
+            runtime.block_on(collector.post(Bytes::from_static(b"message")))
+        })
+    }
+
+    #[test]
+    fn the_status_decides_whatever_the_answer_says() {
+        let page = "x".repeat(2 * LONGEST_ANSWER);
+        let with = |status: u16, text: &str| {
+            let length = text.len();
+            posted(&format!(
+                "HTTP/1.1 {status} Status\r\nContent-Length: {length}\r\n\r\n{text}"
+            ))
+        };
+        assert!(matches!(with(200, ""), Ok(0)));
+        assert!(matches!(with(200, &page), Ok(0)), "it is not sent again");
+        assert!(matches!(with(503, &page), Err(NotTaken::Now(_))));
+        let Err(NotTaken::Ever(why)) = with(400, "no") else {
+            panic!("it may not be tried again");
+        };
+        assert!(why.ends_with(": no"), "{why}");
+        assert!(matches!(with(404, &page), Err(NotTaken::Ever(_))));
+        assert!(matches!(posted("HTTP/1.1 200"), Err(NotTaken::Now(_))));
+    }
 }
