@@ -4,7 +4,6 @@
 //! A line may begin with `<N>`, its severity by syslog's number; without, it is 6. After the text
 //! fields may follow, each behind [`FIELD`]: `NAME=value`, which the journal alone gets.
 
-use std::fmt;
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -16,6 +15,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
 use super::clock::Civil;
+use super::daemon::{Daemon, DaemonTarget};
 
 /// What stands before each field of a line: no log writes it as text.
 pub const FIELD: u8 = 0x1f;
@@ -25,38 +25,6 @@ pub const LONGEST: usize = 60 << 10;
 const PATIENCE: Duration = Duration::from_secs(1);
 /// The severity of lines that say none: info.
 const PLAIN: u8 = 6;
-/// Longest tag, as nginx has it.
-const LONGEST_TAG: usize = 32;
-/// The name of the server in messages.
-const TAG: &str = "howdah";
-
-/// Facilities by name (RFC 5424 §6.2.1); their place is their number.
-const FACILITIES: [&str; 24] = [
-    "kern",
-    "user",
-    "mail",
-    "daemon",
-    "auth",
-    "syslog",
-    "lpr",
-    "news",
-    "uucp",
-    "cron",
-    "authpriv",
-    "ftp",
-    "ntp",
-    "security",
-    "console",
-    "solaris-cron",
-    "local0",
-    "local1",
-    "local2",
-    "local3",
-    "local4",
-    "local5",
-    "local6",
-    "local7",
-];
 
 /// Appends a field to a line's text. `value` has no control characters.
 pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &str) {
@@ -66,143 +34,32 @@ pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &str) {
     }
 }
 
-/// Who gets the messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Daemon {
-    /// A syslog daemon on this machine, by its socket.
-    Local(PathBuf),
-    /// A syslog daemon elsewhere: host and port.
-    Remote(String, u16),
-    /// systemd's journal, by its socket.
-    Journal(PathBuf),
-}
-
-/// A log that goes to a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DaemonTarget {
-    /// Who gets the messages.
-    pub daemon: Daemon,
-    /// The number of the facility.
-    pub facility: u8,
-    /// What the messages are called by.
-    pub tag: String,
-}
-
-/// Why a text names no daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DaemonTargetError(String);
-
-impl fmt::Display for DaemonTargetError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.0)
-    }
-}
-
-impl DaemonTarget {
-    /// Reads `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx' words), `journald`
-    /// or `journald:/path/of/the/socket`. None: the text names something else, such as a file.
-    pub fn read(text: &str) -> Option<Result<DaemonTarget, DaemonTargetError>> {
-        let (word, rest) = text.split_once(':').unwrap_or((text, ""));
-        match word {
-            "syslog" => Some(DaemonTarget::syslog(rest)),
-            "journald" => {
-                let path = match rest {
-                    "" => "/run/systemd/journal/socket",
-                    path => path,
-                };
-                Some(match path.starts_with('/') {
-                    true => Ok(DaemonTarget::to(Daemon::Journal(path.into()))),
-                    false => Err(DaemonTargetError(format!(
-                        "the path of the journal's socket begins with `/`, found `{}`",
-                        path.escape_debug()
-                    ))),
-                })
-            }
-            _ => None,
-        }
-    }
-
-    fn to(daemon: Daemon) -> DaemonTarget {
-        DaemonTarget {
-            daemon,
-            facility: 3,
-            tag: TAG.to_owned(),
-        }
-    }
-
-    fn syslog(words: &str) -> Result<DaemonTarget, DaemonTargetError> {
-        let mut target = DaemonTarget::to(Daemon::Local("/dev/log".into()));
-        for word in words.split(',').map(str::trim).filter(|w| !w.is_empty()) {
-            let wrong = |expected: &str| {
-                Err(DaemonTargetError(format!(
-                    "expected {expected}, found `{}`",
-                    word.escape_debug()
-                )))
-            };
-            match word.split_once('=') {
-                Some(("server", address)) => match server(address) {
-                    Some(daemon) => target.daemon = daemon,
-                    None => return wrong("`server=unix:/path` or `server=HOST:PORT`"),
-                },
-                Some(("facility", name)) => match FACILITIES.iter().position(|f| *f == name) {
-                    Some(number) => target.facility = number as u8,
-                    None => return wrong("a facility such as `daemon` or `local7`"),
-                },
-                Some(("tag", tag)) => {
-                    let valid = |b: u8| b.is_ascii_alphanumeric() || b"_-./".contains(&b);
-                    if tag.is_empty() || tag.len() > LONGEST_TAG || !tag.bytes().all(valid) {
-                        return wrong("a tag of up to 32 letters, digits, `_`, `-`, `.` and `/`");
-                    }
-                    target.tag = tag.to_owned();
-                }
-                _ => return wrong("`server=`, `facility=` or `tag=`"),
-            }
-        }
-        Ok(target)
-    }
-
-    /// Whether lines are to have fields behind their text.
-    pub fn takes_fields(&self) -> bool {
-        matches!(self.daemon, Daemon::Journal(_))
-    }
-
-    pub(super) fn open(&self, log: &'static str) -> io::Result<Messages> {
-        Ok(Messages {
-            socket: self.connect()?,
-            target: self.clone(),
-            log,
-            host: host(),
-            message: Vec::new(),
-        })
-    }
-
-    fn connect(&self) -> io::Result<Socket> {
-        let of_path = |path: &PathBuf| {
-            let connect = || {
-                let socket = UnixDatagram::unbound()?;
-                socket.connect(path)?;
-                socket.set_nonblocking(true)?;
-                Ok(Socket::Unix(socket))
-            };
-            connect().map_err(|error: io::Error| named(&path.display().to_string(), &error))
+fn connect(daemon: &Daemon) -> io::Result<Socket> {
+    let of_path = |path: &PathBuf| {
+        let connect = || {
+            let socket = UnixDatagram::unbound()?;
+            socket.connect(path)?;
+            socket.set_nonblocking(true)?;
+            Ok(Socket::Unix(socket))
         };
-        match &self.daemon {
-            Daemon::Local(path) | Daemon::Journal(path) => of_path(path),
-            Daemon::Remote(host, port) => {
-                let connect = || {
-                    let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
-                    let to = addresses.next().ok_or(io::ErrorKind::NotFound)?;
-                    let from: SocketAddr = match to.is_ipv4() {
-                        true => (Ipv4Addr::UNSPECIFIED, 0).into(),
-                        false => (Ipv6Addr::UNSPECIFIED, 0).into(),
-                    };
-                    let socket = UdpSocket::bind(from)?;
-                    socket.connect(to)?;
-                    socket.set_nonblocking(true)?;
-                    Ok(Socket::Udp(socket))
+        connect().map_err(|error: io::Error| named(&path.display().to_string(), &error))
+    };
+    match daemon {
+        Daemon::Local(path) | Daemon::Journal(path) => of_path(path),
+        Daemon::Remote(host, port) => {
+            let connect = || {
+                let mut addresses = (host.as_str(), *port).to_socket_addrs()?;
+                let to = addresses.next().ok_or(io::ErrorKind::NotFound)?;
+                let from: SocketAddr = match to.is_ipv4() {
+                    true => (Ipv4Addr::UNSPECIFIED, 0).into(),
+                    false => (Ipv6Addr::UNSPECIFIED, 0).into(),
                 };
-                connect().map_err(|error: io::Error| named(&format!("{host}:{port}"), &error))
-            }
+                let socket = UdpSocket::bind(from)?;
+                socket.connect(to)?;
+                socket.set_nonblocking(true)?;
+                Ok(Socket::Udp(socket))
+            };
+            connect().map_err(|error: io::Error| named(&format!("{host}:{port}"), &error))
         }
     }
 }
@@ -220,20 +77,6 @@ fn host() -> String {
 
 fn named(what: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("{what}: {error}"))
-}
-
-/// `unix:/path`, `host`, `host:port`, `[::1]:port`; the port of syslog is 514.
-fn server(address: &str) -> Option<Daemon> {
-    if let Some(path) = address.strip_prefix("unix:") {
-        return path.starts_with('/').then(|| Daemon::Local(path.into()));
-    }
-    let (host, port) = match address.rsplit_once(':') {
-        Some((host, port)) if !port.contains(']') => (host, port.parse().ok()?),
-        _ => (address, 514),
-    };
-    let host = host.trim_start_matches('[').trim_end_matches(']');
-    let fits = !host.is_empty() && !host.contains(['/', ' ']) && port > 0;
-    fits.then(|| Daemon::Remote(host.to_owned(), port))
 }
 
 enum Socket {
@@ -268,6 +111,17 @@ pub(super) struct Messages {
 }
 
 impl Messages {
+    /// Connects to the daemon for the lines of `log`: `access` or `error`.
+    pub(super) fn open(target: &DaemonTarget, log: &'static str) -> io::Result<Messages> {
+        Ok(Messages {
+            socket: connect(&target.daemon)?,
+            target: target.clone(),
+            log,
+            host: host(),
+            message: Vec::new(),
+        })
+    }
+
     /// Sends whole lines; an error comes with the number of lines that are lost.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
         let mut failed = None;
@@ -292,7 +146,7 @@ impl Messages {
         if self.try_to_send().is_ok() {
             return Ok(());
         }
-        self.socket = self.target.connect()?;
+        self.socket = connect(&self.target.daemon)?;
         self.try_to_send()
     }
 
@@ -378,66 +232,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_daemon_is_named_by_nginx_words() {
-        let is = |text: &str, daemon: Daemon, facility: u8, tag: &str| {
-            let target = DaemonTarget::read(text).unwrap().unwrap();
-            assert_eq!(target.daemon, daemon, "{text}");
-            assert_eq!(
-                (target.facility, target.tag.as_str()),
-                (facility, tag),
-                "{text}"
-            );
-        };
-        is("syslog", Daemon::Local("/dev/log".into()), 3, "howdah");
-        is(
-            "syslog:server=unix:/run/log.sock,facility=local7,tag=shop",
-            Daemon::Local("/run/log.sock".into()),
-            23,
-            "shop",
-        );
-        let remote = |host: &str, port| Daemon::Remote(host.to_owned(), port);
-        is(
-            "syslog:server=logs.example",
-            remote("logs.example", 514),
-            3,
-            "howdah",
-        );
-        is("syslog:server=[::1]:5514", remote("::1", 5514), 3, "howdah");
-        is("syslog:server=[::1]", remote("::1", 514), 3, "howdah");
-        let journal = "/run/systemd/journal/socket";
-        is("journald", Daemon::Journal(journal.into()), 3, "howdah");
-        is(
-            "journald:/tmp/j",
-            Daemon::Journal("/tmp/j".into()),
-            3,
-            "howdah",
-        );
-        for wrong in [
-            "syslog:server=",
-            "syslog:server=unix:log",
-            "syslog:server=h:0",
-            "syslog:server=h:port",
-            "syslog:facility=local8",
-            "syslog:tag=a b",
-            "syslog:severity=info",
-            "syslog:/dev/log",
-            "journald:socket",
-        ] {
-            assert!(DaemonTarget::read(wrong).unwrap().is_err(), "{wrong}");
-        }
-        for file in ["/var/log/syslog", "syslog.log", "stderr", "journal"] {
-            assert_eq!(DaemonTarget::read(file), None, "{file}");
-        }
-    }
-
-    #[test]
     fn a_line_becomes_a_message_with_its_severity_and_for_the_journal_with_its_fields() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("log.sock");
         let receiver = UnixDatagram::bind(&path).unwrap();
         let said = |text: &str, line: &[u8]| {
             let target = DaemonTarget::read(text).unwrap().unwrap();
-            target.open("error").unwrap().write(line).unwrap();
+            let mut messages = Messages::open(&target, "error").unwrap();
+            messages.write(line).unwrap();
             let mut message = vec![0; 1 << 20];
             let length = receiver.recv(&mut message).unwrap();
             String::from_utf8(message[..length].to_vec()).unwrap()
@@ -475,10 +277,10 @@ mod tests {
         let path = directory.path().join("log.sock");
         let text = format!("syslog:server=unix:{}", path.display());
         let target = DaemonTarget::read(&text).unwrap().unwrap();
-        let gone = target.open("access").err().unwrap();
+        let gone = Messages::open(&target, "access").err().unwrap();
         assert!(gone.to_string().contains("log.sock"), "{gone}");
         let receiver = UnixDatagram::bind(&path).unwrap();
-        let mut messages = target.open("access").unwrap();
+        let mut messages = Messages::open(&target, "access").unwrap();
         let many = b"line\n".repeat(100_000);
         let (lost, error) = messages.write(&many).unwrap_err();
         assert!(lost > 90_000 && lost < 100_000, "{lost}");

@@ -5,11 +5,13 @@
 //! - [`error`]: one line a problem, PHP's messages tied to their request, repeats held back.
 //! - [`sink`]: the buffers, the writing thread, reopening.
 //! - [`escape`]: what a client or a script wrote, made safe for a line.
-//! - [`message`]: a line as a message to syslog or the journal.
+//! - [`daemon`]: the words by which a log is sent to syslog or the journal.
+//! - [`message`]: a line as a message to one of them.
 //! - [`clock`]: dates as text.
 
 pub mod access;
 pub mod clock;
+pub mod daemon;
 pub mod error;
 pub mod escape;
 pub mod message;
@@ -17,6 +19,6 @@ pub mod repeats;
 pub mod sink;
 
 pub use access::{AccessEntry, AccessFormat, AccessLog};
+pub use daemon::DaemonTarget;
 pub use error::{ErrorLog, ErrorStyle};
-pub use message::DaemonTarget;
 pub use sink::{LogTarget, News, Sink};

@@ -16,7 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
-use super::message::{DaemonTarget, Messages};
+use super::daemon::DaemonTarget;
+use super::message::Messages;
 
 /// Bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line
 /// that is 28 000 lines.
@@ -54,7 +55,7 @@ impl LogTarget {
             }
             LogTarget::Stdout => Output::Stdout,
             LogTarget::Stderr => Output::Stderr,
-            LogTarget::Daemon(target) => Output::Daemon(Box::new(target.open(log)?)),
+            LogTarget::Daemon(target) => Output::Daemon(Box::new(Messages::open(target, log)?)),
         })
     }
 }
