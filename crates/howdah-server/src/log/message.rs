@@ -143,10 +143,14 @@ impl Messages {
 
     /// Sends the message; a daemon that was started again has another socket.
     fn send(&mut self) -> io::Result<()> {
-        if self.try_to_send().is_ok() {
+        let Err(error) = self.try_to_send() else {
             return Ok(());
-        }
+        };
         self.socket = connect(&self.target.daemon)?;
+        if error.kind() == io::ErrorKind::TimedOut {
+            // Waiting once is enough; the next message goes to whoever is there then.
+            return Err(error);
+        }
         self.try_to_send()
     }
 
