@@ -5,9 +5,8 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use howdah_server::http::message::{RequestHead, ResponseHead};
-use howdah_server::http::{ConnInfo, Handler, HttpConfig, Length, RequestBody, Responder};
+use howdah_server::http::{ConnInfo, Handler, HttpConfig, RequestBody, Responder};
 use howdah_server::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
 
 struct Hello {
@@ -22,9 +21,7 @@ impl Handler for Hello {
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        out.begin(&self.head, Length::Known(24));
-        out.push(Bytes::from_static(b"Hello from the elephant\n"));
-        out.end();
+        out.answer(&self.head, "Hello from the elephant\n");
     }
 }
 

@@ -36,7 +36,6 @@ use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 use crossbeam_utils::CachePadded;
 use howdah_proto::level::Level;
 
@@ -223,9 +222,7 @@ impl Front {
             }
             action => {
                 let (head, body) = made_here::short(ctx, &mut route, action)?;
-                response.out.begin(&head, Length::Known(body.len() as u64));
-                response.out.push(body);
-                response.out.end();
+                response.out.answer(&head, body);
                 Ok(None)
             }
         }
@@ -246,9 +243,7 @@ impl Front {
         }
         let (mut head, page) = made_here::page(ctx, failure, live);
         respond::number(&mut head, ctx.id);
-        out.begin(&head, Length::Known(page.len() as u64));
-        out.push(page);
-        out.end();
+        out.answer(&head, page);
     }
 }
 
@@ -303,9 +298,7 @@ fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteIn
 fn answer_challenge(answer: Box<[u8]>, out: &mut Responder) {
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"application/octet-stream");
-    out.begin(&head, Length::Known(answer.len() as u64));
-    out.push(Bytes::from(answer));
-    out.end();
+    out.answer(&head, answer);
 }
 
 impl Handler for Front {

@@ -7,9 +7,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use bytes::Bytes;
 use howdah_server::http::message::{RequestHead, ResponseHead};
-use howdah_server::http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
+use howdah_server::http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
 use howdah_server::listener::{ListenerConfig, Server, ThreadHooks, raise_descriptor_limit};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
@@ -27,9 +26,7 @@ impl Handler for Hello {
         _body: &'a mut RequestBody,
         out: &'a mut Responder,
     ) {
-        out.begin(&ResponseHead::new(200), Length::Known(5));
-        out.push(Bytes::from_static(b"hello"));
-        out.end();
+        out.answer(&ResponseHead::new(200), "hello");
     }
 
     fn notice(&self, notice: &Notice<'_>) {

@@ -90,9 +90,7 @@ impl Handler for Answers {
             }
         }
         let body = format!("{} {:?} {:?}\n", conn.listener, conn.peer, conn.local);
-        out.begin(&ResponseHead::new(200), Length::Known(body.len() as u64));
-        out.push(Bytes::from(body));
-        out.end();
+        out.answer(&ResponseHead::new(200), body);
     }
 
     fn notice(&self, notice: &Notice<'_>) {

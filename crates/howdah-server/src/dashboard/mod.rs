@@ -65,9 +65,7 @@ impl Snapshots {
             head.header(b"Content-Type", b"text/plain; charset=utf-8")
                 .header(b"Howdah-Error", b"TooManyDashboards")
                 .header(b"Retry-After", b"10");
-            out.begin(&head, Length::Known(body.len() as u64));
-            out.push(Bytes::from(body));
-            return out.end();
+            return out.answer(&head, body);
         }
         let mut events = snapshots.events.subscribe();
         if !snapshots.taking.swap(true, Ordering::AcqRel) {

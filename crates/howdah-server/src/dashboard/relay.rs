@@ -4,14 +4,12 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-
 use super::{Snapshots, Source};
 use crate::admin::ServerStatus;
 use crate::cache::admin::AdminCommand;
 use crate::client_address::is_this_machine;
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ConnInfo, Handler, Length, RequestBody, Responder};
+use crate::http::{ConnInfo, Handler, RequestBody, Responder};
 
 /// The longest question of the page.
 const LONGEST: u64 = 16 << 10;
@@ -115,9 +113,7 @@ fn answer(out: &mut Responder, status: u16, text: String) {
     head.header(b"Content-Type", b"text/plain; charset=utf-8")
         .header(b"Cache-Control", b"no-store")
         .header(b"X-Content-Type-Options", b"nosniff");
-    out.begin(&head, Length::Known(text.len() as u64));
-    out.push(Bytes::from(text));
-    out.end();
+    out.answer(&head, text);
 }
 
 impl<O: Operator> Handler for Relay<O> {
@@ -147,11 +143,7 @@ impl<O: Operator> Handler for Relay<O> {
                 }
             }
             (b"GET" | b"HEAD", _) => match super::file(rest, true) {
-                Some((head, text)) => {
-                    out.begin(&head, Length::Known(text.len() as u64));
-                    out.push(text);
-                    out.end();
-                }
+                Some((head, text)) => out.answer(&head, text),
                 None => answer(out, 404, "there is nothing here\n".to_owned()),
             },
             _ => answer(out, 405, "GET, or POST of a button\n".to_owned()),

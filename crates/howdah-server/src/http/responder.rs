@@ -211,8 +211,14 @@ impl Responder {
         let mut head = ResponseHead::new(status);
         head.header(b"Content-Type", b"text/plain; charset=utf-8")
             .header(b"Howdah-Error", name.as_bytes());
-        self.begin(&head, Length::Known(body.len() as u64));
-        self.push(Bytes::from(body));
+        self.answer(&head, body);
+    }
+
+    /// Queues a whole response.
+    pub fn answer(&mut self, head: &ResponseHead, body: impl Into<Bytes>) {
+        let body = body.into();
+        self.begin(head, Length::Known(body.len() as u64));
+        self.push(body);
         self.end();
     }
 

@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use howdah_cache::Pass;
 use howdah_cache::policy::PageState;
 use howdah_cache::purge::PurgeCommand;
@@ -21,7 +20,7 @@ use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache, admin, protocol};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
-use crate::http::{BodyKind, Length, RequestBody, Responder};
+use crate::http::{BodyKind, RequestBody, Responder};
 use crate::site::{Action, RouteInfo, ScriptTarget};
 
 /// What the cache has found out about a request that it has not answered.
@@ -168,9 +167,7 @@ fn purge(
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"text/plain; charset=utf-8");
     head.header(b"Cache-Control", b"no-store");
-    out.begin(&head, Length::Known(text.len() as u64 + 1));
-    out.push(Bytes::from(text + "\n"));
-    out.end();
+    out.answer(&head, text + "\n");
 }
 
 impl<'a> Gate<'a> {

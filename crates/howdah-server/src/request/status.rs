@@ -3,7 +3,6 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::Bytes;
 
 use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
@@ -11,7 +10,7 @@ use howdah_executor::status::PoolStatus;
 use super::Front;
 use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{Length, Responder};
+use crate::http::Responder;
 use crate::{memory, proxy, turn};
 
 impl Front {
@@ -99,8 +98,6 @@ impl Front {
         let mut head = ResponseHead::new(200);
         head.header(b"Content-Type", form.content_type().as_bytes());
         head.header(b"Cache-Control", b"no-store");
-        out.begin(&head, Length::Known(text.len() as u64));
-        out.push(Bytes::from(text));
-        out.end();
+        out.answer(&head, text);
     }
 }

@@ -8,13 +8,12 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use bytes::Bytes;
 
 use crate::admin::{ServerStatus, StatusForm, StatusListenerCounts};
 use crate::client_address::is_this_machine;
 use crate::dashboard::{self, Snapshots, Source};
 use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
+use crate::http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
 use crate::listener::{Control, Server, StartError, ThreadHooks};
 use crate::network::Network;
 use crate::request::Front;
@@ -255,9 +254,7 @@ impl Handler for StatusListener {
                 return Snapshots::stream(&self.shown, out).await;
             }
             if let Some((head, text)) = dashboard::file(path, false) {
-                out.begin(&head, Length::Known(text.len() as u64));
-                out.push(text);
-                return out.end();
+                return out.answer(&head, text);
             }
         }
         let answer = self.answer(request, conn).await;
@@ -268,9 +265,7 @@ impl Handler for StatusListener {
         if let Some(name) = answer.name {
             head.header(b"Howdah-Error", name.as_bytes());
         }
-        out.begin(&head, Length::Known(answer.body.len() as u64));
-        out.push(Bytes::from(answer.body));
-        out.end();
+        out.answer(&head, answer.body);
     }
 
     fn notice(&self, notice: &Notice<'_>) {

@@ -70,10 +70,8 @@ impl Script {
 }
 
 fn text(out: &mut Responder, status: u16, body: impl Into<Vec<u8>>) {
-    let body = body.into();
-    out.begin(&ResponseHead::new(status), Length::Known(body.len() as u64));
-    out.push(Bytes::from(body));
-    out.end();
+    let body: Vec<u8> = body.into();
+    out.answer(&ResponseHead::new(status), body);
 }
 
 impl Handler for Script {
