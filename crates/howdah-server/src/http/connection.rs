@@ -223,20 +223,22 @@ impl<H: Handler> Connection<H> {
 
     /// Reads more of what the client sends first; false: nothing more comes, or not in time.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
-        let (stream, input) = (&self.stream, &mut self.body.input);
-        let read = buffers::with_scratch(|buf| {
-            let read = stream.poll_recv(cx, buf);
-            if let Poll::Ready(Ok(n)) = read {
-                input.extend(&buf[..n]);
-            }
-            read
-        });
-        match read {
+        match self.poll_receive(cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(true),
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
             Poll::Pending if self.place.is_to_close() => Poll::Ready(false),
             Poll::Pending => self.deadline.poll(cx).map(|()| false),
         }
+    }
+
+    /// Receives into the input; how much, 0 at the end.
+    fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
+        let (stream, input) = (&self.stream, &mut self.body.input);
+        buffers::with_scratch(|buf| {
+            let received = ready!(stream.poll_recv(cx, buf))?;
+            input.extend(&buf[..received]);
+            Poll::Ready(Ok(received))
+        })
     }
 
     /// Waits while the certificate for the client's name is being ordered, but not longer than a
@@ -615,15 +617,7 @@ impl<H: Handler> Connection<H> {
                     Ok(None) => {}
                     other => return Poll::Ready(other.transpose()),
                 }
-                let (stream, input) = (&self.stream, &mut self.body.input);
-                let read = buffers::with_scratch(|buf| {
-                    let read = stream.poll_recv(cx, buf);
-                    if let Poll::Ready(Ok(n)) = read {
-                        input.extend(&buf[..n]);
-                    }
-                    read
-                });
-                match read {
+                match self.poll_receive(cx) {
                     Poll::Ready(Ok(0) | Err(_)) => return Poll::Ready(None),
                     Poll::Ready(Ok(_)) => {}
                     Poll::Pending if self.place.is_evicted() => return Poll::Ready(None),
