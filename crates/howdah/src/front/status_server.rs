@@ -48,21 +48,22 @@ impl StatusServer {
                 listener: None,
             }),
         };
-        let former = open.listener.take();
-        let control = open.server.control();
-        open.listener = match (former, wanted) {
-            (Some(former), Some((listen, _))) if former.0 == listen => Some(former),
-            (former, wanted) => {
-                let added = wanted.map(|(listen, config)| {
-                    let id = control.add_listener(config);
-                    id.map(|id| (listen, id)).map_err(|error| error.to_string())
-                });
-                if let Some((_, id)) = former {
-                    control.remove_listener(id);
-                }
-                added.transpose()?
-            }
+        let stays = match (&open.listener, &wanted) {
+            (Some((former, _)), Some((listen, _))) => former == listen,
+            _ => false,
         };
+        if stays {
+            return Ok(());
+        }
+        let control = open.server.control();
+        let added = wanted.map(|(listen, config)| {
+            let id = control.add_listener(config);
+            id.map(|id| (listen, id)).map_err(|error| error.to_string())
+        });
+        // Where that fails, the former stays.
+        if let Some((_, id)) = std::mem::replace(&mut open.listener, added.transpose()?) {
+            control.remove_listener(id);
+        }
         Ok(())
     }
 }
