@@ -6,7 +6,8 @@ the whole front and its PHP, with and without them. CPU times, so other work of 
 
 Needs wrk and howdah-php beside howdah. Everything is on loopback, in a temporary directory, and ends by itself.
 """
-import argparse, glob, os, re, signal, socket, subprocess, sys, tempfile, threading, time
+import argparse, os, re, signal, socket, subprocess, tempfile, threading, time
+import processes
 
 arguments = argparse.ArgumentParser()
 arguments.add_argument("howdah")
@@ -16,34 +17,10 @@ arguments.add_argument("--children", type=int, default=32)
 arguments = arguments.parse_args()
 
 
-def cpu(path):
-    """Nanoseconds of CPU time (schedstat has them exactly)."""
-    with open(path) as file:
-        return int(file.read().split()[0])
-
-
-def threads(pid):
-    for task in glob.glob(f"/proc/{pid}/task/*"):
-        with open(f"{task}/comm") as file:
-            yield file.read().strip(), cpu(f"{task}/schedstat")
-
-
-def below(pid):
-    with open(f"/proc/{pid}/task/{pid}/children") as file:
-        for child in file.read().split():
-            yield int(child)
-            yield from below(child)
-
-
 def measure(master):
-    """CPU time of the status thread, and of all processes of the server."""
-    status = whole = 0
-    for pid in below(master):
-        for name, time_of in threads(pid):
-            whole += time_of
-            if name.startswith("status-"):
-                status += time_of
-    return status, whole
+    """Seconds of CPU time of the status thread, and of all processes of the server."""
+    pids = processes.of([master])
+    return processes.cpu(pids, thread="status-"), processes.cpu(pids)
 
 
 def watch(port, stop, received):
@@ -92,7 +69,7 @@ with tempfile.TemporaryDirectory() as directory:
                 watcher.join()
             status, whole = (b - a for a, b in zip(before, after))
             rate = re.search(r"Requests/sec:\s+(\S+)", report).group(1)
-            print(f"{dashboards:3} dashboards: {rate} requests/s; status thread {status / 1e6 / took:.2f} ms of CPU a second,"
+            print(f"{dashboards:3} dashboards: {rate} requests/s; status thread {status * 1e3 / took:.2f} ms of CPU a second,"
                   f" {100 * status / whole:.3f} % of the server's; {sum(received) / took / 1e3:.0f} KB/s sent")
     finally:
         server.send_signal(signal.SIGTERM)

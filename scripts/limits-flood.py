@@ -11,6 +11,7 @@ rows, without a flood, say what the machine adds by itself. As root the three ge
 other programs of the machine (the scheduler's autogroup, where there is one).
 """
 import json, os, pathlib, socket, subprocess, sys, tempfile, time
+import processes
 
 RULE = '[[site.rule]]\nprefix = "/"\nrate = "200/s"\nburst = 200\n'
 PROCESSES = '[[site.rule]]\nprefix = "/"\nprocesses = 1\n'
@@ -51,13 +52,7 @@ class Server:
         sys.exit("howdah does not start:\n" + (directory / "log").read_text())
 
     def cpu(self):
-        """Seconds of the server's processes, by the scheduler's own count."""
-        listing = subprocess.run(["ps", "-eo", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-        parents = dict(map(int, line.split()) for line in listing.splitlines())
-        def is_ours(pid):
-            return pid == self.master.pid or parents.get(pid, 0) > 1 and is_ours(parents[pid])
-        tasks = (task for pid in parents if is_ours(pid) for task in pathlib.Path(f"/proc/{pid}/task").iterdir())
-        return sum(int((task / "schedstat").read_text().split()[0]) for task in tasks) / 1e9
+        return processes.cpu(processes.of([self.master.pid]))
 
     def load(self, tester, page, seconds, *options):
         url = f"http://127.0.0.1:{self.port}/{page}"

@@ -16,13 +16,15 @@ def of(masters):
     return found
 
 
-def cpu(pids):
-    """Seconds that all threads have run: the scheduler's own count, since the tick's misses short turns."""
+def cpu(pids, thread=""):
+    """Seconds that all threads have run whose name begins so: the scheduler's own count, since the tick's misses
+    short turns."""
     spent = 0
     for pid in pids:
-        for file in pathlib.Path(f"/proc/{pid}/task").glob("*/schedstat"):
+        for task in pathlib.Path(f"/proc/{pid}/task").glob("*"):
             try:
-                spent += int(file.read_text().split()[0])
+                if (task / "comm").read_text().startswith(thread):
+                    spent += int((task / "schedstat").read_text().split()[0])
             except OSError:
                 pass  # It has ended.
     return spent / 1e9
