@@ -1,0 +1,188 @@
+//! What the front needs beside sites and pools: where pages are kept on disk, the exporter of traces, and how
+//! much memory and disk all requests may take.
+
+use std::io;
+use std::sync::Arc;
+
+use howdah_proto::level::Level;
+use howdah_server::admin::StatusPage;
+use howdah_server::cache::DiskStatus;
+use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
+use howdah_server::listener::ListenerConfig;
+use howdah_server::log::{AccessLog, ErrorLog};
+use howdah_server::memory;
+use howdah_server::server_config::{FrontSettings, ServerConfig};
+use howdah_server::traces::Traces;
+use howdah_server::traces::exporter::{self, Exporter};
+
+use super::super::Shared;
+use crate::config::{Listen, Settings};
+
+/// What the front needs beside sites and pools. What outlives a configuration comes from the one that is
+/// served now.
+pub(super) fn front_settings(
+    settings: &Settings,
+    listeners: &[(Listen, ListenerConfig)],
+    access_log: Option<Arc<AccessLog>>,
+    shared: &Shared,
+    error_log: &Arc<ErrorLog>,
+) -> Result<FrontSettings, String> {
+    let (cache_disk, closed_cache_disk) = match cache_disk(settings, shared, error_log)? {
+        Some(Ok(disk)) => (Some(disk), None),
+        Some(Err(closed)) => (None, Some(closed)),
+        None => (None, None),
+    };
+    let former = shared.front.get().map(|front| front.config());
+    let former = former.as_ref().map(|config| &config.settings);
+    let former_traces = former.and_then(|f| f.traces.as_ref());
+    let traces = traces(settings, former_traces, error_log)
+        .map_err(|error| format!("cannot export traces: {error}"))?;
+    Ok(FrontSettings {
+        https_port: https_port(listeners),
+        trusted_proxies: settings.trusted_proxies.clone(),
+        encoding: settings.encoding.clone(),
+        status: settings.status.path.clone().map(|path| StatusPage {
+            path,
+            allow: settings.status.allow.clone(),
+        }),
+        access_log,
+        traces,
+        buffers: settings.server.buffers.clone(),
+        spill_room: former.map(|f| f.spill_room.clone()).unwrap_or_default(),
+        cache_memory: settings.cache_memory,
+        cache_disk,
+        closed_cache_disk,
+        limiter: former.map(|f| f.limiter.clone()).unwrap_or_default(),
+        challenges: shared.tls.challenges.clone(),
+        carried_generations: former
+            .map(|f| f.carried_generations.clone())
+            .unwrap_or_default(),
+    })
+}
+
+/// What decides about traces. The exporter stays over reloads that do not change it; another one's
+/// former sends what it has.
+fn traces(
+    settings: &Settings,
+    former: Option<&Arc<Traces>>,
+    log: &Arc<ErrorLog>,
+) -> io::Result<Option<Arc<Traces>>> {
+    let Some(wanted) = &settings.traces else {
+        return Ok(None);
+    };
+    let same = former
+        .map(|former| former.exporter())
+        .filter(|exporter| *exporter.config() == wanted.exporter);
+    let exporter = match same {
+        Some(exporter) => exporter.clone(),
+        None => {
+            let heard = log.clone();
+            Exporter::start(wanted.exporter.clone(), move |news| {
+                report_traces(&heard, &news);
+            })?
+        }
+    };
+    Ok(Some(Arc::new(Traces::new(wanted.sample, exporter))))
+}
+
+/// Whether spans reach the collector.
+fn report_traces(log: &ErrorLog, news: &exporter::News) {
+    match news {
+        exporter::News::Unreachable(why) => {
+            let message = format!("traces: {why}; spans wait, then are dropped");
+            log.problem(Level::Warning, "CollectorUnreachable", &message);
+        }
+        exporter::News::Refused(why) => {
+            let message = format!("traces: {why}; spans are dropped");
+            log.problem(Level::Warning, "CollectorRefused", &message);
+        }
+        exporter::News::WorksAgain { dropped } => {
+            let message = format!("traces: the collector takes spans; {dropped} were dropped");
+            log.problem(Level::Notice, "CollectorWorksAgain", &message);
+        }
+    }
+}
+
+/// Where redirects to HTTPS lead: the usual port, if it is one of those.
+fn https_port(listeners: &[(Listen, ListenerConfig)]) -> u16 {
+    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
+    let mut ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
+    let first = ports.next().unwrap_or(443);
+    if ports.any(|port| port == 443) {
+        443
+    } else {
+        first
+    }
+}
+
+/// Sets how much memory and disk all requests together may take.
+pub(super) fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
+    let (server, room) = (&settings.server, &config.settings.spill_room);
+    let directory = &server.buffers.directory;
+    let disk = match server.spill_total {
+        Some(bytes) => bytes,
+        None => room.auto_limit(directory).map_err(|error| {
+            let directory = directory.display();
+            format!("cannot see how much is free in {directory}: {error}")
+        })?,
+    };
+    room.set_limit(disk);
+    let pages = config.cache.as_ref().map_or(0, |_| settings.cache_memory);
+    // The front's threads, and the one that gives free pages back.
+    let threads = settings.threads as usize + 1;
+    let memory = server.memory.unwrap_or_else(|| memory::auto_limit(threads));
+    memory::set_limit(memory.saturating_add(pages));
+    Ok(())
+}
+
+/// The directory of pages, if one is configured. It stays open over reloads that do not move it.
+/// What is configured wrongly is refused; a disk that cannot be written is reported, and pages are
+/// kept in memory alone.
+fn cache_disk(
+    settings: &Settings,
+    shared: &Shared,
+    log: &Arc<ErrorLog>,
+) -> Result<Option<Result<Arc<Disk>, DiskStatus>>, String> {
+    let Some(wanted) = &settings.cache_disk else {
+        return Ok(None);
+    };
+    if settings.sites.iter().all(|site| site.cache.is_none()) {
+        return Ok(None);
+    }
+    let former = shared.front.get().map(|front| front.config());
+    if let Some(disk) = former.and_then(|config| config.settings.cache_disk.clone())
+        && disk.path() == wanted.path
+    {
+        disk.resize(wanted.size);
+        return Ok(Some(Ok(disk)));
+    }
+    let heard = log.clone();
+    let mut options =
+        disk_store::Options::new(wanted.path.clone(), wanted.size, howdah_server::cache::now);
+    options.notify = Box::new(move |notice| match notice {
+        Notice::Failed(fault, detail) => {
+            let message = format!("page cache: {} {detail}", fault.meaning());
+            heard.problem(Level::Warning, fault.name(), message.trim_end());
+        }
+        Notice::WorksAgain => {
+            heard.problem(
+                Level::Notice,
+                "DiskWorksAgain",
+                "page cache: pages are written to disk again",
+            );
+        }
+    });
+    match Disk::open(options) {
+        Ok(disk) => Ok(Some(Ok(disk))),
+        Err(OpenError::Io { what, error }) => {
+            let message = format!(
+                "page cache: cannot {what} {}: {error}; pages are kept in memory only until the next reload or start",
+                wanted.path.display()
+            );
+            let fault = Fault::DiskUnwritable;
+            log.problem(Level::Error, fault.name(), &message);
+            Ok(Some(Err(DiskStatus::closed(&wanted.path, fault))))
+        }
+        Err(error) => Err(format!("cache.path: {}: {error}", wanted.path.display())),
+    }
+}

@@ -1,0 +1,115 @@
+//! The logs of the front: opened with the first configuration, moved by later ones.
+
+use std::fs::File;
+use std::io;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_proto::level::Level;
+use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
+
+use super::super::Shared;
+use crate::config::{LogSettings, Settings};
+
+/// Longest time that lines of the access log are held back: one write for many lines.
+const ACCESS_DELAY: Duration = Duration::from_secs(1);
+
+/// The error log of the process, which the first configuration opens; and the file that a later one
+/// brings for it.
+pub(super) fn shared_error_log(
+    settings: &Settings,
+    file: Option<OwnedFd>,
+    shared: &Shared,
+) -> Result<(Arc<ErrorLog>, Option<OwnedFd>), String> {
+    if let Some(log) = shared.error_log.get() {
+        return Ok((log.clone(), file));
+    }
+    let log = Arc::new(error_log(settings, file)?);
+    let log = shared.error_log.get_or_init(|| log).clone();
+    let own = Arc::downgrade(&log);
+    log.sink().watch(move |news| {
+        // Of what it loses it can tell only afterwards.
+        if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
+            report_lost_lines(&log, "error log", &news);
+        }
+    });
+    Ok((log, None))
+}
+
+fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
+    let sink = sink("error", &settings.log.error, Duration::ZERO, file)
+        .map_err(|error| format!("cannot write the error log: {error}"))?;
+    let log = &settings.log;
+    Ok(ErrorLog::new(sink, style(log), log.level))
+}
+
+pub(super) fn style(log: &LogSettings) -> ErrorStyle {
+    match log.error {
+        LogTarget::File(_) => ErrorStyle::File,
+        LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
+        LogTarget::Daemon(_) if log.error.takes_fields() => ErrorStyle::Journal,
+        LogTarget::Daemon(_) => ErrorStyle::Syslog,
+    }
+}
+
+/// A file was opened by the master, which may where we may not.
+fn sink(
+    log: &'static str,
+    target: &LogTarget,
+    delay: Duration,
+    file: Option<OwnedFd>,
+) -> io::Result<Sink> {
+    match file {
+        Some(file) => {
+            let sink = Sink::start(log, LogTarget::Stderr, delay)?;
+            sink.move_to(target.clone(), Some(File::from(file)))?;
+            Ok(sink)
+        }
+        None => Sink::start(log, target.clone(), delay),
+    }
+}
+
+/// The access log, with what it was opened by.
+pub(super) type OpenAccessLog = Option<(LogTarget, AccessFormat, Arc<AccessLog>)>;
+
+pub(super) fn access_log(
+    settings: &Settings,
+    file: Option<OwnedFd>,
+    former: OpenAccessLog,
+    error_log: &Arc<ErrorLog>,
+) -> Result<OpenAccessLog, String> {
+    let Some(target) = &settings.log.access else {
+        return Ok(None);
+    };
+    let format = settings.log.access_format;
+    let failed = |error: io::Error| format!("cannot write the access log: {error}");
+    if let Some((old_target, old_format, log)) = former
+        && (&old_target, old_format) == (target, format)
+    {
+        if let Some(file) = file {
+            log.sink().reopen_as(file.into()).map_err(failed)?;
+        }
+        return Ok(Some((old_target, old_format, log)));
+    }
+    let sink = sink("access", target, ACCESS_DELAY, file).map_err(failed)?;
+    let heard = error_log.clone();
+    sink.watch(move |news| report_lost_lines(&heard, "access log", &news));
+    let fields = target.takes_fields();
+    let log = Arc::new(AccessLog::new(sink, format, fields));
+    Ok(Some((target.clone(), format, log)))
+}
+
+/// That a log loses lines is in the error log: whoever counts on them has to know.
+fn report_lost_lines(log: &ErrorLog, which: &str, news: &News) {
+    match news {
+        News::Losing { why } => {
+            let message = format!("{which}: lines are lost: {why}");
+            log.problem(Level::Error, "LogLost", &message);
+        }
+        News::WorksAgain { lost } => {
+            let message = format!("{which}: it is written again; {lost} lines were lost");
+            log.problem(Level::Notice, "LogWorksAgain", &message);
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The pools of a configuration: started beside the old ones, which drain.
+
+use std::collections::{HashMap, HashSet};
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use howdah_executor::{Executor, Log, Pool, modes};
+
+use crate::config::Settings;
+use crate::front::launcher::MasterLauncher;
+
+/// Pools by name.
+pub(super) type Pools = HashMap<String, Arc<dyn Pool>>;
+
+/// What waits for pools: a runtime of this thread alone.
+pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build()
+}
+
+/// Starts all pools and waits until each can run scripts. All failures are reported. A pool that is
+/// to have no process at rest gets none before its first request, unless the former configuration's
+/// of that name was `awake`: its visitors are not to wait for a start.
+pub(super) fn start_pools(
+    settings: &Settings,
+    launcher: Arc<MasterLauncher>,
+    log: Log,
+    threads: u32,
+    awake: &HashSet<String>,
+) -> Result<Pools, Vec<String>> {
+    let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
+    let runtime = runtime().map_err(|e| vec![e.to_string()])?;
+    let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
+    for mode in &settings.pools {
+        let name = mode.name();
+        let may_sleep = !awake.contains(name);
+        match modes::start(mode, launcher.clone(), log.clone(), threads, may_sleep) {
+            Ok(pool) => {
+                pools.insert(name.to_owned(), pool);
+            }
+            Err(error) => mistakes.push(failed(name, format!("cannot be made: {error}"))),
+        }
+    }
+    let deadline = Instant::now() + settings.server.timeouts.start;
+    for (name, pool) in &pools {
+        let left = deadline.saturating_duration_since(Instant::now());
+        let ready = runtime.block_on(async { tokio::time::timeout(left, pool.ready()).await });
+        match ready {
+            Ok(Ok(())) => {}
+            Ok(Err(error)) => mistakes.push(failed(name, error.to_string())),
+            Err(_) => mistakes.push(failed(
+                name,
+                format!(
+                    "StartTimeout: PHP was not ready within timeouts.start = {} s",
+                    settings.server.timeouts.start.as_secs()
+                ),
+            )),
+        }
+    }
+    if mistakes.is_empty() {
+        Ok(pools)
+    } else {
+        Err(mistakes)
+    }
+}
+
+/// Old pools finish what they have; a request that still comes to one goes on to its successor. A
+/// thread of its own keeps them until they are gone, and calls `over` then.
+pub(super) fn retire(
+    old: Pools,
+    successors: &HashMap<String, Arc<dyn Executor>>,
+    drain: Duration,
+    over: impl FnOnce() + Send + 'static,
+) {
+    for (name, pool) in &old {
+        pool.drain(successors.get(name).cloned(), drain);
+    }
+    let waited = std::thread::Builder::new()
+        .name("retire".to_owned())
+        .spawn(move || {
+            if let Ok(runtime) = runtime() {
+                runtime.block_on(async {
+                    for pool in old.values() {
+                        pool.drained().await;
+                    }
+                });
+            }
+            drop(old);
+            over();
+        });
+    // Without a thread to be had the pools end at once, as their drop says.
+    drop(waited);
+}
