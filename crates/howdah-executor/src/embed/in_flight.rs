@@ -40,7 +40,7 @@ pub(crate) struct InFlight {
     pub started_ns: u64,
     /// There is no body, or none that is still to be fed.
     pub body_complete: bool,
-    /// Who waits for it.
+    /// The address of the client that waits for it.
     pub client: Option<IpAddr>,
     state: Mutex<RequestState>,
 }

@@ -16,7 +16,7 @@ pub enum StatusForm {
     Json,
     /// The text format of OpenMetrics 1.0, for Prometheus.
     OpenMetrics,
-    /// Prometheus' own text format, for who does not ask for OpenMetrics.
+    /// Prometheus' own text format, for clients that do not accept OpenMetrics.
     Prometheus,
 }
 

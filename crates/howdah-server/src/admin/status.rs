@@ -63,7 +63,7 @@ pub struct ServerStatus {
     pub spans: Option<SpanCounts>,
     /// The status of each pool.
     pub pools: Vec<PoolStatus>,
-    /// What the status listener does, for who asks there.
+    /// Counts of the status listener, in its own answers alone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_listener: Option<StatusListenerCounts>,
     /// The servers that rules pass requests on to.

@@ -33,14 +33,14 @@ const POLICY: &[u8] =
 
 /// The server that is shown.
 pub trait Source: Send + Sync + 'static {
-    /// Those who look at it.
+    /// The dashboards that show it.
     fn snapshots(&self) -> &Snapshots;
 
     /// Its status now, or why there is none.
     fn snapshot(&self) -> impl Future<Output = Result<ServerStatus, String>> + Send;
 }
 
-/// Sends snapshots to all who look.
+/// Sends snapshots to all open dashboards.
 pub struct Snapshots {
     events: watch::Sender<Bytes>,
     taking: AtomicBool,
@@ -79,7 +79,7 @@ impl Snapshots {
             .header(b"Cache-Control", b"no-store")
             .header(b"X-Accel-Buffering", b"no");
         out.begin(&head, Length::Unknown);
-        // Whoever looks leaves in the end.
+        // It ends when the client leaves.
         let Err(ClientGone) = send(&mut events, out).await;
         out.abort();
     }
@@ -110,7 +110,7 @@ async fn take<S: Source>(source: Arc<S>) {
     loop {
         ticks.tick().await;
         if snapshots.events.receiver_count() == 0 {
-            // Who comes from here on finds nobody taking; both are tasks of one thread.
+            // Both are tasks of one thread: the next dashboard sees this, and begins again.
             snapshots.taking.store(false, Ordering::Release);
             return;
         }

@@ -24,7 +24,7 @@ const CONNECTIONS: u32 = 128;
 /// How long a front thread may take to come to its event loop before the server does not count as alive.
 const TURN: Duration = Duration::from_secs(5);
 
-/// What there is, for who asks for something else.
+/// What a 404 says.
 const PATHS: &str = "there are / /livez /readyz /status /status?json /metrics";
 const TEXT: &str = "text/plain; charset=utf-8";
 
@@ -37,7 +37,7 @@ pub struct StatusListener {
     allow: ArcSwap<Vec<Network>>,
 }
 
-/// What is shown, and to how many.
+/// The server that is shown, and counts of the listener's own.
 #[derive(Default)]
 struct Shown {
     /// Once a configuration is served.
@@ -148,7 +148,7 @@ impl StatusListener {
         let _ = self.shown.serving.set((front, control));
     }
 
-    /// The server has been told to stop.
+    /// The server begins to stop: it is not ready any more.
     pub fn stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }

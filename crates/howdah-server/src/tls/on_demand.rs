@@ -145,7 +145,7 @@ pub(crate) enum Wants {
     NotKnown,
     /// A certificate for this name.
     Name(String),
-    /// None, a proof, or it is no such message.
+    /// Something else: it has no name, an authority looks for a proof, or it is not a ClientHello.
     Other,
 }
 

@@ -52,7 +52,7 @@ struct Seen {
     tickets: Arc<dyn ProducesTickets>,
     /// In place of tickets, where requests may come early.
     sessions: Option<EarlySessions>,
-    /// Limits that the client was told of: it keeps to them in its next connection's first packets.
+    /// The length of heads that SETTINGS allow: the client keeps to it in its next connection's first packets.
     told: [u8; 8],
     /// Of TLS 1.3, in the order in which the server prefers them.
     suites: Vec<CipherSuite>,
@@ -67,8 +67,8 @@ impl fmt::Debug for Seen {
 }
 
 impl ConnectionSettings {
-    /// The settings of one QUIC connection, and who watches its handshake; `longest_head`: what the client
-    /// is told of the length of heads.
+    /// The settings of one QUIC connection, and who watches its handshake; `longest_head`: what
+    /// SETTINGS say of the length of heads.
     ///
     /// # Errors
     /// The provider lacks the cipher suite of first packets.

@@ -5,9 +5,8 @@
 //! - `otlp`: a recorded request as OpenTelemetry's spans.
 //! - [`exporter`]: a bounded queue, and the thread that sends spans to a collector.
 //!
-//! A caller's trace is continued, whoever the caller is, as Caddy does: the numbers give no rights. That
-//! a caller records its trace counts without a limit only from trusted proxies; all others together get
-//! [`MOST_FOLLOWED`] requests a second recorded by asking for it.
+//! Every caller's trace is continued, as Caddy does: its number gives no rights. A caller's decision to record
+//! it is followed: always for trusted proxies, [`MOST_FOLLOWED`] times a second for all others together.
 
 pub mod context;
 pub mod exporter;
@@ -23,7 +22,7 @@ use crate::http::message::RequestHead;
 use context::{Parent, SpanContext, TRACEPARENT, TRACESTATE};
 use exporter::Exporter;
 
-/// Requests a second that are recorded because a caller that nobody trusts records them.
+/// Requests a second that callers other than trusted proxies can have recorded, all together.
 pub const MOST_FOLLOWED: u64 = 100;
 
 /// What decides about traces, and who takes the recorded ones.

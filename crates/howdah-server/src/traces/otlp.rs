@@ -175,7 +175,7 @@ fn server(recorded: &Recorded) -> Span {
         end_time_unix_nano: unix(recorded, recorded.began + recorded.duration),
         attributes,
         events: first_byte.into_iter().collect(),
-        // What a client did wrong is no error of the server's.
+        // A 4xx is a mistake of the client's, and no error of a span of kind server.
         status: (recorded.status >= 500).then(|| Status {
             code: StatusCode::Error.into(),
             ..Status::default()

@@ -38,7 +38,7 @@ pub(super) struct Run {
     pub(super) pid: Option<i32>,
 }
 
-/// Who answers.
+/// Who does a part of the answering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunBy {
     /// A process of a pool, with the name of the pool's mode.
@@ -55,7 +55,7 @@ pub enum RunBy {
 }
 
 impl Recording {
-    /// For a request whose spans are recorded; nothing has happened yet.
+    /// An empty recording for a request that is sampled.
     pub fn of(traced: Option<&Traced>) -> Option<Box<Recording>> {
         traced.filter(|traced| traced.sampled)?;
         Some(Box::default())

@@ -52,8 +52,8 @@ impl Http3Error {
     }
 }
 
-/// What clients are told of the length of heads. Fields count 32 bytes more each here: what is too long is
-/// refused when it is converted.
+/// The length of heads that the server's SETTINGS allow. Fields count 32 bytes more each there: a head that is
+/// too long is refused when it is converted.
 pub(crate) fn longest_head(config: &HttpConfig) -> u64 {
     let bytes = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
     bytes.saturating_mul(2)

@@ -21,7 +21,7 @@ pub struct ExporterConfig {
 pub enum ExporterConfigError {
     /// Neither `http://` nor `https://` with a host.
     Endpoint,
-    /// The name is no name of a header field, or the value cannot be sent.
+    /// Name or value cannot be those of a header field.
     Header,
 }
 
@@ -41,7 +41,7 @@ impl ExporterConfig {
     /// it is there.
     ///
     /// # Errors
-    /// It is no such URL.
+    /// The text is not the URL of such a collector.
     pub fn to(endpoint: &str) -> Result<ExporterConfig, ExporterConfigError> {
         const PATH: &str = "/v1/traces";
         let base = endpoint.trim_end_matches('/');
@@ -65,7 +65,7 @@ impl ExporterConfig {
     /// Sends this field with each message.
     ///
     /// # Errors
-    /// It is no valid field.
+    /// Name or value are not valid.
     pub fn header(&mut self, name: &str, value: &str) -> Result<(), ExporterConfigError> {
         let name: HeaderName = name.parse().map_err(|_| ExporterConfigError::Header)?;
         let value = HeaderValue::from_str(value);

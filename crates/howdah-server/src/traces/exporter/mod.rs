@@ -75,7 +75,7 @@ impl Exporter {
     /// Starts the thread. `hear` is called by it when something changes.
     ///
     /// # Errors
-    /// There is no thread to be had, or `https` finds no authority to trust.
+    /// No thread can be started, or the machine has no certificate authorities for `https`.
     pub fn start(
         config: ExporterConfig,
         hear: impl Fn(News) + Send + 'static,
@@ -121,7 +121,7 @@ impl Exporter {
         &self.config
     }
 
-    /// Has a request's spans sent. Never waits.
+    /// Queues a request's spans; drops them while the queue is full. Never waits.
     pub fn send(&self, recorded: Box<Recorded>) {
         if let Err(refused) = self.queue.try_send(recorded) {
             let dropped = otlp::count(&refused.into_inner());

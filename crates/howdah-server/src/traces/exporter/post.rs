@@ -39,7 +39,7 @@ impl Collector {
     /// Connects to nothing yet.
     ///
     /// # Errors
-    /// `https` finds no authority to trust.
+    /// The machine has no certificate authorities for `https`.
     pub(super) fn of(config: &ExporterConfig) -> io::Result<Collector> {
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider)
