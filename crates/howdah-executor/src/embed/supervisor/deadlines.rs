@@ -155,24 +155,23 @@ impl Supervisor {
         };
         let running = Duration::from_nanos(sys::now_ns().saturating_sub(in_flight.started_ns));
         let at = SystemTime::now().duration_since(SystemTime::UNIX_EPOCH);
-        let mut row = SlowRow {
+        let stack = stack.trim_end();
+        let row = SlowRow {
             at: at.unwrap_or_default().as_secs(),
             seconds: running.as_secs_f64(),
             method: text("REQUEST_METHOD"),
             uri: text("REQUEST_URI"),
             script: text("SCRIPT_FILENAME"),
-            stack: stack.trim_end().to_owned(),
+            stack: stack[..stack.floor_char_boundary(SlowRow::LONGEST_STACK)].to_owned(),
         };
         self.say(
             Level::Warning,
             "SlowRequest",
             &format!(
-                "{} {} script {} running for {:.3} s in child {}\n{}",
-                row.method, row.uri, row.script, row.seconds, id.index, row.stack,
+                "{} {} script {} running for {:.3} s in child {}\n{stack}",
+                row.method, row.uri, row.script, row.seconds, id.index,
             ),
         );
-        row.stack
-            .truncate(row.stack.floor_char_boundary(SlowRow::LONGEST_STACK));
         let mut slow = self.shared.slow.lock().unwrap_or_else(|e| e.into_inner());
         slow.push_front(row);
         slow.truncate(SlowRow::KEPT);
