@@ -1,0 +1,64 @@
+//! `howdah cache`
+
+use clap::{Args, Subcommand};
+
+use super::Target;
+
+/// `howdah cache`
+#[derive(Args, Debug)]
+pub struct Cache {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: CacheCommand,
+}
+
+/// What `howdah cache` can do.
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Purge pages by path or URL, by tag, or all of them.
+    #[command(after_help = "Examples:\n  \
+        howdah cache purge /blog/ '/shop/*'\n  \
+        howdah cache purge --tag post-42 --soft\n  \
+        howdah cache purge --all")]
+    Purge(CachePurge),
+    /// Explain what the cache would do with a request, and why.
+    #[command(
+        after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
+    )]
+    Explain(CacheExplain),
+}
+
+/// `howdah cache purge`
+#[derive(Args, Debug)]
+pub struct CachePurge {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Paths or URLs, with any query; `*` at the end matches everything that begins with it
+    pub urls: Vec<String>,
+    /// Pages with this tag; may be repeated
+    #[arg(long)]
+    pub tag: Vec<String>,
+    /// All pages
+    #[arg(long)]
+    pub all: bool,
+    /// Purge only pages of the site of this name
+    #[arg(long)]
+    pub site: Option<String>,
+    /// Soft purge: serve the old pages while new ones are rendered
+    #[arg(long)]
+    pub soft: bool,
+}
+
+/// `howdah cache explain`
+#[derive(Args, Debug)]
+pub struct CacheExplain {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Path or URL
+    pub url: String,
+    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    #[arg(short = 'H', long, value_name = "LINE")]
+    pub header: Vec<String>,
+}

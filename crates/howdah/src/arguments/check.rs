@@ -1,0 +1,53 @@
+//! The commands that answer about a configuration or this machine: `howdah check`, `howdah explain`,
+//! `howdah modes`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `howdah check`
+#[derive(Args, Debug)]
+pub struct Check {
+    /// Directory: show what `howdah serve DIR` would choose for it
+    #[arg(conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
+    /// Configuration file [default: howdah.toml]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
+    #[arg(long, value_name = "KEY")]
+    pub explain: Option<String>,
+}
+
+/// `howdah explain`
+#[derive(Args, Debug)]
+pub struct Explain {
+    /// Path or URL
+    pub url: String,
+    /// Directory: explain by what `howdah serve DIR` would choose for it
+    #[arg(conflicts_with = "config")]
+    pub dir: Option<PathBuf>,
+    /// Configuration file [default: howdah.toml; without one, the application in the current directory]
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Header of the request, for example `Cookie: a=b`; may be repeated
+    #[arg(short = 'H', long, value_name = "LINE")]
+    pub header: Vec<String>,
+    /// Method of the request
+    #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
+    pub method: String,
+    /// Address that the request comes from, or `unix:` [default: a stranger's, 192.0.2.1]
+    #[arg(long, value_name = "ADDRESS")]
+    pub from: Option<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
+/// `howdah modes`
+#[derive(Args, Debug)]
+pub struct Modes {
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+}

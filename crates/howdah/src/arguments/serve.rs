@@ -1,0 +1,106 @@
+//! `howdah serve`, and the processes of the server, which the master starts by command lines of the same
+//! program.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use serde::{Deserialize, Serialize};
+
+/// `howdah serve`. Also what the master passes to the front, so that both read the configuration
+/// alike.
+#[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Serve {
+    /// Directory to serve [default: .]
+    pub dir: Option<PathBuf>,
+    /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
+    #[arg(long, value_name = "ADDR")]
+    pub listen: Vec<String>,
+    /// Host name to serve by HTTPS, with a certificate that is ordered and renewed; may be repeated.
+    /// Listens on the ports 443 and 80 unless --listen says where [`localhost`: a local authority]
+    #[arg(long, value_name = "NAME")]
+    #[serde(default)]
+    pub domain: Vec<String>,
+    /// How every pool runs PHP: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
+    #[arg(long, value_name = "MODE")]
+    pub mode: Option<String>,
+    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; several separated by
+    /// commas. Means `--mode fastcgi`
+    #[arg(long, value_name = "ADDRESSES")]
+    pub fastcgi: Option<String>,
+    /// Script that each PHP process boots once, and that then handles requests by
+    /// frankenphp_handle_request(). Means `--mode worker`
+    #[arg(long, value_name = "SCRIPT")]
+    pub worker: Option<PathBuf>,
+    /// PHP processes of every pool (mode fastcgi: of each backend): a number or `auto`
+    #[arg(long, value_name = "N")]
+    pub children: Option<String>,
+    /// Configuration file (TOML)
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Page cache of sites that do not set it themselves: `on`, `off`, `rfc` or `dry-run` [default: off]
+    #[arg(long, value_name = "WORD")]
+    pub cache: Option<String>,
+    /// php.ini in place of the one PHP would find
+    #[arg(long, value_name = "FILE")]
+    pub php_ini: Option<PathBuf>,
+    /// PHP setting, as php's own -d; may be repeated
+    #[arg(short = 'd', value_name = "NAME=VALUE")]
+    pub define: Vec<String>,
+    /// Environment variable of PHP, in every pool; NAME alone passes the server's own on; may be
+    /// repeated
+    #[arg(long, value_name = "NAME[=VALUE]")]
+    #[serde(default)]
+    pub env: Vec<String>,
+    /// User that serves HTTP and runs PHP, when started as root
+    #[arg(long, value_name = "USER[:GROUP]")]
+    pub user: Option<String>,
+    /// Access log: a file, `stdout`, `stderr` or `off` [default: off]
+    #[arg(long, value_name = "PATH")]
+    pub access_log: Option<String>,
+    /// Format of the access log: common, combined, extended or json [default: combined]
+    #[arg(long, value_name = "FORMAT")]
+    pub log_format: Option<String>,
+    /// File to write the process id to
+    #[arg(long, value_name = "FILE")]
+    pub pid: Option<PathBuf>,
+    /// Control socket for `howdah status`, `reload` and `stop`
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+}
+
+/// `howdah front`
+#[derive(Args, Debug)]
+pub struct Front {
+    /// The socket to the master
+    #[arg(long)]
+    pub link: i32,
+}
+
+/// `howdah spawner`: made by `howdah_executor::launch::spawner_command`.
+#[derive(Args, Debug)]
+pub struct Spawner {
+    /// The pool
+    #[arg(long)]
+    pub pool: String,
+    /// The socket to the front
+    #[arg(long)]
+    pub control_fd: i32,
+    /// How the programs are spoken to
+    #[arg(long, value_parser = ["cgi", "fastcgi"])]
+    pub protocol: String,
+    /// php.ini in place of the one PHP would find
+    #[arg(long)]
+    pub php_ini: Option<PathBuf>,
+    /// PHP settings come by standard input: NAME=VALUE, each ended by NUL
+    #[arg(long)]
+    pub define_stdin: bool,
+    /// User of the programs
+    #[arg(long)]
+    pub user: Option<String>,
+    /// Group in place of the user's own
+    #[arg(long)]
+    pub group: Option<String>,
+    /// The configured program and its arguments
+    #[arg(last = true)]
+    pub command: Vec<std::ffi::OsString>,
+}

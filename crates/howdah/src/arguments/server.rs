@@ -1,0 +1,55 @@
+//! The commands that ask a running server: `howdah status`, `dashboard`, `stop`, and which server they mean.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// Which server is meant.
+#[derive(Args, Clone, Debug)]
+pub struct Target {
+    /// The server's control socket; needed only if several servers run
+    #[arg(long, value_name = "PATH")]
+    pub control: Option<PathBuf>,
+    /// The server's configuration file, to find its control socket
+    #[arg(long, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+}
+
+/// `howdah status`
+#[derive(Args, Debug)]
+pub struct Status {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
+    /// On a terminal, refresh every second until `q` is pressed
+    #[arg(long, conflicts_with = "json")]
+    pub watch: bool,
+    /// Print one line, and succeed only if scripts can run: for health checks
+    #[arg(long, conflicts_with_all = ["json", "watch"])]
+    pub quick: bool,
+}
+
+/// `howdah dashboard`
+#[derive(Args, Debug)]
+pub struct Dashboard {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// Where the page is, on loopback
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
+    pub listen: String,
+}
+
+/// `howdah stop`
+#[derive(Args, Debug)]
+pub struct Stop {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// How long running requests may still take, such as `30s` [default: the configuration's timeouts.drain]
+    #[arg(long, value_name = "TIME")]
+    pub timeout: Option<String>,
+}
