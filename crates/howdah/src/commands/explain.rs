@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use howdah_executor::Executor;
 use howdah_proto::level::Level;
-use howdah_server::admin::StatusPage;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
@@ -122,34 +121,13 @@ fn front(settings: &Settings) -> Result<Front, Vec<String>> {
     }
     let sites = settings.open_sites_by(Site::open)?;
     let tls = settings.listen.iter().filter(|listen| listen.tls);
-    let ports: Vec<u16> = tls
-        .filter_map(|listen| match &listen.address {
-            ListenAddress::Tcp(address) => Some(address.port()),
-            ListenAddress::Unix { .. } => None,
-        })
-        .collect();
-    let https_port = match &ports[..] {
-        [first, ..] if !ports.contains(&443) => *first,
-        _ => 443,
-    };
+    let ports = tls.filter_map(|listen| match &listen.address {
+        ListenAddress::Tcp(address) => Some(address.port()),
+        ListenAddress::Unix { .. } => None,
+    });
     let front_settings = FrontSettings {
-        https_port,
-        trusted_proxies: settings.trusted_proxies.clone(),
-        encoding: settings.encoding.clone(),
-        status: settings.status.path.clone().map(|path| StatusPage {
-            path,
-            allow: settings.status.allow.clone(),
-        }),
-        access_log: None,
-        traces: None,
-        buffers: settings.server.buffers.clone(),
-        spill_room: Arc::default(),
         cache_memory: NO_PAGES,
-        cache_disk: None,
-        closed_cache_disk: None,
-        challenges: Arc::default(),
-        limiter: Arc::default(),
-        carried_generations: Arc::default(),
+        ..settings.front_settings(ports)
     };
     let pools = settings.pools.iter();
     let pools: HashMap<String, Arc<dyn Executor>> = pools

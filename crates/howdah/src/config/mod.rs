@@ -11,6 +11,7 @@
 //! - [`acme`], [`tls`]: certificates, ordered and by file.
 //! - [`environment`], [`php_variables`]: what containers set by variables.
 //! - [`traces`]: where spans go.
+//! - `served`: settings as sites that are open, and as the front's.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
 
@@ -36,6 +37,7 @@ pub mod programs;
 pub mod reader;
 pub mod reference;
 mod rules;
+mod served;
 pub mod server;
 pub mod site;
 mod site_options;
@@ -46,8 +48,7 @@ pub mod traces;
 pub mod value;
 
 use std::cell::{Cell, OnceCell};
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use howdah_executor::Mode;
@@ -58,7 +59,7 @@ use howdah_server::http::HttpConfig;
 use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::script::pump_config::Buffers;
-use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
+use howdah_server::site::SiteConfig;
 
 use crate::arguments::Serve;
 use crate::php;
@@ -366,43 +367,6 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
 /// Cores this process may use.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
-}
-
-impl Settings {
-    /// The `howdah-php` programs that pools need, each once.
-    pub fn howdah_php(&self) -> Vec<&Path> {
-        let mut programs: Vec<&Path> = self.pools.iter().filter_map(Mode::howdah_php).collect();
-        programs.sort_unstable();
-        programs.dedup();
-        programs
-    }
-
-    /// Opens the sites' directories: what is served by.
-    pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
-        self.open_sites_by(Site::new)
-    }
-
-    /// Opens each site by a function of [`Site`].
-    pub fn open_sites_by(
-        &self,
-        open: fn(SiteConfig, u32) -> Result<Site, Vec<ConfigError>>,
-    ) -> Result<Sites, Vec<String>> {
-        let mut sites = Vec::new();
-        let mut errors = Vec::new();
-        for (number, config) in self.sites.iter().enumerate() {
-            match open(config.clone(), number as u32) {
-                Ok(site) => sites.push(Arc::new(site)),
-                Err(list) => errors.extend(
-                    list.iter()
-                        .map(|error| format!("site `{}`: {error}", config.name)),
-                ),
-            }
-        }
-        if !errors.is_empty() {
-            return Err(errors);
-        }
-        Sites::new(sites).map_err(|list| list.iter().map(ToString::to_string).collect())
-    }
 }
 
 #[cfg(test)]

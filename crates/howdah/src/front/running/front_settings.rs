@@ -5,7 +5,6 @@ use std::io;
 use std::sync::Arc;
 
 use howdah_proto::level::Level;
-use howdah_server::admin::StatusPage;
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::listener::ListenerConfig;
@@ -37,19 +36,12 @@ pub(super) fn front_settings(
     let former_traces = former.and_then(|f| f.traces.as_ref());
     let traces = traces(settings, former_traces, error_log)
         .map_err(|error| format!("cannot export traces: {error}"))?;
+    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
+    let ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
     Ok(FrontSettings {
-        https_port: https_port(listeners),
-        trusted_proxies: settings.trusted_proxies.clone(),
-        encoding: settings.encoding.clone(),
-        status: settings.status.path.clone().map(|path| StatusPage {
-            path,
-            allow: settings.status.allow.clone(),
-        }),
         access_log,
         traces,
-        buffers: settings.server.buffers.clone(),
         spill_room: former.map(|f| f.spill_room.clone()).unwrap_or_default(),
-        cache_memory: settings.cache_memory,
         cache_disk,
         closed_cache_disk,
         limiter: former.map(|f| f.limiter.clone()).unwrap_or_default(),
@@ -57,6 +49,7 @@ pub(super) fn front_settings(
         carried_generations: former
             .map(|f| f.carried_generations.clone())
             .unwrap_or_default(),
+        ..settings.front_settings(ports)
     })
 }
 
@@ -100,18 +93,6 @@ fn report_traces(log: &ErrorLog, news: &exporter::News) {
             let message = format!("traces: the collector takes spans; {dropped} were dropped");
             log.problem(Level::Notice, "CollectorWorksAgain", &message);
         }
-    }
-}
-
-/// Where redirects to HTTPS lead: the usual port, if it is one of those.
-fn https_port(listeners: &[(Listen, ListenerConfig)]) -> u16 {
-    let tls = listeners.iter().filter(|(listen, _)| listen.tls);
-    let mut ports = tls.filter_map(|(_, config)| Some(config.local_addr()?.port()));
-    let first = ports.next().unwrap_or(443);
-    if ports.any(|port| port == 443) {
-        443
-    } else {
-        first
     }
 }
 
