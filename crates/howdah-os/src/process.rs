@@ -1,4 +1,4 @@
-//! What this process denies to others.
+//! What this process may do, what it gives up, and what it denies to others.
 
 use std::io;
 

@@ -9,7 +9,7 @@ use howdah_executor::{Mode, fastcgi};
 use super::check_directory::{describe, unlimited_login};
 use crate::arguments::{Check, Serve};
 use crate::config::{self, Loaded, Settings, Source, Validation, reference};
-use crate::php::PhpVersion;
+use crate::php::{PhpUnfit, PhpVersion};
 use crate::{exit, php};
 
 /// Runs it.
@@ -102,11 +102,8 @@ pub fn mistakes(path: &Path) -> Vec<String> {
         Ok(settings) => settings,
         Err(mistakes) => return mistakes,
     };
-    let mut mistakes = settings.open_sites().err().unwrap_or_default();
-    match php::check_all(&settings.howdah_php()) {
-        Err(why) => mistakes.push(why.to_string()),
-        Ok(_) => mistakes.extend(does_not_start(&settings.pools)),
-    }
+    let (mut mistakes, php) = of_sites_and_php(&settings);
+    mistakes.extend(php.err().map(|why| why.to_string()));
     mistakes
 }
 
@@ -140,14 +137,20 @@ fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVe
     Ok((settings, php))
 }
 
-/// What shows only when directories are opened and PHP is started; reports it. PHP's version, where a
+/// The mistakes that show only when directories are opened and PHP is started, and PHP's version, where a
 /// pool runs our own.
-fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
+fn of_sites_and_php(settings: &Settings) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
     let php = php::check_all(&settings.howdah_php());
     if php.is_ok() {
         mistakes.extend(does_not_start(&settings.pools));
     }
+    (mistakes, php)
+}
+
+/// Reports [`of_sites_and_php`]. PHP's version, where a pool runs our own.
+fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
+    let (mistakes, php) = of_sites_and_php(settings);
     for mistake in &mistakes {
         eprintln!("howdah: {mistake}");
     }

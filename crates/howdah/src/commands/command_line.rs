@@ -17,8 +17,6 @@ use rustix::net::{AddressFamily, RecvFlags, SocketFlags, SocketType};
 
 use super::client::{self, Wait};
 use crate::arguments::Php;
-use crate::config::environment::Environment;
-use crate::config::php_variables;
 use crate::master::control::{self, Ask};
 use crate::{exit, php, sys};
 
@@ -41,15 +39,9 @@ pub fn run(arguments: &Php) -> ExitCode {
             return exit::php();
         }
     };
-    let variables = Environment::of_process().php;
     let php_ini = arguments.php_ini.as_deref();
-    let defines = match php_variables::settings(&variables, &program, php_ini) {
-        Ok(meaning) => {
-            for advice in meaning.advice {
-                eprintln!("howdah php: {advice}");
-            }
-            meaning.settings
-        }
+    let defines = match super::settings_of_variables("php", &program, php_ini) {
+        Ok(defines) => defines,
         Err(why) => {
             eprintln!("howdah: PhpDoesNotStart: {why}");
             return exit::php();

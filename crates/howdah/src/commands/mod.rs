@@ -20,8 +20,11 @@ pub mod warm;
 mod watch;
 
 use std::io::{self, Write};
+use std::path::Path;
 use std::process::ExitCode;
 
+use crate::config::environment::Environment;
+use crate::config::php_variables;
 use crate::{exit, php};
 
 /// Prints the answer of a command, and how that went: a reader that has seen enough (`| head`) is no
@@ -37,6 +40,20 @@ fn answer(text: &str) -> ExitCode {
         }
         _ => exit::done(),
     }
+}
+
+/// What a container's `PHP_…` variables set in the PHP that a command starts; advice about them is printed.
+fn settings_of_variables(
+    command: &str,
+    program: &Path,
+    php_ini: Option<&Path>,
+) -> Result<Vec<(String, String)>, String> {
+    let variables = Environment::of_process().php;
+    let meaning = php_variables::settings(&variables, program, php_ini)?;
+    for advice in meaning.advice {
+        eprintln!("howdah {command}: {advice}");
+    }
+    Ok(meaning.settings)
 }
 
 /// `howdah version`

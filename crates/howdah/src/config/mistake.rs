@@ -85,7 +85,7 @@ fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
     let line_start = text[..at].rfind('\n').map_or(0, |n| n + 1);
     let line = text[line_start..].lines().next().unwrap_or("");
     let line_end = line_start + line.len();
-    let number = text[..at].matches('\n').count() + 1;
+    let number = file.line(at);
     let column = text[line_start..at].chars().count() + 1;
     let end = floor(text, start + place.len()).clamp(at, line_end.max(at));
     let width = text[at..end].chars().count().max(1);

@@ -172,20 +172,21 @@ fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
 }
 
 fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
-    let mut defines = Vec::new();
-    for text in &arguments.define {
-        // php's own -d: a name alone is on.
-        let (name, value) = text.split_once('=').unwrap_or((text, "1"));
-        if name.trim().is_empty() || text.contains(['\0', '\n']) {
-            top.file().mistake(
-                None,
-                format!("-d: `{}` is not NAME=VALUE", text.escape_debug()),
-            );
-        } else {
-            defines.push((name.trim().to_owned(), value.to_owned()));
-        }
+    let read = |text: &String| {
+        define(text)
+            .inspect_err(|why| top.file().mistake(None, why.clone()))
+            .ok()
+    };
+    arguments.define.iter().filter_map(read).collect()
+}
+
+/// Reads `-d NAME=VALUE` as php does: a name alone is on.
+pub fn define(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').unwrap_or((text, "1"));
+    match name.trim().is_empty() || text.contains(['\0', '\n']) {
+        true => Err(format!("-d: `{}` is not NAME=VALUE", text.escape_debug())),
+        false => Ok((name.trim().to_owned(), value.to_owned())),
     }
-    defines
 }
 
 /// `--env NAME=VALUE`, and `--env NAME` for what the server's environment has.

@@ -21,8 +21,8 @@ use howdah_executor::Mode;
 
 use self::files::{Stored, files, share};
 use crate::arguments::{Serve, Warm};
-use crate::config::environment::Environment;
-use crate::config::{self, Source, Validation, php_variables};
+use crate::config::pool::define;
+use crate::config::{self, Source, Validation};
 use crate::{exit, php, sys};
 
 /// Files that one process compiles.
@@ -110,11 +110,10 @@ impl Compiler {
             None => Compiler::of_environment().map_err(|why| (exit::php(), vec![why]))?,
         };
         php::check(&compiler.program).map_err(|why| (exit::php(), vec![why.to_string()]))?;
-        for text in &arguments.define {
-            let (name, value) = text.split_once('=').unwrap_or((text, "1"));
-            let pair = (name.trim().to_owned(), value.to_owned());
-            compiler.defines.push(pair);
-        }
+        let defines: Result<Vec<_>, String> =
+            arguments.define.iter().map(|text| define(text)).collect();
+        let defines = defines.map_err(|why| (exit::configuration(), vec![why]))?;
+        compiler.defines.extend(defines);
         let cache = compiler
             .defines
             .iter()
@@ -162,15 +161,11 @@ impl Compiler {
     /// The usual PHP, with a container's variables.
     fn of_environment() -> Result<Compiler, String> {
         let program = php::find(None).map_err(|why| why.to_string())?;
-        let variables = Environment::of_process().php;
-        let meaning = php_variables::settings(&variables, &program, None)?;
-        for advice in meaning.advice {
-            eprintln!("howdah warm: {advice}");
-        }
+        let defines = super::settings_of_variables("warm", &program, None)?;
         Ok(Compiler {
             program,
             php_ini: None,
-            defines: meaning.settings,
+            defines,
             environment: Vec::new(),
         })
     }
