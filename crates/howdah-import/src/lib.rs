@@ -25,6 +25,7 @@ pub mod report;
 pub mod source;
 pub mod stages;
 pub mod target;
+mod time;
 pub mod verify;
 pub mod when;
 

@@ -6,6 +6,7 @@ use crate::directive::Place;
 use crate::fpm::{FpmPool, Line};
 use crate::ledger::Ledger;
 use crate::target::{Config, Pairs, Site, Table, Value, first_pair};
+use crate::time;
 
 /// Most children that a pool may have.
 const MOST_CHILDREN: u64 = 1000;
@@ -217,10 +218,13 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
             }
         }
         ("pm.min_spare_servers", Some(n)) if dynamic => {
-            carry("min_spare_servers", Value::Number(n))
+            carry("min_spare_servers", Value::Number(n.min(MOST_CHILDREN)));
         }
         ("pm.max_spare_servers", Some(n)) if dynamic => {
-            carry("max_spare_servers", Value::Number(n))
+            carry(
+                "max_spare_servers",
+                Value::Number(n.clamp(1, MOST_CHILDREN)),
+            );
         }
         (
             "pm.min_spare_servers"
@@ -231,12 +235,11 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
         ) => {
             ledger.moot(line.id, "processes are started when requests wait");
         }
-        ("pm.max_requests", Some(n)) => carry("max_requests", Value::Number(n)),
+        ("pm.max_requests", Some(n)) => carry("max_requests", Value::Number(n.min(1 << 40))),
         ("pm.process_idle_timeout", _) => time(line, "process_idle_timeout", table, ledger),
-        ("request_terminate_timeout", Some(0)) => carry(key, Value::from("off")),
-        ("request_terminate_timeout", _) => time(line, key, table, ledger),
-        ("request_slowlog_timeout", Some(0)) => carry(key, Value::from("off")),
-        ("request_slowlog_timeout", _) => time(line, key, table, ledger),
+        ("request_terminate_timeout" | "request_slowlog_timeout", _) => {
+            time(line, key, table, ledger)
+        }
         ("clear_env", _) => {
             let on = !matches!(
                 line.value.to_ascii_lowercase().as_str(),
@@ -300,18 +303,20 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
     }
 }
 
-/// Seconds without a unit, or with php-fpm's, which are Howdah's.
+/// A time of which 0 means none, if the option can say so.
 fn time(line: &Line, key: &str, table: &mut Table, ledger: &Ledger) {
-    let value = line.value.trim();
-    let digits = value.bytes().take_while(u8::is_ascii_digit).count();
-    let (number, unit) = value.split_at(digits);
-    let unit = match unit {
-        "" => "s",
-        unit @ ("s" | "m" | "h" | "d") => unit,
-        _ => return,
+    let Some(time) = time::milliseconds(&line.value) else {
+        return;
     };
-    if let Ok(number) = number.parse::<u32>() {
-        table.set(key, format!("{number}{unit}"), Some(&line.place));
-        ledger.carried(line.id);
+    let (range, zero) = match key {
+        "process_idle_timeout" => (time::SECOND..=time::DAY, None),
+        _ => (100..=time::DAY, Some("off".to_owned())),
+    };
+    let off = zero.filter(|_| time == 0);
+    match time::remark(time, &range).filter(|_| off.is_none()) {
+        Some(remark) => ledger.remark(line.id, remark),
+        None => ledger.carried(line.id),
     }
+    let text = off.unwrap_or_else(|| time::within(time, &range));
+    table.set(key, text, Some(&line.place));
 }

@@ -9,6 +9,7 @@ use crate::directive::Directive;
 use crate::media_type;
 use crate::stages::Stage;
 use crate::target::{Value, is_settable};
+use crate::time::{SECOND, milliseconds};
 use crate::when::When;
 
 /// Fields of the whole server.
@@ -131,8 +132,8 @@ fn expires(work: &mut Work<'_, '_>, line: &Directive, fields: &[&Directive], whe
             "epoch" => Some("no-cache".to_owned()),
             "max" => Some("max-age=315360000".to_owned()),
             text if text.starts_with('-') => Some("no-cache".to_owned()),
-            text => match seconds(text) {
-                Some(seconds) if line.args.len() == 1 => Some(format!("max-age={seconds}")),
+            text => match milliseconds(text) {
+                Some(time) if line.args.len() == 1 => Some(format!("max-age={}", time / SECOND)),
                 _ => {
                     return ledger
                         .list(line.id, "cache_control of a rule, with max-age in seconds");
@@ -168,39 +169,6 @@ fn expires(work: &mut Work<'_, '_>, line: &Directive, fields: &[&Directive], whe
             line.id,
             "Cache-Control of files, without Expires; scripts set their own",
         );
-    }
-}
-
-/// `30d`, `1y`, `1h 30m`: nginx' times in seconds.
-pub fn seconds(text: &str) -> Option<u64> {
-    let mut total = 0u64;
-    let mut number = String::new();
-    for c in text.chars() {
-        if c.is_ascii_digit() {
-            number.push(c);
-            continue;
-        }
-        let unit = match c {
-            ' ' => continue,
-            's' => 1,
-            'm' => 60,
-            'h' => 3600,
-            'd' => 86_400,
-            'w' => 7 * 86_400,
-            'M' => 30 * 86_400,
-            'y' => 365 * 86_400,
-            _ => return None,
-        };
-        total = total.checked_add(
-            std::mem::take(&mut number)
-                .parse::<u64>()
-                .ok()?
-                .checked_mul(unit)?,
-        )?;
-    }
-    match number.is_empty() {
-        true => Some(total),
-        false => total.checked_add(number.parse().ok()?),
     }
 }
 
@@ -241,23 +209,4 @@ pub fn types(work: &mut Work<'_, '_>) {
 
 fn is_script(extension: &str) -> bool {
     extension.starts_with("php") || extension == "phtml"
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_are_nginxs() {
-        for (text, expected) in [
-            ("30d", Some(2_592_000)),
-            ("1h 30m", Some(5400)),
-            ("600", Some(600)),
-            ("1y", Some(31_536_000)),
-            ("@15h", None),
-            ("99999999999999999999y", None),
-        ] {
-            assert_eq!(seconds(text), expected, "{text}");
-        }
-    }
 }

@@ -1,5 +1,7 @@
 //! What holds for the whole of nginx: users, logs, timeouts, compression. Then its servers.
 
+use std::ops::RangeInclusive;
+
 use super::hosts::{self, Server};
 use super::scope::Scope;
 use super::{Context, listen, server};
@@ -7,6 +9,7 @@ use crate::directive::Directive;
 use crate::media_type::needs_no_line;
 use crate::reasons;
 use crate::target::Value;
+use crate::time;
 
 /// Outside of `http`.
 pub fn main(tree: &[Directive], context: &mut Context<'_>) {
@@ -111,45 +114,50 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
     }
 }
 
-/// Seconds, or with nginx' units.
-pub fn time(text: &str) -> Option<String> {
+/// A size in KiB, rounded up.
+fn kib(text: &str) -> Option<u64> {
     let digits = text.bytes().take_while(u8::is_ascii_digit).count();
     let (number, unit) = text.split_at(digits);
-    let number: u32 = number.parse().ok()?;
+    let number: u64 = number.parse().ok()?;
     match unit {
-        "" => Some(format!("{number}s")),
-        "ms" | "s" | "m" | "h" | "d" => Some(format!("{number}{unit}")),
+        "" => Some(number.div_ceil(1024)),
+        "k" | "K" => Some(number),
+        "m" | "M" => number.checked_mul(1024),
         _ => None,
     }
 }
 
 /// Options of connections: the first that any block says, since here they are for all.
 fn timeouts(directives: &[Directive], context: &mut Context<'_>) {
-    const TIMES: &[(&str, &str)] = &[
-        ("keepalive_timeout", "keepalive"),
-        ("client_header_timeout", "header"),
-        ("client_body_timeout", "body"),
-        ("send_timeout", "send"),
+    const HOUR: u64 = 3600 * time::SECOND;
+    const TIMES: &[(&str, &str, RangeInclusive<u64>)] = &[
+        ("keepalive_timeout", "keepalive", 0..=HOUR),
+        ("client_header_timeout", "header", 100..=HOUR / 6),
+        ("client_body_timeout", "body", 100..=HOUR),
+        ("send_timeout", "send", 100..=HOUR),
     ];
     let ledger = context.ledger;
     let servers = directives.iter().filter(|d| d.name == "server");
     let all = directives.iter().chain(servers.flat_map(Directive::inner));
     for directive in all {
         let name = directive.name.as_str();
-        let (section, key, value) = if let Some((_, key)) = TIMES.iter().find(|(n, _)| *n == name) {
-            ("timeouts", *key, time(directive.arg(0)).map(Value::Text))
+        let time = TIMES.iter().find(|(known, ..)| *known == name);
+        let (section, key, value) = if let Some((_, key, range)) = time {
+            let time = time::milliseconds(directive.arg(0));
+            if let Some(remark) = time.and_then(|time| time::remark(time, range)) {
+                ledger.remark(directive.id, remark);
+            }
+            let time = time.map(|time| Value::Text(time::within(time, range)));
+            ("timeouts", *key, time)
         } else if name == "keepalive_requests" {
-            let number = directive.arg(0).parse().ok();
-            ("limits", "keepalive_requests", number.map(Value::Number))
+            let number = directive.arg(0).parse::<u64>().ok();
+            let number = number.map(|number| Value::Number(number.min(1 << 40)));
+            ("limits", "keepalive_requests", number)
         } else if name == "large_client_header_buffers" {
-            let size = directive
-                .arg(1)
-                .trim_end_matches(['k', 'K'])
-                .parse::<u64>()
-                .ok();
+            let size = kib(directive.arg(1));
             // Its 4 buffers of 8 KiB are Howdah's 32 KiB.
             let number: u64 = directive.arg(0).parse().unwrap_or(4);
-            let total = size.map(|size| (size * number).clamp(1, 1024));
+            let total = size.map(|size| size.saturating_mul(number).clamp(1, 1024));
             (
                 "limits",
                 "header",
@@ -291,5 +299,24 @@ fn compression(directives: &[Directive], context: &mut Context<'_>) {
     more.dedup();
     if !more.is_empty() {
         table.set("types", Value::Texts(more), None);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sizes_are_nginxs() {
+        for (text, expected) in [
+            ("8k", Some(8)),
+            ("16384", Some(16)),
+            ("1", Some(1)),
+            ("1m", Some(1024)),
+            ("8x", None),
+            ("18446744073709551615m", None),
+        ] {
+            assert_eq!(kib(text), expected, "{text}");
+        }
     }
 }

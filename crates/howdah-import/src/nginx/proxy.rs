@@ -5,8 +5,8 @@ use super::rules::PROXIES;
 use super::server::Work;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
-use crate::target::CERTIFICATE;
-use crate::target::Value;
+use crate::target::{CERTIFICATE, Value};
+use crate::time;
 use crate::when::When;
 
 /// A location whose requests go to another server. Where that cannot be said nothing answers, not even PHP.
@@ -56,10 +56,15 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
         Ok(servers) => {
             let mut rule = when.rule("proxy", Value::Texts(servers), &line.place);
             if let Some(read) = work.scope_of(location).one("proxy_read_timeout") {
-                match super::http::time(read.arg(0)) {
+                match time::milliseconds(read.arg(0)) {
                     Some(time) => {
-                        rule.set("proxy_timeout", time, Some(&read.place));
-                        ledger.carried(read.id);
+                        let range = 10..=time::DAY;
+                        let text = time::within(time, &range);
+                        rule.set("proxy_timeout", text, Some(&read.place));
+                        match time::remark(time, &range) {
+                            Some(remark) => ledger.remark(read.id, remark),
+                            None => ledger.carried(read.id),
+                        }
                     }
                     None => ledger.list(read.id, "proxy_timeout of the rule"),
                 }

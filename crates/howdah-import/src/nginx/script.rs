@@ -12,6 +12,7 @@ use crate::expression::extensions;
 use crate::pool;
 use crate::stages::Stage;
 use crate::target::Value;
+use crate::time;
 use crate::when::{Match, When};
 
 /// Endings of scripts that a location may be for.
@@ -136,20 +137,22 @@ fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
         let need = "request_terminate_timeout of the pool bounds a script's time";
         return work.ledger.list(line.id, need);
     }
-    let (Some(seconds), Some(time)) = (
-        super::headers::seconds(line.arg(0)),
-        super::http::time(line.arg(0)),
-    ) else {
+    let range = 10..=time::DAY;
+    let Some(longest) = time::milliseconds(line.arg(0)) else {
         return work.ledger.list(line.id, "read_timeout of the pool");
     };
     let known = match table.get("read_timeout") {
-        Some(Value::Text(text)) => super::headers::seconds(text).unwrap_or(0),
+        Some(Value::Text(text)) => time::milliseconds(text).unwrap_or(0),
         _ => 0,
     };
-    if seconds > known {
-        table.set("read_timeout", time, Some(&line.place));
+    if longest > known {
+        let text = time::within(longest, &range);
+        table.set("read_timeout", text, Some(&line.place));
     }
-    work.ledger.carried(line.id);
+    match time::remark(longest, &range) {
+        Some(remark) => work.ledger.remark(line.id, remark),
+        None => work.ledger.carried(line.id),
+    }
 }
 
 /// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
