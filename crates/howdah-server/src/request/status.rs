@@ -3,14 +3,13 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-
 use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
 
 use super::Front;
 use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
-use crate::http::message::{RequestHead, ResponseHead};
 use crate::http::Responder;
+use crate::http::message::{RequestHead, ResponseHead};
 use crate::{memory, proxy, turn};
 
 impl Front {

@@ -89,7 +89,9 @@ impl Sender {
         loop {
             let stopping = *self.stopping.borrow();
             let limit = if stopping { LAST } else { TIMEOUT };
-            let posted = self.within(limit, self.collector.post(message.clone())).await;
+            let posted = self
+                .within(limit, self.collector.post(message.clone()))
+                .await;
             match posted {
                 Ok(rejected) => return self.taken(spans, rejected),
                 Err(NotTaken::Ever(why)) => {
