@@ -99,7 +99,6 @@ test: setup-test setup-tools toolchain
 # Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
 test-unit: setup-build toolchain
 	$(call stage,build)
-	$(CARGO) build --workspace --no-default-features --bins $(CARGO_JOBS)
 	$(CARGO) test --workspace --no-default-features --no-run $(CARGO_JOBS)
 	$(call stage,tests)
 	timeout --kill-after=10 $(TEST_TIME) $(CARGO) test --workspace --no-default-features --no-fail-fast $(CARGO_JOBS)
@@ -112,10 +111,10 @@ clippy:
 	$(call stage,lints)
 	$(CARGO) clippy --workspace --all-targets $(CARGO_JOBS) -- -D warnings
 
-# The server's tests start the real binaries: build those first, in the same profile.
+# Builds the programs, too, which the tests start: each is of a package with integration tests. A `cargo build` of
+# them would compile half of the dependencies once more, since tests ask for more of their features.
 test-build:
 	$(call stage,build)
-	$(CARGO) build --workspace --bins $(CARGO_JOBS)
 	$(CARGO) test --workspace --no-run $(CARGO_JOBS)
 
 # A test that hangs is named by "has been running for over 60 seconds"; it may not hold the rest for ever.

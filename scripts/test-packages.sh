@@ -228,12 +228,15 @@ upgrade() {
     inside python3 /repository/upgrade-load.py >"$systems/$release.load" &
     load=$!
     until_true 20 "the load does not begin" grep -q begun "$systems/$release.load"
+    # As if the first version had another unit.
+    inside sh -ec 'sed -i s/^RestartSec=.*/RestartSec=7/ "$(systemctl show --value -p FragmentPath howdah.service)"; systemctl daemon-reload'
     before=$(inside systemctl show --value -p MainPID howdah.service)
     update
     apt install howdah "howdah-php$series"
     holds "$(inside dpkg-query -W howdah)" "+1~$release" "the version after the upgrade"
     after=$(inside systemctl show --value -p MainPID howdah.service)
     [ "$before" != "$after" ] || die "the upgrade has not started the new program"
+    expect "$(inside systemctl show --value -p RestartUSec howdah.service)" 1s "RestartSec= of the new version's unit"
     inside touch /tmp/upgraded
     wait $load || { cat "$systems/$release.load"; die "requests were lost in the upgrade"; }
     say "$release: $(tail -n 1 "$systems/$release.load")"
@@ -247,9 +250,13 @@ leaves_nothing() {
     apt install howdah "howdah-php$series"
     page -o /dev/null http://127.0.0.1/info.php
     apt purge howdah "howdah-php$series"
-    is_active howdah.socket && die "a purged howdah.socket is active"
+    for unit in howdah.socket howdah-https.socket howdah.service; do
+        is_active $unit && die "a purged $unit is active"
+    done
     files >"$systems/$release.after"
     diff "$systems/$release.before" "$systems/$release.after" || die "purging leaves files"
+    left=$(grep howdah "$systems/$release.after" | grep -vx /etc/apt/sources.list.d/howdah.sources || true)
+    [ -z "$left" ] || die "purging leaves $left"
     [ -e "$root/var/www/html/info.php" ] || die "purging has removed a site"
 }
 
