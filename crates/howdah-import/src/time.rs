@@ -43,7 +43,7 @@ pub fn within(milliseconds: u64, range: &RangeInclusive<u64>) -> String {
         ("m", 60 * SECOND),
         ("s", SECOND),
     ];
-    let fits = |(_, unit): &&(&str, u64)| time > 0 && time % unit == 0;
+    let fits = |(_, unit): &&(&str, u64)| time > 0 && time.is_multiple_of(*unit);
     match units.iter().find(fits) {
         Some((name, unit)) => format!("{}{name}", time / unit),
         None => format!("{time}ms"),

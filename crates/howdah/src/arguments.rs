@@ -19,7 +19,7 @@ use clap::{Args, Parser, Subcommand};
 pub use cache::{Cache, CacheCommand};
 pub use cert::{Cert, CertCommand, CertTarget};
 pub use check::{Check, Explain, Modes};
-pub use import::{Import, ImportCommand, ImportOutput, ImportVerify};
+pub use import::{Import, ImportCommand, ImportOutput, ImportServer, ImportVerify};
 pub use php::{Php, Run, Warm};
 pub use serve::{Front, Serve, Spawner};
 pub use server::{Dashboard, Status, Stop, Target};
