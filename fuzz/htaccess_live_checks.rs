@@ -24,14 +24,6 @@ impl World for Site {
         (self.stat(file) == Stat::File).then_some(0)
     }
 
-    fn is_link(&self, _file: &[u8]) -> bool {
-        false
-    }
-
-    fn is_executable(&self, _file: &[u8]) -> bool {
-        false
-    }
-
     fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
         Arc::new(Chain::of(directory, |directory| {
             matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
@@ -42,20 +34,12 @@ impl World for Site {
         path.ends_with(b".php")
     }
 
-    fn media_type(&self, _path: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
     fn local_time(&self) -> [u32; 7] {
         [2026, 1, 2, 3, 4, 5, 5]
     }
 
     fn now(&self) -> i64 {
         1_767_000_000_000_000
-    }
-
-    fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }
 

@@ -31,23 +31,31 @@ pub trait World {
     fn stat(&self, file: &[u8]) -> Stat;
     /// How many bytes a regular file has; none if none lies there.
     fn length(&self, file: &[u8]) -> Option<u64>;
-    /// Whether a link lies there itself.
-    fn is_link(&self, file: &[u8]) -> bool;
+    /// Whether a link lies there itself. A world without links has none.
+    fn is_link(&self, _file: &[u8]) -> bool {
+        false
+    }
     /// Whether somebody may execute what lies there.
-    fn is_executable(&self, file: &[u8]) -> bool;
+    fn is_executable(&self, _file: &[u8]) -> bool {
+        false
+    }
     /// What the `.htaccess` files say on the way to a directory, given by its URL path with a slash at its
     /// end, or nothing.
     fn htaccess(&self, directory: &[u8]) -> Arc<Chain>;
     /// Whether a file of this name is run as PHP where nothing else is said.
     fn is_script(&self, path: &[u8]) -> bool;
     /// The media type of a file by its name, without what `.htaccess` files say.
-    fn media_type(&self, path: &[u8]) -> Option<Vec<u8>>;
+    fn media_type(&self, _path: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
     /// Year, month, day, hour, minute, second, day of the week from Sunday.
     fn local_time(&self) -> [u32; 7];
     /// Microseconds of Unix.
     fn now(&self) -> i64;
     /// A variable of the server's environment.
-    fn environment(&self, name: &[u8]) -> Option<Vec<u8>>;
+    fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
+        None
+    }
     /// Hears what a line has done with a request, or why it did nothing: for who wants an answer explained.
     /// `line` is its file, number and text; none where no line decides. Nothing is put into words unless
     /// `said` is called.

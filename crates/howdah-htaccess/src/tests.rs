@@ -85,14 +85,6 @@ impl World for Tree {
         (self.stat(file) == Stat::File).then_some(0)
     }
 
-    fn is_link(&self, _file: &[u8]) -> bool {
-        false
-    }
-
-    fn is_executable(&self, _file: &[u8]) -> bool {
-        false
-    }
-
     fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
         Arc::new(Chain::of(directory, |directory| {
             let name = format!("/srv{}", String::from_utf8_lossy(directory));
@@ -116,10 +108,6 @@ impl World for Tree {
 
     fn now(&self) -> i64 {
         1_767_000_000_000_000
-    }
-
-    fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }
 

@@ -139,7 +139,6 @@ pub(crate) fn last_segment(path: &[u8]) -> &[u8] {
     &path[parent(path).len()..]
 }
 
-/// Text for `String` fields: names of directives are ASCII, values are whatever was written.
 /// A line as it stands in its file; only what would garble a log or a terminal is escaped.
 pub fn printable(text: &str) -> String {
     let mut shown = String::with_capacity(text.len());
@@ -152,6 +151,7 @@ pub fn printable(text: &str) -> String {
     shown
 }
 
+/// Text for `String` fields: names of directives are ASCII, values are whatever was written.
 pub(crate) fn lossy(text: &[u8]) -> String {
     String::from_utf8_lossy(text).into_owned()
 }

@@ -52,14 +52,6 @@ impl World for Tree<'_> {
         (self.stat(file) == Stat::File).then_some(1)
     }
 
-    fn is_link(&self, _file: &[u8]) -> bool {
-        false
-    }
-
-    fn is_executable(&self, _file: &[u8]) -> bool {
-        false
-    }
-
     fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
         Arc::new(Chain::of(directory, |directory| match directory {
             b"/c/" => Some(self.files[0].clone()),
@@ -72,20 +64,12 @@ impl World for Tree<'_> {
         path.ends_with(b".php")
     }
 
-    fn media_type(&self, _path: &[u8]) -> Option<Vec<u8>> {
-        None
-    }
-
     fn local_time(&self) -> [u32; 7] {
         [2026, 1, 2, 3, 4, 5, 5]
     }
 
     fn now(&self) -> i64 {
         1_767_000_000_000_000
-    }
-
-    fn environment(&self, _name: &[u8]) -> Option<Vec<u8>> {
-        None
     }
 }
 

@@ -23,6 +23,14 @@ pub const HELLO: &str = "Hello, elephant riders!\n";
 /// So often is reloaded, however slow the machine is.
 pub const FEWEST_RELOADS: u32 = 10;
 
+/// Configuration by which what a client on this machine says of its address counts.
+pub const TRUSTED_PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
+
+/// The line of a request by which a trusted proxy names its client's address.
+pub fn from(address: &str) -> String {
+    format!("X-Forwarded-For: {address}\r\n")
+}
+
 /// A site to be served; see [`Fixture::named`].
 pub struct Builder {
     scratch: Scratch,

@@ -12,7 +12,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use howdah::{Howdah, program as howdah_program};
+pub use howdah::{Howdah, check as howdah_check, program as howdah_program};
 pub use mod_php::ModPhp;
 pub use nginx_fpm::{Fpm, NginxFpm};
 pub use php_cgi::PhpCgi;
@@ -137,6 +137,17 @@ impl Site {
     /// Sends what is no file to `script`.
     pub fn front_controller(mut self, script: &'static str) -> Self {
         self.front_controller = Some(script);
+        self
+    }
+
+    /// With `.htaccess` files that Apache obeys, and Howdah in this mode of its own, whatever it knows of
+    /// the application.
+    pub fn obeying_htaccess(mut self, mode: &str) -> Self {
+        self.htaccess = true;
+        self.howdah_config = Some(format!(
+            "[[site]]\nroot = \"{}\"\nhtaccess = \"{mode}\"\nindex = [\"index.php\", \"index.html\"]\nrecognise = false\n",
+            self.root.display()
+        ));
         self
     }
 

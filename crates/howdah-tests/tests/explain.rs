@@ -7,7 +7,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use howdah_tests::executable::make_executable;
-use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::fixture::{Fixture, HELLO, TRUSTED_PROXIES};
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
@@ -78,10 +78,14 @@ const LOGIN: &str = "AuthType Basic\nAuthName \"Inner\"\nAuthUserFile users\nReq
 fn served(name: &str) -> Fixture {
     let upstream = upstream();
     let mut builder = Fixture::named(name)
-        .config("[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n[status]\npath = \"/howdah-status\"\nallow = [\"127.0.0.1\", \"10.0.0.1\"]")
+        .config(TRUSTED_PROXIES)
+        .config("[status]\npath = \"/howdah-status\"\nallow = [\"127.0.0.1\", \"10.0.0.1\"]")
         .file("a.txt", "text")
         .file("gone.html", "a page for what is gone")
-        .file("users", "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n")
+        .file(
+            "users",
+            "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n",
+        )
         .file("cgi-bin/tool", TOOL)
         .file("closed/.htaccess", "Require all denied\n")
         .file("closed/x.txt", "secret")
@@ -91,7 +95,10 @@ fn served(name: &str) -> Fixture {
         .script("index.php", TELL)
         .script("tell.php", TELL)
         .script("apache/tell.php", TELL)
-        .script("send.php", "<?php header('X-Accel-Redirect: /' . $_SERVER['QUERY_STRING']);");
+        .script(
+            "send.php",
+            "<?php header('X-Accel-Redirect: /' . $_SERVER['QUERY_STRING']);",
+        );
     for file in [
         "admin/a.txt",
         "login/a.txt",

@@ -1,12 +1,10 @@
 //! Howdah in mode `fastcgi` before real php-fpm and php-cgi: what goes wrong there in practice, and what
 //! clients see of it.
 
-use std::process::Command;
-
 use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http;
 use howdah_tests::load::{Load, Stop};
-use howdah_tests::rig::{Fpm, PhpCgi, free_address, howdah_program};
+use howdah_tests::rig::{Fpm, PhpCgi, free_address, howdah_check};
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
 
@@ -240,14 +238,8 @@ fn mistakes_are_told_and_what_cannot_be_reached_is_advice() {
             "mode = \"fastcgi\"\n[pool.www]\n{lines}\n[[site]]\nroot = \"{}\"\n",
             site.display()
         );
-        let output = Command::new(howdah_program())
-            .arg("check")
-            .arg("--config")
-            .arg(scratch.write("howdah.toml", text))
-            .output()
-            .unwrap();
-        let text = [output.stdout, output.stderr].concat();
-        (output.status.success(), String::from_utf8(text).unwrap())
+        let (code, text) = howdah_check(&scratch.write("howdah.toml", text));
+        (code == Some(0), text)
     };
     let wrong = |lines: &str, expected: &str| {
         let (good, text) = check(lines);

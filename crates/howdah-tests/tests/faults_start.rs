@@ -6,7 +6,7 @@ use std::process::{Command, Output};
 
 use howdah_tests::executable::make_executable;
 use howdah_tests::fixture::Fixture;
-use howdah_tests::rig::howdah_program;
+use howdah_tests::rig::{howdah_check, howdah_program};
 use howdah_tests::scratch::Scratch;
 
 fn serve(scratch: &Scratch, change: impl FnOnce(&mut Command)) -> (Output, String) {
@@ -106,13 +106,7 @@ fn check(name: &str, settings: &str) -> (Option<i32>, String) {
     scratch.write("site/index.php", "");
     let pool = format!("[pool.www]\nphp_value = {{ {settings} }}\n[[site]]\nroot = \"site\"\n");
     let config = scratch.write("howdah.toml", pool);
-    let output = Command::new(howdah_program())
-        .args(["check", "--config"])
-        .arg(config)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    (output.status.code(), said)
+    howdah_check(&config)
 }
 
 #[test]

@@ -4,13 +4,11 @@
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::fixture::{Builder, Fixture, TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Connection, Response};
 use howdah_tests::http2::{self, Request};
-use howdah_tests::rig::howdah_program;
+use howdah_tests::rig::{howdah_check, howdah_program};
 use howdah_tests::scratch::Scratch;
-
-const PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
 
 fn ask(fixture: &Fixture, request: &str, lines: &str) -> Response {
     let (method, path) = request.split_once(' ').unwrap_or(("GET", request));
@@ -18,10 +16,6 @@ fn ask(fixture: &Fixture, request: &str, lines: &str) -> Response {
         format!("{method} {path} HTTP/1.1\r\nHost: a.example\r\n{lines}Connection: close\r\n\r\n");
     http::exchange(fixture.address(), request.as_bytes())
         .unwrap_or_else(|broken| panic!("{path}: {broken}\n{}", fixture.howdah.process.log()))
-}
-
-fn from(address: &str) -> String {
-    format!("X-Forwarded-For: {address}\r\n")
 }
 
 /// How many of `asked` requests pass; the others are refused as they should be.
@@ -49,7 +43,7 @@ fn refused(answer: &Response) -> u64 {
 
 fn site(name: &str, lines: &str) -> Builder {
     Fixture::named(name)
-        .config(PROXIES)
+        .config(TRUSTED_PROXIES)
         .file("a.txt", "a")
         .site(lines)
 }
@@ -558,13 +552,8 @@ fn mistakes_in_limits_are_reported_at_once_with_what_would_do() {
         [[site.rule]]\nlimit = \"logins\"\n\
         [[site.rule]]\nlimit = \"login\"\npath = \"/x\"\nmethods = [\"GET\"]\n";
     let file = dir.write("a.toml", text);
-    let output = Command::new(howdah_program())
-        .args(["check", "--config"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let (code, said) = howdah_check(&file);
+    assert_eq!(code, Some(3), "{said}");
     for expected in [
         "a.toml:4:8: rate: expected requests a second, minute or hour: `10/s`, `30/m` or `100/h`, found `10`",
         "a.toml:7:12: limit_by: `a:b` is no header name",

@@ -1,19 +1,13 @@
 //! `limit = "login"` with a real application: whoever guesses passwords is slow, and nobody else notices.
 
-use std::process::Command;
-
+use howdah_tests::fixture::{TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Response};
-use howdah_tests::rig::{Howdah, Server, howdah_program};
+use howdah_tests::rig::{Howdah, Server, howdah_check};
 use howdah_tests::scratch::Scratch;
 use howdah_tests::wordpress_home::{HOST, WordpressHome};
 
-const PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
 const GUESSER: &str = "198.51.100.66";
 const OWNER: &str = "192.0.2.1";
-
-fn from(address: &str) -> String {
-    format!("X-Forwarded-For: {address}\r\n")
-}
 
 #[track_caller]
 fn refused(answer: &Response) {
@@ -28,16 +22,9 @@ fn guessing_wordpress_passwords_is_slow_and_its_owner_logs_in() {
     let home = WordpressHome::prepare();
     let mut site = home.site();
     let root = site.root.display().to_string();
-    let config = |lines: &str| format!("{PROXIES}[[site]]\nroot = \"{root}\"\n{lines}");
+    let config = |lines: &str| format!("{TRUSTED_PROXIES}[[site]]\nroot = \"{root}\"\n{lines}");
     let dir = Scratch::new("limits-wordpress");
-    let advice = |config: String| {
-        let check = Command::new(howdah_program())
-            .args(["check", "--config"])
-            .arg(dir.write("howdah.toml", config))
-            .output()
-            .unwrap();
-        String::from_utf8_lossy(&check.stderr).into_owned()
-    };
+    let advice = |config: String| howdah_check(&dir.write("howdah.toml", config)).1;
     let said = advice(config("recognise = true\n"));
     let expected = "site `site1`: nothing limits who guesses passwords of WordPress; a [[site.rule]] with limit = \"login\" does";
     assert!(said.contains(expected), "{said}");

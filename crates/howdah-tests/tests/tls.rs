@@ -12,7 +12,7 @@ use howdah_tests::fixture::{Builder, Fixture, HELLO, signal};
 use howdah_tests::http;
 use howdah_tests::load::{Load, Stop};
 use howdah_tests::pki::Pki;
-use howdah_tests::rig::howdah_program;
+use howdah_tests::rig::howdah_check;
 use rustix::process::Signal;
 
 const SERVER: &str = "<?php header('Content-Type: application/json'); echo json_encode($_SERVER);";
@@ -511,17 +511,8 @@ fn certificates_that_cannot_be_used_are_named_before_anything_is_served() {
             "listen = \"127.0.0.1:0 tls\"\nuser = \"www-data\"\n{more}[[site]]\nroot = \"{directory}/site\"\nhosts = [\"example.org\"]\n\
              [[site.certificate]]\nfile = \"{directory}/{file}\"\nkey = \"{directory}/{key}\"\n"
         );
-        let config = scratch.write("howdah.toml", text);
-        let output = Command::new(howdah_program())
-            .args(["check", "--config"])
-            .arg(config)
-            .output()
-            .unwrap();
-        let said = [output.stdout, output.stderr].concat();
-        (
-            output.status.success(),
-            String::from_utf8_lossy(&said).into_owned(),
-        )
+        let (code, said) = howdah_check(&scratch.write("howdah.toml", text));
+        (code == Some(0), said)
     };
     for (file, key, name, line) in [
         ("missing.pem", "good.key", "CertificateUnreadable", 7),

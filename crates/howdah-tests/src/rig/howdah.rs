@@ -127,6 +127,21 @@ impl Server for Howdah {
     }
 }
 
+/// Has `howdah check` look at a configuration file: its exit code, and what it prints.
+///
+/// # Panics
+/// If the program cannot be started.
+pub fn check(config: &Path) -> (Option<i32>, String) {
+    let output = Command::new(program())
+        .args(["check", "--config"])
+        .arg(config)
+        .output()
+        .expect("howdah can be started");
+    let printed = [output.stdout, output.stderr].concat();
+    let code = output.status.code();
+    (code, String::from_utf8_lossy(&printed).into_owned())
+}
+
 /// Where the program is.
 ///
 /// # Panics

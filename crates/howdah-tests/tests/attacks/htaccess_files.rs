@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::http::{Connection, Response};
 use howdah_tests::process_tree;
-use howdah_tests::rig::{howdah_program, is_root};
+use howdah_tests::rig::{howdah_check, is_root};
 use howdah_tests::scratch::run;
 
 /// What is in each file that must not be seen.
@@ -201,12 +201,7 @@ fn what_files_that_decide_cannot_do_is_named_once_with_file_and_line() {
         "site/.htaccess:4: `AddOutputFilter DEFLATE css`: is not supported and has no effect",
         "site/broken/.htaccess:2: `No such line`: ",
     ];
-    let check = std::process::Command::new(howdah_program())
-        .args(["check", "--config"])
-        .arg(fixture.howdah.directory().join("howdah.toml"))
-        .output()
-        .expect("howdah can be started");
-    let checked = String::from_utf8_lossy(&[check.stdout, check.stderr].concat()).into_owned();
+    let (_, checked) = howdah_check(&fixture.howdah.directory().join("howdah.toml"));
     let late = "site/late/.htaccess:1: `RewriteRule ^ http://192.0.2.1/ [P]`: ";
     fixture.write(
         "site/late/.htaccess",

@@ -226,15 +226,7 @@ fn files_of_applications_mean_what_they_mean_to_apache() {
     };
     let scratch = Scratch::new("htaccess-applications");
     let root = scratch.writable_dir("site");
-    let site = |mode: &str| {
-        let mut site = Site::new(root.clone()).children(2);
-        site.htaccess = true;
-        site.howdah_config = Some(format!(
-            "[[site]]\nroot = \"{}\"\nhtaccess = \"{mode}\"\nindex = [\"index.php\", \"index.html\"]\nrecognise = false\n",
-            root.display()
-        ));
-        site
-    };
+    let site = |mode| Site::new(&root).children(2).obeying_htaccess(mode);
     let (on, deny) = (Howdah::start(&site("on")), Howdah::start(&site("deny")));
     let apache = ModPhp::start(&site("on"));
     let mut applications: Vec<_> = fs::read_dir(&trees).unwrap().flatten().collect();
