@@ -2,7 +2,7 @@
 //! chosen fields, which file or script it was, and what the script was given.
 
 use std::fs;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use howdah_tests::http::{self, Response};
 use howdah_tests::rig::{Howdah, ModPhp, Server, Site};
@@ -106,6 +106,7 @@ pub fn shown(answer: &Response) -> Vec<String> {
         // A page for an error is each server's own.
         .filter(|(name, value)| !(name == "cache-control" && *value == "no-store"))
         .map(|(name, value)| format!("{name}: {}", value.replace(", charset=\"UTF-8\"", "")))
+        .map(in_minutes)
         .collect();
     lines.sort();
     lines.insert(0, answer.status().to_string());
@@ -116,16 +117,26 @@ pub fn shown(answer: &Response) -> Vec<String> {
     lines
 }
 
+/// A field with the end of a cookie in minutes from now: the second in which an answer is made is its own.
+fn in_minutes(field: String) -> String {
+    const END: &str = "expires=";
+    let Some((before, rest)) = field.split_once(END) else {
+        return field;
+    };
+    let (date, after) = rest.split_at(rest.find(';').unwrap_or(rest.len()));
+    // Apache separates day, month and year by hyphens, as cookies once did.
+    let Ok(end) = httpdate::parse_http_date(&date.replace('-', " ")) else {
+        return field;
+    };
+    let left = end.duration_since(SystemTime::now()).unwrap_or_default();
+    let minutes = (left.as_secs() + 30) / 60;
+    format!("{before}{END}in {minutes} minutes{after}")
+}
+
 fn site(scratch: &Scratch) -> Site {
     fill(scratch);
-    let root = scratch.join("site");
-    let mut site = Site::new(root.clone()).children(2);
-    site.htaccess = true;
-    site.howdah_config = Some(format!(
-        "[[site]]\nroot = \"{}\"\nhtaccess = \"on\"\nindex = [\"index.php\", \"index.html\"]\nrecognise = false\n",
-        root.display()
-    ));
-    site
+    let site = Site::new(scratch.join("site"));
+    site.children(2).obeying_htaccess("on")
 }
 
 fn write(scratch: &Scratch, files: &[(&str, &str)]) {
