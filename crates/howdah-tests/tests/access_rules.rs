@@ -1,29 +1,28 @@
 //! Conditions of rules: what they let in, over reloads, beside the page cache, and for what scripts name.
 
-use std::process::Command;
-
 use howdah_tests::executable::make_executable;
-use howdah_tests::fixture::{Builder, Fixture};
+use howdah_tests::fixture::{Builder, Fixture, TRUSTED_PROXIES, from};
 use howdah_tests::http::{self, Response};
-use howdah_tests::rig::howdah_program;
+use howdah_tests::rig::howdah_check;
 use howdah_tests::scratch::Scratch;
 
-const PROXIES: &str = "[trusted_proxies]\nnetworks = [\"127.0.0.0/8\"]\n";
+/// `ann` with the password `pw`.
+const USERS: &str = "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n";
+const ANN: &str = "Authorization: Basic YW5uOnB3\r\n";
 
-fn ask(fixture: &Fixture, path: &str, lines: &str) -> Response {
-    let request =
-        format!("GET {path} HTTP/1.1\r\nHost: site.example\r\n{lines}Connection: close\r\n\r\n");
+/// Asks for a path by GET, or for `METHOD /path`.
+fn ask(fixture: &Fixture, asked: &str, lines: &str) -> Response {
+    let (method, path) = asked.split_once(' ').unwrap_or(("GET", asked));
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nHost: site.example\r\n{lines}Connection: close\r\n\r\n"
+    );
     http::exchange(fixture.address(), request.as_bytes())
         .unwrap_or_else(|broken| panic!("{path}: {broken}\n{}", fixture.howdah.process.log()))
 }
 
-fn from(address: &str) -> String {
-    format!("X-Forwarded-For: {address}\r\n")
-}
-
 fn site(name: &str) -> Builder {
     Fixture::named(name)
-        .config(PROXIES)
+        .config(TRUSTED_PROXIES)
         .file("a.txt", "a")
         .file("admin/plan.txt", "the plan")
         .script("page.php", "<?php echo 'page ', $_GET['q'] ?? '';")
@@ -219,13 +218,8 @@ fn mistakes_in_conditions_are_reported_at_once_with_what_would_do() {
         not = [{}, { frm = \"::1\" }]\n\
         [[site.rule]]\ncache_control = \"no-cache\"\ncookie = { a = \"*\" }\n";
     let file = dir.write("a.toml", text);
-    let output = Command::new(howdah_program())
-        .args(["check", "--config"])
-        .arg(&file)
-        .output()
-        .unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert_eq!(output.status.code(), Some(3), "{said}");
+    let (code, said) = howdah_check(&file);
+    assert_eq!(code, Some(3), "{said}");
     for expected in [
         "a.toml:5:15: query: `q`: ",
         "a.toml:6:23: env: `REMOTE_ADDR`: use `from` for that",
@@ -255,10 +249,7 @@ const CLOSED: &[(&str, u16, &str)] = &[
 
 fn closed(name: &str, htaccess: &str) -> Fixture {
     let mut builder = site(name)
-        .file(
-            "users",
-            "ann:$2y$04$6uIEqby2HLR.PpVdSTz2A.IS3XhKY6C8qujo6HuutCnYrJaR6x.4C\n",
-        )
+        .file("users", USERS)
         .file("apache/.htaccess", "Require all denied\n")
         .file(".env", "secret")
         .file("cgi-bin/go.pl", GO)
@@ -315,7 +306,6 @@ fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
             assert_eq!(answer.text(), "secret", "{htaccess} {path}");
         }
         // A password is asked for where the client can be asked; a script is refused.
-        let ann = "Authorization: Basic YW5uOnB3\r\n";
         for path in ["/login/f.txt", "/cgi-bin/go.pl?/login/f.txt"] {
             let answer = ask(&fixture, path, &far);
             assert_eq!(
@@ -324,15 +314,60 @@ fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
                 "{htaccess} {path}"
             );
             assert_eq!(
-                ask(&fixture, path, ann).text(),
+                ask(&fixture, path, ANN).text(),
                 "secret",
                 "{htaccess} {path}"
             );
         }
-        for lines in ["", ann] {
+        for lines in ["", ANN] {
             let answer = ask(&fixture, "/accel.php?/login/f.txt", lines);
             assert_eq!(refused(&answer), (403, "NotAuthorized"), "{htaccess}");
         }
         fixture.still_serves();
     }
+}
+
+#[test]
+fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
+    let leads = |short: &str| {
+        format!(
+            "RewriteEngine On\nRewriteRule ^short$ {short} [L]\nRewriteRule ^mine$ /login/page.php [L]\n\
+             ErrorDocument 404 /near.php\n"
+        )
+    };
+    let fixture = site("rules-htaccess-leads")
+        .file("users", USERS)
+        .file(".htaccess", leads("/near.php"))
+        .file("in/.htaccess", "DirectoryIndex /near.php\n")
+        .script("near.php", "<?php echo 'near';")
+        .script("login/page.php", "<?php echo 'mine';")
+        .site(
+            "htaccess = \"on\"\ncache = \"on\"\n\
+             [[site.rule]]\npath = \"/near.php\"\ndeny = 403\nfrom = \"192.0.2.0/24\"\n\
+             [[site.rule]]\npath = \"/near.php\"\ndeny = 405\nmethods = [\"POST\"]\n\
+             [[site.rule]]\nprefix = \"/login\"\nauth_basic = \"Login\"\nauth_basic_user_file = \"ROOT/users\"",
+        )
+        .start();
+    let (good, bad) = (from("198.51.100.1"), from("192.0.2.1"));
+    for path in ["/short", "/in/", "/near.php", "/near.php/info"] {
+        keep(&fixture, path, &good);
+        assert_eq!(ask(&fixture, path, &good).text(), "near", "{path}");
+        let denied = ask(&fixture, path, &bad);
+        assert_eq!(refused(&denied), (403, "Denied"), "{path}");
+        let posted = ask(&fixture, &format!("POST {path}"), &good);
+        assert_eq!(refused(&posted), (405, "Denied"), "{path}");
+    }
+    let missing = ask(&fixture, "/missing", &good);
+    assert_eq!((missing.status(), missing.text()), (404, "near".into()));
+    assert_eq!(refused(&ask(&fixture, "/missing", &bad)), (403, "Denied"));
+    for _ in 0..4 {
+        assert_eq!(ask(&fixture, "/mine", ANN).text(), "mine");
+        let stranger = ask(&fixture, "/mine", &good);
+        assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
+    }
+    // A stored page is not what another rewrite leads to.
+    fixture.write("site/.htaccess", leads("/login/page.php"));
+    let stranger = ask(&fixture, "/short", &good);
+    assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
+    fixture.still_serves();
 }

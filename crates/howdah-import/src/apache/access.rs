@@ -152,38 +152,11 @@ fn refuse(work: &mut Work<'_, '_>, number: usize, rule: Table) {
     if is_location && work.leads_elsewhere() {
         work.stages.push(Stage::Inside, rule.clone());
     }
-    close_for_all(work, &rule);
     // Where a section's own rewrites lead is asked about again.
     if work.rewrites_within_sections() {
         work.stages.push(Stage::Pools, rule.clone());
     }
     work.stages.push(Stage::Answers, rule);
-}
-
-/// What is closed to everybody is closed as well where an `.htaccess` file leads there: `deny` of the site.
-fn close_for_all(work: &mut Work<'_, '_>, rule: &Table) {
-    let table = &mut work.site.table;
-    if table.get("htaccess") != Some(&Value::from("on")) {
-        return;
-    }
-    let [(key, Value::Text(path), _), (action, ..)] = &rule.pairs[..] else {
-        return;
-    };
-    let is_plain = key == "prefix" && !path.contains(['*', '?', '[', '{', '\\', '!']);
-    if !is_plain || action != "deny" {
-        return;
-    }
-    let mut globs = match table.get("deny") {
-        Some(Value::Texts(globs)) => globs.clone(),
-        _ => Vec::new(),
-    };
-    let path = path.trim_end_matches('/');
-    for glob in [path.to_owned(), format!("{path}/**")] {
-        if !globs.contains(&glob) {
-            globs.push(glob);
-        }
-    }
-    table.set("deny", Value::Texts(globs), None);
 }
 
 /// Nobody may go there.

@@ -1,6 +1,7 @@
 //! Carries out the plan of a file's answer: from memory, from the file, or piece by piece;
 //! compressed on the way if it is text and small enough. Also reads configured error pages.
 
+use std::fs::File;
 use std::io;
 
 use bytes::Bytes;
@@ -219,7 +220,8 @@ fn plain(body: &StaticBody) -> io::Result<Plain> {
 }
 
 /// The page the site has configured for a failure's status: an `.htaccess` file's first. A page that
-/// cannot be read, or that is closed ([`Site::error_page`]), gives way to the built-in one.
+/// cannot be read, or that is closed ([`Site::error_page`], [`Site::error_document`]), gives way to the
+/// built-in one.
 pub(super) fn configured_page(
     ctx: RequestContext<'_>,
     failure: &Failure,
@@ -241,20 +243,25 @@ pub(super) fn configured_page(
             return Some((head, Bytes::new()));
         }
         // A script as well: what has just failed to run one is not asked for another.
-        Some(Document::Local(path)) => std::str::from_utf8(&path)
-            .ok()
-            .and_then(|name| page(ctx, failure, name)),
+        Some(Document::Local(path)) => std::str::from_utf8(&path).ok().and_then(|name| {
+            let opened = ctx.site.error_document(name, ctx.asked());
+            page(failure, name, opened)
+        }),
         Some(Document::Remote(_)) | None => None,
     };
     named.or_else(|| {
         let mut pages = ctx.site.config().error_pages.iter();
         let (_, name) = pages.find(|(status, _)| *status == failure.status())?;
-        page(ctx, failure, name)
+        page(failure, name, ctx.site.error_page(name, ctx.request))
     })
 }
 
-fn page(ctx: RequestContext<'_>, failure: &Failure, name: &str) -> Option<(ResponseHead, Bytes)> {
-    let (file, meta) = ctx.site.error_page(name, ctx.request)?;
+fn page(
+    failure: &Failure,
+    name: &str,
+    opened: Option<(File, Meta)>,
+) -> Option<(ResponseHead, Bytes)> {
+    let (file, meta) = opened?;
     if meta.size > MAX_ERROR_PAGE {
         return None;
     }

@@ -67,8 +67,12 @@ pub(crate) enum Named<'a> {
     /// error page. Rules that refuse a path to clients do not hold for it: `/index.php` may be
     /// closed to clients and still be the front controller. `deny` holds.
     BySite,
-    /// A script, by `X-Accel-Redirect`. `permitted` are the numbers of the rules by which somebody was
-    /// asked, and has allowed the request.
+    /// An `.htaccess` file, which others than the administrator may write: by a rewrite, an index name, the
+    /// document of an error, or a script in front of `PATH_INFO`. All rules are asked, as Apache asks
+    /// `<Directory>` and `<Location>` about whatever such a file leads to.
+    ByHtaccess,
+    /// A script, by `X-Accel-Redirect`, or an `ErrorDocument` for a failure of the server's own.
+    /// `permitted` are the numbers of the rules by which somebody was asked, and has allowed the request.
     ByScript { permitted: &'a [usize] },
 }
 
@@ -124,6 +128,7 @@ impl Site {
         let refused_by = match wanted.named {
             Named::ByClient | Named::BySite => &[],
             Named::InFrontOfPathInfo { rules: asked } => &rules[..asked],
+            Named::ByHtaccess => &rules[..],
             Named::ByScript { permitted } => {
                 let guards = |number: &&usize| {
                     let rule = &rules[**number];
@@ -170,7 +175,7 @@ impl Site {
         }
         let by_script = match wanted.named {
             Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(()),
-            Named::BySite => false,
+            Named::BySite | Named::ByHtaccess => false,
             Named::ByScript { .. } => true,
         };
         let lies = match wanted.purpose {
@@ -193,6 +198,23 @@ impl Site {
     /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
     /// the page is a file like any other: nobody sees what lies behind a `deny` by provoking an error.
     pub(crate) fn error_page(&self, name: &str, head: &RequestHead) -> Option<(File, Meta)> {
+        self.open_page(name, head, Named::BySite, None)
+    }
+
+    /// As [`Site::error_page`], for what an `ErrorDocument` names: the rules hold for it, and where one of
+    /// them has somebody asked first, the page is not sent.
+    pub(crate) fn error_document(&self, name: &str, asked: Requested<'_>) -> Option<(File, Meta)> {
+        let named = Named::ByScript { permitted: &[] };
+        self.open_page(name, asked.head, named, Some(asked))
+    }
+
+    fn open_page(
+        &self,
+        name: &str,
+        head: &RequestHead,
+        named: Named<'_>,
+        asked: Option<Requested<'_>>,
+    ) -> Option<(File, Meta)> {
         let path = error_page_path(name);
         let path = UrlPath::from_decoded(&path).ok()?;
         if path.is_directory() {
@@ -203,8 +225,8 @@ impl Site {
             root: &root,
             path: path.as_bytes(),
             purpose: Purpose::Send,
-            named: Named::BySite,
-            asked: None,
+            named,
+            asked,
             head: None,
         };
         self.admit(wanted).ok()?;

@@ -1,6 +1,6 @@
 use std::fs;
 
-use super::super::config::{Authorizer, InternalLocation, Rule};
+use super::super::config::{Authorizer, FrontController, InternalLocation, Rule};
 use super::super::pattern::Pattern;
 use super::super::template::Template;
 use super::super::words::request;
@@ -122,15 +122,95 @@ fn every_way_a_client_has_leads_through_the_same_check() {
         ("/index.php/private/s.php", "run"),
     ] {
         let head = request("GET", "h", target).unwrap();
-        let found = match site.route(&head).action {
-            Action::Static(_) => "200".to_owned(),
-            Action::Script(_) => "run".to_owned(),
-            Action::Refused {
-                status, refusal, ..
-            } => format!("{status} {refusal}"),
-            other => format!("{other:?}"),
-        };
-        assert_eq!(found, expected, "{target}");
+        assert_eq!(in_words(site.route(&head).action), expected, "{target}");
+    }
+}
+
+fn in_words(action: Action) -> String {
+    match action {
+        Action::Static(_) => "200".to_owned(),
+        Action::Script(_) => "run".to_owned(),
+        Action::Refused {
+            status, refusal, ..
+        } => format!("{status} {refusal}"),
+        other => format!("{other:?}"),
+    }
+}
+
+/// A site whose `.htaccess` files lead to what its rules close.
+fn led_by_files(change: impl FnOnce(&mut SiteConfig)) -> (tempfile::TempDir, Site) {
+    let (dir, site) = site(|config| {
+        config.htaccess = Htaccess::On;
+        let path = |path: &str, action| Rule::new(Pattern::exact(path).unwrap(), action);
+        let mut posted = path("/up/u.php", RuleAction::Deny(405));
+        posted.conditions.methods = vec!["POST".into()];
+        let index = path("/index.php", RuleAction::Deny(410));
+        config.rules.extend([posted, index]);
+        change(config);
+    });
+    let leads =
+        "RewriteEngine On\nRewriteRule ^(.*)-led$ /$1 [L]\nErrorDocument 404 /closed/c.txt\n";
+    fs::write(dir.path().join(".htaccess"), leads).unwrap();
+    let index = "DirectoryIndex /closed/c.php\n";
+    fs::write(dir.path().join("up/.htaccess"), index).unwrap();
+    (dir, site.unwrap())
+}
+
+#[test]
+fn what_an_htaccess_file_leads_to_is_refused_as_to_a_client() {
+    let (_dir, site) = led_by_files(|_| {});
+    for (asked, expected) in [
+        ("GET /a.css-led", "200"),
+        ("GET /closed/c.txt-led", "404 Denied"),
+        ("GET /closed/c.php-led", "404 Denied"),
+        ("GET /private/s.txt-led", "403 Denied"),
+        ("GET /up/", "404 Denied"),
+        ("GET /missing", "404 Denied"),
+        ("GET /up/u.php-led", "run"),
+        ("POST /up/u.php-led", "405 Denied"),
+        ("POST /up/u.php/info", "405 Denied"),
+        ("GET /", "410 Denied"),
+        ("GET /index.php-led", "410 Denied"),
+        // Where the site's own rules lead is the administrator's business.
+        ("GET /to/closed/c.php", "run"),
+        ("POST /to/up/u.php/info", "run"),
+        ("GET /to/closed/c.php-led", "404 Denied"),
+    ] {
+        let (method, target) = asked.split_once(' ').unwrap();
+        let head = request(method, "h", target).unwrap();
+        assert_eq!(in_words(site.route(&head).action), expected, "{asked}");
+    }
+    let head = request("GET", "h", "/members/m.txt-led").unwrap();
+    let route = site.route(&head);
+    assert_eq!(route.info.guarding_rules(), [0], "an authorizer is asked");
+    for (document, is_sent) in [
+        ("/a.css", true),
+        ("/closed/c.txt", false),
+        ("/members/m.txt", false),
+        ("/private/s.txt", false),
+    ] {
+        let opened = site.error_document(document, Requested::anybody(&head));
+        assert_eq!(opened.is_some(), is_sent, "{document}");
+    }
+}
+
+#[test]
+fn the_sites_front_controller_answers_although_clients_may_not_name_it() {
+    let (_dir, site) = led_by_files(|config| {
+        config.front_controller = Some(FrontController {
+            script: "/index.php".into(),
+            path_info: false,
+        });
+    });
+    for (target, expected) in [
+        ("/", "run"),
+        ("/missing", "run"),
+        ("/index.php-led", "run"),
+        ("/index.php", "410 Denied"),
+        ("/index.php/info", "410 Denied"),
+    ] {
+        let head = request("GET", "h", target).unwrap();
+        assert_eq!(in_words(site.route(&head).action), expected, "{target}");
     }
 }
 

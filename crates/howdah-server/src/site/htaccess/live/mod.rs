@@ -216,9 +216,24 @@ impl Site {
             root: &tree.root,
             path,
             purpose,
-            named: Named::BySite,
+            named: self.named_by_files(walk, path),
             asked: Some(walk.asked()),
             head: Some(walk.head),
+        }
+    }
+
+    /// Who named the path of an answer. What the site's rules have led to and its front controller are the
+    /// administrator's word.
+    fn named_by_files(&self, walk: &Walk<'_>, path: &[u8]) -> Named<'static> {
+        let controls = |controller: &UrlPath<'_>| controller.as_bytes() == path;
+        let by_site = match walk.path.as_bytes().strip_prefix(path) {
+            Some([]) => true,
+            Some([b'/', ..]) => walk.rewritten,
+            _ => self.front_controller.as_ref().is_some_and(controls),
+        };
+        match by_site {
+            true => Named::BySite,
+            false => Named::ByHtaccess,
         }
     }
 
