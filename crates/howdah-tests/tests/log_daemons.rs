@@ -1,7 +1,8 @@
 //! Logs to Debian's rsyslogd, over its unix socket and UDP, and to a socket that is read as systemd's journal
 //! reads its own: journald itself needs the whole machine.
 
-use std::collections::BTreeMap;
+use std::cell::RefCell;
+use std::collections::{BTreeMap, VecDeque};
 use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
@@ -141,6 +142,8 @@ fn fields(message: &[u8]) -> BTreeMap<String, String> {
 /// A socket that is read all the time, as the journal's is; dropping it closes it.
 struct Journal {
     messages: mpsc::Receiver<Vec<u8>>,
+    /// Read, and not yet asked for: the two logs are written by threads of their own.
+    read: RefCell<VecDeque<BTreeMap<String, String>>>,
     over: Arc<AtomicBool>,
     reading: Option<JoinHandle<()>>,
 }
@@ -164,6 +167,7 @@ impl Journal {
         });
         Journal {
             messages,
+            read: RefCell::default(),
             over,
             reading: Some(reading),
         }
@@ -171,12 +175,20 @@ impl Journal {
 
     /// The fields of the next message of that log with `of` in its text.
     fn next(&self, log: &str, of: &str) -> BTreeMap<String, String> {
+        let wanted = |fields: &BTreeMap<String, String>| {
+            fields["HOWDAH_LOG"] == log && fields["MESSAGE"].contains(of)
+        };
+        let mut read = self.read.borrow_mut();
+        if let Some(at) = read.iter().position(wanted) {
+            return read.remove(at).expect("it has just been found");
+        }
         loop {
             let message = self.messages.recv_timeout(Duration::from_secs(30));
             let fields = fields(&message.unwrap_or_else(|_| panic!("no {of:?} in the {log} log")));
-            if fields["HOWDAH_LOG"] == log && fields["MESSAGE"].contains(of) {
+            if wanted(&fields) {
                 return fields;
             }
+            read.push_back(fields);
         }
     }
 }
