@@ -344,7 +344,7 @@ fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
         .site(
             "htaccess = \"on\"\ncache = \"on\"\n\
              [[site.rule]]\npath = \"/near.php\"\ndeny = 403\nfrom = \"192.0.2.0/24\"\n\
-             [[site.rule]]\npath = \"/near.php\"\ndeny = 405\nmethods = [\"POST\"]\n\
+             [[site.rule]]\npath = \"/near.php\"\ndeny = 410\nmethods = [\"POST\"]\n\
              [[site.rule]]\nprefix = \"/login\"\nauth_basic = \"Login\"\nauth_basic_user_file = \"ROOT/users\"",
         )
         .start();
@@ -355,7 +355,7 @@ fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
         let denied = ask(&fixture, path, &bad);
         assert_eq!(refused(&denied), (403, "Denied"), "{path}");
         let posted = ask(&fixture, &format!("POST {path}"), &good);
-        assert_eq!(refused(&posted), (405, "Denied"), "{path}");
+        assert_eq!(refused(&posted), (410, "Denied"), "{path}");
     }
     let missing = ask(&fixture, "/missing", &good);
     assert_eq!((missing.status(), missing.text()), (404, "near".into()));

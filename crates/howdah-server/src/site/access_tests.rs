@@ -142,7 +142,7 @@ fn led_by_files(change: impl FnOnce(&mut SiteConfig)) -> (tempfile::TempDir, Sit
     let (dir, site) = site(|config| {
         config.htaccess = Htaccess::On;
         let path = |path: &str, action| Rule::new(Pattern::exact(path).unwrap(), action);
-        let mut posted = path("/up/u.php", RuleAction::Deny(405));
+        let mut posted = path("/up/u.php", RuleAction::Deny(403));
         posted.conditions.methods = vec!["POST".into()];
         let index = path("/index.php", RuleAction::Deny(410));
         config.rules.extend([posted, index]);
@@ -167,8 +167,8 @@ fn what_an_htaccess_file_leads_to_is_refused_as_to_a_client() {
         ("GET /up/", "404 Denied"),
         ("GET /missing", "404 Denied"),
         ("GET /up/u.php-led", "run"),
-        ("POST /up/u.php-led", "405 Denied"),
-        ("POST /up/u.php/info", "405 Denied"),
+        ("POST /up/u.php-led", "403 Denied"),
+        ("POST /up/u.php/info", "403 Denied"),
         ("GET /", "410 Denied"),
         ("GET /index.php-led", "410 Denied"),
         // Where the site's own rules lead is the administrator's business.

@@ -141,6 +141,14 @@ async fn answer(stream: &mut Stream) -> Result<Answer, h3::error::StreamError> {
     while head.status().is_informational() {
         head = stream.recv_response().await?;
     }
+    rest(stream, head).await
+}
+
+/// What follows an answer's head.
+async fn rest(
+    stream: &mut Stream,
+    head: http::Response<()>,
+) -> Result<Answer, h3::error::StreamError> {
     let mut body = Vec::new();
     while let Some(mut data) = stream.recv_data().await? {
         body.extend_from_slice(&data.copy_to_bytes(data.remaining()));
@@ -269,32 +277,32 @@ async fn many_requests_at_once_do_not_wait_for_one_another() {
 #[tokio::test]
 async fn the_urgent_answer_passes_one_that_has_begun() {
     let site = Site::new();
-    // A connection without a limit may have got all of the first answer before the second is asked for.
-    let mut transport = quinn::TransportConfig::default();
-    transport.receive_window((256u32 << 10).into());
-    let mut config = site.client_config();
-    config.transport_config(Arc::new(transport));
-    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
-    endpoint.set_default_client_config(config);
-    let mut visitor = site.visit_from(endpoint).await;
+    let mut visitor = site.visit().await;
     let order = Mutex::new(Vec::new());
     let mut asked = Vec::new();
     for priority in ["u=6, i", "u=1"] {
-        let mut request = get("/big?10");
+        let mut request = get("/big?40");
         let value = http::HeaderValue::from_static(priority);
         request.headers_mut().insert("priority", value);
         let mut stream = soon(visitor.send.send_request(request)).await.unwrap();
         stream.finish().await.unwrap();
         asked.push((priority, stream));
     }
+    // The first has begun: its stream's window of 1.25 MB is open. No more of it is read before the second
+    // has begun, too.
+    let mut heads = Vec::new();
+    for (_, stream) in &mut asked {
+        heads.push(soon(stream.recv_response()).await.unwrap());
+    }
     let order = &order;
-    let mut read = asked.into_iter().map(async |(priority, mut stream)| {
-        assert_eq!(
-            soon(answer(&mut stream)).await.unwrap().body.len(),
-            1_000_000
-        );
-        order.lock().unwrap().push(priority);
-    });
+    let mut read = asked
+        .into_iter()
+        .zip(heads)
+        .map(async |((priority, mut stream), head)| {
+            let answer = soon(rest(&mut stream, head)).await.unwrap();
+            assert_eq!(answer.body.len(), 4_000_000);
+            order.lock().unwrap().push(priority);
+        });
     let (low, urgent) = (read.next().unwrap(), read.next().unwrap());
     tokio::join!(low, urgent);
     assert_eq!(*order.lock().unwrap(), ["u=1", "u=6, i"]);
