@@ -9,6 +9,7 @@
 mod connection;
 pub mod frames;
 mod handshake;
+mod order;
 mod pipe;
 mod request;
 mod stream;

@@ -15,6 +15,7 @@ use h3::quic::WriteBuf;
 use quinn::{Connection, ReadError, RecvStream, SendStream, StoppedError, VarInt};
 
 use super::frames::{DATA, FrameError, Frames, HEADERS};
+use super::order::SendOrder;
 use crate::turn;
 
 /// Read of a stream at once.
@@ -36,6 +37,11 @@ pub(super) struct Pipe {
 
 struct Out {
     stream: SendStream,
+    id: u64,
+    urgency: u8,
+    order: Arc<SendOrder>,
+    /// More urgent streams that waited have just been woken, to try first.
+    let_pass: bool,
     queue: VecDeque<Queued>,
     /// Nothing more will be queued.
     ended: bool,
@@ -82,14 +88,20 @@ impl Pipe {
         recv: RecvStream,
         longest_head: u64,
         flooded: Arc<AtomicBool>,
+        order: Arc<SendOrder>,
     ) -> Pipe {
+        let id = VarInt::from(send.id()).into_inner();
         Pipe {
             flooded,
             connection,
-            id: VarInt::from(send.id()).into_inner(),
+            id,
             is_early: recv.is_0rtt(),
             out: Mutex::new(Out {
                 stream: send,
+                id,
+                urgency: 0,
+                order,
+                let_pass: false,
                 queue: VecDeque::new(),
                 ended: false,
                 closed: false,
@@ -267,8 +279,10 @@ impl Pipe {
 
     /// Data of urgent streams goes first (RFC 9218 §4.1); streams of the same urgency take turns.
     pub(super) fn set_urgency(&self, urgency: u8) {
+        let mut out = self.out();
+        out.urgency = urgency;
         // Fails only when the stream has ended.
-        let _ = self.out().stream.set_priority(-i32::from(urgency));
+        let _ = out.stream.set_priority(-i32::from(urgency));
     }
 
     /// Nothing more will be queued.
@@ -283,7 +297,9 @@ impl Pipe {
 
     /// As [`Pipe::poll_send`], as far as it goes at once; whoever sends next sees to the rest.
     pub(super) fn try_send(&self) {
-        let _ = self.poll_send(&mut Context::from_waker(Waker::noop()));
+        let _ = self
+            .out()
+            .poll_queue(&mut Context::from_waker(Waker::noop()));
     }
 
     /// Sends what is queued, then the end if nothing more will be.
@@ -344,6 +360,23 @@ impl Pipe {
 
 impl Out {
     fn poll_send(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if self.queue.is_empty() {
+            return self.poll_queue(cx);
+        }
+        if !std::mem::take(&mut self.let_pass) && self.order.wake_more_urgent(self.urgency) {
+            self.let_pass = true;
+            cx.waker().wake_by_ref();
+            return Poll::Pending;
+        }
+        let sent = self.poll_queue(cx);
+        match &sent {
+            Poll::Pending => self.order.wait(cx, self.id, self.urgency),
+            Poll::Ready(_) => self.order.leave(self.id),
+        }
+        sent
+    }
+
+    fn poll_queue(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         if self.closed {
             return Poll::Ready(Err(gone()));
         }
@@ -356,6 +389,12 @@ impl Out {
             self.queue.pop_front();
         }
         Poll::Ready(Ok(()))
+    }
+}
+
+impl Drop for Out {
+    fn drop(&mut self) {
+        self.order.leave(self.id);
     }
 }
 

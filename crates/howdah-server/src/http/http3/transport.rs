@@ -12,6 +12,7 @@ use h3::error::Code;
 use h3::quic::{self, ConnectionErrorIncoming, StreamErrorIncoming, StreamId, WriteBuf};
 use quinn::{Connection, ConnectionError, ReadError, WriteError};
 
+use super::order::SendOrder;
 use super::pipe::{Pipe, code};
 
 /// Bytes that a client may send on all streams that are no requests: settings, and priorities for as long
@@ -27,6 +28,7 @@ pub(super) struct Http3Shared {
     control: AtomicUsize,
     /// Whether the client floods the connection: shared with its streams.
     flooded: Arc<AtomicBool>,
+    order: Arc<SendOrder>,
 }
 
 impl Http3Shared {
@@ -37,6 +39,7 @@ impl Http3Shared {
             accepted: Mutex::default(),
             control: AtomicUsize::new(0),
             flooded: Arc::default(),
+            order: Arc::default(),
         })
     }
 
@@ -195,6 +198,7 @@ impl quic::Connection<Bytes> for Transport {
             recv,
             shared.longest_head,
             shared.flooded.clone(),
+            shared.order.clone(),
         ));
         let mut accepted = shared
             .accepted
