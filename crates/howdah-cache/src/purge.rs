@@ -164,7 +164,7 @@ impl fmt::Display for BadPurge {
 impl std::error::Error for BadPurge {}
 
 /// Reads a word: `*` everything, `tag:NAME`, `/path` or `https://host/path` with all its queries,
-/// either with `*` at the end for all that begin so. A fragment is no part of a page's name.
+/// either with `*` at the end for all that begin so. A page's name has no fragment.
 pub fn parse(word: &str) -> Result<PurgeArgument, BadPurge> {
     if word.len() > MAX_PATH {
         return Err(BadPurge::TooLong(word.len()));

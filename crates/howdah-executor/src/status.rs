@@ -94,11 +94,11 @@ pub struct SlowRow {
     pub at: u64,
     /// Seconds that it had run by then.
     pub seconds: f64,
-    /// Its method.
+    /// The method of its request.
     pub method: String,
     /// Its URI.
     pub uri: String,
-    /// Its script.
+    /// The script that ran.
     pub script: String,
     /// PHP's stack, a line for each call.
     pub stack: String,

@@ -105,7 +105,7 @@ const fn classes() -> [u8; 256] {
             class |= TOKEN;
         }
         // Beyond RFC 3986: `"<>\^`{|}` and raw UTF-8 are sent by real clients and are data to PHP.
-        // `#` begins a fragment, which is no part of the target (RFC 9110 §7.1).
+        // `#` begins a fragment, which a target does not contain (RFC 9110 §7.1).
         if byte > b' ' && byte != 0x7f && byte != b'#' {
             class |= TARGET;
         }

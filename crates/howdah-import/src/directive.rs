@@ -29,7 +29,7 @@ pub struct Directive {
     pub args: Vec<String>,
     /// The directives within, if it is a block.
     pub block: Option<Vec<Directive>>,
-    /// Where it stands.
+    /// File and line of its name.
     pub place: Place,
     /// Its entry in the ledger.
     pub id: Id,

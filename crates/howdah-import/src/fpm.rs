@@ -17,7 +17,7 @@ pub struct Line {
     pub name: Option<String>,
     /// Without quotes.
     pub value: String,
-    /// Where it stands.
+    /// File and line of the pool's name.
     pub place: Place,
     /// Its entry in the ledger.
     pub id: Id,

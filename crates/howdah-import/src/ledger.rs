@@ -28,7 +28,7 @@ pub struct Outcome {
 /// An outcome in one word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fate {
-    /// In the configuration.
+    /// The written configuration says the same.
     Carried,
     /// In the configuration, and differs from what it was.
     Different,
@@ -53,7 +53,7 @@ impl Outcome {
 /// A directive with its outcome.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// Where it stands.
+    /// File and line of the directive.
     pub place: Place,
     /// Its words, shortened.
     pub text: String,
@@ -64,7 +64,7 @@ pub struct Entry {
 /// How many lines went where.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// In the configuration.
+    /// How many the written configuration says as well.
     pub carried: usize,
     /// Without a meaning here.
     pub moot: usize,

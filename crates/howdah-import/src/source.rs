@@ -33,7 +33,7 @@ pub struct Files {
 pub struct Text {
     /// The file's name.
     pub name: Arc<str>,
-    /// What it says.
+    /// The file's text.
     pub text: String,
 }
 

@@ -6,10 +6,10 @@ use crate::target::{Table, Value};
 /// Which URL paths a rule is for.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Match {
-    /// All.
+    /// Every path.
     #[default]
     All,
-    /// This one.
+    /// This path alone.
     Path(String),
     /// What begins so; it ends with a slash.
     Prefix(String),

@@ -26,7 +26,7 @@ pub enum Asked {
 }
 
 impl Asked {
-    /// The opposite.
+    /// Holds where this one does not.
     pub fn not(self) -> Asked {
         match self {
             Asked::Always(holds) => Asked::Always(!holds),

@@ -4,7 +4,7 @@ use super::condition::{Asked, Test, test};
 use super::requirement::Formula;
 use crate::when::When;
 
-/// Deepest parentheses.
+/// How deeply parentheses may be nested.
 const DEEPEST: usize = 32;
 
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -15,11 +15,11 @@ use crate::listen::Listen;
 pub struct Host<'a> {
     /// The section; none: the main server.
     pub block: Option<&'a Directive>,
-    /// Where it stands.
+    /// File and line of the section.
     pub place: Place,
-    /// What it says.
+    /// The directives in the section.
     pub lines: &'a [Directive],
-    /// Where it listens.
+    /// Addresses and ports that the host is for.
     pub listens: Vec<Listen>,
     /// The names that it keeps, as Howdah writes them.
     pub names: Vec<String>,

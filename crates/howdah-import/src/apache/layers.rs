@@ -11,7 +11,7 @@ use crate::when::Match;
 /// What is said of some paths, in one place.
 #[derive(Clone, Debug)]
 pub struct Layer<'a> {
-    /// The paths.
+    /// The paths that the section is for.
     pub paths: Match,
     /// Without these, where other directories are shown.
     pub but: Vec<Match>,

@@ -7,11 +7,11 @@ use crate::directive::Directive;
 /// Kinds of links that a directory may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Links {
-    /// All.
+    /// All links are followed.
     Followed,
     /// To files of the link's owner.
     OfOwner,
-    /// None.
+    /// No link is followed.
     None,
 }
 

@@ -62,7 +62,7 @@ pub fn write(work: &mut Work<'_, '_>) {
     others(work);
 }
 
-/// One line.
+/// Translates one ProxyPass line into a rule.
 fn pass(
     work: &mut Work<'_, '_>,
     line: &Directive,

@@ -275,7 +275,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// One line.
+    /// Reads a line that is neither empty nor a comment.
     fn directive(
         &mut self,
         line: &str,

@@ -32,7 +32,7 @@ pub struct Work<'w, 'a> {
     pub root: Option<String>,
     /// What has been made so far.
     pub site: Site,
-    /// Its rules.
+    /// Rules of the site, by the order in which they are asked.
     pub stages: Stages,
     controller: Option<String>,
     /// Rules of rewrites that pass requests on, which access comes before.
@@ -42,7 +42,7 @@ pub struct Work<'w, 'a> {
 /// Why a line of an earlier section says nothing.
 const OVERRIDDEN: &str = "another section says it for all of these files";
 
-/// Adds the site.
+/// Translates a host into a site of the configuration.
 pub fn site<'a>(host: &Host<'a>, main: &'a [Directive], context: &mut Context<'a>) {
     let ledger = context.ledger;
     let mut work = Work {

@@ -14,7 +14,7 @@ use crate::listen::Listen;
 pub struct Server<'a> {
     /// The block itself.
     pub block: &'a Directive,
-    /// Where it listens.
+    /// Addresses and ports of its `listen` lines.
     pub listens: Vec<Listen>,
     /// The names that it keeps, as Howdah writes them.
     pub hosts: Vec<String>,

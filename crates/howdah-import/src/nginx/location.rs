@@ -26,7 +26,7 @@ pub enum Kind {
 /// A location, flattened.
 #[derive(Clone, Debug)]
 pub struct Location<'a> {
-    /// The block.
+    /// The `location` directive with its block.
     pub block: &'a Directive,
     /// The locations around it, the outermost first.
     pub around: Vec<&'a Directive>,

@@ -216,7 +216,7 @@ fn unexpressed<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, why: &str) 
 /// Which of the preferred locations a rule excepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Except {
-    /// All.
+    /// All of them.
     All,
     /// Those for which no rule before has answered.
     WhatFallsThrough,

@@ -20,7 +20,7 @@ pub struct Work<'w, 'a> {
     pub context: &'w mut Context<'a>,
     /// What became of the directives.
     pub ledger: &'a Ledger,
-    /// The block.
+    /// The `server` directive with its block.
     pub block: &'a Directive,
     /// Its directives, and those around it.
     pub scope: Scope<'a>,
@@ -30,7 +30,7 @@ pub struct Work<'w, 'a> {
     pub locations: Vec<Location<'a>>,
     /// What has been made so far.
     pub site: Site,
-    /// Its rules.
+    /// Rules of the site, by the order in which they are asked.
     pub stages: Stages,
     /// Where a rule belongs that says nothing else.
     pub stage: Stage,
@@ -51,7 +51,7 @@ fn is_size(text: &str) -> bool {
     text.len() <= digits.len() + 1 && digits.parse::<u32>().is_ok()
 }
 
-/// Adds the site.
+/// Translates a server into a site of the configuration.
 pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>) {
     let ledger = context.ledger;
     ledger.carried(server.block.id);

@@ -26,7 +26,7 @@ pub struct Comparison {
 /// A request to which the servers do not answer alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Difference {
-    /// The request.
+    /// The request that both servers were asked.
     pub asked: Asked,
     /// What differs: name, the old server's, the new one's; empty where it is missing.
     pub facts: Vec<(String, String, String)>,

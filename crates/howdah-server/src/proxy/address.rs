@@ -28,7 +28,7 @@ pub enum Speaks {
 /// A server of a rule, and its share of the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedServer {
-    /// Where it listens.
+    /// The address that it is reached at.
     pub at: ServerAddress,
     /// A server of weight 2 is as busy with two requests as one of weight 1 with one.
     pub weight: u32,

@@ -20,7 +20,7 @@ const REST: Duration = Duration::from_secs(10);
 pub struct Server {
     /// Tells its connections from those of all others.
     pub(super) id: u64,
-    /// Where it listens.
+    /// The address that it is reached at.
     pub at: ServerAddress,
     /// `proxy_health`: the path it is asked for, to see whether it is up.
     pub(super) asked_for: Option<Box<str>>,

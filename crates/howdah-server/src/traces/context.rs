@@ -19,9 +19,9 @@ const MOST_MEMBERS: usize = 32;
 /// The identity of a span: its trace's, and its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// Not all zero.
+    /// Number of the trace; never all zero.
     pub trace_id: [u8; 16],
-    /// Not all zero.
+    /// Number of the span; never all zero.
     pub span_id: [u8; 8],
 }
 

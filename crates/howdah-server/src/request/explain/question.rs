@@ -9,7 +9,7 @@ use crate::http::message::RequestHead;
 /// The request that is to be explained.
 #[derive(Clone, Debug)]
 pub struct Question<'q> {
-    /// Its method.
+    /// The method of the request, such as `GET`.
     pub method: &'q str,
     /// A path, or a whole URL.
     pub url: &'q str,

@@ -141,7 +141,7 @@ impl Site {
     ) -> (Arc<Answer>, Option<Box<Facts<'static>>>) {
         let origin = Origin::of(walk, visitor);
         let mut question = None;
-        // What is explained is found out anew.
+        // `howdah explain` asks the files again.
         if !walk.rewritten && visitor.login.is_none() && walk.trace.is_none() {
             let mut own = thread::with(|thread| std::mem::take(&mut thread.question));
             origin.ask(tree.root.id(), walk.head, visitor, &mut own);
