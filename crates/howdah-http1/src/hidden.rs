@@ -28,11 +28,14 @@ pub enum Hidden {
 }
 
 /// Names of files that say much about the project: versions, dependencies with holes, credentials
-/// (`auth.json` is Composer's password file). `package.json` is not here: browsers load it from CDNs.
+/// (`auth.json` is Composer's password file), and what `howdah init` writes beside an application. `package.json`
+/// is not here: browsers load it from CDNs.
 const PROJECT_FILES: &[&[u8]] = &[
     b"auth.json",
     b"composer.json",
     b"composer.lock",
+    b"howdah.service",
+    b"howdah.toml",
     b"php.ini",
     b"symfony.lock",
     b"web.config",
@@ -228,6 +231,8 @@ mod tests {
             ("/composer.lock", ProjectFile),
             ("/vendor/x/composer.json", ProjectFile),
             ("/php.ini", ProjectFile),
+            ("/howdah.toml", ProjectFile),
+            ("/howdah.service", ProjectFile),
         ] {
             check(path, Some(refusal));
         }
