@@ -104,7 +104,7 @@ fn whole(directory: &Path) -> io::Result<PathBuf> {
 }
 
 /// Recognises what lies in `directory`, and makes a site for it. `usual` is a site with every option at its
-/// default; its name and root do not matter. An error if the directory cannot be looked into.
+/// default, but perhaps for a front controller; its name and root do not matter. An error if the directory cannot be looked into.
 pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> {
     let directory = whole(directory)?;
     let (known, application, root) = find(&directory);

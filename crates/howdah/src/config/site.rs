@@ -15,7 +15,7 @@ use super::application;
 use super::conditions;
 use super::reader::{Place, Section, Validation};
 use super::rules::{check_authorizers, check_programs, rules_of};
-use super::site_options::{default_pool, files, pool, scripts, usual};
+use super::site_options::{default_pool, files, front_controller, pool, scripts, usual};
 use super::tls::CertificateFiles;
 use crate::arguments::Serve;
 
@@ -39,7 +39,7 @@ pub fn sites(
     let sections = top.sections("site", "site");
     if sections.is_empty() {
         let directory = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("."));
-        let site = recognised(top, &directory, None, chosen);
+        let site = recognised(top, &directory, None, usual(top), chosen);
         return site
             .into_iter()
             .map(|mut site| {
@@ -117,9 +117,10 @@ fn recognised(
     top: &Section<'_, '_, '_>,
     directory: &Path,
     place: Place,
+    usual: SiteConfig,
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
-    match recognise(directory, usual(top)) {
+    match recognise(directory, usual) {
         Ok(found) => {
             chosen.extend(found.lines());
             Some(found.config)
@@ -144,10 +145,15 @@ fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
     site.htaccess = Htaccess::On;
     chosen.push("  .htaccess files decide, as under Apache: htaccess = \"on\"".to_owned());
     if routes {
-        site.front_controller = None;
-        let leads_elsewhere = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
-        site.rules.retain(|rule| !leads_elsewhere(rule));
+        leave_routes_to_files(site);
     }
+}
+
+/// Drops what was recognised about where requests lead: an `.htaccess` file says it.
+fn leave_routes_to_files(site: &mut SiteConfig) {
+    site.front_controller = None;
+    let leads_elsewhere = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
+    site.rules.retain(|rule| !leads_elsewhere(rule));
 }
 
 fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Place) {
@@ -208,7 +214,12 @@ fn site(
         first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
     });
     let mut site = if section.on("recognise") {
-        recognised(section, &root, section.place_of("root"), chosen)?
+        // What is said of the root says where its requests go.
+        let usual = SiteConfig {
+            front_controller: front_controller(section),
+            ..usual(section)
+        };
+        recognised(section, &root, section.place_of("root"), usual, chosen)?
     } else {
         // Not the crate's message alone: here the line is known.
         if let Err(error) = std::fs::read_dir(&root) {
@@ -229,6 +240,13 @@ fn site(
     site.pool = pool(section, pools);
     site.worker = worker_of(pools, &site);
     files(section, &mut site);
+    // As without a configuration. A front controller of the section is read after it.
+    if section.on("recognise")
+        && site.htaccess == Htaccess::On
+        && htaccess::decides(&site.root) == Some(true)
+    {
+        leave_routes_to_files(&mut site);
+    }
     scripts(section, &mut site);
     let mut rules = Vec::new();
     for rule in section.sections("rule", "site.rule") {

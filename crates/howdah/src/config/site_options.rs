@@ -103,15 +103,22 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     }
 }
 
+/// `front_controller`
+pub fn front_controller(section: &Section<'_, '_, '_>) -> Option<FrontController> {
+    section
+        .text("front_controller")
+        .map(|script| FrontController {
+            script,
+            path_info: false,
+        })
+}
+
 /// How scripts run.
 pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     let texts = section.texts("php_extensions").into_iter();
     site.php_extensions = texts.map(|text| text.value).collect();
-    if let Some(script) = section.text("front_controller") {
-        site.front_controller = Some(FrontController {
-            script,
-            path_info: false,
-        });
+    if let Some(controller) = front_controller(section) {
+        site.front_controller = Some(controller);
     }
     let pairs = |key| {
         let pairs = section.pairs(key).into_iter();
