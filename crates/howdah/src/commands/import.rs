@@ -1,9 +1,7 @@
 //! `howdah import`: writes a configuration made from another server's, and beside it the list of what is
 //! not in it. What was written is checked as `howdah check` does.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -12,11 +10,9 @@ use howdah_import::{EMPTY_ROOT, Format, Import, Request};
 use howdah_server::static_file::mime;
 
 use super::check;
+use super::new_files::{self, NewFile};
 use crate::arguments::{self, ImportCommand, ImportOutput, ImportServer};
 use crate::exit;
-
-/// Passwords for databases are among what pools and servers pass to PHP.
-const MODE: u32 = 0o640;
 
 /// Runs it.
 pub fn run(import: arguments::Import) -> ExitCode {
@@ -36,15 +32,8 @@ pub fn run(import: arguments::Import) -> ExitCode {
     };
     let output = server.output;
     let list = list_beside(&output.file);
-    let there = [&output.file, &list];
-    let there = there
-        .into_iter()
-        .find(|path| path.symlink_metadata().is_ok());
-    if let (false, Some(path)) = (output.force, there) {
-        eprintln!(
-            "howdah: {} is there already: name another file (-o FILE), or overwrite it (--force)",
-            path.display()
-        );
+    if let Err(why) = new_files::refuse_existing(&[&output.file, &list], output.force) {
+        eprintln!("howdah: {why}");
         return exit::failed();
     }
     let request = Request {
@@ -95,43 +84,15 @@ fn list_beside(file: &Path) -> PathBuf {
 }
 
 fn write(output: &ImportOutput, list: &Path, import: &Import) -> Result<(), String> {
-    let cannot = |path: &Path| {
-        let path = path.display().to_string();
-        move |error: io::Error| format!("cannot write {path}: {error}")
-    };
     if import.needs_empty_root {
         let beside = output.file.parent().unwrap_or(Path::new(""));
         let root = beside.join(EMPTY_ROOT);
-        fs::create_dir_all(&root).map_err(cannot(&root))?;
+        fs::create_dir_all(&root)
+            .map_err(|error| format!("cannot write {}: {error}", root.display()))?;
     }
     // The configuration last: who finds it finds the list as well.
-    for (path, text) in [(list, &import.list), (&output.file, &import.configuration)] {
-        whole(path, text, output.force).map_err(cannot(path))?;
-    }
-    Ok(())
-}
-
-/// Writes a file, or none: a full disk leaves no half of one.
-fn whole(path: &Path, text: &str, overwrite: bool) -> io::Result<()> {
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let new = PathBuf::from(name);
-    let mut options = OpenOptions::new();
-    let written = options
-        .write(true)
-        .create_new(true)
-        .mode(MODE)
-        .open(&new)
-        .and_then(|mut file| {
-            file.write_all(text.as_bytes())?;
-            file.sync_all()
-        });
-    let placed = written.and_then(|()| match overwrite {
-        true => fs::rename(&new, path),
-        // Unlike a rename, a link replaces nothing.
-        false => fs::hard_link(&new, path).and_then(|()| fs::remove_file(&new)),
-    });
-    placed.inspect_err(|_| drop(fs::remove_file(&new)))
+    let files: [NewFile<'_>; 2] = [(list, &import.list), (&output.file, &import.configuration)];
+    new_files::write(&files, None, output.force)
 }
 
 fn summary(file: &Path, list: &Path, import: &Import) -> String {

@@ -13,6 +13,7 @@ pub mod import;
 mod import_verify;
 pub mod lifecycle;
 pub mod modes;
+mod new_files;
 pub mod run;
 pub mod shell;
 pub mod status;

@@ -1,0 +1,178 @@
+//! Writes the files of a command that belong together: all of them or none, and none of them half. Whoever
+//! sees one sees it complete.
+
+use std::fs::{self, OpenOptions};
+use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+/// Passwords for databases may be in what is written.
+const MODE: u32 = 0o640;
+
+/// A file and what is to be in it.
+pub type NewFile<'a> = (&'a Path, &'a str);
+
+/// Refuses to overwrite files, unless that is wanted (`--force`).
+pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
+    for path in paths {
+        match path.symlink_metadata() {
+            Ok(meta) if meta.is_dir() => {
+                return Err(format!("{} is a directory", path.display()));
+            }
+            Ok(_) if !overwrite => {
+                return Err(format!(
+                    "{} is there already: name another file (-o FILE), or overwrite it (--force)",
+                    path.display()
+                ));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Writes them, in their order. `group` may read them; none: that of the process.
+pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
+    let mut written = Written::default();
+    for (path, text) in files {
+        let new = beside(path);
+        written
+            .stage(&new, text, group)
+            .map_err(|error| cannot(path, &error))?;
+    }
+    for (path, _) in files {
+        let new = beside(path);
+        written
+            .place(&new, path, overwrite)
+            .map_err(|error| cannot(path, &error))?;
+    }
+    written.complete();
+    Ok(())
+}
+
+/// Where a file is written before it gets its name: servers do not send dotfiles.
+fn beside(path: &Path) -> PathBuf {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    path.with_file_name(format!(".{name}.{}", std::process::id()))
+}
+
+fn cannot(path: &Path, error: &io::Error) -> String {
+    let path = path.display();
+    match error.kind() {
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+            format!("cannot write {path}: {error}; -o FILE names another place")
+        }
+        _ => format!("cannot write {path}: {error}"),
+    }
+}
+
+/// What exists of the files so far. Dropped before it is complete, it restores what was there before.
+#[derive(Default)]
+struct Written {
+    new: Vec<PathBuf>,
+    /// Files that have their name, and where the former ones of that name are.
+    placed: Vec<(PathBuf, Option<PathBuf>)>,
+}
+
+impl Written {
+    fn stage(&mut self, new: &Path, text: &str, group: Option<u32>) -> io::Result<()> {
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create_new(true).mode(MODE).open(new)?;
+        self.new.push(new.to_owned());
+        if let Some(group) = group {
+            std::os::unix::fs::fchown(&file, None, Some(group))?;
+        }
+        file.write_all(text.as_bytes())?;
+        file.sync_all()
+    }
+
+    fn place(&mut self, new: &Path, path: &Path, overwrite: bool) -> io::Result<()> {
+        let mut former = None;
+        if overwrite && path.symlink_metadata().is_ok() {
+            let kept = new.with_added_extension("former");
+            fs::hard_link(path, &kept)?;
+            self.new.push(kept.clone());
+            former = Some(kept);
+        }
+        // Unlike a rename, a link replaces nothing.
+        match overwrite {
+            true => fs::rename(new, path)?,
+            false => fs::hard_link(new, path)?,
+        }
+        self.placed.push((path.to_owned(), former));
+        Ok(())
+    }
+
+    fn complete(mut self) {
+        self.placed.clear();
+    }
+}
+
+impl Drop for Written {
+    fn drop(&mut self) {
+        for (path, former) in &self.placed {
+            let _ = match former {
+                Some(former) => fs::rename(former, path),
+                None => fs::remove_file(path),
+            };
+        }
+        for path in &self.new {
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn names(directory: &Path) -> Vec<String> {
+        let entries = fs::read_dir(directory).unwrap().flatten();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    #[test]
+    fn all_are_written_or_none() {
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
+        let (one, two, missing) = (at("one"), at("two"), at("none/three"));
+        let why = write(&[(&one, "1"), (&missing, "3")], None, false).unwrap_err();
+        assert!(why.contains("none/three: No such file"), "{why}");
+        assert!(names(directory.path()).is_empty());
+        fs::write(&two, "before").unwrap();
+        // Somebody else has written it meanwhile.
+        let why = write(&[(&one, "1"), (&two, "2")], None, false).unwrap_err();
+        assert!(why.contains("two: File exists"), "{why}");
+        assert_eq!(names(directory.path()), ["two"]);
+        assert_eq!(fs::read_to_string(&two).unwrap(), "before");
+        let three = at("three");
+        fs::create_dir(&three).unwrap();
+        write(&[(&two, "2"), (&three, "3")], None, true).unwrap_err();
+        assert_eq!(names(directory.path()), ["three", "two"]);
+        assert_eq!(fs::read_to_string(&two).unwrap(), "before");
+        fs::remove_dir(&three).unwrap();
+        write(&[(&one, "1"), (&two, "2")], None, true).unwrap();
+        assert_eq!(names(directory.path()), ["one", "two"]);
+        assert_eq!(fs::read_to_string(&two).unwrap(), "2");
+    }
+
+    #[test]
+    fn what_is_there_is_overwritten_only_if_that_is_wanted() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("howdah.toml");
+        let refused = |overwrite| refuse_existing(&[&file], overwrite).err();
+        assert_eq!(refused(false), None);
+        // A link that leads nowhere is there, too.
+        std::os::unix::fs::symlink("nowhere", &file).unwrap();
+        let why = refused(false).unwrap();
+        assert!(why.contains("howdah.toml is there already"), "{why}");
+        assert_eq!(refused(true), None);
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(&file).unwrap();
+        assert!(refused(true).unwrap().ends_with("is a directory"));
+    }
+}
