@@ -13,7 +13,10 @@ use crate::error::BenchError;
 #[command(
     args_conflicts_with_subcommands = true,
     subcommand_negates_reqs = true,
-    after_help = "From ab: options mean the same. Keep-alive and HTTP/1.1 are the default, only good answers count as \
+    after_help = "Examples:\n  \
+                  howdah bench -n 3000 -c 10 http://127.0.0.1:8080/\n  \
+                  howdah bench --rate 200 -t 60 http://127.0.0.1:8080/\n\n\
+                  From ab: options mean the same. Keep-alive and HTTP/1.1 are the default, only good answers count as \
                   requests per second, and a varying length is no failure (docs/bench.md).\n\n\
                   Exit codes: 0 measured, 1 failed or --slo broken, 2 command line, 6 no server to talk to, \
                   130 interrupted (prints what was measured)"
@@ -302,6 +305,7 @@ pub struct Bench {
 #[derive(Clone, Debug, Subcommand)]
 pub enum BenchCommand {
     /// Report on a saved run, or compare several (--json)
+    #[command(after_help = "Example:\n  howdah bench report before.json after.json")]
     Report(SavedRuns),
 }
 

@@ -26,7 +26,12 @@ use crate::{exit, interrupt};
 
 /// `howdah compare`
 #[derive(Args, Debug)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(
+    args_conflicts_with_subcommands = true,
+    after_help = "Examples:\n  \
+                  howdah compare\n  \
+                  howdah compare --app /srv/shop --url / --url '/search?q=tent'"
+)]
 pub struct Compare {
     /// Work on saved results
     #[command(subcommand)]
@@ -79,6 +84,7 @@ pub struct Compare {
 #[derive(Subcommand, Debug)]
 pub enum CompareCommand {
     /// Print saved results, or write them into a document
+    #[command(after_help = "Example:\n  howdah compare report target/compare --html pages")]
     Report(Report),
 }
 

@@ -47,3 +47,28 @@ fn main() -> ExitCode {
         Command::Compare(compare) => compare::run(&compare),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// As that of `howdah`, which lists these commands and leaves their help to this program.
+    #[test]
+    fn the_help_of_every_command_has_an_example() {
+        fn look(command: &clap::Command, name: &str, without: &mut Vec<String>) {
+            for command in command.get_subcommands() {
+                let name = format!("{name} {}", command.get_name());
+                let after = command.get_after_help().map(ToString::to_string);
+                if !after.is_some_and(|after| after.contains(&format!("\n  {name}"))) {
+                    without.push(name.clone());
+                }
+                look(command, &name, without);
+            }
+        }
+        let mut without = Vec::new();
+        look(&Arguments::command(), "howdah", &mut without);
+        assert!(without.is_empty(), "{without:?}");
+    }
+}
