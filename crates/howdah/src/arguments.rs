@@ -8,6 +8,7 @@ mod cache;
 mod cert;
 mod check;
 mod import;
+mod init;
 mod php;
 mod serve;
 mod server;
@@ -20,6 +21,7 @@ pub use cache::{Cache, CacheCommand};
 pub use cert::{Cert, CertCommand, CertTarget};
 pub use check::{Check, Explain, Modes};
 pub use import::{Import, ImportCommand, ImportOutput, ImportServer, ImportVerify};
+pub use init::Init;
 pub use php::{Php, Run, Warm};
 pub use serve::{Front, Serve, Spawner};
 pub use server::{Dashboard, Status, Stop, Target};
@@ -33,7 +35,10 @@ pub use server::{Dashboard, Status, Stop, Target};
     args_conflicts_with_subcommands = true,
     override_usage = "howdah <COMMAND>",
     max_term_width = 100,
-    after_help = "Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
+    after_help = "Examples:\n  \
+                  howdah serve /var/www/site --domain example.org\n  \
+                  howdah init /var/www/site\n\n\
+                  Exit codes: 0 done, 1 failed, 2 command line, 3 configuration, 4 PHP missing or unfit, \
                   5 address in use or not permitted, 6 no server to talk to, 7 howdah-bench missing"
 )]
 pub struct Arguments {
@@ -109,6 +114,13 @@ pub enum Command {
         howdah serve /var/www/site --domain example.org\n  \
         howdah serve --config /etc/howdah/howdah.toml")]
     Serve(Box<Serve>),
+    /// Write a commented howdah.toml, and a unit for systemd, for the application in a directory.
+    #[command(after_help = "Examples:\n  \
+        howdah init\n  \
+        howdah init /srv/shop\n  \
+        howdah init /srv/shop -o /etc/howdah/sites.d/shop.toml\n\n\
+        Asks nothing, starts nothing: what it found, what it wrote and the next command are printed.")]
+    Init(Init),
     /// Run a script written for Swoole's HTTP server.
     #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
     Run(Run),

@@ -48,6 +48,7 @@ fn main() -> ExitCode {
         Command::Front(front) => front::run(front.link),
         Command::Certificates(arguments) => certificates::run(arguments.link),
         Command::Spawner(arguments) => spawner::run(*arguments),
+        Command::Init(init) => commands::init::run(&init),
         Command::Run(run) => commands::run::run(&run),
         Command::Php(php) => commands::command_line::run(&php),
         Command::Warm(warm) => commands::warm::run(&warm),

@@ -8,7 +8,7 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-pub use howdah_os::account::{become_user, group, user};
+pub use howdah_os::account::{Account, become_user, effective, group, user};
 pub use howdah_os::descriptors::{close_inherited_on_exec, inherit, inherited};
 pub use howdah_os::process::{
     give_up_capabilities, is_root, may_change_user, no_new_privileges, set_dumpable,

@@ -11,6 +11,7 @@ pub mod explain;
 pub mod external;
 pub mod import;
 mod import_verify;
+pub mod init;
 pub mod lifecycle;
 pub mod modes;
 mod new_files;

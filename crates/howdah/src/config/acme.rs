@@ -15,7 +15,7 @@ use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 
 use super::environment::Environment;
-use super::identity::Identity;
+use super::identity::{self, Identity};
 use super::mistake::Mistakes;
 use super::reader::{Section, Validation};
 use super::{Listen, Source};
@@ -34,9 +34,6 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     ("zerossl", "https://acme.zerossl.com/v2/DV90"),
 ];
-/// Users that other web servers are served as: Debian's, Red Hat's, Arch's.
-const USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
-
 /// What `--domain` means for what else is left out: addresses, and a user; what to say of it. Done once,
 /// by the master, so that the front reads the same.
 pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
@@ -53,8 +50,8 @@ pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
         arguments.listen = addresses(&arguments.domain);
     }
     if arguments.user.is_none() && !has("user") && sys::is_root() {
-        let user = USERS.iter().find(|name| sys::user(name).is_some());
-        arguments.user = user.map(|name| (*name).to_owned());
+        let user = identity::web_user();
+        arguments.user = user.map(str::to_owned);
         chosen.extend(user.map(|name| format!("serves and runs PHP as the user {name}")));
     }
     chosen

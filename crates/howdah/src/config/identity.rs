@@ -4,6 +4,15 @@ use super::reader::{Place, Section, Validation};
 use crate::arguments::Serve;
 use crate::sys;
 
+/// Users that other web servers are served as: Debian's, Red Hat's, Arch's.
+const WEB_USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
+
+/// The one of them that this machine has.
+pub fn web_user() -> Option<&'static str> {
+    let mut users = WEB_USERS.iter().copied();
+    users.find(|name| sys::user(name).is_some())
+}
+
 /// Who the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {

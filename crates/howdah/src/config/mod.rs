@@ -4,7 +4,7 @@
 //!
 //! - [`options`]: the one table of what may be configured.
 //! - `source`: the files; [`reader`]: walks them along that table; [`value`]: what values mean.
-//! - [`server`], `identity`, `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
+//! - [`server`], [`identity`], `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
 //!   [`cache`]: sections into typed settings.
 //! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
 //! - `application`: what a site leaves out that the application in its root needs.
@@ -22,7 +22,7 @@ mod conditions;
 mod embed;
 pub mod environment;
 pub mod fastcgi;
-mod identity;
+pub mod identity;
 pub mod kind;
 mod limits;
 mod listen;

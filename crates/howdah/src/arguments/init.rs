@@ -1,0 +1,20 @@
+//! `howdah init`
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+/// `howdah init`
+#[derive(Args, Debug)]
+pub struct Init {
+    /// Directory of the application
+    #[arg(default_value = ".")]
+    pub dir: PathBuf,
+    /// File to write; the unit is beside it. In a directory `sites.d`: the site alone, for the server
+    /// that includes it [default: DIR/howdah.toml]
+    #[arg(short = 'o', long = "output", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+    /// Overwrite both files
+    #[arg(long)]
+    pub force: bool,
+}

@@ -1,0 +1,212 @@
+//! The text of the configuration that `howdah init` writes: what the owner of a site changes, each with a
+//! comment. A line is active only where it says something that is no default, and a default comes from the
+//! table of options.
+
+use howdah_server::site::application::Application;
+use toml_writer::ToTomlValue;
+
+use crate::config::kind::Kind;
+use crate::config::options;
+
+/// What was found, and where it is to be served from.
+pub struct Wanted<'a> {
+    /// The application.
+    pub application: Application,
+    /// The site's name.
+    pub name: &'a str,
+    /// The site's root, as the file names it.
+    pub root: &'a str,
+    /// Requests that name no file go there, and `recognise` would not find that out from the root.
+    pub front_controller: Option<&'a str>,
+    /// A name that it answers for, where other sites are beside it.
+    pub host: Option<&'a str>,
+    /// Its `.htaccess` files decide.
+    pub htaccess: bool,
+    /// Whom root's server serves as.
+    pub user: Option<&'a str>,
+    /// The file, as a command line names it.
+    pub file: &'a str,
+}
+
+/// A configuration of its own.
+pub fn of_a_server(wanted: &Wanted<'_>) -> String {
+    let mut out = format!(
+        "# Serves {}. Written by `howdah init`.\n\
+         # Behind a single `#` are defaults and examples: remove it to change them. Then\n\
+         # `howdah check --config {}` names mistakes.\n\
+         # Every key: `howdah check --explain KEY`. Relative paths count from this file's directory.\n\n",
+        wanted.application, wanted.file
+    );
+    out += "# This machine alone; \":80\" is for everybody.\n";
+    out += &default("", "listen");
+    out += "# HTTPS with certificates that Howdah orders and renews, for the `hosts` below:\n\
+            # listen = [\":80\", \":443 tls\"]\n";
+    out += "# Who serves and runs PHP when root starts the server.\n";
+    out += &match wanted.user {
+        Some(user) => format!("user = {}\n", user.to_toml_value()),
+        None => "# user = \"www-data\"\n".to_owned(),
+    };
+    out += "\n[log]\n# Problems, and PHP's messages: a file, or \"stderr\", \"syslog\", \"journald\".\n";
+    out += &default("log", "error");
+    out += "# A line for each request: the same, or \"off\".\n";
+    out += &default("log", "access");
+    out += "\n[pool.www]\n# Most PHP processes; \"auto\" follows from cores and memory.\n";
+    out += &default("pool.*", "max_children");
+    out += "# A process that has more memory is replaced after its request.\n";
+    out += &default("pool.*", "max_memory");
+    out += "# A script that runs longer is ended.\n";
+    out += &default("pool.*", "request_terminate_timeout");
+    out += "\n# PHP settings in place of php.ini's.\n[pool.www.php_value]\n\
+            # memory_limit = \"256M\"\n\
+            # upload_max_filesize = \"64M\"\n\
+            # post_max_size = \"64M\"\n\n";
+    out + &of_a_site(wanted)
+}
+
+/// The site, for a server whose configuration includes it.
+pub fn of_a_site(wanted: &Wanted<'_>) -> String {
+    let mut out = format!(
+        "[[site]]\nname = {}\nroot = {}\n",
+        wanted.name.to_toml_value(),
+        wanted.root.to_toml_value()
+    );
+    out += "# Begin with what Howdah knows of the application: where requests lead, what is closed.\n\
+            recognise = true\n";
+    if let Some(script) = wanted.front_controller {
+        out += &format!("front_controller = {}\n", script.to_toml_value());
+    }
+    out += "# Whether `.htaccess` files decide, as under Apache. \"deny\": only what they close is closed.\n";
+    out += &match wanted.htaccess {
+        true => "htaccess = \"on\"\n".to_owned(),
+        false => default("site", "htaccess"),
+    };
+    out += "# Names that it answers for; the first site of a server also answers for all others.\n";
+    out += &match (wanted.host, host(wanted.name)) {
+        (Some(host), _) => format!("hosts = [{}]\n", host.to_toml_value()),
+        (None, Some(host)) => format!("# hosts = [{}]\n", host.to_toml_value()),
+        (None, None) => "# hosts = [\"example.org\", \"www.example.org\"]\n".to_owned(),
+    };
+    out += "# Whether http:// leads to https://.\n";
+    out += &default("site", "https_redirect");
+    out += "# Longest request body, uploads included.\n";
+    out += &default("site", "max_body_size");
+    out += "# \"on\": anonymous readers get pages from a cache, until something is written. Cron jobs that\n\
+            # write must run by `howdah php`. \"dry-run\": only count what would be right and wrong.\n";
+    out += &default("site", "cache");
+    if wanted.application.has_login() {
+        out += "# Slow down who guesses passwords:\n\
+                # [[site.rule]]\n\
+                # limit = \"login\"\n";
+    }
+    out
+}
+
+/// A directory that is called like a host: `/srv/example.org`.
+pub fn host(name: &str) -> Option<&str> {
+    let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
+    let (_, last) = name.rsplit_once('.')?;
+    let is_one = name.chars().all(plain)
+        && name.split('.').all(|label| !label.is_empty())
+        && last.len() > 1
+        && last.chars().all(|c| c.is_ascii_lowercase());
+    is_one.then_some(name)
+}
+
+/// The default of an option, as a line that is not active.
+fn default(section: &str, key: &str) -> String {
+    let spec = options::find(section, key)
+        .unwrap_or_else(|| panic!("option {section}.{key} is not in the table"));
+    let value = match spec.kind {
+        Kind::OnOff => (spec.default == "on").to_string(),
+        Kind::Integer(..) => spec.default.to_owned(),
+        _ => spec.default.to_toml_value(),
+    };
+    format!("# {key} = {value}\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arguments::Serve;
+    use crate::config::{self, Settings, Source, Validation};
+
+    fn load(text: &str, root: &std::path::Path) -> Result<Settings, Vec<String>> {
+        let source = Source::of(root.join("howdah.toml").display().to_string(), text);
+        config::load(&Serve::default(), Some(&source), Validation::Trusted).settings
+    }
+
+    /// Each commented line is one that the reader takes, and a default changes nothing.
+    #[test]
+    fn a_line_may_be_made_active_by_removing_its_mark() {
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("wp-login.php"), "").unwrap();
+        std::fs::create_dir(directory.path().join("wp-includes")).unwrap();
+        let text = of_a_server(&Wanted {
+            application: Application::WordPress,
+            name: "example.org",
+            root: ".",
+            front_controller: None,
+            host: None,
+            htaccess: false,
+            user: None,
+            file: "howdah.toml",
+        });
+        assert!(text.lines().all(|line| line.len() <= 100), "{text}");
+        let settings = load(&text, directory.path()).unwrap();
+        let is_option = |line: &str| {
+            let key = line.strip_prefix("# ")?.split_once(" = ")?.0;
+            let plain = |c: char| c.is_ascii_lowercase() || c == '_';
+            key.chars().all(plain).then(|| key.to_owned())
+        };
+        let examples = [
+            "user",
+            "memory_limit",
+            "upload_max_filesize",
+            "post_max_size",
+            "hosts",
+            "limit",
+        ];
+        let mut seen = 0;
+        for (number, line) in text.lines().enumerate() {
+            let Some(key) = is_option(line) else {
+                continue;
+            };
+            seen += 1;
+            let needs = match &*key {
+                "limit" => "# [[site.rule]]",
+                // Without a name there is nothing to order a certificate for.
+                "listen" if line.contains("tls") => "# hosts = [\"example.org\"]",
+                _ => line,
+            };
+            let active = |(at, text): (usize, &str)| match at == number || text == needs {
+                true => format!("{}\n", &text[2..]),
+                false => format!("{text}\n"),
+            };
+            let changed: String = text.lines().enumerate().map(active).collect();
+            let changed = load(&changed, directory.path())
+                .unwrap_or_else(|mistakes| panic!("{line}\n{}", mistakes.join("\n")));
+            let is_example = examples.contains(&&*key) || line.contains("tls");
+            let same = format!("{changed:?}") == format!("{settings:?}");
+            assert_eq!(same, !is_example, "{line}");
+        }
+        assert_eq!(seen, 17, "{text}");
+    }
+
+    #[test]
+    fn a_directory_called_like_a_host_names_it() {
+        for name in ["example.org", "shop.example.org", "xn--bcher-kva.example"] {
+            assert_eq!(host(name), Some(name));
+        }
+        for name in [
+            "shop",
+            "release-1.2",
+            ".hidden",
+            "a..org",
+            "Shop.org",
+            "v1.",
+            "a b.org",
+        ] {
+            assert_eq!(host(name), None, "{name}");
+        }
+    }
+}

@@ -1,0 +1,376 @@
+//! `howdah init`: writes a configuration for the application in a directory, and a unit to start it by. Asks
+//! nothing: what `howdah serve DIR` chooses is chosen here, by the same code.
+//!
+//! - `configuration`: the text of `howdah.toml`; `unit`: that of `howdah.service`.
+
+mod configuration;
+mod unit;
+
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use howdah_import::directive::quoted;
+use howdah_server::site::application::Application;
+use howdah_server::site::config::SiteConfig;
+use howdah_server::site::htaccess;
+use howdah_server::site::recognise::{Recognised, application, recognise};
+
+use super::{check, new_files};
+use crate::arguments::Init;
+use crate::config::identity;
+use crate::{exit, sys};
+
+/// Where the server of Howdah's package has its sites.
+const PACKAGED_SITES: &str = "/etc/howdah/sites.d";
+/// The name of such a directory.
+const SITES: &str = "sites.d";
+/// The only name of a configuration that is never sent to clients.
+const NEVER_SENT: &str = "howdah.toml";
+
+/// What is to be written.
+struct Plan {
+    found: Recognised,
+    htaccess: bool,
+    /// Who serves.
+    user: User,
+    file: PathBuf,
+    configuration: String,
+    place: Place,
+}
+
+/// Who reads the configuration.
+enum Place {
+    /// A server of its own. The unit, and its text.
+    Server(PathBuf, String),
+    /// A server of its own, beside the package's, which has a unit.
+    Packaged,
+    /// The server whose configuration, this one, includes it.
+    Included(PathBuf),
+}
+
+/// Runs it.
+pub fn run(arguments: &Init) -> ExitCode {
+    let written = Plan::of(arguments).and_then(|plan| {
+        plan.write(arguments.force)?;
+        Ok(plan)
+    });
+    let plan = match written {
+        Ok(plan) => plan,
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            return exit::failed();
+        }
+    };
+    let main = match &plan.place {
+        Place::Included(main) => main,
+        _ => &plan.file,
+    };
+    let mistakes = check::mistakes(main);
+    let code = super::answer(&plan.summary(arguments));
+    if mistakes.is_empty() {
+        return code;
+    }
+    for mistake in &mistakes {
+        eprintln!("{mistake}");
+    }
+    eprintln!(
+        "howdah: this has to be mended before {} can be served",
+        main.display()
+    );
+    exit::failed()
+}
+
+impl Plan {
+    fn of(arguments: &Init) -> Result<Plan, String> {
+        let directory = &arguments.dir;
+        let found = recognise(directory, SiteConfig::blank("", "")).map_err(|error| {
+            let directory = directory.display();
+            format!("cannot look for an application in {directory}: {error}")
+        })?;
+        refuse_several(directory, &found)?;
+        let file = match &arguments.file {
+            Some(file) => file.clone(),
+            None => in_directory(directory, NEVER_SENT),
+        };
+        let root = nameable(&found.config.root)?;
+        let own = directory_of(&file)?;
+        refuse_in_the_root(&file, &own, &found.config.root)?;
+        let user = user(&found.config.root);
+        let decided = htaccess::decides(&found.config.root);
+        let beside = found.config.root.strip_prefix(&own).ok();
+        let is_framework = found.application == Application::Framework;
+        let is_site = own.file_name().is_some_and(|name| name == SITES);
+        let wanted = configuration::Wanted {
+            application: found.application,
+            name: &found.config.name,
+            root: match beside.and_then(Path::to_str) {
+                Some("") => ".",
+                Some(below) => below,
+                None => root,
+            },
+            // Its root alone does not show that there is code beside it.
+            front_controller: (is_framework && decided != Some(true)).then_some("/index.php"),
+            host: configuration::host(&found.config.name).filter(|_| is_site),
+            htaccess: decided.is_some(),
+            user: user.chosen.then_some(&*user.name),
+            file: &quoted(&file.to_string_lossy()),
+        };
+        let (configuration, place) = if is_site {
+            let main = own.with_file_name(NEVER_SENT);
+            (configuration::of_a_site(&wanted), Place::Included(main))
+        } else {
+            let place = match Path::new(PACKAGED_SITES).is_dir() {
+                true => Place::Packaged,
+                false => unit_beside(&file, &own, directory, &user.name, &found.config.name)?,
+            };
+            (configuration::of_a_server(&wanted), place)
+        };
+        Ok(Plan {
+            htaccess: decided.is_some(),
+            found,
+            user,
+            file,
+            configuration,
+            place,
+        })
+    }
+
+    fn write(&self, force: bool) -> Result<(), String> {
+        let mut files = vec![(&*self.file, &*self.configuration)];
+        if let Place::Server(unit, text) = &self.place {
+            files.push((unit, text));
+        }
+        let paths: Vec<&Path> = files.iter().map(|(path, _)| *path).collect();
+        new_files::refuse_existing(&paths, force)?;
+        let group = match &self.place {
+            Place::Included(_) => None,
+            _ => self.user.group,
+        };
+        new_files::write(&files, group, force)
+    }
+
+    fn summary(&self, arguments: &Init) -> String {
+        let found = &self.found;
+        let mut text = found.sentence.clone() + "\n";
+        if self.htaccess {
+            text += "  its .htaccess files decide, as under Apache: htaccess = \"on\"\n";
+        }
+        for below in &found.below {
+            text += &format!("  {below}\n");
+        }
+        for left_out in &found.left_out {
+            text += &format!("  {left_out}\n");
+        }
+        let file = self.file.display();
+        let word = quoted(&self.file.to_string_lossy());
+        match &self.place {
+            Place::Server(unit, _) => {
+                let name = service(&found.config.name);
+                text += &format!("wrote {file} and {}\n", unit.display());
+                if directory_of(&self.file).is_ok_and(|own| own == found.config.root) {
+                    text += "  Howdah never sends them to clients; for another server here, `-o FILE` puts them elsewhere\n";
+                }
+                text += &format!("next:\n  howdah serve --config {word}\nthen, as a service:\n");
+                if self.user.is_missing {
+                    text += &format!("  sudo useradd --system {}\n", self.user.name);
+                }
+                text += &format!(
+                    "  sudo install -m 644 {} /etc/systemd/system/{name}.service\n  \
+                     sudo systemctl enable --now {name}\n",
+                    quoted(&unit.to_string_lossy())
+                );
+            }
+            Place::Packaged => {
+                let name = quoted(&service_name(&found.config.name));
+                text += &format!(
+                    "wrote {file}\nnext:\n  howdah serve --config {word}\n\
+                     or, in the packaged server:\n  \
+                     sudo howdah init {} -o {PACKAGED_SITES}/{name}.toml\n",
+                    quoted(&arguments.dir.to_string_lossy())
+                );
+            }
+            Place::Included(main) => {
+                let hosts = match configuration::host(&found.config.name) {
+                    Some(_) => "",
+                    None => " name its hosts in that file, then",
+                };
+                text += &format!(
+                    "wrote {file}\nnext:{hosts}\n  \
+                     sudo howdah check --config {}\n  \
+                     sudo systemctl reload howdah\n",
+                    main.display()
+                );
+            }
+        }
+        text
+    }
+}
+
+/// Files without a page at the top, above applications: hardly one site.
+fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
+    let root = &found.config.root;
+    let has_page = || ["index.html", "index.htm"].map(|name| root.join(name).exists());
+    if found.application != Application::Files || has_page().contains(&true) {
+        return Ok(());
+    }
+    let mut folders: Vec<PathBuf> = std::fs::read_dir(root)
+        .into_iter()
+        .flatten()
+        .flatten()
+        .map(|entry| entry.path())
+        .filter(|path| path.is_dir())
+        .collect();
+    folders.sort();
+    let mut applications = Vec::new();
+    for folder in folders {
+        match application(&folder) {
+            Ok(Application::Files) | Err(_) => {}
+            Ok(found) => {
+                let name = folder.file_name().unwrap_or_default();
+                let folder = quoted(&in_directory(directory, name).to_string_lossy());
+                applications.push(format!("\n  howdah init {folder}   # {found}"));
+            }
+        }
+    }
+    match applications.is_empty() {
+        true => Ok(()),
+        false => Err(format!(
+            "there is no application at the top of {}, but below it; choose one:{}",
+            directory.display(),
+            applications.concat()
+        )),
+    }
+}
+
+/// Clients could read it, if its name does not prevent that.
+fn refuse_in_the_root(file: &Path, own: &Path, root: &Path) -> Result<(), String> {
+    let is_safe = file.file_name().is_some_and(|name| name == NEVER_SENT);
+    match own.starts_with(root) && !is_safe {
+        true => Err(format!(
+            "clients could read {}, which is in the directory that is served: name a file elsewhere, or one called {NEVER_SENT}, which is never sent",
+            file.display()
+        )),
+        false => Ok(()),
+    }
+}
+
+/// `name` in a directory, as somebody would type it.
+fn in_directory(directory: &Path, name: impl AsRef<Path>) -> PathBuf {
+    match directory == Path::new(".") {
+        true => name.as_ref().to_owned(),
+        false => directory.join(name),
+    }
+}
+
+/// The directory that a file is in, whatever the working directory.
+fn directory_of(file: &Path) -> Result<PathBuf, String> {
+    let cannot = |why: &str| format!("cannot write {}: {why}", file.display());
+    let whole = std::path::absolute(file).map_err(|error| cannot(&error.to_string()))?;
+    let directory = whole.parent().filter(|_| whole.file_name().is_some());
+    directory
+        .map(Path::to_owned)
+        .ok_or_else(|| cannot("this names no file"))
+}
+
+/// Paths stand in TOML and in a unit.
+fn nameable(path: &Path) -> Result<&str, String> {
+    match path.to_str() {
+        Some(text) if unit::can_name(path) => Ok(text),
+        _ => Err(format!(
+            "{}: a configuration cannot name a path with control characters or not in UTF-8",
+            path.display()
+        )),
+    }
+}
+
+/// The user of a server of its own.
+struct User {
+    name: String,
+    /// Whose group may read the configuration, where root writes it.
+    group: Option<u32>,
+    /// Root's server becomes this user.
+    chosen: bool,
+    is_missing: bool,
+}
+
+/// Who serves: the one who calls this, or for root the owner of the application; for root's own
+/// applications the user of other web servers.
+fn user(root: &Path) -> User {
+    let own = sys::effective();
+    let of = |account: sys::Account, group: Option<u32>| {
+        let name = account.name.and_then(|name| name.into_string().ok());
+        User {
+            name: name.unwrap_or_else(|| account.uid.to_string()),
+            group,
+            chosen: group.is_some(),
+            is_missing: false,
+        }
+    };
+    if own.uid != 0 {
+        return of(own, None);
+    }
+    let owner = root.metadata().map_or(0, |meta| meta.uid());
+    let account = match owner {
+        0 => identity::web_user().and_then(sys::user),
+        uid => sys::user(&uid.to_string()),
+    };
+    match account {
+        Some(account) => {
+            let group = account.gid;
+            of(account, Some(group))
+        }
+        None => User {
+            name: "www-data".to_owned(),
+            group: None,
+            chosen: false,
+            is_missing: true,
+        },
+    }
+}
+
+fn unit_beside(
+    file: &Path,
+    own: &Path,
+    directory: &Path,
+    user: &str,
+    name: &str,
+) -> Result<Place, String> {
+    let mut beside = file.to_owned();
+    match file
+        .extension()
+        .is_some_and(|extension| extension == "toml")
+    {
+        true => beside.set_extension("service"),
+        false => beside.add_extension("service"),
+    };
+    let program = std::env::current_exe()
+        .map_err(|error| format!("cannot find the path of this program: {error}"))?;
+    let configuration = own.join(file.file_name().unwrap_or_default());
+    let directory = std::path::absolute(directory)
+        .map_err(|error| format!("{}: {error}", directory.display()))?;
+    let text = unit::text(&unit::Wanted {
+        name,
+        program: nameable(&program)?,
+        configuration: nameable(&configuration)?,
+        directory: nameable(&directory)?,
+        user,
+    });
+    Ok(Place::Server(beside, text))
+}
+
+/// The name of a service for a site of this name.
+fn service(name: &str) -> String {
+    format!("howdah-{}", service_name(name))
+}
+
+fn service_name(name: &str) -> String {
+    let plain = |c: char| match c.is_ascii_alphanumeric() || "._-".contains(c) {
+        true => c,
+        false => '-',
+    };
+    name.chars().map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,200 @@
+use super::*;
+use crate::arguments::Serve;
+use crate::config::{self, Settings, Source, Validation};
+
+/// Applications, by the files that show them and others that matter.
+const TREES: &[(&str, &[(&str, &str)])] = &[
+    ("wordpress", &[("wp-login.php", ""), ("wp-includes/a", "")]),
+    (
+        "wordpress-with-rules",
+        &[
+            ("wp-login.php", ""),
+            ("wp-includes/a", ""),
+            (
+                ".htaccess",
+                "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule . /index.php [L]\n",
+            ),
+        ],
+    ),
+    (
+        "bedrock",
+        &[("web/wp-config.php", ""), ("web/index.php", "")],
+    ),
+    (
+        "mediawiki",
+        &[
+            ("load.php", ""),
+            ("api.php", ""),
+            ("includes/a", ""),
+            ("mw-config/a", ""),
+        ],
+    ),
+    ("laravel", &[("artisan", ""), ("public/index.php", "")]),
+    ("symfony", &[("bin/console", ""), ("public/index.php", "")]),
+    (
+        "drupal",
+        &[("web/core/lib/Drupal.php", ""), ("web/index.php", "")],
+    ),
+    ("framework", &[("src/a.php", ""), ("webroot/index.php", "")]),
+    (
+        "framework-with-rules",
+        &[
+            ("public/index.php", ""),
+            ("public/.htaccess", "FallbackResource /index.php\n"),
+        ],
+    ),
+    (
+        "front-controller",
+        &[
+            ("index.php", ""),
+            (".htaccess", "FallbackResource /index.php\n"),
+        ],
+    ),
+    ("plain", &[("index.php", ""), ("b.php", "")]),
+    ("files", &[("index.html", "")]),
+    (
+        "firm",
+        &[
+            ("index.html", ""),
+            ("blog/wp-login.php", ""),
+            ("blog/wp-includes/a", ""),
+        ],
+    ),
+    ("a \"quoted\" name", &[("index.php", "")]),
+];
+
+fn tree(directory: &Path, files: &[(&str, &str)]) {
+    for (name, text) in files {
+        let path = directory.join(name);
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(path, text).unwrap();
+    }
+}
+
+fn arguments(directory: &Path) -> Init {
+    Init {
+        dir: directory.to_owned(),
+        file: None,
+        force: false,
+    }
+}
+
+/// The same settings have the same text.
+fn served(settings: Result<Settings, Vec<String>>) -> Vec<String> {
+    let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
+    vec![
+        format!("{:?}", settings.sites),
+        format!("{:?}", settings.pools),
+        format!("{:?}", settings.listen),
+        format!("{:?}", settings.log),
+        format!("{:?}", settings.server),
+    ]
+}
+
+#[test]
+fn what_is_written_serves_what_serve_would_without_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    for (name, files) in TREES {
+        let directory = scratch.path().join(name);
+        tree(&directory, files);
+        let plan = Plan::of(&arguments(&directory)).unwrap();
+        let without = Serve {
+            dir: Some(directory.clone()),
+            user: plan.user.chosen.then(|| plan.user.name.clone()),
+            ..Serve::default()
+        };
+        let without = served(config::load(&without, None, Validation::Trusted).settings);
+        let source = Source::of(
+            directory.join("howdah.toml").display().to_string(),
+            plan.configuration.clone(),
+        );
+        let with = config::load(&Serve::default(), Some(&source), Validation::Trusted).settings;
+        assert_eq!(served(with), without, "{name}\n{}", plan.configuration);
+    }
+}
+
+#[test]
+fn root_is_named_from_the_file_and_so_may_be_moved_with_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("shop");
+    tree(&directory, &[("artisan", ""), ("public/index.php", "")]);
+    let root = |directory: &Path, file: Option<PathBuf>| {
+        let arguments = Init {
+            file,
+            ..arguments(directory)
+        };
+        let plan = Plan::of(&arguments).unwrap();
+        let line = plan.configuration.lines().find(|l| l.starts_with("root"));
+        line.unwrap().to_owned()
+    };
+    assert_eq!(root(&directory, None), "root = \"public\"");
+    assert_eq!(root(&directory.join("public"), None), "root = \".\"");
+    let above = scratch.path().join("shop.toml");
+    assert_eq!(root(&directory, Some(above)), "root = \"shop/public\"");
+    let elsewhere = tempfile::tempdir().unwrap();
+    let whole = format!("root = \"{}\"", directory.join("public").display());
+    assert_eq!(
+        root(&directory, Some(elsewhere.path().join("shop.toml"))),
+        whole
+    );
+}
+
+#[test]
+fn nothing_is_written_where_clients_could_read_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    tree(scratch.path(), &[("index.php", "")]);
+    let plan = |file: &str| {
+        Plan::of(&Init {
+            file: Some(scratch.path().join(file)),
+            ..arguments(scratch.path())
+        })
+    };
+    let why = plan("shop.toml").err().unwrap();
+    assert!(why.contains("clients could read "), "{why}");
+    assert!(plan("conf/shop.toml").is_err());
+    assert!(plan("howdah.toml").is_ok());
+}
+
+#[test]
+fn above_applications_one_is_to_be_chosen() {
+    let scratch = tempfile::tempdir().unwrap();
+    for name in ["laravel", "wordpress", "files"] {
+        let (_, files) = TREES.iter().find(|(tree, _)| *tree == name).unwrap();
+        tree(&scratch.path().join(name), files);
+    }
+    let why = Plan::of(&arguments(scratch.path())).err().unwrap();
+    let at = |name: &str| scratch.path().join(name).display().to_string();
+    let expected = format!(
+        "there is no application at the top of {}, but below it; choose one:\n  \
+         howdah init {}   # Laravel\n  \
+         howdah init {}   # WordPress",
+        scratch.path().display(),
+        at("laravel"),
+        at("wordpress")
+    );
+    assert_eq!(why, expected);
+    // Pages of their own above them are a site.
+    tree(scratch.path(), &[("index.html", "")]);
+    assert!(Plan::of(&arguments(scratch.path())).is_ok());
+}
+
+#[test]
+fn a_file_in_sites_d_is_a_site_of_the_server_that_includes_it() {
+    let scratch = tempfile::tempdir().unwrap();
+    let directory = scratch.path().join("shop");
+    tree(&directory, &[("index.php", "")]);
+    let plan = Plan::of(&Init {
+        file: Some(scratch.path().join("sites.d/shop.toml")),
+        ..arguments(&directory)
+    });
+    let plan = plan.unwrap();
+    assert!(
+        plan.configuration.starts_with("[[site]]\n"),
+        "{}",
+        plan.configuration
+    );
+    let Place::Included(main) = plan.place else {
+        panic!("a server of its own");
+    };
+    assert_eq!(main, scratch.path().join("howdah.toml"));
+}

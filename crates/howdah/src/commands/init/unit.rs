@@ -1,0 +1,226 @@
+//! A unit that serves one configuration on a machine without Howdah's package. It is the package's unit,
+//! `packaging/howdah.service`, so that what that restricts is restricted here: only what has to be another is
+//! replaced.
+//!
+//! The package's master may change users, because its configuration is root's. This configuration lies with
+//! the application, and who may write it must not become another user by it. So master, front and PHP are
+//! one user, with the right to listen on ports below 1024 and no other.
+
+use std::path::Path;
+
+const PACKAGED: &str = include_str!("../../../../../packaging/howdah.service");
+
+const HEAD: &str = "\
+# Serves one application; made by `howdah init` from the unit of Howdah's package. The names of its directories,
+# as /run/NAME, are that of this file.
+";
+/// Above `User`.
+const USER: &str = "\
+# Everything is this user, who must be able to read the application, and to write to what it writes to. The only
+# right beside are ports below 1024. For pools with users of their own, and for keys that PHP cannot read,
+# install the package.
+";
+/// Above `ProtectSystem`.
+const WRITES: &str = "# What the application writes to; others by another ReadWritePaths.\n";
+
+/// What the unit says that the package's does not.
+pub struct Wanted<'a> {
+    /// The name of the application.
+    pub name: &'a str,
+    /// This program.
+    pub program: &'a str,
+    /// The configuration.
+    pub configuration: &'a str,
+    /// The application's directory.
+    pub directory: &'a str,
+    /// Whom everything runs as.
+    pub user: &'a str,
+}
+
+/// The unit's text.
+pub fn text(wanted: &Wanted<'_>) -> String {
+    let mut out = String::new();
+    // Comments belong to the line below them.
+    let mut comments = String::new();
+    for line in PACKAGED.lines() {
+        let (key, value) = line.split_once('=').unwrap_or((line, ""));
+        if line.starts_with('#') {
+            comments += &format!("{line}\n");
+            continue;
+        }
+        match replaced(key, value, wanted) {
+            Replaced::As(new) => {
+                let above = match key {
+                    "[Unit]" => HEAD,
+                    "User" => USER,
+                    "ProtectSystem" => WRITES,
+                    _ => &comments,
+                };
+                out += &format!("{above}{new}\n");
+                if key == "ReadWritePaths" {
+                    let directory = word(wanted.directory);
+                    out += &format!("ReadWritePaths={directory}\n");
+                }
+            }
+            Replaced::LeftOut => {}
+        }
+        comments.clear();
+    }
+    out + &comments
+}
+
+enum Replaced {
+    As(String),
+    LeftOut,
+}
+
+fn replaced(key: &str, value: &str, wanted: &Wanted<'_>) -> Replaced {
+    let program = || executed(wanted.program);
+    let configuration = || executed(wanted.configuration);
+    let value = match key {
+        "Description" => format!("Howdah serving {}", wanted.name.replace('%', "%%")),
+        "ExecStartPre" => format!("{} check --config {}", program(), configuration()),
+        "ExecStart" => format!(
+            "{} serve --config {} --control %t/%N/control.sock",
+            program(),
+            configuration()
+        ),
+        "ExecReload" => format!("{} reload --control %t/%N/control.sock", program()),
+        "User" => wanted.user.to_owned(),
+        "AmbientCapabilities" | "CapabilityBoundingSet" => "CAP_NET_BIND_SERVICE".to_owned(),
+        "RuntimeDirectory" | "LogsDirectory" | "CacheDirectory" | "StateDirectory" => {
+            "%N".to_owned()
+        }
+        // The package's manual and sockets. The group is the user's own.
+        "Documentation" | "Requires" | "Also" | "Group" => return Replaced::LeftOut,
+        "After" if value.contains(".socket") => return Replaced::LeftOut,
+        _ if value.is_empty() => return Replaced::As(key.to_owned()),
+        _ => value.to_owned(),
+    };
+    Replaced::As(format!("{key}={value}"))
+}
+
+/// A path in a list of a unit: quoted where it must be, and without specifiers.
+fn word(path: &str) -> String {
+    let path = path.replace('%', "%%");
+    let plain = |c: char| !c.is_whitespace() && !"\"'\\;#".contains(c);
+    match path.chars().all(plain) {
+        true => path,
+        false => format!("\"{}\"", path.replace('\\', r"\\").replace('"', "\\\"")),
+    }
+}
+
+/// A word of a command line of a unit, where variables are replaced.
+fn executed(path: &str) -> String {
+    word(path).replace('$', "$$")
+}
+
+/// Whether a unit can name this path.
+pub fn can_name(path: &Path) -> bool {
+    let text = path.to_str();
+    text.is_some_and(|text| !text.contains(char::is_control))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::Command;
+
+    use super::*;
+
+    const WANTED: Wanted<'_> = Wanted {
+        name: "shop",
+        program: "/usr/bin/env",
+        configuration: "/srv/shop/howdah.toml",
+        directory: "/srv/shop",
+        user: "www-data",
+    };
+
+    fn directives(text: &str) -> Vec<&str> {
+        let lines = text.lines().filter(|line| line.contains('='));
+        lines.filter(|line| !line.starts_with('#')).collect()
+    }
+
+    #[test]
+    fn it_restricts_what_the_unit_of_the_package_restricts() {
+        let unit = text(&WANTED);
+        let ours = directives(&unit);
+        let differs = |line: &&str| !ours.contains(line);
+        let missing: Vec<&str> = directives(PACKAGED).into_iter().filter(differs).collect();
+        let keys: Vec<&str> = missing
+            .iter()
+            .map(|line| line.split_once('=').unwrap().0)
+            .collect();
+        let expected = [
+            "Description",
+            "Documentation",
+            "Requires",
+            "After",
+            "ExecStartPre",
+            "ExecStart",
+            "ExecReload",
+            "User",
+            "Group",
+            "AmbientCapabilities",
+            "CapabilityBoundingSet",
+            "RuntimeDirectory",
+            "LogsDirectory",
+            "CacheDirectory",
+            "StateDirectory",
+            "Also",
+        ];
+        assert_eq!(keys, expected, "{unit}");
+        let theirs = directives(PACKAGED);
+        let own: Vec<&str> = ours
+            .into_iter()
+            .filter(|line| !theirs.contains(line))
+            .collect();
+        let expected = [
+            "Description=Howdah serving shop",
+            "ExecStartPre=/usr/bin/env check --config /srv/shop/howdah.toml",
+            "ExecStart=/usr/bin/env serve --config /srv/shop/howdah.toml --control %t/%N/control.sock",
+            "ExecReload=/usr/bin/env reload --control %t/%N/control.sock",
+            "User=www-data",
+            "AmbientCapabilities=CAP_NET_BIND_SERVICE",
+            "CapabilityBoundingSet=CAP_NET_BIND_SERVICE",
+            "RuntimeDirectory=%N",
+            "LogsDirectory=%N",
+            "CacheDirectory=%N",
+            "StateDirectory=%N",
+            "ReadWritePaths=/srv/shop",
+        ];
+        assert_eq!(own, expected, "{unit}");
+        assert!(!unit.contains("howdah.toml names"), "{unit}");
+    }
+
+    #[test]
+    #[cfg_attr(not(feature = "packages"), ignore = "needs systemd")]
+    fn systemd_understands_it_whatever_the_paths_are_called() {
+        let directory = tempfile::tempdir().unwrap();
+        let odd = directory.path().join("a 100% \"$HOME\" \\ it's; #1");
+        std::fs::create_dir(&odd).unwrap();
+        let odd = odd.to_str().unwrap();
+        let file = directory.path().join("howdah.service");
+        for wanted in [
+            WANTED,
+            Wanted {
+                name: "100% shop",
+                configuration: &format!("{odd}/howdah.toml"),
+                directory: odd,
+                ..WANTED
+            },
+        ] {
+            std::fs::write(&file, text(&wanted)).unwrap();
+            let verify = Command::new("systemd-analyze")
+                .arg("verify")
+                .arg(&file)
+                .output()
+                .unwrap();
+            let said = String::from_utf8_lossy(&verify.stderr);
+            let about: Vec<&str> = said
+                .lines()
+                .filter(|line| line.contains("howdah.service"))
+                .collect();
+            assert!(verify.status.success() && about.is_empty(), "{said}");
+        }
+    }
+}
