@@ -122,7 +122,7 @@ impl Plan {
         } else {
             let place = match Path::new(PACKAGED_SITES).is_dir() {
                 true => Place::Packaged,
-                false => unit_beside(&file, &own, directory, &user.name, &found.config.name)?,
+                false => unit_beside(&file, &own, directory, &user.name, &found.config)?,
             };
             (configuration::of_a_server(&wanted), place)
         };
@@ -334,7 +334,7 @@ fn unit_beside(
     own: &Path,
     directory: &Path,
     user: &str,
-    name: &str,
+    site: &SiteConfig,
 ) -> Result<Place, String> {
     let mut beside = file.to_owned();
     match file
@@ -350,13 +350,22 @@ fn unit_beside(
     let directory = std::path::absolute(directory)
         .map_err(|error| format!("{}: {error}", directory.display()))?;
     let text = unit::text(&unit::Wanted {
-        name,
+        name: &site.name,
         program: nameable(&program)?,
         configuration: nameable(&configuration)?,
-        directory: nameable(&directory)?,
+        directory: nameable(project_of(&directory, &site.root))?,
         user,
     });
     Ok(Place::Server(beside, text))
+}
+
+/// The directory that an application writes to: around its web directory, if that is what was named.
+fn project_of<'d>(directory: &'d Path, root: &Path) -> &'d Path {
+    let around = directory.parent().filter(|_| directory == root);
+    let serves_it = |project: &&Path| {
+        recognise(project, SiteConfig::blank("", "")).is_ok_and(|found| found.config.root == root)
+    };
+    around.filter(serves_it).unwrap_or(directory)
 }
 
 /// The name of a service for a site of this name.

@@ -140,6 +140,28 @@ fn root_is_named_from_the_file_and_so_may_be_moved_with_it() {
 }
 
 #[test]
+fn the_unit_lets_a_project_be_written_to_whichever_of_its_directories_is_named() {
+    let scratch = tempfile::tempdir().unwrap();
+    let project = scratch.path().join("shop");
+    tree(&project, &[("artisan", ""), ("public/index.php", "")]);
+    tree(scratch.path(), &[("plain/site/index.php", "")]);
+    let writes = |directory: &Path, site: &Path| {
+        let written = format!("ReadWritePaths={}", site.display());
+        let place = Plan::of(&arguments(directory)).unwrap().place;
+        match place {
+            Place::Server(_, text) => assert!(text.lines().any(|line| line == written), "{text}"),
+            // The unit of the package names its directories itself.
+            Place::Packaged => {}
+            Place::Included(_) => panic!("a part of {}", directory.display()),
+        }
+    };
+    writes(&project, &project);
+    writes(&project.join("public"), &project);
+    let plain = scratch.path().join("plain/site");
+    writes(&plain, &plain);
+}
+
+#[test]
 fn nothing_is_written_where_clients_could_read_it() {
     let scratch = tempfile::tempdir().unwrap();
     tree(scratch.path(), &[("index.php", "")]);
