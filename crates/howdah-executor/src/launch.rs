@@ -138,7 +138,8 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
 /// PHP finds its settings.
 const KEPT: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
 
-fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
+/// What a process gets of the server's environment, and what the configuration adds.
+pub fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
     if clear {
         command.env_clear();
         let kept = KEPT

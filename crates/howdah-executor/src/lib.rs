@@ -49,6 +49,8 @@ pub use howdah_proto::response::Head;
 use tokio::sync::mpsc;
 
 pub use common::condition::Condition;
+pub use common::output::Output;
+pub use common::process::{exit_text, resident_bytes};
 pub use config::{Mode, PoolConfig};
 pub use error::ExecError;
 pub use pool::Pool;

@@ -8,9 +8,13 @@ use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
+use nix::unistd::{Gid, Uid, getgrouplist, setgid, setgroups, setuid};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
+
+use crate::account::Account;
+use crate::process::give_up_capabilities;
 
 /// Two connected unix sockets that keep the borders of messages, closed by an exec.
 ///
@@ -78,6 +82,39 @@ pub fn close_inherited_on_exec() {
         // SAFETY: only its flag is set. One that is not open any more (the directory's own) is refused.
         let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
     }
+}
+
+/// Has a program run as `account` with group `gid` and the account's supplementary groups; none: as we do.
+/// Either way without our capabilities, unless it is root's. To be called before [`end_with_parent`], whose
+/// effect a change of user takes back (prctl(2)).
+///
+/// # Errors
+/// The account's groups cannot be looked up.
+pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Result<()> {
+    let identity = match account {
+        Some((account, gid)) => {
+            let gid = Gid::from_raw(gid);
+            let groups = match &account.name {
+                Some(name) => getgrouplist(name, gid)?,
+                None => vec![gid],
+            };
+            Some((Uid::from_raw(account.uid), gid, groups))
+        }
+        None => None,
+    };
+    // SAFETY: between fork and exec only async-signal-safe calls are allowed: these are system calls, as std
+    // makes them there for `CommandExt::uid`, and nothing is allocated or looked up.
+    unsafe {
+        command.pre_exec(move || {
+            if let Some((uid, gid, groups)) = &identity {
+                setgroups(groups)?;
+                setgid(*gid)?;
+                setuid(*uid)?;
+            }
+            give_up_capabilities()
+        });
+    }
+    Ok(())
 }
 
 /// The kernel sends `signal` to the program when the thread that starts it is gone: a program does

@@ -9,6 +9,7 @@ mod cert;
 mod check;
 mod import;
 mod init;
+mod job;
 mod php;
 mod serve;
 mod server;
@@ -22,6 +23,7 @@ pub use cert::{Cert, CertCommand, CertTarget};
 pub use check::{Check, Explain, Modes};
 pub use import::{Import, ImportCommand, ImportOutput, ImportServer, ImportVerify};
 pub use init::Init;
+pub use job::{Job, JobCommand, JobTarget};
 pub use php::{Php, Run, Warm};
 pub use serve::{Front, Serve, Spawner};
 pub use server::{Dashboard, Status, Stop, Target};
@@ -163,6 +165,9 @@ pub enum Command {
     /// List, order, renew and remove the certificates that Howdah orders by itself.
     #[command(after_help = "Example:\n  howdah cert list")]
     Cert(Cert),
+    /// List background jobs, start and stop them.
+    #[command(after_help = "Example:\n  howdah job list")]
+    Job(Job),
     /// Stop the server after its running requests.
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(Stop),
@@ -189,6 +194,9 @@ pub enum Command {
     /// The process that orders certificates; started by the master.
     #[command(name = "certificates", hide = true)]
     Certificates(Front),
+    /// The process that runs background jobs; started by the master.
+    #[command(name = "jobs", hide = true)]
+    Jobs(Front),
     /// The process that starts a pool's external programs; started by the master.
     #[command(name = "spawner", hide = true)]
     Spawner(Box<Spawner>),

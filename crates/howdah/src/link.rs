@@ -71,6 +71,8 @@ pub enum ToFront {
     },
     /// Show these orders of certificates as those that fail. Descriptor: [`FailingOrder`]s as JSON.
     FailingOrders,
+    /// Show these jobs. Descriptor: [`howdah_server::admin::jobs::JobStatus`] of each, as JSON.
+    Jobs,
     /// A client has asked for a name, and it gets no certificate.
     NotOrdered {
         /// The name.
@@ -213,6 +215,47 @@ pub enum FromCertificates {
     NotOrdered {
         /// The name.
         name: String,
+    },
+    /// A command is done, or not. Descriptor: what was done, or why not.
+    Done {
+        /// The command's.
+        id: u64,
+        /// It was done.
+        ok: bool,
+    },
+}
+
+/// What the master says to the process that runs jobs.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToJobs {
+    /// Run these jobs from now on, with new code. Descriptors: [`crate::jobs::settings::Settings`] as JSON,
+    /// the error log if it is a file.
+    Settings,
+    /// Write to this log file from now on: the descriptor.
+    Reopen,
+    /// A person wants something; answered by [`FromJobs::Done`].
+    Command {
+        /// Repeated in the answer.
+        id: u64,
+        /// What.
+        command: crate::jobs::settings::JobCommand,
+    },
+    /// Ask all jobs to end, kill those that have not within this time, and leave.
+    Stop {
+        /// The time in milliseconds.
+        limit: u64,
+    },
+}
+
+/// What that process says to the master.
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromJobs {
+    /// How the jobs stand. Descriptor: [`howdah_server::admin::jobs::JobStatus`] of each, as JSON.
+    Status,
+    /// A job writes to databases: the page cache is to hear it.
+    Wrote {
+        /// What.
+        ask: howdah_server::cache::admin::AdminCommand,
     },
     /// A command is done, or not. Descriptor: what was done, or why not.
     Done {

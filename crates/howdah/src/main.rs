@@ -5,6 +5,8 @@
 //! - [`config`]: from text to typed settings.
 //! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
 //! - [`certificates`]: the process that orders certificates, around `howdah_acme`.
+//! - [`jobs`]: the process that runs background jobs; [`effects`]: what PHP on a command line does to
+//!   databases; [`error_log`]: logs as processes open them.
 //! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
 //! - [`php`]: finding `howdah-php`; [`installed`]: where programs of ours are;
 //!   [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
@@ -16,9 +18,12 @@ mod certificates;
 mod child;
 mod commands;
 mod config;
+mod effects;
+mod error_log;
 mod exit;
 mod front;
 mod installed;
+mod jobs;
 mod link;
 mod master;
 mod php;
@@ -47,6 +52,7 @@ fn main() -> ExitCode {
         Command::Serve(serve) => master::serve(*serve),
         Command::Front(front) => front::run(front.link),
         Command::Certificates(arguments) => certificates::run(arguments.link),
+        Command::Jobs(arguments) => jobs::run(arguments.link),
         Command::Spawner(arguments) => spawner::run(*arguments),
         Command::Init(init) => commands::init::run(&init),
         Command::Run(run) => commands::run::run(&run),
@@ -59,6 +65,7 @@ fn main() -> ExitCode {
         Command::Dashboard(dashboard) => commands::dashboard::run(&dashboard),
         Command::Cache(cache) => commands::cache::run(cache),
         Command::Cert(cert) => commands::cert::run(cert),
+        Command::Job(job) => commands::job::run(job),
         Command::Reload(target) => commands::lifecycle::reload(&target),
         Command::Stop(stop) => commands::lifecycle::stop(&stop),
         Command::Compare => commands::external::run(["compare"]),

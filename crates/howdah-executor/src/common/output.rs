@@ -1,9 +1,10 @@
-//! What a zygote or a spawner and its processes print.
+//! What a zygote, a spawner or a job and its processes print.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What a zygote and its children print: their stderr and stdout, taken line by line.
-pub(crate) struct Output {
+/// What a process and its children print: their stderr and stdout, taken line by line.
+#[derive(Debug)]
+pub struct Output {
     pipe: OwnedFd,
     line: Vec<u8>,
 }
@@ -12,6 +13,7 @@ pub(crate) struct Output {
 const LONGEST_LINE: usize = 8 * 1024;
 
 impl Output {
+    /// Of the reading end of a pipe, which does not block.
     pub fn new(pipe: OwnedFd) -> Output {
         Output {
             pipe,

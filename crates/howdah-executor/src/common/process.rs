@@ -28,7 +28,7 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
 }
 
 /// Describes an exit in the words of the log.
-pub(crate) fn exit_text(exit: Exit) -> String {
+pub fn exit_text(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
         Exit::Signal(number) => match signal_name(number) {
@@ -56,7 +56,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
 }
 
 /// Resident memory of a process in bytes, from `/proc/PID/statm`; 0 when it is gone.
-pub(crate) fn resident_bytes(pid: i32) -> u64 {
+pub fn resident_bytes(pid: i32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
         return 0;
     };

@@ -124,6 +124,14 @@ families! {
         howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; memory that they share counts for each.";
         howdah_pool_failures_total Counter [pool, name] "Failures of a pool by name.";
     }
+    "Background jobs" {
+        howdah_job_processes Gauge [job] "Processes that run.";
+        howdah_job_memory_bytes Gauge [job] "Resident memory of its processes, without what they started.";
+        howdah_job_starts_total Counter [job] "Processes started.";
+        howdah_job_output_lines_dropped_total Counter [job] "Lines too many for the log.";
+        howdah_job_last_end_timestamp_seconds Gauge [job] "When its last process ended.";
+        howdah_job_failures_total Counter [job, name] "Failures by name.";
+    }
     "FastCGI backends and proxied servers" {
         howdah_backend_up Gauge [pool, address, health] "1 if the server can be reached. `pool`: of FastCGI; `health`: the path that a proxied server is asked for.";
         howdah_backend_busy Gauge [pool, address, health] "Requests in progress there.";

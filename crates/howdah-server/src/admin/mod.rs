@@ -8,6 +8,7 @@
 //! - [`format`]: what they are put together with.
 //! - [`backends`]: what of both is about FastCGI backends and proxied servers.
 //! - `limits`: what of both is about limits of clients.
+//! - [`jobs`]: background jobs, as the process that runs them says; what of both is about them.
 //! - [`cache`], [`cache_disk`]: what of both is about the page cache, and its pages on disk.
 
 mod backends;
@@ -15,6 +16,7 @@ mod cache;
 mod cache_disk;
 pub mod counters;
 mod format;
+pub mod jobs;
 mod limits;
 pub mod metrics;
 mod openmetrics;

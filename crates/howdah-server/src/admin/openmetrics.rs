@@ -4,7 +4,7 @@ use howdah_executor::status::PoolStatus;
 
 use super::format::Metrics;
 use super::status::ServerStatus;
-use super::{backends, cache, limits};
+use super::{backends, cache, jobs, limits};
 
 /// Writes a status as OpenMetrics 1.0, or in Prometheus' own text format.
 pub(super) fn metrics(s: &ServerStatus, openmetrics: bool) -> String {
@@ -15,6 +15,7 @@ pub(super) fn metrics(s: &ServerStatus, openmetrics: bool) -> String {
     tls(&mut m, s);
     pools(&mut m, s);
     backends::metrics(&mut m, s);
+    jobs::metrics(&mut m, &s.jobs);
     if let Some(cache) = &s.cache {
         cache::metrics(&mut m, cache);
     }

@@ -82,6 +82,7 @@ mod tests {
     use howdah_executor::status::{BackendRow, ChildRow, PoolStatus};
 
     use super::*;
+    use crate::admin::jobs::{JobStatus, LastRun};
     use crate::admin::metrics::SECTIONS;
     use crate::admin::{LimitRow, Limits, StatusListenerCounts};
     use crate::cache::{CacheStatus, DiskStatus};
@@ -185,6 +186,10 @@ mod tests {
                 rows: vec![LimitRow::default()],
                 forgotten: 0,
             },
+            jobs: vec![JobStatus {
+                last: Some(LastRun::default()),
+                ..JobStatus::default()
+            }],
             cache: Some(CacheStatus {
                 disk: Some(DiskStatus::default()),
                 ..CacheStatus::default()

@@ -4,6 +4,7 @@
 use howdah_executor::status::PoolStatus;
 use serde::{Deserialize, Serialize};
 
+use super::jobs::JobStatus;
 use super::limits::Limits;
 use crate::cache::CacheStatus;
 use crate::client_address::Client;
@@ -71,6 +72,9 @@ pub struct ServerStatus {
     pub proxied: Vec<ServerRow>,
     /// The limits of clients.
     pub limits: Limits,
+    /// The background jobs.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub jobs: Vec<JobStatus>,
     /// The page cache, if any site has it on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheStatus>,

@@ -1,12 +1,13 @@
 //! [`ServerStatus`] for people: a head, the page cache, then a table of children for each pool.
 
 use std::fmt::Write;
+use std::time::SystemTime;
 
 use howdah_executor::status::PoolStatus;
 
 use super::format::{duration, list};
 use super::status::ServerStatus;
-use super::{backends, cache, limits};
+use super::{backends, cache, jobs, limits};
 use crate::log::escape;
 
 /// Writes a status for people.
@@ -82,6 +83,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
         pool(&mut out, p);
     }
     backends::proxied_text(&mut out, &s.proxied);
+    jobs::text(&mut out, &s.jobs, jobs::seconds(SystemTime::now()));
     out
 }
 

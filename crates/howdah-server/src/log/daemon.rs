@@ -4,6 +4,8 @@
 use std::fmt;
 use std::path::PathBuf;
 
+use serde::{Deserialize, Serialize};
+
 /// Longest tag, as nginx has it.
 const LONGEST_TAG: usize = 32;
 /// The name of the server in messages.
@@ -38,7 +40,7 @@ const FACILITIES: [&str; 24] = [
 ];
 
 /// Who gets the messages.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Daemon {
     /// A syslog daemon on this machine, by its socket.
     Local(PathBuf),
@@ -49,7 +51,7 @@ pub enum Daemon {
 }
 
 /// A log that goes to a daemon.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonTarget {
     /// Who gets the messages.
     pub daemon: Daemon,

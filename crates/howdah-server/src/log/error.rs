@@ -88,6 +88,25 @@ impl About<'_> {
     }
 }
 
+/// Whose line it is.
+#[derive(Clone, Copy, Hash)]
+enum Origin<'a> {
+    Server,
+    Pool(&'a str),
+    Job(&'a str),
+}
+
+impl Origin<'_> {
+    /// As the line shows it, and its field of the journal: the key in small letters and the name.
+    fn named(&self) -> Option<(&'static str, &str)> {
+        match self {
+            Origin::Server => None,
+            Origin::Pool(name) => Some(("pool", name)),
+            Origin::Job(name) => Some(("job", name)),
+        }
+    }
+}
+
 /// What a line is about: not a part of the message that is compared for repeats.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
@@ -153,7 +172,13 @@ impl ErrorLog {
 
     /// A problem of the server's own: its one name and a sentence.
     pub fn problem(&self, level: Level, name: &str, message: &str) {
-        self.line(level, name, "", message.as_bytes(), Subject::Server);
+        self.line(
+            level,
+            name,
+            Origin::Server,
+            message.as_bytes(),
+            Subject::Server,
+        );
     }
 
     /// Logs a problem with one connection: its name and a sentence, which are the same for every connection,
@@ -161,20 +186,44 @@ impl ErrorLog {
     /// few lines and their number.
     pub fn connection(&self, level: Level, name: &str, message: &str, details: &str) {
         let subject = Subject::Connection(details);
-        self.line(level, name, "", message.as_bytes(), subject);
+        self.line(level, name, Origin::Server, message.as_bytes(), subject);
+    }
+
+    /// Logs what a background job is about or has printed: a name and a sentence.
+    pub fn job(&self, job: &str, level: Level, name: &str, message: &str) {
+        self.line(
+            level,
+            name,
+            Origin::Job(job),
+            message.as_bytes(),
+            Subject::Server,
+        );
     }
 
     /// Logs a problem with one request, by its name and a sentence.
     pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
-        self.line(level, name, "", message.as_bytes(), Subject::Request(about));
+        self.line(
+            level,
+            name,
+            Origin::Server,
+            message.as_bytes(),
+            Subject::Request(about),
+        );
     }
 
-    fn line(&self, level: Level, name: &str, pool: &str, message: &[u8], subject: Subject<'_>) {
+    fn line(
+        &self,
+        level: Level,
+        name: &str,
+        origin: Origin<'_>,
+        message: &[u8],
+        subject: Subject<'_>,
+    ) {
         if !self.writes(level) {
             return;
         }
         let mut hasher = DefaultHasher::new();
-        (level, name, pool, message).hash(&mut hasher);
+        (level, name, origin, message).hash(&mut hasher);
         let now = Instant::now();
         let (told, admitted) = {
             let mut repeats = self.repeats.lock().unwrap_or_else(PoisonError::into_inner);
@@ -193,9 +242,9 @@ impl ErrorLog {
         self.sink.append(|out| {
             self.begin(out, level);
             escape::word(out, name.as_bytes());
-            if !pool.is_empty() {
-                out.extend_from_slice(b" pool=");
-                escape::word(out, pool.as_bytes());
+            if let Some((key, name)) = origin.named() {
+                out.extend_from_slice(format!(" {key}=").as_bytes());
+                escape::word(out, name.as_bytes());
             }
             if !message.trim_ascii().is_empty() {
                 out.extend_from_slice(b": ");
@@ -210,7 +259,7 @@ impl ErrorLog {
                 }
             }
             if self.style() == ErrorStyle::Journal {
-                fields(out, name, pool, subject);
+                fields(out, name, origin, subject);
             }
             out.push(b'\n');
         });
@@ -246,10 +295,10 @@ impl ErrorLog {
 }
 
 /// What can be looked for in the journal.
-fn fields(out: &mut Vec<u8>, name: &str, pool: &str, subject: Subject<'_>) {
+fn fields(out: &mut Vec<u8>, name: &str, origin: Origin<'_>, subject: Subject<'_>) {
     message::field(out, "NAME", name);
-    if !pool.is_empty() {
-        message::field(out, "POOL", pool);
+    if let Some((key, name)) = origin.named() {
+        message::field(out, &key.to_ascii_uppercase(), name);
     }
     if let Subject::Request(about) = subject {
         message::field(out, "REQUEST", &about.id.to_string());
@@ -286,11 +335,23 @@ impl ScriptLog for ErrorLog {
             id: request,
             trace: context.as_ref().map(|(context, _)| context),
         };
-        self.line(level, "php", pool, message, Subject::Request(&about));
+        self.line(
+            level,
+            "php",
+            Origin::Pool(pool),
+            message,
+            Subject::Request(&about),
+        );
     }
 
     fn pool(&self, pool: &str, level: Level, name: &str, message: &str) {
-        self.line(level, name, pool, message.as_bytes(), Subject::Server);
+        self.line(
+            level,
+            name,
+            Origin::Pool(pool),
+            message.as_bytes(),
+            Subject::Server,
+        );
     }
 }
 

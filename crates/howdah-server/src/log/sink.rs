@@ -16,6 +16,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::thread::{JoinHandle, Thread};
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::daemon::DaemonTarget;
 use super::message::Messages;
 
@@ -27,7 +29,7 @@ const WRITE_SOON: usize = 64 << 10;
 const SHARDS: usize = 16;
 
 /// The place a log is written to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
     /// A file, opened for appending, made with mode 0640 if it is not there.
     File(PathBuf),

@@ -7,7 +7,7 @@ use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
 
 use super::Front;
-use crate::admin::{Bounded, ServerStatus, StatusForm, Turns};
+use crate::admin::{self, Bounded, ServerStatus, StatusForm, Turns};
 use crate::http::Responder;
 use crate::http::message::{RequestHead, ResponseHead};
 use crate::{memory, proxy, turn};
@@ -72,6 +72,7 @@ impl Front {
             pools: self.pools(),
             status_listener: None,
             proxied: proxy::known::rows(),
+            jobs: admin::jobs::rows(),
             limits: config.limits(),
             cache: config
                 .cache

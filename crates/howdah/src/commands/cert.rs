@@ -36,7 +36,7 @@ pub fn run(cert: Cert) -> ExitCode {
             let CertTarget { target, name } = target;
             let command = howdah_acme::Command::Order { name };
             let question = Ask::Certificates { ask: Some(command) };
-            tell(ask(&target, &question, Wait::WhileItLives))
+            super::tell(ask(&target, &question, Wait::WhileItLives))
         }
         CertCommand::Remove(target) => {
             let Some(name) = target.name else {
@@ -45,7 +45,7 @@ pub fn run(cert: Cert) -> ExitCode {
             };
             let command = howdah_acme::Command::Remove { name };
             let question = Ask::Certificates { ask: Some(command) };
-            tell(ask(&target.target, &question, Wait::WhileItLives))
+            super::tell(ask(&target.target, &question, Wait::WhileItLives))
         }
         CertCommand::Root { config } => {
             let path = local::root_path(&directory(config.as_deref()));
@@ -59,20 +59,6 @@ pub fn run(cert: Cert) -> ExitCode {
                     exit::failed()
                 }
             }
-        }
-    }
-}
-
-fn tell(answer: Result<Answer, String>) -> ExitCode {
-    match answer {
-        Ok(answer) if answer.ok => super::answer(&answer.message),
-        Ok(answer) => {
-            eprintln!("howdah: {}", answer.message);
-            exit::failed()
-        }
-        Err(why) => {
-            eprintln!("howdah: {why}");
-            exit::no_server()
         }
     }
 }

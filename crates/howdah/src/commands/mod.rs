@@ -12,6 +12,7 @@ pub mod external;
 pub mod import;
 mod import_verify;
 pub mod init;
+pub mod job;
 pub mod lifecycle;
 pub mod modes;
 mod new_files;
@@ -27,6 +28,7 @@ use std::process::ExitCode;
 
 use crate::config::environment::Environment;
 use crate::config::php_variables;
+use crate::master::control::Answer;
 use crate::{exit, php};
 
 /// Prints the answer of a command, and how that went: a reader that has seen enough (`| head`) is no
@@ -41,6 +43,21 @@ fn answer(text: &str) -> ExitCode {
             exit::failed()
         }
         _ => exit::done(),
+    }
+}
+
+/// Prints what a server has done, or why not.
+fn tell(answered: Result<Answer, String>) -> ExitCode {
+    match answered {
+        Ok(done) if done.ok => answer(&done.message),
+        Ok(refused) => {
+            eprintln!("howdah: {}", refused.message);
+            exit::failed()
+        }
+        Err(why) => {
+            eprintln!("howdah: {why}");
+            exit::no_server()
+        }
     }
 }
 

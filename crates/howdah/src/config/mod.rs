@@ -10,6 +10,7 @@
 //! - `application`: what a site leaves out that the application in its root needs.
 //! - [`acme`], [`tls`]: certificates, ordered and by file.
 //! - [`environment`], [`php_variables`]: what containers set by variables.
+//! - `job`: background jobs.
 //! - [`traces`]: where spans go.
 //! - `served`: settings as sites that are open, and as the front's.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
@@ -23,6 +24,7 @@ mod embed;
 pub mod environment;
 pub mod fastcgi;
 pub mod identity;
+mod job;
 pub mod kind;
 mod limits;
 mod listen;
@@ -111,6 +113,8 @@ pub struct Settings {
     pub acme: Option<howdah_acme::Settings>,
     /// `[tls]`
     pub tls: tls::TlsOptions,
+    /// `[[job]]`; the front has none.
+    pub jobs: Vec<crate::jobs::settings::Job>,
     /// What was chosen automatically, for the one who starts the server.
     pub chosen: Vec<String>,
 }
@@ -230,6 +234,7 @@ const SECTIONS: &[&str] = &[
     "traces",
     "pool",
     "site",
+    "job",
 ];
 
 /// Reads the command line and the file (none: everything at its default), and checks them against
@@ -273,6 +278,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let program = Program::new(top);
     let server = server::options(top);
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
+    let jobs = job::jobs(top, &program, &identity);
     *php_unfit = program.is_unfit();
     let mut chosen: Vec<String> = top.file().environment.describe().into_iter().collect();
     let mut certificates = site::Certificates::default();
@@ -313,6 +319,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         certificates,
         acme,
         tls,
+        jobs,
         chosen,
     }
 }
@@ -342,8 +349,14 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
         }
         let found = match pool.text("php") {
             Some(_) => self.find(pool),
-            None => self.found.get_or_init(|| self.find(self.top)).clone(),
+            None => return self.of_server(),
         };
+        found.unwrap_or_default()
+    }
+
+    /// Its path as the top of the file says it.
+    fn of_server(&self) -> PathBuf {
+        let found = self.found.get_or_init(|| self.find(self.top)).clone();
         found.unwrap_or_default()
     }
 

@@ -124,6 +124,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "site.rule.not",
         "What a rule is not for: a table or several.",
     ),
+    ("job", "A [background job](jobs.md)."),
 ];
 
 const SECOND: u64 = 1000;
@@ -633,6 +634,27 @@ options! {
         "env": Kind::Pairs, "", "As in a rule.", "For exceptions.";
         "from": Kind::Texts, "", "As in a rule.", "For exceptions.";
         "from_file": Kind::Path, "", "As in a rule.", "For exceptions.";
+    }
+    "job" ANY {
+        "name": Kind::Text, "", "In log, status and metrics.", "Needed.";
+        "command": Kind::Texts, "",
+            "Program (a path, or in PATH) and arguments. `php` is Howdah's own, with the options of `howdah php`.",
+            "Needed.";
+        "directory": Kind::Path, ".", "Where it runs.", "For relative names.";
+        "schedule": Kind::Text, "",
+            "Minute, hour, day of month, month, day of week (before them perhaps a second), or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it the job always runs.",
+            "In place of cron.";
+        "time_zone": Kind::Text, "", "The schedule's, such as `Europe/Berlin`; by default the machine's.", "For machines on UTC.";
+        "jitter": Kind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers that ask one.";
+        "processes": Kind::Integer(1, 1000), "1", "Processes at once, without `schedule`.", "For busy queues.";
+        "user": Kind::Text, "", "As a pool's.", "As a pool's.";
+        "env": Kind::Pairs, "", "`[job.env]`: its environment.", "For applications configured by it.";
+        "clear_env": Kind::OnOff, "on", "As a pool's.", "`off` is for containers.";
+        "max_memory": Kind::SizeOrOff(16 * M, T), "off", "Resident memory of a process, above which it is asked to end: `JobTooLarge`.", "For leaks.";
+        "timeout": Kind::TimeOrOff(100, 365 * DAY), "off", "Time after which a process is asked to end: `JobTimeout`.", "For runs that may hang.";
+        "stop_timeout": Kind::Time(0, DAY), "60s",
+            "Time for the job in hand after SIGTERM; then the process is killed: `JobKilled`. When the server stops, `timeouts.stop` or `drain` if that is less.",
+            "For long jobs.";
     }
 }
 

@@ -169,6 +169,7 @@ impl MasterReader {
                 let _ = self.link.send(&ToMaster::Answering { number }, &[]);
             }
             ToFront::FailingOrders => take_failing_orders(&self.shared, fds),
+            ToFront::Jobs => take_jobs(fds),
             ToFront::NotOrdered { name } => self.shared.tls.on_demand.deny(&name),
             ToFront::Serve(configuration) => return self.serve(configuration, fds),
         }
@@ -268,6 +269,13 @@ fn take_failing_orders(shared: &Shared, fds: Vec<OwnedFd>) {
     let failing = text.and_then(|text| serde_json::from_str(&text).ok());
     let failing = failing.unwrap_or_default();
     shared.tls.certificates.show_failing_orders(failing);
+}
+
+/// Shows how the jobs stand, as the master says.
+fn take_jobs(fds: Vec<OwnedFd>) {
+    let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
+    let jobs = text.and_then(|text| serde_json::from_str(&text).ok());
+    howdah_server::admin::jobs::show(jobs.unwrap_or_default());
 }
 
 /// Changes configurations, one after the other, while the line's thread goes on listening.

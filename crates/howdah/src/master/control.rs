@@ -1,7 +1,7 @@
 //! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
 //! may stop the server, so that is its user alone.
 //!
-//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
 //! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
@@ -11,6 +11,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use howdah_server::admin::jobs::JobStatus;
 use rustix::fs::Mode;
 use serde::{Deserialize, Serialize};
 
@@ -42,6 +43,11 @@ pub enum Ask {
     Certificates {
         /// What is wanted; none: how it stands with each.
         ask: Option<howdah_acme::Command>,
+    },
+    /// Something about background jobs. Answered when it is done.
+    Jobs {
+        /// What is wanted; none: how each stands.
+        ask: Option<crate::jobs::settings::JobCommand>,
     },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,
@@ -78,6 +84,9 @@ pub struct Answer {
     /// How it stands with each ordered certificate.
     #[serde(default)]
     pub certificates: serde_json::Value,
+    /// How each background job stands.
+    #[serde(default)]
+    pub jobs: Vec<JobStatus>,
     /// Which server this is.
     #[serde(default)]
     pub server: Option<Facts>,
@@ -141,6 +150,15 @@ impl Asker {
         self.answer(&Answer {
             ok: true,
             certificates,
+            ..Answer::default()
+        });
+    }
+
+    /// How each background job stands.
+    pub fn jobs(self, jobs: Vec<JobStatus>) {
+        self.answer(&Answer {
+            ok: true,
+            jobs,
             ..Answer::default()
         });
     }
@@ -290,7 +308,7 @@ impl ControlSocket {
                     match question {
                         Some(question) => questions.push((question, asker)),
                         None => asker.refuse(
-                            "not a command: who, status, cache, certificates, reload or stop",
+                            "not a command: who, status, cache, certificates, jobs, reload or stop",
                         ),
                     }
                 }

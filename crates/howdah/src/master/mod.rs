@@ -13,6 +13,7 @@
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
 //! - [`certificates`]: the process that orders certificates.
+//! - [`jobs`]: the process that runs background jobs.
 //! - [`keys`]: certificates and keys of TLS, which only it reads.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
@@ -23,12 +24,13 @@ pub mod control;
 pub mod facts;
 mod hung;
 mod inherited;
+mod jobs;
 mod keys;
 mod listeners;
 mod notify;
 mod process;
 mod reload;
-mod safe_path;
+pub mod safe_path;
 pub mod watchdog;
 
 use std::collections::BTreeMap;
@@ -49,6 +51,7 @@ use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use hung::ANSWERING;
 use inherited::InheritedSockets;
+use jobs::BackgroundJobs;
 use keys::KeyStore;
 use listeners::Listeners;
 use process::FrontProcess;
@@ -98,6 +101,7 @@ struct Master {
     facts: Facts,
     keys: KeyStore,
     ordered: OrderedCertificates,
+    jobs: BackgroundJobs,
     signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
     state: State,
@@ -118,6 +122,7 @@ struct Ready {
     signals: bool,
     front: bool,
     ordered: bool,
+    jobs: bool,
     /// By descriptor of the control socket.
     controls: Vec<bool>,
 }
@@ -224,6 +229,7 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         facts: Facts::default(),
         keys: KeyStore::new(Instant::now()).map_err(failed)?,
         ordered: OrderedCertificates::default(),
+        jobs: BackgroundJobs::default(),
         signals,
         front: None,
         state: State::Starting,
@@ -248,7 +254,7 @@ fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
 impl Master {
     fn run(&mut self) -> ExitCode {
         loop {
-            if let Some(code) = self.ended.take() {
+            if let Some(code) = self.ended.take_if(|_| !self.jobs.runs()) {
                 self.clean_up();
                 if let State::Stopping { .. } = self.state {
                     say("stopped");
@@ -279,6 +285,9 @@ impl Master {
         if ready.ordered {
             self.hear_of_certificates();
         }
+        if ready.jobs {
+            self.hear_of_jobs();
+        }
         for question in self.control.serve(&ready.controls) {
             self.answer(question);
         }
@@ -302,6 +311,7 @@ impl Master {
             self.reload_deadline(),
             self.keys.next(),
             self.ordered.wake(),
+            self.jobs.wake(),
         ];
         others.into_iter().flatten().chain(questions).min()
     }
@@ -319,6 +329,8 @@ impl Master {
         let front = fds.len() > 1;
         let ordered = self.ordered.fd();
         fds.extend(ordered.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let jobs = self.jobs.fd();
+        fds.extend(jobs.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let fixed = fds.len();
         for fd in self.control.descriptors() {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -335,7 +347,8 @@ impl Master {
         Ok(Ready {
             signals: ready[0],
             front: front && ready[1],
-            ordered: ordered.is_some() && ready[fixed - 1],
+            ordered: ordered.is_some() && ready[fixed - 1 - usize::from(jobs.is_some())],
+            jobs: jobs.is_some() && ready[fixed - 1],
             controls: ready[fixed..].to_vec(),
         })
     }
@@ -356,10 +369,18 @@ impl Master {
                 }
             }
             State::Stopping { deadline } if now >= deadline => {
-                say("StopTimeout: the front did not leave in time and is killed");
+                let what = if self.front.is_some() {
+                    "the front"
+                } else {
+                    "the process that runs jobs"
+                };
+                say(format!(
+                    "StopTimeout: {what} did not leave in time and is killed"
+                ));
                 if let Some(front) = &mut self.front {
                     front.kill();
                 }
+                self.jobs.kill();
                 self.ended = Some(exit::failed());
             }
             _ => {}
@@ -368,6 +389,7 @@ impl Master {
         self.answer_for_the_front(now);
         self.end_late_reload(now);
         self.ordered.act(now);
+        self.jobs.act(now, &self.settings);
         if let Some(front) = &self.front
             && self.pending.is_none()
         {
@@ -404,7 +426,8 @@ impl Master {
                 let how = process::exit_text(status);
                 self.front_is_gone(&how, status.exit_status() == Some(0));
             } else {
-                self.ordered.reaped(pid, &process::exit_text(status));
+                let how = process::exit_text(status);
+                let _ = self.ordered.reaped(pid, &how) || self.jobs.reaped(pid, &how);
             }
             // Zygotes are watched by the front, by their pidfds.
         }
@@ -417,6 +440,7 @@ impl Master {
         for (asker, _) in std::mem::take(&mut self.questions).into_values() {
             asker.refuse("the front has ended");
         }
+        self.jobs.front_is_gone();
         match self.state {
             State::Stopping { .. } => {
                 self.ended = Some(if well { exit::done() } else { exit::failed() });
@@ -458,6 +482,7 @@ impl Master {
         self.keys.send(&front.link, &self.settings, ordered)?;
         self.ordered.send_challenges(&front.link)?;
         self.ordered.send_failing(&front.link)?;
+        self.jobs.send_status(&front.link)?;
         reload::send_configuration(
             &front.link,
             self.generation,
@@ -533,6 +558,9 @@ impl Master {
             ToMaster::Wanted { name } => self.ordered.wanted(name),
             ToMaster::Answering { number } => self.ordered.answering(number),
             ToMaster::Status { id } => {
+                if self.jobs.noted(id) {
+                    return;
+                }
                 if let Some((asker, _)) = self.questions.remove(&id) {
                     match fds.pop().map(read_text) {
                         Some(Ok(text)) => asker.status(
@@ -584,6 +612,35 @@ impl Master {
         self.front_must_hear(sent);
     }
 
+    /// Passes on what the process that runs jobs says.
+    fn hear_of_jobs(&mut self) {
+        let news = self.jobs.hear();
+        let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
+            // The next front gets it at its start.
+            return;
+        };
+        let sent = match news {
+            true => self.jobs.send_status(&front.link),
+            false => Ok(()),
+        };
+        self.front_must_hear(sent);
+        self.send_writes();
+    }
+
+    /// Has the front note what jobs wrote, once it serves: before, it has no page cache.
+    fn send_writes(&mut self) {
+        let serving = |front: &&FrontProcess| front.watch.is_some() && !front.hung_up;
+        let Some(front) = self.front.as_ref().filter(serving) else {
+            return;
+        };
+        let next = &mut self.next_question;
+        let sent = self.jobs.send_writes(&front.link, || {
+            *next += 1;
+            *next
+        });
+        self.front_must_hear(sent);
+    }
+
     /// A front that does not take messages any more is of no use.
     fn front_must_hear(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
@@ -617,6 +674,8 @@ impl Master {
                 asker.certificates(self.ordered.status().clone());
             }
             Ask::Certificates { ask: Some(ask) } => self.ordered.command(ask, asker),
+            Ask::Jobs { ask: None } => asker.jobs(self.jobs.status().to_vec()),
+            Ask::Jobs { ask: Some(ask) } => self.jobs.command(ask, asker),
             Ask::Who => asker.who(self.facts.clone()),
             Ask::Reload => self.reload(vec![Some(asker)]),
             Ask::Stop { limit_ms } => {
@@ -636,6 +695,7 @@ impl Master {
             deadline: Instant::now() + limit + LEAVING,
         };
         self.abandon_reload("the server is stopping");
+        self.jobs.stop(limit);
         self.listeners.close();
         match &self.front {
             None => self.ended = Some(exit::done()),
@@ -654,6 +714,7 @@ impl Master {
                 error_log: logs.error.is_some(),
                 access_log: logs.access.is_some(),
             };
+            self.jobs.reopen(logs.error.as_ref().map(AsFd::as_fd));
             front.link.send_now(&message, &logs.fds())
         });
         if let Err(error) = sent {
@@ -669,6 +730,7 @@ impl Master {
             asker.done("stopped", &[]);
         }
         self.ordered.end();
+        self.jobs.kill();
         self.listeners.remove_files();
         self.control.remove_file();
         if let Some(path) = &self.settings.pid {

@@ -17,6 +17,7 @@ use super::watchdog::Watch;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
+use crate::jobs::settings as jobs;
 use crate::link::{Configuration, Link, ToFront, text_file};
 use crate::{exit, php, sys};
 
@@ -82,17 +83,25 @@ impl Logs {
 
 /// Opens the log files.
 pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
-    let open = |target: Option<&LogTarget>| match target {
+    Ok(Logs {
+        error: open_error_log(settings)?,
+        access: open_log(settings.log.access.as_ref())?,
+    })
+}
+
+/// Opens the error log, if it is a file.
+pub fn open_error_log(settings: &Settings) -> io::Result<Option<File>> {
+    open_log(Some(&settings.log.error))
+}
+
+fn open_log(target: Option<&LogTarget>) -> io::Result<Option<File>> {
+    match target {
         Some(LogTarget::File(path)) => safe_path::open_log(path).map(Some).map_err(|error| {
             let text = format!("cannot open the log {}: {error}", path.display());
             io::Error::new(error.kind(), text)
         }),
         _ => Ok(None),
-    };
-    Ok(Logs {
-        error: open(Some(&settings.log.error))?,
-        access: open(settings.log.access.as_ref())?,
-    })
+    }
 }
 
 /// The directory of the page cache belongs to the user the front runs as, who may not be allowed to
@@ -262,6 +271,7 @@ impl Master {
     /// Takes the front's word that it serves that configuration.
     pub(super) fn serving(&mut self, generation: u64) {
         self.front_serves(generation);
+        self.send_writes();
         if self.pending.is_none() {
             self.next_reload();
         }
@@ -294,6 +304,7 @@ impl Master {
                 watch.set_limit(self.settings.server.timeouts.hang);
             }
             self.facts = Facts::of(self);
+            self.assign_jobs();
             say(format!("reloaded: configuration {generation} is served"));
             for line in &self.settings.chosen {
                 say(line);
@@ -301,6 +312,7 @@ impl Master {
             notify::ready();
         } else if matches!(self.state, State::Starting) {
             self.state = State::Serving;
+            self.assign_jobs();
             self.write_pid_file();
             for sentence in &self.settings.chosen {
                 say(sentence);
@@ -347,6 +359,18 @@ impl Master {
         if matches!(self.state, State::Starting) {
             self.ended = Some(exit::failed());
         }
+    }
+
+    /// Has the jobs of the configuration run, with the code that is served.
+    fn assign_jobs(&mut self) {
+        let label = self.listeners.label();
+        let settings = jobs::Settings {
+            jobs: self.settings.jobs.clone(),
+            log: self.settings.log.error.clone(),
+            level: self.settings.log.level as u8,
+            state: config::acme::default_directory().join(format!("jobs-{label}.json")),
+        };
+        self.jobs.assign(settings, &self.settings);
     }
 
     fn write_pid_file(&self) {

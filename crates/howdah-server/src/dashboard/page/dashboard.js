@@ -239,6 +239,18 @@ function upstreams(s) {
         number(b.busy), number(figure(b.requests)), number(figure(b.failures))])));
 }
 
+function jobs(s) {
+  if ((s.jobs || []).length === 0) return null;
+  const now = Date.now() / 1000;
+  const failed = (job) => job.failures.map(([name, n]) => `${name} ${figure(n)}`).join(', ');
+  return el('section', el('h2', 'Jobs'),
+    table('Jobs', ['job', 'state', '#processes', '#memory', '#starts', 'next', 'last', 'failures'],
+      s.jobs.map((j) => [el('td', j.job), el(j.state === 'stopped' ? 'td.bad' : 'td', j.state),
+        number(`${j.processes.length} of ${j.wanted}`), number(bytes(j.processes.reduce((sum, p) => sum + p.memory, 0))), number(figure(j.starts)),
+        el('td', j.next ? `in ${time(Math.max(0, j.next - now))}` : ''), el('td', j.last ? `${j.last.how}, ${time(Math.max(0, now - j.last.ended))} ago` : ''),
+        el(j.failures.length > 0 ? 'td.bad' : 'td', failed(j))])));
+}
+
 function certificates(s) {
   if (s.certificates.length === 0 && s.failing_orders.length === 0) return null;
   const failing = s.failing_orders.map((o) => [long(o.name), el('td.bad', `${o.failure}, ${o.attempts} times`)]);
@@ -266,7 +278,7 @@ function limits(s) {
 function draw(s) {
   page('server').textContent = `${s.version}, process ${s.pid}, up ${time(s.uptime)}, ${s.reloads} reloads`;
   document.title = `${figure(rate(answered))}/s – Howdah`;
-  const made = el('main', { id: 'main' }, tiles(s), s.pools.map(pool), slow(s), failures(s), limits(s), cache(s), upstreams(s), certificates(s));
+  const made = el('main', { id: 'main' }, tiles(s), s.pools.map(pool), jobs(s), slow(s), failures(s), limits(s), cache(s), upstreams(s), certificates(s));
   become(page('main'), made);
 }
 

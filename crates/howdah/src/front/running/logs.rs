@@ -1,16 +1,16 @@
 //! The logs of the front: opened with the first configuration, moved by later ones.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::time::Duration;
 
 use howdah_proto::level::Level;
-use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, ErrorStyle, LogTarget, News, Sink};
+use howdah_server::log::{AccessFormat, AccessLog, ErrorLog, LogTarget, News};
 
 use super::super::Shared;
-use crate::config::{LogSettings, Settings};
+use crate::config::Settings;
+use crate::error_log;
 
 /// Longest time that lines of the access log are held back: one write for many lines.
 const ACCESS_DELAY: Duration = Duration::from_secs(1);
@@ -38,36 +38,9 @@ pub(super) fn shared_error_log(
 }
 
 fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, String> {
-    let sink = sink("error", &settings.log.error, Duration::ZERO, file)
-        .map_err(|error| format!("cannot write the error log: {error}"))?;
     let log = &settings.log;
-    Ok(ErrorLog::new(sink, style(log), log.level))
-}
-
-pub(super) fn style(log: &LogSettings) -> ErrorStyle {
-    match log.error {
-        LogTarget::File(_) => ErrorStyle::File,
-        LogTarget::Stdout | LogTarget::Stderr => ErrorStyle::Terminal,
-        LogTarget::Daemon(_) if log.error.takes_fields() => ErrorStyle::Journal,
-        LogTarget::Daemon(_) => ErrorStyle::Syslog,
-    }
-}
-
-/// A file was opened by the master, which may where we may not.
-fn sink(
-    log: &'static str,
-    target: &LogTarget,
-    delay: Duration,
-    file: Option<OwnedFd>,
-) -> io::Result<Sink> {
-    match file {
-        Some(file) => {
-            let sink = Sink::start(log, LogTarget::Stderr, delay)?;
-            sink.move_to(target.clone(), Some(File::from(file)))?;
-            Ok(sink)
-        }
-        None => Sink::start(log, target.clone(), delay),
-    }
+    error_log::open(&log.error, log.level, file)
+        .map_err(|error| format!("cannot write the error log: {error}"))
 }
 
 /// The access log, with what it was opened by.
@@ -92,7 +65,7 @@ pub(super) fn access_log(
         }
         return Ok(Some((old_target, old_format, log)));
     }
-    let sink = sink("access", target, ACCESS_DELAY, file).map_err(failed)?;
+    let sink = error_log::sink("access", target, ACCESS_DELAY, file).map_err(failed)?;
     let heard = error_log.clone();
     sink.watch(move |news| report_lost_lines(&heard, "access log", &news));
     let fields = target.takes_fields();

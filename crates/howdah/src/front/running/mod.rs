@@ -37,7 +37,7 @@ use super::{NewConfig, Shared};
 use crate::config::{Listen, Settings};
 pub use finish::{finish, shorten_deadline};
 use front_settings::{bound, front_settings};
-use logs::{OpenAccessLog, access_log, shared_error_log, style};
+use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{Pools, retire, start_pools};
 
 /// The configuration that is served, with all that serves it.
@@ -140,7 +140,7 @@ pub fn apply(
                 .change(
                     &log.error,
                     error_file.map(File::from),
-                    style(log),
+                    crate::error_log::style(&log.error),
                     log.level,
                 )
                 .map_err(|e| one(format!("cannot reopen the error log: {e}")))?;

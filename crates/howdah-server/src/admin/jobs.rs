@@ -1,0 +1,181 @@
+//! What status and metrics say of background jobs. The process that runs them (`howdah`'s `jobs`) says how
+//! they stand; it speaks no HTTP, so the front shows it.
+
+use std::fmt::Write;
+use std::sync::{Mutex, PoisonError};
+use std::time::SystemTime;
+
+use serde::{Deserialize, Serialize};
+
+use super::format::{Metrics, list};
+
+/// One job at one moment. Times are seconds since 1970.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobStatus {
+    /// The job's name.
+    pub job: String,
+    /// `running`, `waiting` (for its schedule, or before it is started again), `stopping` or `stopped`.
+    pub state: String,
+    /// Its schedule; none: it always runs.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schedule: Option<String>,
+    /// When it is started next, if that is known.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next: Option<u64>,
+    /// How many processes it has when it runs.
+    pub wanted: u32,
+    /// Its processes.
+    pub processes: Vec<JobProcess>,
+    /// How often a process of it was started.
+    pub starts: u64,
+    /// What went wrong, by name.
+    pub failures: Vec<(String, u64)>,
+    /// Lines of output that were too many for the log.
+    pub dropped_lines: u64,
+    /// How its last process ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last: Option<LastRun>,
+}
+
+/// A process of a job.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct JobProcess {
+    /// Its process id.
+    pub pid: i32,
+    /// When it was started.
+    pub since: u64,
+    /// Its resident memory, in bytes, when it was last looked at.
+    pub memory: u64,
+}
+
+/// How a process of a job ended.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LastRun {
+    /// When it ended.
+    pub ended: u64,
+    /// How long it ran: seconds.
+    pub seconds: f64,
+    /// How: `exit code 0`.
+    pub how: String,
+}
+
+impl JobStatus {
+    /// Counts something that went wrong.
+    pub fn failed(&mut self, name: &str) {
+        match self.failures.iter_mut().find(|(known, _)| known == name) {
+            Some((_, n)) => *n += 1,
+            None => self.failures.push((name.to_owned(), 1)),
+        }
+    }
+
+    /// One line for people; `now` in seconds since 1970.
+    pub fn line(&self, now: u64) -> String {
+        let mut line = format!("job {}: {}", self.job, self.state);
+        if self.processes.len() as u32 != self.wanted || self.wanted > 1 {
+            let _ = write!(
+                line,
+                ", {} of {} processes",
+                self.processes.len(),
+                self.wanted
+            );
+        }
+        if let Some(schedule) = &self.schedule {
+            let _ = write!(line, ", schedule {schedule}");
+        }
+        if let Some(next) = self.next {
+            let _ = write!(
+                line,
+                ", next in {}",
+                super::duration(next.saturating_sub(now))
+            );
+        }
+        let _ = write!(line, ", {} starts", self.starts);
+        if let Some(last) = &self.last {
+            let ago = super::duration(now.saturating_sub(last.ended));
+            let _ = write!(
+                line,
+                ", last: {} after {:.1} s, {ago} ago",
+                last.how, last.seconds
+            );
+        }
+        if self.dropped_lines > 0 {
+            let _ = write!(line, ", {} lines of output dropped", self.dropped_lines);
+        }
+        line
+    }
+}
+
+/// A time as seconds since 1970.
+pub fn seconds(time: SystemTime) -> u64 {
+    let since = time.duration_since(SystemTime::UNIX_EPOCH);
+    since.map_or(0, |since| since.as_secs())
+}
+
+static SHOWN: Mutex<Vec<JobStatus>> = Mutex::new(Vec::new());
+
+/// Shows these jobs from now on, and no others.
+pub fn show(jobs: Vec<JobStatus>) {
+    *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
+}
+
+/// The jobs that are shown.
+pub fn rows() -> Vec<JobStatus> {
+    SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone()
+}
+
+/// Writes jobs for people; `now` in seconds since 1970.
+pub fn text(out: &mut String, jobs: &[JobStatus], now: u64) {
+    for job in jobs {
+        // Writing to a string cannot fail.
+        let _ = writeln!(out, "{}", job.line(now));
+        list(out, "  failures", job.failures.iter().cloned());
+        for process in &job.processes {
+            let _ = writeln!(
+                out,
+                "  process {}, up {}, {} KB",
+                process.pid,
+                super::duration(now.saturating_sub(process.since)),
+                process.memory / 1024
+            );
+        }
+    }
+}
+
+pub(super) fn metrics(m: &mut Metrics, jobs: &[JobStatus]) {
+    type Value = (&'static str, fn(&JobStatus) -> u64);
+    const VALUES: &[Value] = &[
+        ("howdah_job_processes", |job| job.processes.len() as u64),
+        ("howdah_job_memory_bytes", |job| {
+            job.processes.iter().map(|process| process.memory).sum()
+        }),
+        ("howdah_job_starts_total", |job| job.starts),
+        ("howdah_job_output_lines_dropped_total", |job| {
+            job.dropped_lines
+        }),
+    ];
+    if jobs.is_empty() {
+        return;
+    }
+    for (name, value) in VALUES {
+        let mut family = m.family(name);
+        for job in jobs {
+            family.add(&[&job.job], value(job));
+        }
+    }
+    let mut ended = m.family("howdah_job_last_end_timestamp_seconds");
+    for (job, last) in jobs
+        .iter()
+        .filter_map(|job| Some((job, job.last.as_ref()?)))
+    {
+        ended.add(&[&job.job], last.ended);
+    }
+    let mut failures = m.family("howdah_job_failures_total");
+    for job in jobs {
+        for (name, n) in &job.failures {
+            failures.add(&[&job.job, name], n);
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! `[[job]]`: background jobs.
+
+use std::path::PathBuf;
+
+use clap::Parser;
+
+use super::identity::{Identity, identity_of};
+use super::programs::find;
+use super::reader::{Section, Validation};
+use super::{Program as HowdahPhp, php_variables};
+use crate::arguments::{Arguments, Command, Php};
+use crate::commands::command_line::program_arguments;
+use crate::jobs::schedule::Schedule;
+use crate::jobs::settings::{Job, Program, When};
+
+/// All jobs. The front does not run them and does not read them.
+pub fn jobs(
+    top: &Section<'_, '_, '_>,
+    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+    server: &Identity,
+) -> Vec<Job> {
+    let sections = top.sections("job", "job");
+    if top.file().validation == Validation::Trusted {
+        return Vec::new();
+    }
+    let mut jobs: Vec<Job> = Vec::new();
+    for section in &sections {
+        let Some(job) = job(section, howdah_php, server) else {
+            continue;
+        };
+        if jobs.iter().any(|other| other.name == job.name) {
+            let message = format!("name: there are two jobs `{}`", job.name.escape_debug());
+            section.file().mistake(section.place_of("name"), message);
+        }
+        jobs.push(job);
+    }
+    jobs
+}
+
+/// None after a mistake that leaves nothing to check further.
+fn job(
+    section: &Section<'_, '_, '_>,
+    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+    server: &Identity,
+) -> Option<Job> {
+    let mistake = |key: &str, message: String| {
+        section.file().mistake(section.place_of(key), message);
+    };
+    let name = name(section);
+    let directory = section
+        .path("directory")
+        .unwrap_or_else(|| section.file().path("."));
+    let directory = std::path::absolute(&directory).unwrap_or(directory);
+    if !directory.is_dir() {
+        mistake(
+            "directory",
+            format!("directory: there is no directory {}", directory.display()),
+        );
+    }
+    let words: Vec<String> = section
+        .texts("command")
+        .into_iter()
+        .map(|at| at.value)
+        .collect();
+    let program = match words.split_first() {
+        None => {
+            let message =
+                "command: a job needs one, such as `[\"php\", \"artisan\", \"queue:work\"]`";
+            mistake("command", message.to_owned());
+            None
+        }
+        Some((first, _)) if first == "php" => php(section, &words, howdah_php),
+        Some((first, rest)) => other(section, first, rest, &directory),
+    };
+    let when = when(section);
+    let identity = match section.text("user") {
+        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        None => server.clone(),
+    };
+    let environment = section.pairs("env").into_iter().map(|pair| pair.value);
+    Some(Job {
+        name: name?,
+        program: program?,
+        directory,
+        user: identity.user,
+        group: identity.group,
+        environment: environment.collect(),
+        clear_env: section.on("clear_env"),
+        max_memory: section.size("max_memory"),
+        timeout: section.time("timeout"),
+        stop_timeout: section.time("stop_timeout").unwrap_or_default(),
+        when: when?,
+    })
+}
+
+fn name(section: &Section<'_, '_, '_>) -> Option<String> {
+    let name = section.text("name");
+    let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    let is_plain = |name: &String| !name.is_empty() && name.len() <= 32 && name.chars().all(plain);
+    if !name.as_ref().is_some_and(is_plain) {
+        let message = "name: a job has one, of up to 32 letters, digits, `-`, `_`, `.`";
+        section.file().mistake(section.place_of("name"), message);
+    }
+    name
+}
+
+/// `php …`: what `howdah php …` would run.
+fn php(
+    section: &Section<'_, '_, '_>,
+    words: &[String],
+    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+) -> Option<Program> {
+    let mistake = |message: String| {
+        section.file().mistake(section.place_of("command"), message);
+    };
+    let typed = ["howdah"]
+        .into_iter()
+        .chain(words.iter().map(String::as_str));
+    let php: Php = match Arguments::try_parse_from(typed) {
+        Ok(Arguments {
+            command: Some(Command::Php(php)),
+            ..
+        }) => php,
+        Ok(_) => return None,
+        Err(why) => {
+            let why = why.to_string();
+            let why = why.lines().next().unwrap_or_default();
+            mistake(format!("command: {why}"));
+            return None;
+        }
+    };
+    if php.target.control.is_some() || php.target.config.is_some() {
+        mistake("command: --control and --config: a job's writes reach its own server".to_owned());
+    }
+    if php.run.is_none() && php.script.is_empty() {
+        mistake("command: `php` needs a script, or -r and code".to_owned());
+    }
+    let program = howdah_php.of_server();
+    if !program.is_file() {
+        // It is a mistake already.
+        return None;
+    }
+    let variables = &section.file().environment.php;
+    let defines = match php_variables::settings(variables, &program, php.php_ini.as_deref()) {
+        Ok(meaning) => meaning.settings,
+        Err(why) => {
+            mistake(why);
+            Vec::new()
+        }
+    };
+    Some(Program::Php {
+        arguments: program_arguments(&php, &defines),
+        site: php.site,
+        program,
+    })
+}
+
+fn other(
+    section: &Section<'_, '_, '_>,
+    first: &str,
+    rest: &[String],
+    directory: &std::path::Path,
+) -> Option<Program> {
+    // As a shell in the job's directory would.
+    let found: Option<PathBuf> = match first.contains('/') {
+        true => find(&directory.join(first).to_string_lossy()),
+        false => find(first),
+    };
+    if found.is_none() {
+        let message = format!(
+            "ProgramMissing: command: there is no program `{}`; name an executable file, or one in PATH",
+            first.escape_debug()
+        );
+        section.file().mistake(section.place_of("command"), message);
+    }
+    Some(Program::Other {
+        program: found?,
+        arguments: rest.to_vec(),
+    })
+}
+
+fn when(section: &Section<'_, '_, '_>) -> Option<When> {
+    let file = section.file();
+    let processes = section.number("processes").map_or(1, |n| n as u32);
+    let time_zone = section.text("time_zone");
+    let Some(expression) = section.text("schedule") else {
+        for key in ["time_zone", "jitter"]
+            .into_iter()
+            .filter(|key| section.has(key))
+        {
+            let message = format!("{key}: has no effect without `schedule`");
+            file.mistake(section.place_of(key), message);
+        }
+        return Some(When::Always { processes });
+    };
+    if processes > 1 {
+        let message =
+            "processes: a job with `schedule` runs in one process, and never twice at once";
+        file.mistake(section.place_of("processes"), message);
+    }
+    if let Err(why) = Schedule::parse(&expression, None) {
+        file.mistake(section.place_of("schedule"), format!("schedule: {why}"));
+        return None;
+    }
+    if let Err(why) = Schedule::parse(&expression, time_zone.as_deref()) {
+        file.mistake(section.place_of("time_zone"), format!("time_zone: {why}"));
+        return None;
+    }
+    Some(When::Schedule {
+        expression,
+        time_zone,
+        jitter: section.time("jitter").unwrap_or_default(),
+    })
+}

@@ -1,0 +1,456 @@
+//! A job: its processes, what is counted of it, and when it runs next. Decides; what it starts and signals
+//! is in [`super::process`].
+
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_executor::{exit_text, resident_bytes};
+use howdah_proto::control::Exit;
+use howdah_proto::level::Level;
+use howdah_server::admin::jobs::{JobProcess as ProcessStatus, JobStatus, LastRun, seconds};
+use howdah_server::cache::admin::AdminCommand;
+use howdah_server::log::ErrorLog;
+use jiff::Timestamp;
+
+use super::output_limit::OutputLimit;
+use super::process::{JobProcess, Reason, Stage};
+use super::restarts::{Restarts, Say};
+use super::schedule::Schedule;
+use super::settings::{Job, When};
+
+/// A write is repeated to the page cache as long as a transaction may keep it from others.
+const TRANSACTION: Duration = Duration::from_secs(600);
+
+/// The place of one process.
+pub struct Slot {
+    restarts: Restarts,
+    /// When a process is started in it; none: not by itself.
+    pub start_at: Option<Instant>,
+    /// Its process.
+    pub process: Option<JobProcess>,
+}
+
+impl Slot {
+    fn new(start_at: Option<Instant>) -> Slot {
+        Slot {
+            restarts: Restarts::default(),
+            start_at,
+            process: None,
+        }
+    }
+}
+
+/// A job of the configuration.
+pub struct RunningJob {
+    /// What the configuration says.
+    pub job: Job,
+    /// Its schedule, if it has one.
+    pub schedule: Option<Schedule>,
+    /// When the schedule is due next.
+    pub next: Option<Timestamp>,
+    /// Places of its processes.
+    pub slots: Vec<Slot>,
+    /// A person has stopped it.
+    pub held: bool,
+    /// The configuration has it no more, or the server ends: nothing is started.
+    pub ending: bool,
+    /// Counts since its first configuration.
+    status: JobStatus,
+    limit: OutputLimit,
+    /// Commands that are answered when its processes have ended: each one's number, and whether it is the
+    /// one that started them.
+    pub waiting: Vec<(u64, bool)>,
+    /// What became of its last process.
+    pub outcome: Result<String, String>,
+    /// What the page cache is to hear of processes that have ended.
+    reports: Vec<AdminCommand>,
+}
+
+impl RunningJob {
+    /// One of a configuration that has just come.
+    pub fn new(job: Job, now: Instant, clock: Timestamp) -> RunningJob {
+        let mut this = RunningJob {
+            job: job.clone(),
+            schedule: None,
+            next: None,
+            slots: Vec::new(),
+            held: false,
+            ending: false,
+            status: JobStatus::default(),
+            limit: OutputLimit::new(now),
+            waiting: Vec::new(),
+            outcome: Ok(String::new()),
+            reports: Vec::new(),
+        };
+        this.configure(job, now, clock);
+        this
+    }
+
+    /// Takes what a configuration says, and new code: processes that always run are replaced when they have
+    /// finished what they have in hand.
+    pub fn configure(&mut self, job: Job, now: Instant, clock: Timestamp) {
+        self.job = job;
+        self.ending = false;
+        let was_scheduled = self.schedule.is_some();
+        let wanted = match &self.job.when {
+            When::Always { processes } => {
+                (self.schedule, self.next) = (None, None);
+                *processes as usize
+            }
+            When::Schedule {
+                expression,
+                time_zone,
+                ..
+            } => {
+                // The master has checked it.
+                self.schedule = Schedule::parse(expression, time_zone.as_deref()).ok();
+                self.next = self.schedule.as_ref().and_then(|s| s.next(clock));
+                1
+            }
+        };
+        self.status.wanted = wanted as u32;
+        let always = self.schedule.is_none();
+        for (at, slot) in self.slots.iter_mut().enumerate() {
+            slot.start_at = match always {
+                true => (at < wanted).then_some(now),
+                false => slot.start_at.filter(|_| was_scheduled),
+            };
+            slot.restarts = Restarts::default();
+            if let Some(process) = slot.process.as_mut().filter(|_| always) {
+                process.end(Reason::Asked, self.job.stop_timeout);
+            }
+        }
+        while self.slots.len() < wanted {
+            self.slots.push(Slot::new(always.then_some(now)));
+        }
+        self.drop_surplus();
+    }
+
+    /// Places that the configuration has no more go when their process has ended.
+    fn drop_surplus(&mut self) {
+        let wanted = self.status.wanted as usize;
+        let mut at = 0;
+        self.slots.retain(|slot| {
+            at += 1;
+            at <= wanted || slot.process.is_some()
+        });
+    }
+
+    /// Its processes.
+    pub fn processes(&self) -> impl Iterator<Item = &JobProcess> {
+        self.slots.iter().filter_map(|slot| slot.process.as_ref())
+    }
+
+    /// Asks all its processes to end, within this time if that is less than they have.
+    pub fn end(&mut self, most: Duration) {
+        let within = self.job.stop_timeout.min(most);
+        for slot in &mut self.slots {
+            slot.start_at = slot.start_at.filter(|_| self.schedule.is_none());
+            if let Some(process) = &mut slot.process {
+                process.end(Reason::Asked, within);
+            }
+        }
+    }
+
+    /// Starts it now, whatever its schedule says; why it is not.
+    pub fn start(&mut self, now: Instant) -> Result<(), String> {
+        if self.processes().next().is_some() {
+            let name = &self.job.name;
+            return Err(format!("JobStillRunning: the job `{name}` is running"));
+        }
+        self.held = false;
+        for slot in &mut self.slots {
+            slot.start_at = Some(now);
+        }
+        Ok(())
+    }
+
+    /// Starts, ends and kills what is due. Returns whether anything has changed.
+    pub fn act(&mut self, log: &ErrorLog, now: Instant) -> bool {
+        let mut changed = false;
+        for at in 0..self.slots.len() {
+            changed |= self.start_due(at, log, now);
+            changed |= self.end_due(at, log, now);
+        }
+        changed
+    }
+
+    fn start_due(&mut self, at: usize, log: &ErrorLog, now: Instant) -> bool {
+        let slot = &mut self.slots[at];
+        let due = slot.start_at.is_some_and(|start_at| start_at <= now);
+        if !due || slot.process.is_some() || self.held || self.ending {
+            return false;
+        }
+        slot.start_at = None;
+        match JobProcess::start(&self.job) {
+            Ok(process) => {
+                let text = format!("process {}", process.pid.as_raw_nonzero());
+                log.job(&self.job.name, Level::Info, "JobStarted", &text);
+                slot.process = Some(process);
+                self.status.starts += 1;
+            }
+            Err(error) => {
+                let (pause, say) = slot.restarts.ended(Duration::ZERO, false);
+                slot.start_at = self.schedule.is_none().then(|| now + pause);
+                self.status.failed("JobNotStarted");
+                self.outcome = Err(format!("JobNotStarted: {error}"));
+                if self.schedule.is_some() || say != Say::Nothing {
+                    let text = format!("it cannot be started: {error}");
+                    log.job(&self.job.name, Level::Error, "JobNotStarted", &text);
+                }
+            }
+        }
+        true
+    }
+
+    fn end_due(&mut self, at: usize, log: &ErrorLog, now: Instant) -> bool {
+        let job = &self.job;
+        let slot = &mut self.slots[at];
+        let Some(process) = &mut slot.process else {
+            return false;
+        };
+        match process.stage {
+            Stage::Running => {
+                if job
+                    .timeout
+                    .is_some_and(|limit| now >= process.started + limit)
+                {
+                    process.end(Reason::Timeout, job.stop_timeout);
+                    self.status.failed("JobTimeout");
+                    let limit = job.timeout.unwrap_or_default().as_secs_f64();
+                    let text = format!("it has run for {limit} s (timeout), and is asked to end");
+                    log.job(&job.name, Level::Error, "JobTimeout", &text);
+                    return true;
+                }
+                if slot.restarts.lives(now - process.started) {
+                    log.job(&job.name, Level::Notice, "JobRecovered", "it runs again");
+                }
+                false
+            }
+            Stage::Ending {
+                reason,
+                kill_at: Some(kill_at),
+            } if kill_at <= now => {
+                process.kill();
+                process.stage = Stage::Ending {
+                    reason,
+                    kill_at: None,
+                };
+                self.status.failed("JobKilled");
+                let text = "it has not ended within stop_timeout after SIGTERM, and is killed";
+                log.job(&job.name, Level::Warning, "JobKilled", text);
+                true
+            }
+            Stage::Ending { .. } => false,
+        }
+    }
+
+    /// Takes output and reports, and buries processes that have ended. Returns whether one has.
+    pub fn look(&mut self, log: &ErrorLog, now: Instant) -> bool {
+        let mut ended = false;
+        for at in 0..self.slots.len() {
+            let name = &self.job.name;
+            let Some(process) = &mut self.slots[at].process else {
+                continue;
+            };
+            let exit = process.exit();
+            if exit.is_some() {
+                // What it has started may hold its output open.
+                process.kill();
+            }
+            let (limit, status) = (&mut self.limit, &mut self.status);
+            process.read(|line| match limit.takes(line.len()) {
+                true => log.job(name, Level::Notice, "output", line),
+                false => status.dropped_lines += 1,
+            });
+            if let Some(effects) = &mut process.effects {
+                effects.read();
+            }
+            if let Some(exit) = exit {
+                ended = true;
+                self.ended(at, exit, log, now);
+            }
+        }
+        if ended {
+            self.drop_surplus();
+        }
+        let is_idle = self.processes().next().is_none();
+        if let Some(lines) = self.limit.dropped(now, ended && is_idle) {
+            let text = format!("{lines} lines of its output were too many for the log");
+            log.job(&self.job.name, Level::Warning, "JobOutputDropped", &text);
+        }
+        ended
+    }
+
+    fn ended(&mut self, at: usize, exit: Exit, log: &ErrorLog, now: Instant) {
+        let slot = &mut self.slots[at];
+        let Some(mut process) = slot.process.take() else {
+            return;
+        };
+        process.bury();
+        if let Some(effects) = &mut process.effects {
+            effects.read();
+            self.reports.extend(effects.report(self.job.site()));
+        }
+        let lived = now - process.started;
+        let asked = process.stage != Stage::Running;
+        let well = asked || exit == Exit::Code(0);
+        let how = exit_text(exit);
+        let (pause, say) = slot.restarts.ended(lived, well);
+        if self.schedule.is_none() && at < self.status.wanted as usize {
+            let pause = if asked { Duration::ZERO } else { pause };
+            slot.start_at = Some(now + pause);
+        }
+        let after = format!("{how} after {:.1} s", lived.as_secs_f64());
+        self.outcome = match process.stage {
+            Stage::Running if well => Ok(after.clone()),
+            Stage::Running => Err(format!("JobFailed: {after}")),
+            Stage::Ending { reason, .. } => Err(format!("{}: {after}", reason.name())),
+        };
+        self.status.last = Some(LastRun {
+            ended: seconds(SystemTime::now()),
+            seconds: lived.as_secs_f64(),
+            how,
+        });
+        let name = &self.job.name;
+        if well {
+            log.job(name, Level::Info, "JobEnded", &after);
+            if say == Say::Recovered {
+                log.job(name, Level::Notice, "JobRecovered", "it ends well again");
+            }
+            return;
+        }
+        self.status.failed("JobFailed");
+        let lines = match process.tail.is_empty() {
+            true => "it has printed nothing".to_owned(),
+            false => {
+                let lines: Vec<&str> = process.tail.iter().map(String::as_str).collect();
+                format!("its last lines: {}", lines.join(" | "))
+            }
+        };
+        let pause = pause.as_secs();
+        match say {
+            _ if self.schedule.is_some() => {
+                log.job(
+                    name,
+                    Level::Error,
+                    "JobFailed",
+                    &format!("{after}; {lines}"),
+                );
+            }
+            Say::CrashLoop => {
+                let text = format!(
+                    "{after}, as the times before; it is started again after pauses of up to 60 s, and named again when it works; {lines}"
+                );
+                log.job(name, Level::Error, "JobCrashLoop", &text);
+            }
+            Say::Failed => {
+                let text = format!("{after}; it is started again in {pause} s; {lines}");
+                log.job(name, Level::Error, "JobFailed", &text);
+            }
+            Say::Nothing | Say::Recovered => {}
+        }
+    }
+
+    /// Looks at the memory of its processes. Returns whether that has changed.
+    pub fn look_at_memory(&mut self, log: &ErrorLog) -> bool {
+        let mut changed = false;
+        for process in self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.process.as_mut())
+        {
+            let memory = resident_bytes(process.pid.as_raw_nonzero().get());
+            changed |= std::mem::replace(&mut process.memory, memory) != memory;
+            let most = self.job.max_memory.filter(|most| memory > *most);
+            if let Some(most) = most
+                && process.stage == Stage::Running
+            {
+                process.end(Reason::TooLarge, self.job.stop_timeout);
+                self.status.failed("JobTooLarge");
+                let text = format!(
+                    "process {} has {} MiB, more than max_memory ({} MiB), and is asked to end",
+                    process.pid.as_raw_nonzero(),
+                    memory >> 20,
+                    most >> 20
+                );
+                log.job(&self.job.name, Level::Warning, "JobTooLarge", &text);
+            }
+        }
+        changed
+    }
+
+    /// When something of it is due.
+    pub fn wake(&self, now: Instant) -> Option<Instant> {
+        let starts = self.slots.iter().filter_map(|slot| match slot.process {
+            None if !self.held && !self.ending => slot.start_at,
+            _ => None,
+        });
+        let ends = self.processes().filter_map(|process| match process.stage {
+            Stage::Running => Some(process.started + self.job.timeout?),
+            Stage::Ending { kill_at, .. } => kill_at,
+        });
+        let reports = self.processes().filter_map(|process| {
+            let effects = process.effects.as_ref()?;
+            Some(now + effects.due()?)
+        });
+        starts.chain(ends).chain(reports).min()
+    }
+
+    /// What the page cache is to hear now of what it wrote.
+    pub fn reports(&mut self) -> Vec<AdminCommand> {
+        let mut all = std::mem::take(&mut self.reports);
+        let site = self.job.site();
+        let processes = self
+            .slots
+            .iter_mut()
+            .filter_map(|slot| slot.process.as_mut());
+        for effects in processes.filter_map(|process| process.effects.as_mut()) {
+            if effects.due() == Some(Duration::ZERO) {
+                effects.forget(TRANSACTION);
+                all.extend(effects.report(site));
+                effects.heard();
+            }
+        }
+        all
+    }
+
+    /// Counts a run that did not take place, by the reason's name.
+    pub fn failed(&mut self, name: &str) {
+        self.status.failed(name);
+    }
+
+    /// How it stands.
+    pub fn status(&self) -> JobStatus {
+        let ending = |process: &JobProcess| process.stage != Stage::Running;
+        let state = match (self.processes().next().is_some(), self.held) {
+            (true, _) if self.processes().all(ending) => "stopping",
+            (true, _) => "running",
+            (false, true) => "stopped",
+            (false, false) => "waiting",
+        };
+        let schedule = match &self.job.when {
+            When::Schedule { expression, .. } => Some(expression.clone()),
+            When::Always { .. } => None,
+        };
+        // An always-running job that waits is started again then.
+        let again = self.slots.iter().filter_map(|slot| slot.start_at).min();
+        let again = again.filter(|_| state == "waiting").map(|at| {
+            let pause = at.saturating_duration_since(Instant::now());
+            seconds(SystemTime::now() + pause)
+        });
+        let scheduled = self.next.and_then(|next| next.as_second().try_into().ok());
+        let processes = self.processes().map(|process| ProcessStatus {
+            pid: process.pid.as_raw_nonzero().get(),
+            since: seconds(process.since),
+            memory: process.memory,
+        });
+        JobStatus {
+            job: self.job.name.clone(),
+            state: state.to_owned(),
+            schedule,
+            next: scheduled.or(again),
+            processes: processes.collect(),
+            ..self.status.clone()
+        }
+    }
+}

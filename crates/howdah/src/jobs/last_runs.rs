@@ -1,0 +1,110 @@
+//! When each schedule was last due, in a file: after a start it shows what was missed meanwhile.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use jiff::Timestamp;
+use serde::{Deserialize, Serialize};
+
+/// See the module.
+#[derive(Debug, Default)]
+pub struct LastRuns {
+    path: PathBuf,
+    jobs: BTreeMap<String, Last>,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+struct Last {
+    schedule: String,
+    /// Seconds since 1970.
+    at: i64,
+}
+
+impl LastRuns {
+    /// Reads the file; one that is not there yet says nothing.
+    ///
+    /// # Errors
+    /// Why it cannot be read.
+    pub fn read(path: &Path) -> (LastRuns, Option<String>) {
+        let mut this = LastRuns {
+            path: path.to_owned(),
+            jobs: BTreeMap::new(),
+        };
+        let trouble = match std::fs::read_to_string(path) {
+            Ok(text) => match serde_json::from_str(&text) {
+                Ok(jobs) => {
+                    this.jobs = jobs;
+                    None
+                }
+                Err(why) => Some(why.to_string()),
+            },
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(error) => Some(error.to_string()),
+        };
+        (this, trouble)
+    }
+
+    /// When this schedule of a job was due last, as far as it is known.
+    pub fn of(&self, job: &str, schedule: &str) -> Option<Timestamp> {
+        let last = self
+            .jobs
+            .get(job)
+            .filter(|last| last.schedule == schedule)?;
+        Timestamp::from_second(last.at).ok()
+    }
+
+    /// Notes that it was due.
+    pub fn note(&mut self, job: &str, schedule: &str, at: Timestamp) {
+        let last = Last {
+            schedule: schedule.to_owned(),
+            at: at.as_second(),
+        };
+        self.jobs.insert(job.to_owned(), last);
+    }
+
+    /// Forgets the jobs that are not among these.
+    pub fn keep(&mut self, names: &[&str]) {
+        self.jobs.retain(|name, _| names.contains(&name.as_str()));
+    }
+
+    /// Writes the file, whole or not at all.
+    ///
+    /// # Errors
+    /// Why it cannot be written.
+    pub fn write(&self) -> Result<(), String> {
+        let failed = |error: io::Error| format!("{}: {error}", self.path.display());
+        if let Some(directory) = self.path.parent() {
+            std::fs::create_dir_all(directory).map_err(failed)?;
+        }
+        let text = serde_json::to_string(&self.jobs).map_err(|error| failed(error.into()))?;
+        let other = self.path.with_extension("new");
+        crate::master::safe_path::write(&other, &text).map_err(failed)?;
+        std::fs::rename(&other, &self.path).map_err(failed)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_due_is_known_after_a_start_and_only_of_the_same_schedule() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state/jobs.json");
+        let (mut last, trouble) = LastRuns::read(&path);
+        assert_eq!(trouble, None);
+        let at = Timestamp::from_second(1_800_000_000).unwrap();
+        last.note("a", "@daily", at);
+        last.note("b", "@daily", at);
+        last.keep(&["a"]);
+        last.write().unwrap();
+        let (read, trouble) = LastRuns::read(&path);
+        assert_eq!(trouble, None);
+        assert_eq!(read.of("a", "@daily"), Some(at));
+        assert_eq!(read.of("a", "@hourly"), None);
+        assert_eq!(read.of("b", "@daily"), None);
+        std::fs::write(&path, "{").unwrap();
+        assert!(LastRuns::read(&path).1.is_some());
+    }
+}

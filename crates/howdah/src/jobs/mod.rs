@@ -1,0 +1,484 @@
+//! `howdah jobs`: the process that runs background jobs, always or by a schedule. Started by the master;
+//! it survives a front, and ends with the server. It has the master's rights, because jobs run as users of
+//! their own; it speaks no HTTP, and of what its jobs print it only makes lines.
+//!
+//! - [`settings`]: what the configuration says of them.
+//! - [`job`]: a job; [`process`]: a process of it; [`restarts`]: when it is started again.
+//! - [`schedule`]: when a schedule is due; [`last_runs`]: when it was.
+//! - [`output_limit`]: how much output the log takes; [`strays`]: processes that left their job.
+
+mod job;
+mod last_runs;
+mod output_limit;
+mod process;
+mod restarts;
+pub mod schedule;
+pub mod settings;
+mod strays;
+
+use std::fs::File;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use howdah_proto::level::Level;
+use howdah_server::admin::jobs::JobStatus;
+use howdah_server::log::ErrorLog;
+use jiff::Timestamp;
+use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Pid;
+
+use crate::link::{FromJobs, Link, Received, ToJobs, read_text, text_file};
+use crate::master::say;
+use crate::{child, error_log, exit};
+use job::RunningJob;
+use last_runs::LastRuns;
+use schedule::Schedule;
+use settings::{JobCommand, Settings, When};
+
+/// How often memory and strays are looked at while a job runs.
+const TICK: Duration = Duration::from_secs(1);
+/// Longest sleep: the clock may have been set meanwhile.
+const LONGEST_SLEEP: Duration = Duration::from_secs(30);
+/// A clock that was set back further than this has its schedules looked up anew.
+const SET_BACK: i64 = 3 * 3600;
+
+/// `howdah jobs`
+pub fn run(link: i32) -> ExitCode {
+    match serve(link) {
+        Ok(()) => exit::done(),
+        Err(why) => {
+            say(format!("jobs: {why}"));
+            exit::failed()
+        }
+    }
+}
+
+fn serve(link: i32) -> Result<(), String> {
+    let (link, _blocked) = child::prepare(link)?;
+    let (settings, mut fds) = match link.receive::<ToJobs>() {
+        Received::Message(ToJobs::Settings, fds) => read_settings(fds)?,
+        _ => return Ok(()),
+    };
+    strays::adopt();
+    let level = Level::of(settings.level.into());
+    let log = error_log::open(&settings.log, level, fds.pop())
+        .map_err(|error| format!("cannot write the error log: {error}"))?;
+    let (last_runs, trouble) = LastRuns::read(&settings.state);
+    let mut jobs = Jobs {
+        link,
+        log,
+        jobs: Vec::new(),
+        last_runs,
+        is_state_lost: false,
+        stopping: false,
+        is_alone: false,
+        ended_groups: Vec::new(),
+        last_clock: Timestamp::now(),
+        last_tick: Instant::now(),
+        changed: true,
+    };
+    if let Some(why) = trouble {
+        jobs.lose_state(&format!("{}: {why}", settings.state.display()));
+    }
+    jobs.report_missed(&settings);
+    jobs.configure(settings);
+    while jobs.turn()? {}
+    Ok(())
+}
+
+fn read_settings(fds: Vec<OwnedFd>) -> Result<(Settings, Vec<OwnedFd>), String> {
+    let mut fds = fds.into_iter();
+    let text = fds.next().ok_or("descriptors are missing")?;
+    let text = read_text(text).map_err(|error| error.to_string())?;
+    let settings = serde_json::from_str(&text).map_err(|error| error.to_string())?;
+    Ok((settings, fds.collect()))
+}
+
+struct Jobs {
+    link: Link,
+    log: ErrorLog,
+    jobs: Vec<RunningJob>,
+    last_runs: LastRuns,
+    /// The file of the last runs cannot be written, and the log says so.
+    is_state_lost: bool,
+    /// The server ends.
+    stopping: bool,
+    /// The master is gone. A closed line stays readable: it is not waited for any more.
+    is_alone: bool,
+    /// Groups of which some have been killed lately.
+    ended_groups: Vec<Pid>,
+    last_clock: Timestamp,
+    last_tick: Instant,
+    /// The master is to hear how the jobs stand.
+    changed: bool,
+}
+
+impl Jobs {
+    /// Waits for something and deals with it; false: all is done.
+    fn turn(&mut self) -> Result<bool, String> {
+        self.act();
+        if self.stopping && self.jobs.iter().all(|job| job.processes().next().is_none()) {
+            self.send_status();
+            return Ok(false);
+        }
+        if std::mem::take(&mut self.changed) {
+            self.send_status();
+        }
+        self.wait()?;
+        self.hear();
+        let now = Instant::now();
+        let mut ended = false;
+        let groups = self.groups();
+        for job in &mut self.jobs {
+            ended |= job.look(&self.log, now);
+        }
+        if ended {
+            // Those of the last end alone: a killed process is gone soon.
+            self.ended_groups = groups;
+            self.changed = true;
+            self.end_strays();
+        }
+        self.report_writes();
+        self.answer_ended();
+        Ok(true)
+    }
+
+    fn wait(&self) -> Result<(), String> {
+        let now = Instant::now();
+        let runs = self.jobs.iter().any(|job| job.processes().next().is_some());
+        let tick = runs.then(|| self.last_tick + TICK);
+        let due = self.jobs.iter().filter_map(|job| job.wake(now));
+        let due = due.chain(tick).min();
+        let clock = Timestamp::now();
+        let scheduled = self.jobs.iter().filter_map(|job| job.next).min();
+        let scheduled = scheduled.map(|at| Duration::try_from(at.duration_since(clock)));
+        let pause = [
+            due.map(|due| due.saturating_duration_since(now)),
+            // A time in the past is due.
+            scheduled.map(Result::unwrap_or_default),
+        ];
+        let pause = pause.into_iter().flatten().min();
+        // Rounded up: waking a moment early would only spin.
+        let pause = pause.unwrap_or(LONGEST_SLEEP) + Duration::from_millis(1);
+        let pause = pause.min(LONGEST_SLEEP);
+        let mut fds = Vec::new();
+        if !self.is_alone {
+            fds.push(PollFd::from_borrowed_fd(self.link.fd(), PollFlags::IN));
+        }
+        for process in self.jobs.iter().flat_map(RunningJob::processes) {
+            let descriptors = process.descriptors();
+            fds.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        }
+        let timeout = Timespec {
+            tv_sec: pause.as_secs() as i64,
+            tv_nsec: i64::from(pause.subsec_nanos()),
+        };
+        match rustix::event::poll(&mut fds, Some(&timeout)) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.to_string()),
+        }
+    }
+
+    /// Takes what the master says. Without it nothing goes on.
+    fn hear(&mut self) {
+        while !self.is_alone {
+            match self.link.receive_now::<ToJobs>() {
+                Received::Nothing => return,
+                Received::Closed => {
+                    self.is_alone = true;
+                    return self.stop(Duration::MAX);
+                }
+                Received::Message(ToJobs::Settings, fds) => match read_settings(fds) {
+                    Ok((settings, mut fds)) => {
+                        let level = Level::of(settings.level.into());
+                        let style = error_log::style(&settings.log);
+                        let file = fds.pop().map(File::from);
+                        if let Err(error) = self.log.change(&settings.log, file, style, level) {
+                            say(format!("LogNotReopened: {error}; the old log stays in use"));
+                        }
+                        self.configure(settings);
+                    }
+                    Err(why) => say(format!("jobs: {why}")),
+                },
+                Received::Message(ToJobs::Reopen, fds) => {
+                    if let Some(file) = fds.into_iter().next() {
+                        // The old file stays in use when it fails.
+                        let _ = self.log.sink().reopen_as(file.into());
+                    }
+                }
+                Received::Message(ToJobs::Command { id, command }, _) => self.command(id, &command),
+                Received::Message(ToJobs::Stop { limit }, _) => {
+                    self.stop(Duration::from_millis(limit));
+                }
+            }
+        }
+    }
+
+    /// Takes another configuration, or the same with new code.
+    fn configure(&mut self, settings: Settings) {
+        if self.stopping {
+            return;
+        }
+        let (now, clock) = (Instant::now(), Timestamp::now());
+        for job in &mut self.jobs {
+            if !settings.jobs.iter().any(|new| new.name == job.job.name) {
+                job.ending = true;
+                job.next = None;
+                job.end(Duration::MAX);
+            }
+        }
+        for new in settings.jobs {
+            if let When::Schedule { expression, .. } = &new.when
+                && self.last_runs.of(&new.name, expression).is_none()
+            {
+                self.last_runs.note(&new.name, expression, clock);
+            }
+            match self.jobs.iter_mut().find(|job| job.job.name == new.name) {
+                Some(job) => job.configure(new, now, clock),
+                None => self.jobs.push(RunningJob::new(new, now, clock)),
+            }
+        }
+        let names = self.jobs.iter().filter(|job| job.schedule.is_some());
+        let names: Vec<&str> = names.map(|job| job.job.name.as_str()).collect();
+        self.last_runs.keep(&names);
+        if !names.is_empty() {
+            self.keep_state();
+        }
+        self.changed = true;
+    }
+
+    /// Says which runs were missed while no server ran. They are not made up for: what was to happen at
+    /// night is not what is wanted at noon.
+    fn report_missed(&mut self, settings: &Settings) {
+        let clock = Timestamp::now();
+        for job in &settings.jobs {
+            let When::Schedule {
+                expression,
+                time_zone,
+                ..
+            } = &job.when
+            else {
+                continue;
+            };
+            let (Some(last), Ok(schedule)) = (
+                self.last_runs.of(&job.name, expression),
+                Schedule::parse(expression, time_zone.as_deref()),
+            ) else {
+                continue;
+            };
+            if let Some((n, at)) = schedule.missed(last, clock) {
+                let runs = if n == 1 {
+                    "1 run"
+                } else {
+                    &format!("{n} runs")
+                };
+                let text = format!(
+                    "{runs} missed while no server ran, the last at {}; `howdah job run {}` makes up for it",
+                    schedule.show(at),
+                    job.name
+                );
+                self.log.job(&job.name, Level::Warning, "JobMissed", &text);
+            }
+            self.last_runs.note(&job.name, expression, clock);
+        }
+    }
+
+    fn act(&mut self) {
+        let (now, clock) = (Instant::now(), Timestamp::now());
+        let set_back = self.last_clock.as_second() - clock.as_second() > SET_BACK;
+        self.last_clock = clock;
+        let mut was_due = false;
+        for at in 0..self.jobs.len() {
+            let job = &mut self.jobs[at];
+            if set_back {
+                job.next = job.schedule.as_ref().and_then(|s| s.next(clock));
+            }
+            while let Some(next) = job.next.filter(|next| *next <= clock) {
+                was_due = true;
+                let schedule = job.schedule.as_ref();
+                job.next = schedule.and_then(|s| s.next(next));
+                let expression = match &job.job.when {
+                    When::Schedule { expression, .. } => expression.as_str(),
+                    When::Always { .. } => "",
+                };
+                self.last_runs.note(&job.job.name, expression, next);
+                // Of several that came due while the machine slept, one runs.
+                if job.next.is_none_or(|later| later > clock) {
+                    due(job, &self.log, now);
+                }
+            }
+            self.changed |= job.act(&self.log, now);
+        }
+        if was_due {
+            self.changed = true;
+            self.keep_state();
+        }
+        let gone = |job: &RunningJob| job.ending && job.processes().next().is_none();
+        if !self.stopping {
+            self.jobs
+                .retain(|job| !gone(job) || !job.waiting.is_empty());
+        }
+        if now >= self.last_tick + TICK {
+            self.last_tick = now;
+            for job in &mut self.jobs {
+                self.changed |= job.look_at_memory(&self.log);
+            }
+            self.end_strays();
+        }
+    }
+
+    fn keep_state(&mut self) {
+        match self.last_runs.write() {
+            Ok(()) => self.is_state_lost = false,
+            Err(why) => self.lose_state(&why),
+        }
+    }
+
+    fn lose_state(&mut self, why: &str) {
+        if !std::mem::replace(&mut self.is_state_lost, true) {
+            let text = format!(
+                "cannot keep when schedules last ran ({why}): runs that are missed while no server runs are not noticed"
+            );
+            self.log.problem(Level::Warning, "JobStateLost", &text);
+        }
+    }
+
+    fn end_strays(&mut self) {
+        let groups = self.groups();
+        for (name, pid) in strays::end(&groups, &self.ended_groups) {
+            let text = format!(
+                "process {pid} ({name}) has left the group of its job, and is killed: a job runs in the foreground"
+            );
+            self.log.problem(Level::Warning, "JobStray", &text);
+        }
+    }
+
+    fn groups(&self) -> Vec<Pid> {
+        let processes = self.jobs.iter().flat_map(RunningJob::processes);
+        processes.map(|process| process.pid).collect()
+    }
+
+    /// Has the page cache informed of what jobs write.
+    fn report_writes(&mut self) {
+        for ask in self.jobs.iter_mut().flat_map(RunningJob::reports) {
+            // A master that is gone has no page cache.
+            let _ = self.link.send(&FromJobs::Wrote { ask }, &[]);
+        }
+    }
+
+    fn command(&mut self, id: u64, command: &JobCommand) {
+        let now = Instant::now();
+        let names: Vec<&str> = self.jobs.iter().map(|job| job.job.name.as_str()).collect();
+        let names = names.join(", ");
+        let Some(job) = self
+            .jobs
+            .iter_mut()
+            .find(|job| job.job.name == command.job())
+        else {
+            let name = command.job().escape_debug();
+            let why = format!("NoSuchJob: there is no job `{name}`; there are: {names}");
+            return self.done(id, Err(why));
+        };
+        let outcome = match command {
+            JobCommand::Run { .. } => job.start(now).map(|()| match job.schedule {
+                // Answered when it has ended.
+                Some(_) => None,
+                None => Some("started"),
+            }),
+            JobCommand::Stop { .. } => {
+                let runs = job.processes().next().is_some();
+                job.held = job.schedule.is_none();
+                job.end(Duration::MAX);
+                match (runs, job.held) {
+                    (true, _) => Ok(None),
+                    (false, true) => Ok(Some("stopped")),
+                    (false, false) => Ok(Some("it was not running; its schedule goes on")),
+                }
+            }
+        };
+        match outcome {
+            Ok(None) => {
+                let is_run = matches!(command, JobCommand::Run { .. });
+                job.waiting.push((id, is_run));
+            }
+            Ok(Some(done)) => self.done(id, Ok(done.to_owned())),
+            Err(why) => self.done(id, Err(why)),
+        }
+        self.changed = true;
+    }
+
+    /// Answers those who wait for a job's end.
+    fn answer_ended(&mut self) {
+        let mut answers = Vec::new();
+        for job in &mut self.jobs {
+            let starts = job.slots.iter().any(|slot| slot.start_at.is_some()) && !job.held;
+            if job.processes().next().is_none() && !starts {
+                let ids = std::mem::take(&mut job.waiting);
+                answers.extend(ids.into_iter().map(|(id, is_run)| match is_run {
+                    true => (id, job.outcome.clone()),
+                    false => (id, Ok("stopped".to_owned())),
+                }));
+            }
+        }
+        if !answers.is_empty() {
+            self.send_status();
+        }
+        for (id, outcome) in answers {
+            self.done(id, outcome);
+        }
+    }
+
+    fn done(&self, id: u64, outcome: Result<String, String>) {
+        let ok = outcome.is_ok();
+        let text = outcome.unwrap_or_else(|why| why);
+        let sent = text_file(&text)
+            .and_then(|text| self.link.send(&FromJobs::Done { id, ok }, &[text.as_fd()]));
+        if let Err(error) = sent {
+            say(format!("jobs: cannot reach the master: {error}"));
+        }
+    }
+
+    fn send_status(&self) {
+        let all: Vec<JobStatus> = self.jobs.iter().map(RunningJob::status).collect();
+        // A master that is gone is noticed by the next look at the line.
+        let _ = serde_json::to_string(&all)
+            .map_err(std::io::Error::from)
+            .and_then(|text| text_file(&text))
+            .and_then(|text| self.link.send(&FromJobs::Status, &[text.as_fd()]));
+    }
+
+    /// Ends all jobs, each within its own time and this one.
+    fn stop(&mut self, most: Duration) {
+        self.stopping = true;
+        for job in &mut self.jobs {
+            job.ending = true;
+            job.next = None;
+            job.end(most);
+        }
+    }
+}
+
+/// A schedule is due. In a fleet this is where a member asks whether the run is its own.
+fn due(job: &mut RunningJob, log: &ErrorLog, now: Instant) {
+    if job.processes().next().is_some() {
+        job.failed("JobStillRunning");
+        let text = "it is due while its last run has not ended, and is left out this time";
+        return log.job(&job.job.name, Level::Warning, "JobStillRunning", text);
+    }
+    let jitter = match &job.job.when {
+        When::Schedule { jitter, .. } => *jitter,
+        When::Always { .. } => Duration::ZERO,
+    };
+    for slot in &mut job.slots {
+        slot.start_at = Some(now + by_chance(jitter));
+    }
+}
+
+/// A time from none to the whole.
+fn by_chance(most: Duration) -> Duration {
+    let mut bytes = [0; 4];
+    // Without a random number it is not spread.
+    let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
+    most.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
+}

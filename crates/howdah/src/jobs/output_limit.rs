@@ -1,0 +1,73 @@
+//! How much of a job's output the log takes: a job that prints without end must not fill the disk. Pure:
+//! the time is handed in.
+
+use std::time::{Duration, Instant};
+
+/// The time within which lines are counted.
+const WINDOW: Duration = Duration::from_secs(10);
+/// Most lines and bytes within it.
+const LINES: u32 = 1000;
+const BYTES: usize = 256 << 10;
+
+/// What a job has printed lately.
+#[derive(Clone, Copy, Debug)]
+pub struct OutputLimit {
+    since: Instant,
+    lines: u32,
+    bytes: usize,
+    dropped: u64,
+}
+
+impl OutputLimit {
+    /// Nothing so far.
+    pub fn new(now: Instant) -> OutputLimit {
+        OutputLimit {
+            since: now,
+            lines: 0,
+            bytes: 0,
+            dropped: 0,
+        }
+    }
+
+    /// Whether the log takes a line of this length; one that it does not take is counted.
+    pub fn takes(&mut self, length: usize) -> bool {
+        let takes = self.lines < LINES && self.bytes + length <= BYTES;
+        match takes {
+            true => {
+                self.lines += 1;
+                self.bytes += length;
+            }
+            false => self.dropped += 1,
+        }
+        takes
+    }
+
+    /// Begins to count anew when the time has passed, or the job has ended: how many lines were dropped.
+    pub fn dropped(&mut self, now: Instant, ended: bool) -> Option<u64> {
+        if !ended && now.saturating_duration_since(self.since) < WINDOW {
+            return None;
+        }
+        let dropped = self.dropped;
+        *self = OutputLimit::new(now);
+        (dropped > 0).then_some(dropped)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flood_is_cut_off_and_counted_in_each_window() {
+        let start = Instant::now();
+        let mut limit = OutputLimit::new(start);
+        let taken = (0..5000).filter(|_| limit.takes(10)).count();
+        assert_eq!(taken, LINES as usize);
+        assert_eq!(limit.dropped(start + WINDOW / 2, false), None);
+        assert_eq!(limit.dropped(start + WINDOW, false), Some(4000));
+        assert_eq!(limit.dropped(start + 2 * WINDOW, false), None);
+        let long = (0..100).filter(|_| limit.takes(8 << 10)).count();
+        assert_eq!(long, BYTES / (8 << 10));
+        assert_eq!(limit.dropped(start + 2 * WINDOW, true), Some(100 - 32));
+    }
+}

@@ -1,0 +1,239 @@
+//! One process of a job, from its start to its end: the leader of a process group of its own, which ends
+//! with it. It also ends with the process that runs jobs, however that ends.
+
+use std::collections::VecDeque;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_executor::Output;
+use howdah_executor::launch::environment;
+use howdah_os::descriptors::{end_with_parent, inherit, run_as};
+use howdah_proto::control::Exit;
+use rustix::fs::OFlags;
+use rustix::pipe::{PipeFlags, pipe_with};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitId, WaitIdOptions, kill_process_group, pidfd_open,
+    pidfd_send_signal, waitid,
+};
+
+use super::settings::{Job, Program};
+use crate::effects::Effects;
+use crate::sys;
+
+/// Lines that are kept for the message about a failure, and how much of each.
+const TAIL: usize = 5;
+const TAIL_LINE: usize = 300;
+
+/// Why a process was asked to end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It has run longer than it may.
+    Timeout,
+    /// It has grown larger than it may.
+    TooLarge,
+    /// A person, a reload or the end of the server.
+    Asked,
+}
+
+impl Reason {
+    /// Its name in log and metrics.
+    pub fn name(self) -> &'static str {
+        match self {
+            Reason::Timeout => "JobTimeout",
+            Reason::TooLarge => "JobTooLarge",
+            Reason::Asked => "JobStopped",
+        }
+    }
+}
+
+/// What a process is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// It runs.
+    Running,
+    /// It has been asked to end.
+    Ending {
+        /// Why.
+        reason: Reason,
+        /// When its group is killed; none: it has been.
+        kill_at: Option<Instant>,
+    },
+}
+
+/// A process of a job.
+pub struct JobProcess {
+    /// Its id, and its group's.
+    pub pid: Pid,
+    pidfd: OwnedFd,
+    /// When it was started.
+    pub started: Instant,
+    /// The same by the clock.
+    pub since: SystemTime,
+    /// What it is at.
+    pub stage: Stage,
+    output: Option<Output>,
+    /// What it does to databases, if it is PHP.
+    pub effects: Option<Effects>,
+    /// Its last lines.
+    pub tail: VecDeque<String>,
+    /// Its resident memory, in bytes, when it was last looked at.
+    pub memory: u64,
+}
+
+impl JobProcess {
+    /// Starts a process of this job.
+    ///
+    /// # Errors
+    /// What the system says; that there is no such user.
+    pub fn start(job: &Job) -> io::Result<JobProcess> {
+        let (mut command, effects) = match &job.program {
+            Program::Php {
+                program, arguments, ..
+            } => {
+                let (effects, writer) = Effects::pair()?;
+                let mut command = Command::new(program);
+                command
+                    .arg("php")
+                    .arg("--effects-fd")
+                    .arg(writer.as_raw_fd().to_string())
+                    .args(arguments);
+                inherit(&mut command, vec![writer]);
+                (command, Some(effects))
+            }
+            Program::Other { program, arguments } => {
+                let mut command = Command::new(program);
+                command.args(arguments);
+                (command, None)
+            }
+        };
+        std::fs::read_dir(&job.directory).map_err(|error| {
+            let text = format!("the directory {}: {error}", job.directory.display());
+            io::Error::new(error.kind(), text)
+        })?;
+        let none: [(String, String); 0] = [];
+        environment(&mut command, job.clear_env, &none);
+        become_its_user(&mut command, job)?;
+        command
+            .env("HOWDAH_JOB", &job.name)
+            .envs(&job.environment)
+            .current_dir(&job.directory)
+            .process_group(0)
+            .stdin(Stdio::null());
+        end_with_parent(&mut command, Signal::KILL);
+        let (reader, writer) = pipe_with(PipeFlags::CLOEXEC)?;
+        rustix::fs::fcntl_setfl(&reader, OFlags::NONBLOCK)?;
+        command.stdout(Stdio::from(writer.try_clone()?));
+        command.stderr(Stdio::from(writer));
+        let child = command.spawn()?;
+        let pid = Pid::from_raw(child.id() as i32)
+            .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
+        // Not reaped before this: the id is still its own.
+        let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
+        Ok(JobProcess {
+            pid,
+            pidfd,
+            started: Instant::now(),
+            since: SystemTime::now(),
+            stage: Stage::Running,
+            output: Some(Output::new(reader)),
+            effects,
+            tail: VecDeque::new(),
+            memory: 0,
+        })
+    }
+
+    /// To wait on: its end, its output, its reports.
+    pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        let output = self.output.as_ref().map(Output::pipe);
+        let effects = self.effects.as_ref().and_then(Effects::fd);
+        [Some(self.pidfd.as_fd()), output, effects]
+            .into_iter()
+            .flatten()
+    }
+
+    /// Takes what it has printed.
+    pub fn read(&mut self, mut each: impl FnMut(&str)) {
+        let Some(output) = &mut self.output else {
+            return;
+        };
+        let tail = &mut self.tail;
+        let more = output.take(|line| {
+            if tail.len() == TAIL {
+                tail.pop_front();
+            }
+            tail.push_back(line.chars().take(TAIL_LINE).collect());
+            each(line);
+        });
+        if !more {
+            self.output = None;
+        }
+    }
+
+    /// Asks it to end: the process itself, which may finish what it has in hand, and not what it has
+    /// started. Its group is killed when the time is over.
+    pub fn end(&mut self, reason: Reason, within: Duration) {
+        let at = Instant::now() + within;
+        match &mut self.stage {
+            Stage::Running => {
+                // One that has changed its user is killed by nobody but root.
+                let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
+                self.stage = Stage::Ending {
+                    reason,
+                    kill_at: Some(at),
+                };
+            }
+            Stage::Ending { kill_at, .. } => *kill_at = kill_at.map(|before| before.min(at)),
+        }
+    }
+
+    /// Kills its group.
+    pub fn kill(&self) {
+        // The leader is not reaped before this value is dropped: the number is still the group's.
+        let _ = kill_process_group(self.pid, Signal::KILL);
+    }
+
+    /// How it ended, if it has; it stays a zombie until [`JobProcess::bury`].
+    pub fn exit(&self) -> Option<Exit> {
+        let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
+        let status = status.ok().flatten()?;
+        Some(match status.exit_status() {
+            Some(code) => Exit::Code(code),
+            None => Exit::Signal(status.terminating_signal().unwrap_or(0)),
+        })
+    }
+
+    /// Kills what is left of its group, and reaps it.
+    pub fn bury(&self) {
+        self.kill();
+        let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
+    }
+}
+
+/// The user of a job, and what a login would say of it.
+fn become_its_user(command: &mut Command, job: &Job) -> io::Result<()> {
+    let account = match &job.user {
+        Some(name) => sys::user(name)
+            .ok_or_else(|| io::Error::other(format!("NoSuchUser: there is no user `{name}`")))?,
+        None => howdah_os::account::effective(),
+    };
+    if let (Some(name), Some(home)) = (&account.name, &account.home) {
+        let text =
+            |text: &std::ffi::CString| std::ffi::OsStr::from_bytes(text.as_bytes()).to_owned();
+        command
+            .env("HOME", text(home))
+            .env("USER", text(name))
+            .env("LOGNAME", text(name));
+    }
+    let gid = match &job.group {
+        Some(name) => sys::group(name)
+            .ok_or_else(|| io::Error::other(format!("NoSuchGroup: there is no group `{name}`")))?,
+        None => account.gid,
+    };
+    let other = (job.user.is_some() && sys::may_change_user()).then_some((&account, gid));
+    run_as(command, other)
+}

@@ -1,0 +1,171 @@
+//! When a schedule runs next. Pure: the time is handed in.
+//!
+//! croner reads the expression and finds its times. It follows Vixie's cron in what a change of the clock
+//! means: a fixed time that the clock leaves out runs once, right after the gap, and one that it repeats
+//! runs once; with `*` as minute or hour a schedule runs by the clock as it is shown. croner counts only a
+//! single minute and hour as fixed. Cron counts lists and ranges as well, so those are taken apart here.
+
+use croner::Cron;
+use croner::parser::{CronParser, Seconds, Year};
+use jiff::Timestamp;
+use jiff::tz::TimeZone;
+
+use crate::config::suggest;
+
+/// Fields in order, and what each takes.
+const FIELDS: [(&str, &str); 6] = [
+    ("second", "0 to 59"),
+    ("minute", "0 to 59"),
+    ("hour", "0 to 23"),
+    ("day of month", "1 to 31"),
+    ("month", "1 to 12 or JAN to DEC"),
+    ("day of week", "0 to 7 or SUN to SAT"),
+];
+/// Most occurrences that are counted as missed.
+const MOST_MISSED: usize = 10_000;
+
+/// A cron expression in a time zone.
+#[derive(Clone, Debug)]
+pub struct Schedule {
+    /// It runs when one of them does.
+    patterns: Vec<Cron>,
+    zone: TimeZone,
+}
+
+impl Schedule {
+    /// Reads five fields (or six: seconds first), or a word such as `@daily`.
+    ///
+    /// # Errors
+    /// Which field is wrong, and how; that no time matches; that there is no such time zone.
+    pub fn parse(expression: &str, time_zone: Option<&str>) -> Result<Schedule, String> {
+        let zone = match time_zone {
+            Some(name) => zone(name)?,
+            None => TimeZone::system(),
+        };
+        let cron = parse(expression)?;
+        let schedule = Schedule {
+            patterns: fixed_times(&cron, expression).unwrap_or_else(|| vec![cron]),
+            zone,
+        };
+        match schedule.next(Timestamp::now()) {
+            Some(_) => Ok(schedule),
+            None => Err(format!("no time ever matches `{expression}`")),
+        }
+    }
+
+    /// The first time after this one.
+    pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
+        let after = after.to_zoned(self.zone.clone());
+        let times = self
+            .patterns
+            .iter()
+            .filter_map(|cron| cron.find_next_occurrence(&after, false).ok());
+        times.map(|time| time.timestamp()).min()
+    }
+
+    /// How many times lie after `since`, up to and with `now`, and the last of them.
+    pub fn missed(&self, since: Timestamp, now: Timestamp) -> Option<(usize, Timestamp)> {
+        let mut found = None;
+        let mut at = since;
+        for n in 1..=MOST_MISSED {
+            match self.next(at) {
+                Some(next) if next <= now => at = next,
+                _ => break,
+            }
+            found = Some((n, at));
+        }
+        found
+    }
+
+    /// A time as a clock in the schedule's zone shows it.
+    pub fn show(&self, time: Timestamp) -> String {
+        let shown = time.to_zoned(self.zone.clone());
+        shown.strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
+    }
+}
+
+fn zone(name: &str) -> Result<TimeZone, String> {
+    TimeZone::get(name).map_err(|_| {
+        let near = jiff::tz::db().available().map(|name| name.to_string());
+        let near: Vec<String> = near.collect();
+        let near: Vec<&str> = near.iter().map(String::as_str).collect();
+        let suggestion = match suggest::did_you_mean(name, &near) {
+            none if none.is_empty() => "; names are such as `Europe/Berlin` and `UTC`".to_owned(),
+            suggestion => suggestion,
+        };
+        format!(
+            "there is no time zone `{}`{suggestion}",
+            name.escape_debug()
+        )
+    })
+}
+
+fn parser() -> CronParser {
+    CronParser::builder()
+        .seconds(Seconds::Optional)
+        .year(Year::Disallowed)
+        .build()
+}
+
+fn parse(expression: &str) -> Result<Cron, String> {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    if let [word] = fields[..]
+        && word.starts_with('@')
+    {
+        return parser().parse(word).map_err(|_| {
+            let known = "@hourly, @daily, @midnight, @weekly, @monthly, @yearly, @annually";
+            match word {
+                "@reboot" => "`@reboot`: a job without `schedule` runs from the start".to_owned(),
+                _ => format!("`{}` is none of {known}", word.escape_debug()),
+            }
+        });
+    }
+    let names = match fields.len() {
+        5 => &FIELDS[1..],
+        6 => &FIELDS[..],
+        n => {
+            return Err(format!(
+                "expected five fields (minute, hour, day of month, month, day of week; a sixth before them: second), found {n}"
+            ));
+        }
+    };
+    for (at, ((name, range), field)) in names.iter().zip(&fields).enumerate() {
+        // Alone among stars, so that the mistake is this field's.
+        let mut alone = vec!["*"; fields.len()];
+        alone[at] = field;
+        if let Err(why) = parser().parse(&alone.join(" ")) {
+            let why = why.to_string();
+            let why = why.rsplit_once(": ").map_or(why.as_str(), |(_, why)| why);
+            let why = why.trim_end_matches('.').to_lowercase();
+            let field = field.escape_debug();
+            return Err(format!("{name} `{field}`: expected {range}: {why}"));
+        }
+    }
+    parser().parse(expression).map_err(|why| why.to_string())
+}
+
+/// The single times of an expression with lists or ranges, and no `*`, as minute and hour.
+fn fixed_times(cron: &Cron, expression: &str) -> Option<Vec<Cron>> {
+    let fields: Vec<&str> = expression.split_whitespace().collect();
+    let at = fields.len().checked_sub(5)?;
+    let of_time = &fields[..at + 2];
+    if of_time.iter().any(|field| field.starts_with(['*', '?'])) {
+        return None;
+    }
+    let rest = fields[at + 2..].join(" ");
+    let pattern = &cron.pattern;
+    let mut times = Vec::new();
+    for hour in pattern.hours.values() {
+        for minute in pattern.minutes.values() {
+            for second in pattern.seconds.values() {
+                let single = format!("{second} {minute} {hour} {rest}");
+                times.push(parser().parse(&single).ok()?);
+            }
+        }
+    }
+    Some(times)
+}
+
+#[cfg(test)]
+#[path = "schedule_tests.rs"]
+mod tests;

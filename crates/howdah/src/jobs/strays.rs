@@ -1,0 +1,66 @@
+//! Processes that have left their job's group (`setsid`, daemons) and lost their parent: this process adopts
+//! them, as prctl(2)'s subreaper, and ends them. So nothing that a job has started outlives it.
+
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
+};
+
+/// Has processes whose parent ends become children of this one.
+pub fn adopt() {
+    // A kernel that cannot leaves them to process 1.
+    let _ = set_child_subreaper(Some(getpid()));
+}
+
+/// Reaps and kills children that belong to no living job: `groups` are those of the jobs' processes, `ended`
+/// those that were killed with their leader. Returns the name and the id of each that had left its group.
+pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
+    let me = getpid().as_raw_nonzero().get();
+    let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children"));
+    let mut killed = Vec::new();
+    for word in children.unwrap_or_default().split_whitespace() {
+        let Some(pid) = word.parse().ok().and_then(Pid::from_raw) else {
+            continue;
+        };
+        if groups.contains(&pid) {
+            continue;
+        }
+        let Some(process) = Process::read(word) else {
+            continue;
+        };
+        if process.state == 'Z' {
+            let _ = waitpid(Some(pid), WaitOptions::NOHANG);
+            continue;
+        }
+        let group = Pid::from_raw(process.group);
+        if group.is_some_and(|group| groups.contains(&group)) {
+            continue;
+        }
+        // A child of ours: the id is its own until we wait for it.
+        let is_killed = kill_process(pid, Signal::KILL).is_ok();
+        if is_killed && !group.is_some_and(|group| ended.contains(&group)) {
+            killed.push((process.name, pid.as_raw_nonzero().get()));
+        }
+    }
+    killed
+}
+
+/// What `/proc/PID/stat` says of a process.
+struct Process {
+    name: String,
+    state: char,
+    group: i32,
+}
+
+impl Process {
+    fn read(pid: &str) -> Option<Process> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        // The name may hold spaces and parentheses.
+        let (before, after) = text.rsplit_once(") ")?;
+        let mut words = after.split_whitespace();
+        Some(Process {
+            name: before.split_once('(')?.1.to_owned(),
+            state: words.next()?.chars().next()?,
+            group: words.nth(1)?.parse().ok()?,
+        })
+    }
+}

@@ -1,0 +1,458 @@
+//! Background jobs of a running server, with real PHP: started, replaced, stopped, and what they do wrong.
+
+mod support;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use rustix::process::Signal;
+use serde_json::Value;
+use support::{Scratch, Server, front_of, is_gone, kill, run, site, wait_until};
+
+/// A worker that takes a job when there is a file `job`, says so, and has done it when there is a file `do`.
+/// It ends between two jobs when it is asked to.
+const WORKER: &str = r#"<?php
+$ends = false;
+pcntl_async_signals(true);
+pcntl_signal(SIGTERM, function () use (&$ends) { $ends = true; touch('asked'); });
+require 'version.php';
+echo VERSION, " starts\n";
+file_put_contents('pid', getmypid());
+while (!$ends) {
+    clearstatcache();
+    if (!file_exists('job')) { usleep(2000); continue; }
+    unlink('job');
+    touch('taken');
+    while (!file_exists('do')) { usleep(2000); clearstatcache(); }
+    unlink('do');
+    file_put_contents('done', VERSION, FILE_APPEND);
+}
+echo VERSION, " ends\n";
+"#;
+
+struct Jobs {
+    scratch: Scratch,
+    root: String,
+}
+
+impl Jobs {
+    /// A site, a worker, and these jobs; `DIR` is their directory.
+    fn new(name: &str, jobs: &str) -> Jobs {
+        let scratch = Scratch::new(name);
+        let root = site(&scratch);
+        scratch.write("jobs/worker.php", WORKER);
+        scratch.write("jobs/version.php", "<?php const VERSION = 'a';");
+        fs::create_dir_all(scratch.path("state")).unwrap();
+        let this = Jobs { scratch, root };
+        this.configure(jobs);
+        this
+    }
+
+    fn configure(&self, jobs: &str) -> PathBuf {
+        let directory = self.path("");
+        let jobs = jobs.replace("DIR", &directory.display().to_string());
+        let text = format!("[pool.www]\nmax_children = 1\n{jobs}");
+        self.scratch.write("howdah.toml", &text)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.scratch.path("jobs").join(name)
+    }
+
+    fn start(&self) -> Server {
+        let config = self.scratch.path("howdah.toml").display().to_string();
+        let state = self.scratch.path("state");
+        let env: [(&str, &Path); 1] = [("STATE_DIRECTORY", &state)];
+        Server::start_with(&self.scratch, &[&self.root, "--config", &config], &env)
+    }
+
+    /// Waits for a file that a job writes; what is in it.
+    fn wait_for(&self, name: &str) -> String {
+        let path = self.path(name);
+        let mut text = String::new();
+        wait_until(name, || {
+            text = fs::read_to_string(&path).unwrap_or_default();
+            path.exists() && (!name.ends_with("pid") || !text.is_empty())
+        });
+        text
+    }
+
+    /// The process id that a job has written.
+    fn pid(&self, name: &str) -> i32 {
+        self.wait_for(name).trim().parse().unwrap()
+    }
+
+    fn touch(&self, name: &str) {
+        fs::write(self.path(name), "").unwrap();
+    }
+}
+
+/// How a job stands.
+fn job(server: &Server, name: &str) -> Value {
+    let (code, out, err) = server.ask(&["job", "list", "--json"]);
+    assert_eq!(code, 0, "{err}");
+    let all: Value = serde_json::from_str(&out).unwrap();
+    let jobs = all.as_array().unwrap().iter();
+    let mut jobs = jobs.filter(|job| job["job"] == name);
+    jobs.next()
+        .unwrap_or_else(|| panic!("no {name} in {out}"))
+        .clone()
+}
+
+fn failures(job: &Value, name: &str) -> u64 {
+    let all = job["failures"].as_array().unwrap().iter();
+    let mut counts = all.filter(|pair| pair[0] == name);
+    counts.next().map_or(0, |pair| pair[1].as_u64().unwrap())
+}
+
+fn wait_for_line(server: &Server, text: &str) {
+    wait_until(text, || server.log().contains(text));
+}
+
+const QUEUE: &str =
+    "[[job]]\nname = \"queue\"\ncommand = [\"php\", \"worker.php\"]\ndirectory = \"DIR\"\n";
+
+#[test]
+fn a_worker_finishes_the_job_in_hand_at_a_stop_and_at_a_reload() {
+    let jobs = Jobs::new("job-in-hand", QUEUE);
+    let mut server = jobs.start();
+    let first = jobs.pid("pid");
+    jobs.touch("job");
+    jobs.wait_for("taken");
+    jobs.scratch
+        .write("jobs/version.php", "<?php const VERSION = 'b';");
+    let (code, _, err) = server.ask(&["reload"]);
+    assert_eq!(code, 0, "{err}");
+    jobs.wait_for("asked");
+    assert!(!is_gone(first), "it has a job in hand");
+    assert_eq!(job(&server, "queue")["state"], "stopping");
+    jobs.touch("do");
+    wait_for_line(&server, "output job=queue: a ends");
+    wait_for_line(&server, "output job=queue: b starts");
+    assert_eq!(jobs.wait_for("done"), "a");
+    wait_until("another process", || jobs.pid("pid") != first);
+
+    for name in ["asked", "taken"] {
+        fs::remove_file(jobs.path(name)).unwrap();
+    }
+    jobs.touch("job");
+    jobs.wait_for("taken");
+    server.signal(Signal::TERM);
+    jobs.wait_for("asked");
+    jobs.touch("do");
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    assert_eq!(jobs.wait_for("done"), "ab");
+    assert!(server.log().contains("output job=queue: b ends"));
+}
+
+#[test]
+fn a_job_is_stopped_and_started_by_a_person_and_shown_in_status_and_metrics() {
+    let jobs = Jobs::new("job-person", QUEUE);
+    let server = jobs.start();
+    let first = jobs.pid("pid");
+    let row = job(&server, "queue");
+    assert_eq!(
+        (&row["state"], &row["starts"]),
+        (&"running".into(), &1.into())
+    );
+    wait_until("the front to show it", || {
+        server.status()["jobs"][0]["processes"][0]["pid"] == first
+    });
+    let (code, out, err) = server.ask(&["job", "stop", "queue"]);
+    assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
+    assert!(is_gone(first));
+    assert_eq!(job(&server, "queue")["state"], "stopped");
+    // A reload has other reasons than the person who stopped it.
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    assert_eq!(job(&server, "queue")["state"], "stopped");
+    fs::remove_file(jobs.path("pid")).unwrap();
+    let (code, out, _) = server.ask(&["job", "run", "queue"]);
+    assert_eq!((code, out.as_str()), (0, "started\n"));
+    jobs.pid("pid");
+    let (code, _, err) = server.ask(&["job", "run", "queue"]);
+    assert!(code == 1 && err.contains("JobStillRunning"), "{err}");
+    let (code, _, err) = server.ask(&["job", "stop", "quue"]);
+    assert!(code == 1 && err.contains("NoSuchJob"), "{err}");
+    let (_, out, _) = server.ask(&["status"]);
+    assert!(out.contains("job queue: running, 2 starts"), "{out}");
+}
+
+#[test]
+fn a_killed_worker_is_started_again_and_survives_the_front() {
+    let jobs = Jobs::new("job-killed", QUEUE);
+    let server = jobs.start();
+    let first = jobs.pid("pid");
+    kill(front_of(&server), Signal::KILL);
+    wait_for_line(&server, "FrontDied");
+    assert!(!is_gone(first));
+    kill(first, Signal::KILL);
+    wait_for_line(&server, "error JobFailed job=queue: signal 9 (SIGKILL)");
+    wait_until("another process", || jobs.pid("pid") != first);
+    let row = job(&server, "queue");
+    assert_eq!(failures(&row, "JobFailed"), 1);
+    assert_eq!(row["starts"], 2);
+}
+
+/// Says its process id and those of what it leaves behind, one of them in a session of its own.
+const FORKS: &str = "sleep 1000 & echo $! > child.pid; setsid sh -c 'echo $$ > daemon.pid; exec sleep 1000' & echo $$ > leader.pid; ";
+
+#[test]
+fn nothing_outlives_its_job_and_no_job_the_server() {
+    let text = format!(
+        "[[job]]\nname = \"ends\"\nschedule = \"0 0 1 1 *\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"\"\"{FORKS} while [ ! -s daemon.pid ]; do sleep 0.01; done\"\"\"]\n"
+    );
+    let jobs = Jobs::new("job-forks", &text);
+    let server = jobs.start();
+    let (code, out, err) = server.ask(&["job", "run", "ends"]);
+    assert!(
+        code == 0 && out.starts_with("exit code 0 after "),
+        "{out}{err}"
+    );
+    for name in ["child.pid", "daemon.pid", "leader.pid"] {
+        let pid = jobs.pid(name);
+        wait_until(name, || is_gone(pid));
+        fs::remove_file(jobs.path(name)).unwrap();
+    }
+    wait_for_line(&server, "warning JobStray: process ");
+
+    // The master is killed: the jobs end although nobody says so.
+    jobs.configure(
+        &text
+            .replace("schedule = \"0 0 1 1 *\"\n", "stop_timeout = \"1s\"\n")
+            .replace(
+                "while [ ! -s daemon.pid ]; do sleep 0.01; done",
+                "trap '' TERM; while :; do sleep 0.01; done",
+            ),
+    );
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    let pids = ["leader.pid", "child.pid", "daemon.pid"].map(|name| jobs.pid(name));
+    let front = front_of(&server);
+    server.signal(Signal::KILL);
+    for pid in [pids[0], pids[1], pids[2], front] {
+        wait_until("its end", || is_gone(pid));
+    }
+}
+
+#[test]
+fn the_process_that_runs_jobs_is_started_again_and_leaves_none_behind() {
+    let text = format!(
+        "[[job]]\nname = \"stays\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"\"\"{FORKS} trap '' TERM; while :; do sleep 0.01; done\"\"\"]\nstop_timeout = \"1s\"\n"
+    );
+    let jobs = Jobs::new("jobs-died", &text);
+    let server = jobs.start();
+    let leader = jobs.pid("leader.pid");
+    let child = jobs.pid("child.pid");
+    wait_until("its status", || {
+        job(&server, "stays")["processes"][0]["pid"] == leader
+    });
+    let stat = fs::read_to_string(format!("/proc/{leader}/stat")).unwrap();
+    let parent = stat.split(' ').nth(3).unwrap().parse().unwrap();
+    kill(parent, Signal::KILL);
+    wait_for_line(
+        &server,
+        "howdah: JobsDied: the process that runs jobs ended (signal 9)",
+    );
+    for pid in [leader, child] {
+        wait_until("its end", || is_gone(pid));
+    }
+    wait_until("another process", || jobs.pid("leader.pid") != leader);
+    wait_until("its status", || job(&server, "stays")["state"] == "running");
+}
+
+#[test]
+fn a_job_that_dies_at_once_is_named_with_its_last_lines_and_started_ever_more_rarely() {
+    let jobs = Jobs::new(
+        "job-dies",
+        "[[job]]\nname = \"dies\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo no database >&2; exit 3\"]\n\
+         [[job]]\nname = \"missing\"\ndirectory = \"DIR\"\ncommand = [\"DIR/gone\"]\n",
+    );
+    // It is there when the configuration is checked.
+    let program = jobs.scratch.write("jobs/gone", "#!/bin/sh\n");
+    support::executable::make_executable(&program);
+    let server = jobs.start();
+    fs::remove_file(program).unwrap();
+    let line = "error JobFailed job=dies: exit code 3 after 0.0 s; it is started again in 2 s; its last lines: no database";
+    wait_for_line(&server, line);
+    wait_for_line(
+        &server,
+        "error JobNotStarted job=missing: it cannot be started: ",
+    );
+    let row = job(&server, "dies");
+    assert_eq!(row["state"], "waiting");
+    assert!(
+        failures(&row, "JobFailed") >= 2 && row["next"].is_u64(),
+        "{row}"
+    );
+    assert_eq!(server.get("/").0, 200, "the site is served all the same");
+}
+
+#[test]
+fn a_job_that_ignores_its_signal_is_killed_after_its_time() {
+    let jobs = Jobs::new(
+        "job-ignores",
+        "[[job]]\nname = \"deaf\"\ndirectory = \"DIR\"\nstop_timeout = \"300ms\"\n\
+         command = [\"sh\", \"-c\", \"trap '' TERM; echo $$ > deaf.pid; while :; do sleep 0.01; done\"]\n\
+         [[job]]\nname = \"late\"\nschedule = \"@yearly\"\ndirectory = \"DIR\"\ntimeout = \"200ms\"\n\
+         command = [\"sh\", \"-c\", \"sleep 1000\"]\n",
+    );
+    let mut server = jobs.start();
+    let pid = jobs.pid("deaf.pid");
+    let (code, out, err) = server.ask(&["job", "stop", "deaf"]);
+    assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
+    assert!(is_gone(pid) && server.log().contains("warning JobKilled job=deaf"));
+    let (code, _, err) = server.ask(&["job", "run", "late"]);
+    assert!(
+        code == 1 && err.contains("JobTimeout: signal 15 (SIGTERM) after 0."),
+        "{err}"
+    );
+    assert!(server.log().contains("error JobTimeout job=late"));
+    assert_eq!(server.ask(&["job", "run", "deaf"]).0, 0);
+    let again = jobs.pid("deaf.pid");
+    server.signal(Signal::TERM);
+    assert_eq!(server.wait().code(), Some(0), "{}", server.log());
+    assert!(is_gone(again));
+}
+
+#[test]
+fn a_flood_of_output_is_cut_off_and_counted() {
+    let jobs = Jobs::new(
+        "job-floods",
+        "[log]\nerror = \"DIR/error.log\"\n[[job]]\nname = \"loud\"\nschedule = \"@yearly\"\ndirectory = \"DIR\"\n\
+         command = [\"php\", \"-r\", \"for ($i = 0; $i < 300000; $i++) echo $i, str_repeat('x', 200), PHP_EOL;\"]\n",
+    );
+    let server = jobs.start();
+    let (code, _, err) = server.ask(&["job", "run", "loud"]);
+    assert_eq!(code, 0, "{err}");
+    let log = || fs::read_to_string(jobs.path("error.log")).unwrap();
+    wait_until("the message", || {
+        log().contains("warning JobOutputDropped job=loud: ")
+    });
+    // 60 MB were printed.
+    assert!(log().len() < 4 << 20, "{}", log().len());
+    assert!(log().contains("notice output job=loud: 0xxx"));
+    assert!(job(&server, "loud")["dropped_lines"].as_u64().unwrap() > 250_000);
+}
+
+#[test]
+fn a_process_that_grows_too_large_is_replaced() {
+    let jobs = Jobs::new(
+        "job-grows",
+        "[[job]]\nname = \"grows\"\ndirectory = \"DIR\"\nmax_memory = \"64M\"\n\
+         command = [\"php\", \"-d\", \"memory_limit=-1\", \"-r\", \"$a = []; while (true) { $a[] = str_repeat('x', 1 << 20); usleep(5000); if (count($a) > 200) { sleep(1000); } }\"]\n",
+    );
+    let server = jobs.start();
+    wait_for_line(&server, "warning JobTooLarge job=grows: process ");
+    wait_until("another process", || {
+        job(&server, "grows")["starts"].as_u64() > Some(1)
+    });
+}
+
+#[test]
+fn a_schedule_runs_at_its_times_and_never_twice_at_once() {
+    let jobs = Jobs::new(
+        "job-schedule",
+        "[[job]]\nname = \"tick\"\nschedule = \"* * * * * *\"\ndirectory = \"DIR\"\n\
+         command = [\"sh\", \"-c\", \"echo x >> ticks; while [ -e hold ]; do sleep 0.01; done\"]\nstop_timeout = \"0s\"\n",
+    );
+    let server = jobs.start();
+    let ticks = || {
+        fs::read_to_string(jobs.path("ticks"))
+            .unwrap_or_default()
+            .lines()
+            .count()
+    };
+    wait_until("two runs", || ticks() >= 2);
+    jobs.touch("hold");
+    wait_for_line(&server, "warning JobStillRunning job=tick");
+    let held = ticks();
+    let (code, _, err) = server.ask(&["job", "run", "tick"]);
+    assert!(code == 1 && err.contains("JobStillRunning"), "{err}");
+    assert_eq!(ticks(), held);
+    fs::remove_file(jobs.path("hold")).unwrap();
+    wait_until("the next run", || ticks() > held);
+    let row = job(&server, "tick");
+    assert!(
+        failures(&row, "JobStillRunning") > 0 && row["next"].is_u64(),
+        "{row}"
+    );
+    // Its schedule is another one: nothing of it is left.
+    jobs.configure("");
+    assert_eq!(server.ask(&["reload"]).0, 0);
+    wait_until("no job", || {
+        server.ask(&["job", "list"]).1 == "there are no jobs\n"
+    });
+}
+
+#[test]
+fn runs_that_were_missed_while_no_server_ran_are_named_and_not_made_up_for() {
+    let jobs = Jobs::new(
+        "job-missed",
+        "[[job]]\nname = \"hourly\"\nschedule = \"@hourly\"\ndirectory = \"DIR\"\ncommand = [\"touch\", \"ran\"]\n",
+    );
+    let state = |server: &Server| {
+        let name = format!("state/jobs-{}.json", server.address.port());
+        jobs.scratch.path(&name)
+    };
+    let mut server = jobs.start();
+    wait_until("its state", || state(&server).exists());
+    assert!(!server.log().contains("JobMissed"));
+    server.signal(Signal::TERM);
+    server.wait();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+    let before = now.unwrap().as_secs() - 3 * 3600;
+    let text = format!("{{\"hourly\":{{\"schedule\":\"@hourly\",\"at\":{before}}}}}");
+    fs::write(state(&server), text).unwrap();
+    let port = server.address.to_string();
+    drop(server);
+    let config = jobs.scratch.path("howdah.toml").display().to_string();
+    let directory = jobs.scratch.path("state");
+    let arguments = [jobs.root.as_str(), "--config", &config, "--listen", &port];
+    let env: [(&str, &Path); 1] = [("STATE_DIRECTORY", &directory)];
+    let server = Server::start_listening(&jobs.scratch, &arguments, &env);
+    wait_for_line(
+        &server,
+        "warning JobMissed job=hourly: 3 runs missed while no server ran, the last at ",
+    );
+    assert!(!jobs.path("ran").exists());
+}
+
+#[test]
+fn mistakes_in_jobs_are_reported_at_once_with_their_lines() {
+    let scratch = Scratch::new("job-mistakes");
+    site(&scratch);
+    let config = scratch.write(
+        "howdah.toml",
+        "[[site]]\nroot = \"web\"\n\
+         [[job]]\nname = \"a\"\ncommand = [\"no-such-program\"]\n\
+         [[job]]\nname = \"a\"\ncommand = [\"php\"]\nschedule = \"0 25 * * *\"\n\
+         [[job]]\ncommand = \"true\"\nschedule = \"@daily\"\ntime_zone = \"Europe/Berln\"\nprocesses = 2\n\
+         [[job]]\nname = \"c\"\ndirectory = \"nowhere\"\njitter = \"5s\"\nusr = \"x\"\n\
+         [[job]]\nname = \"d\"\ncommand = [\"true\"]\n[[job]]\nname = \"d\"\ncommand = [\"true\"]\n",
+    );
+    let (code, out, err) = run(support::howdah(["check", "--config"]).arg(&config));
+    assert_eq!(code, 3, "{out}{err}");
+    for (line, expect) in [
+        (
+            5,
+            "ProgramMissing: command: there is no program `no-such-program`",
+        ),
+        (8, "command: `php` needs a script"),
+        (9, "schedule: hour `25`: expected 0 to 23"),
+        (10, "name: a job has one"),
+        (
+            13,
+            "time_zone: there is no time zone `Europe/Berln`; did you mean `Europe/Berlin`?",
+        ),
+        (14, "processes: a job with `schedule` runs in one process"),
+        (15, "command: a job needs one"),
+        (17, "directory: there is no directory "),
+        (18, "jitter: has no effect without `schedule`"),
+        (19, "unknown key `usr` in [job]; did you mean `user`?"),
+        (24, "name: there are two jobs `d`"),
+    ] {
+        let all = out.clone() + &err;
+        let at = format!("howdah.toml:{line}:");
+        let found = all.lines().any(|l| l.contains(&at) && l.contains(expect));
+        assert!(found, "{line}: {expect} in {all}");
+    }
+}
