@@ -73,12 +73,13 @@ rpm: setup-packages toolchain
 repository: setup-packages
 	@scripts/repository.sh $(TARGET)/repository $(or $(URL),$(error URL=https://... says where it will be served)) $(TARGET)/packages
 
-# cargo-cyclonedx is the Rust tool of CycloneDX' own project.
+# cargo-cyclonedx is the Rust tool of CycloneDX' own project. Its references name this directory, which is removed.
 sbom: toolchain
 	@command -v cargo-cyclonedx >/dev/null || $(CARGO) install --locked cargo-cyclonedx
-	$(CARGO) cyclonedx --format json --all --no-build-deps --override-filename howdah
+	$(CARGO) cyclonedx --format json --spec-version 1.5 --all --no-build-deps --override-filename howdah
 	@mkdir -p $(TARGET)/sbom
-	@for crate in howdah howdah-php howdah-lab; do mv crates/$$crate/howdah.json $(TARGET)/sbom/$$crate.cdx.json || exit 1; done
+	@for crate in howdah howdah-php howdah-lab; do \
+	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$$crate/howdah.json >$(TARGET)/sbom/$$crate.cdx.json || exit 1; done
 	@rm -f crates/*/howdah.json
 
 test-packages: setup-packages toolchain
