@@ -21,8 +21,17 @@ export DEBIAN_FRONTEND=noninteractive
 say() { echo "test-packages: $(date +%T) $*"; }
 die() {
     echo "test-packages: $*" >&2
-    [ -z "${init-}" ] || inside sh -c 'systemctl status --no-pager "howdah*"; journalctl --no-pager --grep "howdah|namespac" -n 40' >&2 || true
     exit 1
+}
+# A command that fails ends the script, too.
+at_the_end() {
+    status=$?
+    [ $status = 0 ] || [ -z "$init" ] || {
+        echo "test-packages: $release: FAILED in $step; the units, the last of the journal, and of $log:"
+        inside sh -c 'systemctl status --no-pager --lines 0 "howdah*"; journalctl --no-pager --grep "howdah|namespac" -n 40' || true
+        tail -n 20 "$log"
+    } >&2
+    kill -KILL "$unshared" 2>/dev/null || true
 }
 
 [ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
@@ -33,6 +42,8 @@ if [ -z "${HOWDAH_MOUNTS-}" ]; then
 fi
 
 series_of() { case $1 in bookworm) echo 8.2 ;; *) echo 8.4 ;; esac; }
+# Without a theme WordPress answers with nothing.
+theme_of() { case $1 in bookworm) echo twentytwentyone ;; *) echo twentytwentyfive ;; esac; }
 
 # The system itself, and Debian's packages that it will need when it has a network of its own: base RELEASE
 base() {
@@ -52,7 +63,8 @@ EOF
     mount -t proc proc "$systems/$1/proc"
     chroot "$systems/$1" sh -ec 'apt-get update -q; apt-get install -y -q --download-only --no-install-recommends "$@"' sh \
         "libphp$(series_of "$1")-embed" "php$(series_of "$1")-mysql" "php$(series_of "$1")-cli" \
-        "php$(series_of "$1")-cgi" mariadb-server wordpress logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
+        "php$(series_of "$1")-cgi" mariadb-server wordpress "wordpress-theme-$(theme_of "$1")" \
+        logrotate nginx procps python3 >>"$systems/$1.log" 2>&1 \
         || { tail "$systems/$1.log"; die "Debian's packages are not to be had"; }
     umount "$systems/$1/proc"
     touch "$systems/$1.complete"
@@ -195,7 +207,7 @@ sites() {
 
 wordpress() {
     # Debian's metapackage php asks for a server API; the smallest is CGI's.
-    apt install "php$series-cgi" "php$series-mysql" mariadb-server wordpress
+    apt install "php$series-cgi" "php$series-mysql" mariadb-server wordpress "wordpress-theme-$(theme_of "$release")"
     inside sh -ec '
         systemctl start mariadb
         mariadb -e "create database wp; create user wp@localhost identified by \"secret\"; grant all on wp.* to wp@localhost"
@@ -215,7 +227,7 @@ END
 https() {
     inside sed -i 's/^listen = .*/listen = ["*:80", "*:443 tls http3"]/' /etc/howdah/howdah.toml
     inside systemctl enable --quiet howdah-https.socket
-    inside systemctl restart howdah-https.socket howdah.service
+    inside systemctl restart howdah
     holds "$(page -k https://localhost/wp-login.php)" user_login "a page by HTTPS, from the local authority"
     holds "$(inside cat /proc/net/udp6)" "01BB" "the port of HTTP/3"
 }
@@ -261,14 +273,9 @@ leaves_nothing() {
 }
 
 scenario() {
-    update
-    refusals
-    install_and_serve
-    sites
-    wordpress
-    https
-    upgrade
-    leaves_nothing
+    for step in update refusals install_and_serve sites wordpress https upgrade leaves_nothing; do
+        $step
+    done
 }
 
 try() {
@@ -313,8 +320,8 @@ try() {
         exec env -i container=howdah-test PATH="$PATH" /lib/systemd/systemd --log-target=console --log-level=warning \
             --unit=multi-user.target systemd.show_status=no' "$root" </dev/null >>"$log" 2>&1 &
     unshared=$!
-    trap 'kill -KILL $unshared 2>/dev/null || true' EXIT
-    init=
+    init= step="the start of systemd"
+    trap at_the_end EXIT
     until_true 20 "$release: systemd does not start: $(tail -n 5 "$log")" first_process
     until_true 60 "$release: systemd does not come up" came_up
 
