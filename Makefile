@@ -9,7 +9,7 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare image test-image packages rpm repository sbom test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
@@ -19,6 +19,7 @@ help:
 	@echo 'make rpm     an rpm of the same in target/rpm'
 	@echo 'make repository URL=...   a signed apt repository of target/packages in target/repository'
 	@echo 'make sbom    what the programs are made of (CycloneDX) in target/sbom'
+	@echo 'make release-files   those that are built, with SHA256SUMS, in target/release-files'
 	@echo 'make test-packages   the packages, installed, upgraded and purged in fresh Debian 12 and 13'
 	@echo 'make compare the five benchmarks, Howdah beside its rivals: minutes, and a page for each'
 	@echo 'make test-unit   what needs no package beside those of a build: no rival, database, browser'
@@ -81,6 +82,10 @@ sbom: toolchain
 	@for crate in howdah howdah-php howdah-lab; do \
 	  sed 's|path+file://$(CURDIR)/|path+file:///|g' crates/$$crate/howdah.json >$(TARGET)/sbom/$$crate.cdx.json || exit 1; done
 	@rm -f crates/*/howdah.json
+
+# BUILT: directories made elsewhere, too, for another release of Debian.
+release-files:
+	@scripts/release-files.sh $(TARGET)/release-files $(or $(BUILT),$(wildcard $(addprefix $(TARGET)/,packages rpm sbom repository)))
 
 test-packages: setup-packages toolchain
 	@scripts/test-packages.sh
