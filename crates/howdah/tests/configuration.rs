@@ -276,6 +276,26 @@ display_errors = false
 }
 
 #[test]
+fn a_site_that_no_request_reaches_is_named() {
+    let scratch = Scratch::new("unreachable");
+    scratch.write("web/index.php", "<?php");
+    let site = "[[site]]\nroot = \"web\"\n";
+    let other = format!("[[site]]\nroot = \"web\"\nhosts = [\"a.example\"]\n{site}");
+    for (text, named) in [(site.repeat(2), "a.toml:3:"), (other, "a.toml:4:")] {
+        scratch.write("a.toml", &text);
+        let (code, _, err) = run(howdah(["check", "--config", "a.toml"])
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        assert_eq!(code, 0, "{err}");
+        let advice: Vec<_> = err
+            .lines()
+            .filter(|l| l.contains("no request reaches"))
+            .collect();
+        assert!(advice.len() == 1 && advice[0].contains(named), "{err}");
+    }
+}
+
+#[test]
 fn an_empty_file_is_the_default_configuration() {
     assert_eq!(check("").0, 0);
 }

@@ -1,5 +1,9 @@
 //! `user`: who the server and its pools run as.
 
+use std::fs::Metadata;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
 use super::reader::{Place, Section, Validation};
 use crate::arguments::Serve;
 use crate::sys;
@@ -36,7 +40,38 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
             "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
         );
     }
+    if sys::is_root() && full {
+        for (_, file) in top.file().source().files() {
+            let name = Path::new(&file.name);
+            if let Some(who) = name
+                .metadata()
+                .ok()
+                .and_then(|meta| others_who_write(&meta))
+            {
+                let file = &file.name;
+                let message = format!(
+                    "{who} can change {file}, and so become root at the next reload: chown root, chmod go-w"
+                );
+                top.file().advise(None, message);
+            }
+        }
+    }
     identity
+}
+
+/// Who besides root can write to a file.
+fn others_who_write(meta: &Metadata) -> Option<String> {
+    let (owner, group, mode) = (meta.uid(), meta.gid(), meta.mode());
+    if mode & 0o002 != 0 {
+        return Some("everybody".to_owned());
+    }
+    if owner != 0 {
+        let name = sys::user(&owner.to_string()).and_then(|account| account.name);
+        let name = name.and_then(|name| name.into_string().ok());
+        let name = name.unwrap_or_else(|| owner.to_string());
+        return Some(format!("the user {name}"));
+    }
+    (mode & 0o020 != 0 && group != 0).then(|| format!("the group {group}"))
 }
 
 /// Reads `USER` or `USER:GROUP`. Both exist, and this process may become them.
@@ -72,5 +107,41 @@ pub fn identity_of(
     Identity {
         user: Some(user.to_owned()),
         group: group.map(str::to_owned),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown};
+
+    use super::*;
+
+    #[test]
+    fn who_can_write_to_a_configuration_is_named() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("howdah.toml");
+        fs::write(&file, "").unwrap();
+        let who = |owner, group, mode| {
+            fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+            chown(&file, owner, group).unwrap();
+            others_who_write(&file.metadata().unwrap())
+        };
+        assert_eq!(who(None, None, 0o666).as_deref(), Some("everybody"));
+        if !sys::is_root() {
+            return;
+        }
+        assert_eq!(who(Some(0), Some(0), 0o660), None);
+        assert_eq!(who(Some(0), Some(33), 0o640), None);
+        for (owner, group, mode, expected) in [
+            (0, 33, 0o660, "the group 33"),
+            (33, 33, 0o400, "the user www-data"),
+            (54_321, 0, 0o600, "the user 54321"),
+        ] {
+            assert_eq!(
+                who(Some(owner), Some(group), mode).as_deref(),
+                Some(expected)
+            );
+        }
     }
 }

@@ -72,6 +72,11 @@ impl<'m> File<'m> {
         self
     }
 
+    /// The files.
+    pub fn source(&self) -> &Source {
+        self.source
+    }
+
     /// Notes a mistake.
     pub fn mistake(&self, place: Place, message: impl Into<String>) {
         self.mistakes.borrow_mut().at(place, message);

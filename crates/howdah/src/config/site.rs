@@ -92,6 +92,10 @@ pub fn sites(
             }
             hosts.push((host.clone(), site.name.clone()));
         }
+        if number > 0 && site.hosts.is_empty() {
+            let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
+            section.file().advise(section.place.clone(), message);
+        }
         if sites.iter().any(|other| other.name == site.name) {
             let message = format!("name: there are two sites `{}`", site.name);
             section.file().mistake(section.place_of("name"), message);
