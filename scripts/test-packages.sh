@@ -232,26 +232,87 @@ https() {
     holds "$(inside cat /proc/net/udp6)" "01BB" "the port of HTTP/3"
 }
 
-# New connections, kept ones, and an upload, while apt upgrades. Prints what failed.
-upgrade() {
+main_process() { inside systemctl show --value -p MainPID howdah.service; }
+serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
+
+# No room for the next version: dpkg gives up, the server serves on, and can be started again. The upgrade after
+# this one heals it.
+disk_full() {
     publish "$root/repository" "$systems/packages-${release}1"
+    before=$(main_process)
+    used=$(df -k --output=used "$systems/changes-$release" | tail -n 1)
+    mount -o "remount,size=$((used + 4096))k" "$systems/changes-$release"
+    inside sh -c 'dpkg --install /repository/pool/main/h/howdah/howdah*+1~*.deb' >>"$log" 2>&1 && die "dpkg has found room on a full disk"
+    holds "$(tail -n 40 "$log")" "No space left on device" "what dpkg says of a full disk"
+    inside sh -c 'cat /dev/zero >/var/tmp/fill' 2>/dev/null && die "the disk is not full"
+    serves_php "on a full disk"
+    expect "$(main_process)" "$before" "the server's process after an upgrade without room"
+    inside systemctl restart howdah
+    serves_php "of a server started on a full disk"
+    inside rm /var/tmp/fill
+    mount -o remount,size=50% "$systems/changes-$release"
+}
+
+# New connections, kept ones, and uploads, while apt upgrades. Prints what failed.
+upgrade() {
     cp scripts/upgrade-load.py "$root/repository/"
     inside sh -c 'echo "<?php echo strlen(file_get_contents(\"php://input\"));" >/var/www/html/upload.php'
-    inside python3 /repository/upgrade-load.py >"$systems/$release.load" &
-    load=$!
-    until_true 20 "the load does not begin" grep -q begun "$systems/$release.load"
+    load "$release.load"
     # As if the first version had another unit.
     inside sh -ec 'sed -i s/^RestartSec=.*/RestartSec=7/ "$(systemctl show --value -p FragmentPath howdah.service)"; systemctl daemon-reload'
-    before=$(inside systemctl show --value -p MainPID howdah.service)
+    before=$(main_process)
     update
     apt install howdah "howdah-php$series"
     holds "$(inside dpkg-query -W howdah)" "+1~$release" "the version after the upgrade"
-    after=$(inside systemctl show --value -p MainPID howdah.service)
-    [ "$before" != "$after" ] || die "the upgrade has not started the new program"
+    [ "$before" != "$(main_process)" ] || die "the upgrade has not started the new program"
     expect "$(inside systemctl show --value -p RestartUSec howdah.service)" 1s "RestartSec= of the new version's unit"
     inside touch /tmp/upgraded
-    wait $load || { cat "$systems/$release.load"; die "requests were lost in the upgrade"; }
-    say "$release: $(tail -n 1 "$systems/$release.load")"
+    loaded "requests were lost in the upgrade"
+}
+
+# An upload that begins before an upgrade, and ends longer after the server is told to go than a stop lets it.
+upgrade_in_an_upload() {
+    load "$release.load" upload
+    before=$(main_process)
+    apt --reinstall install howdah
+    [ "$before" != "$(main_process)" ] || die "the upgrade has not started the new program"
+    loaded "an upload was lost in the upgrade"
+}
+
+# load OUTPUT [upload], then loaded WHAT_HAS_HAPPENED_OTHERWISE
+load() {
+    output=$systems/$1
+    shift
+    inside python3 /repository/upgrade-load.py "$@" >"$output" &
+    load=$!
+    until_true 20 "the load does not begin" grep -q begun "$output"
+}
+loaded() {
+    wait "$load" || { cat "$output"; die "$1"; }
+    say "$release: $(tail -n 1 "$output")"
+}
+
+# Nothing but /run and /tmp can be written to.
+read_only_system() {
+    inside sh -ec 'for path in /etc /srv /usr /var; do mount --bind $path $path; mount -o remount,bind,ro $path; done'
+    inside systemctl restart howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
+    holds "$(inside journalctl --no-pager -u howdah -n 30)" "cannot open the log /var/log/howdah/error.log: Read-only file system" "the journal"
+    inside sh -ec '
+        umount -l /etc
+        cp /etc/howdah/howdah.toml /run/howdah.toml
+        sed -i "s/^error = .*/error = \"stderr\"/; s/^access = .*/access = \"stdout\"/" /etc/howdah/howdah.toml
+        mount --bind /etc /etc
+        mount -o remount,bind,ro /etc
+        systemctl reset-failed howdah
+        systemctl restart howdah'
+    serves_php "from a read-only disk"
+    holds "$(inside howdah status --control /run/howdah/control.sock)" "pool www: Ready" "the status on a read-only disk"
+    holds "$(inside journalctl --no-pager -u howdah -n 30)" "GET /info.php" "the log on a read-only disk"
+    inside sh -ec '
+        umount -l /etc /srv /usr /var
+        cp /run/howdah.toml /etc/howdah/howdah.toml
+        systemctl restart howdah'
+    serves_php "after the disk can be written to again"
 }
 
 leaves_nothing() {
@@ -273,7 +334,7 @@ leaves_nothing() {
 }
 
 scenario() {
-    for step in update refusals install_and_serve sites wordpress https upgrade leaves_nothing; do
+    for step in update refusals install_and_serve sites wordpress https disk_full upgrade upgrade_in_an_upload read_only_system leaves_nothing; do
         $step
     done
 }

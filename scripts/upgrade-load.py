@@ -1,13 +1,19 @@
 """Requests while scripts/test-packages.sh upgrades the server: new connections, kept ones, slow uploads. Ends once
-/tmp/upgraded is there and each kind was answered after it; fails if any request was."""
+/tmp/upgraded is there and each kind was answered after it; fails if any request was lost.
+
+With the argument `upload` a single one, which ends LONGER seconds after the server was asked to end."""
 
 import http.client
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 
 PORT = 80
+# More than `timeouts.stop`, less than `timeouts.drain`.
+LONGER = 15
 begun = time.monotonic()
 counts = {"new connections": 0, "kept connections": 0, "uploads": 0}
 after = dict.fromkeys(counts, 0)
@@ -82,12 +88,41 @@ def uploads():
         answered("uploads", since)
 
 
+def one_upload():
+    """Its length is not known when it begins, hence the chunks."""
+    asked, sent = None, 0
+    with socket.create_connection(("127.0.0.1", PORT), timeout=60) as connection:
+        connection.sendall(b"POST /upload.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n")
+        print("begun", flush=True)
+        while asked is None or time.monotonic() < asked + LONGER:
+            connection.sendall(b"64\r\n" + b"x" * 100 + b"\r\n")
+            sent += 100
+            if asked is None and state_of_the_unit() == "deactivating":
+                asked = time.monotonic()
+            time.sleep(0.2)
+            if time.monotonic() > begun + 120:
+                raise TimeoutError("the server was not asked to end")
+        connection.sendall(b"0\r\n\r\n")
+        response = http.client.HTTPResponse(connection)
+        response.begin()
+        check(response, str(sent).encode())
+    print(f"an upload of {time.monotonic() - begun:.0f} s was answered, {LONGER} s after the upgrade has asked the old server to end")
+
+
+def state_of_the_unit():
+    return subprocess.run(["systemctl", "show", "--value", "-p", "ActiveState", "howdah.service"], capture_output=True, text=True).stdout.strip()
+
+
 def run(what):
     try:
         what()
     except Exception as failure:
         failures.append(f"{what.__name__} after {time.monotonic() - begun:.2f} s: {failure!r}")
 
+
+if sys.argv[1:] == ["upload"]:
+    one_upload()
+    raise SystemExit
 
 threads = [threading.Thread(target=run, args=(what,)) for what in [new_connections] * 3 + [kept_connections] * 3 + [uploads] * 3]
 for thread in threads:

@@ -85,19 +85,23 @@ impl Logs {
 pub fn open_logs(settings: &Settings) -> io::Result<Logs> {
     Ok(Logs {
         error: open_error_log(settings)?,
-        access: open_log(settings.log.access.as_ref())?,
+        access: open_log("access", settings.log.access.as_ref())?,
     })
 }
 
 /// Opens the error log, if it is a file.
 pub fn open_error_log(settings: &Settings) -> io::Result<Option<File>> {
-    open_log(Some(&settings.log.error))
+    open_log("error", Some(&settings.log.error))
 }
 
-fn open_log(target: Option<&LogTarget>) -> io::Result<Option<File>> {
+fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
     match target {
         Some(LogTarget::File(path)) => safe_path::open_log(path).map(Some).map_err(|error| {
-            let text = format!("cannot open the log {}: {error}", path.display());
+            let text = format!(
+                "cannot open the log {}: {error}; \
+                 let log.{key} name a file that can be written to, or \"stderr\"",
+                path.display()
+            );
             io::Error::new(error.kind(), text)
         }),
         _ => Ok(None),
