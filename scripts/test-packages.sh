@@ -31,7 +31,12 @@ at_the_end() {
         inside sh -c 'systemctl status --no-pager --lines 0 "howdah*"; journalctl --no-pager --grep "howdah|namespac" -n 40' || true
         tail -n 20 "$log"
     } >&2
+    end_system
+}
+end_system() {
     kill -KILL "$unshared" 2>/dev/null || true
+    wait "$unshared" 2>/dev/null || true
+    find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
 }
 
 [ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
@@ -294,8 +299,10 @@ loaded() {
 
 # Nothing but /run and /tmp can be written to.
 read_only_system() {
+    # Stopped while systemd can still remove its private /var/tmp.
+    inside systemctl stop --quiet howdah.service
     inside sh -ec 'for path in /etc /srv /usr /var; do mount --bind $path $path; mount -o remount,bind,ro $path; done'
-    inside systemctl restart howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
+    inside systemctl start howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
     holds "$(inside journalctl --no-pager -u howdah -n 30)" "cannot open the log /var/log/howdah/error.log: Read-only file system" "the journal"
     inside sh -ec '
         umount -l /etc
@@ -309,13 +316,16 @@ read_only_system() {
     holds "$(inside howdah status --control /run/howdah/control.sock)" "pool www: Ready" "the status on a read-only disk"
     holds "$(inside journalctl --no-pager -u howdah -n 30)" "GET /info.php" "the log on a read-only disk"
     inside sh -ec '
+        systemctl stop --quiet howdah.service
         umount -l /etc /srv /usr /var
         cp /run/howdah.toml /etc/howdah/howdah.toml
-        systemctl restart howdah'
+        systemctl start howdah'
     serves_php "after the disk can be written to again"
 }
 
 leaves_nothing() {
+    # WordPress would have another web server take the place.
+    apt purge wordpress "wordpress-theme-$(theme_of "$release")"
     apt purge howdah "howdah-php$series"
     inside rm -f /etc/howdah/sites.d/wordpress.toml
     inside rmdir --ignore-fail-on-non-empty /etc/howdah/sites.d /etc/howdah 2>/dev/null || true
@@ -349,10 +359,18 @@ try() {
     GNUPGHOME=$gnupg gpg --batch --quiet --passphrase '' --quick-generate-key test@howdah.example rsa3072 sign never 2>>"$log"
     publish "$root/repository" "$systems/packages-$release"
     umount "$root/proc"
+    # The kernel is this machine's.
+    ln -s /dev/null "$root/etc/systemd/system/systemd-modules-load.service"
 
     say "$release: systemd starts"
     mount -t tmpfs -o mode=755 tmpfs "$root/run"
-    unshare --fork --kill-child --pid --mount --uts --ipc --net --cgroup --propagation private -- sh -ec '
+    # A cgroup of its own is the root that its systemd sees, whatever else runs on this machine.
+    mkdir -p "$systems/cgroup"
+    mount -t cgroup2 cgroup2 "$systems/cgroup"
+    cgroup=$systems/cgroup$(sed -n 's/^0:://p' /proc/self/cgroup)/howdah-$$-$release
+    mkdir "$cgroup"
+    sh -c 'echo $$ >"$0/cgroup.procs"; exec "$@"' "$cgroup" \
+        unshare --fork --kill-child --pid --mount --uts --ipc --net --cgroup --propagation private -- sh -ec '
         root=$0
         mount --bind "$root" "$root"
         mount -t proc proc "$root/proc"
@@ -392,9 +410,9 @@ try() {
     cp "$root/repository/$release.sources" "$root/etc/apt/sources.list.d/howdah.sources"
     scenario
     say "$release: passed"
-    kill -KILL $unshared 2>/dev/null || true
-    wait $unshared 2>/dev/null || true
     trap - EXIT
+    end_system
+    umount "$systems/cgroup"
     close_system "$release"
     GNUPGHOME=$gnupg gpgconf --kill all
     rm -rf "$gnupg"
