@@ -151,6 +151,8 @@ first_process() { init=$(pgrep -P "$unshared" | head -n 1) && [ -n "$init" ] && 
 came_up() { inside systemctl is-system-running | grep -qx running; }
 is_active() { inside systemctl is-active --quiet "$1"; }
 serves() { page -o /dev/null "$1"; }
+serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
+main_process() { inside systemctl show --value -p MainPID howdah.service; }
 
 # No PHP; a taken port.
 refusals() {
@@ -235,10 +237,12 @@ https() {
     inside systemctl restart howdah
     holds "$(page -k https://localhost/wp-login.php)" user_login "a page by HTTPS, from the local authority"
     holds "$(inside cat /proc/net/udp6)" "01BB" "the port of HTTP/3"
+    # As for another port.
+    before=$(main_process)
+    inside systemctl restart howdah.socket
+    [ "$before" != "$(main_process)" ] || die "a restart of howdah.socket has not restarted the service"
+    serves_php "after a restart of howdah.socket"
 }
-
-main_process() { inside systemctl show --value -p MainPID howdah.service; }
-serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
 
 # No room for the next version: dpkg gives up, the server serves on, and can be started again. The upgrade after
 # this one heals it.
