@@ -152,6 +152,8 @@ came_up() { inside systemctl is-system-running | grep -qx running; }
 is_active() { inside systemctl is-active --quiet "$1"; }
 serves() { page -o /dev/null "$1"; }
 serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1"; }
+# systemd removes it some time after the service has stopped.
+no_private_tmp() { ! inside sh -c 'ls -d /var/tmp/systemd-private-*-howdah.service-*'; }
 main_process() { inside systemctl show --value -p MainPID howdah.service; }
 
 # No PHP; a taken port.
@@ -303,8 +305,8 @@ loaded() {
 
 # Nothing but /run and /tmp can be written to.
 read_only_system() {
-    # Stopped while systemd can still remove its private /var/tmp.
     inside systemctl stop --quiet howdah.service
+    until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     inside sh -ec 'for path in /etc /srv /usr /var; do mount --bind $path $path; mount -o remount,bind,ro $path; done'
     inside systemctl start howdah 2>/dev/null && die "the server has opened its log on a read-only disk"
     holds "$(inside journalctl --no-pager -u howdah -n 30)" "cannot open the log /var/log/howdah/error.log: Read-only file system" "the journal"
@@ -333,6 +335,7 @@ leaves_nothing() {
     apt purge howdah "howdah-php$series"
     inside rm -f /etc/howdah/sites.d/wordpress.toml
     inside rmdir --ignore-fail-on-non-empty /etc/howdah/sites.d /etc/howdah 2>/dev/null || true
+    until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     files >"$systems/$release.before"
     apt install howdah "howdah-php$series"
     page -o /dev/null http://127.0.0.1/info.php
@@ -340,6 +343,7 @@ leaves_nothing() {
     for unit in howdah.socket howdah-https.socket howdah.service; do
         is_active $unit && die "a purged $unit is active"
     done
+    until_true 20 "systemd does not remove the private /var/tmp" no_private_tmp
     files >"$systems/$release.after"
     diff "$systems/$release.before" "$systems/$release.after" || die "purging leaves files"
     left=$(grep howdah "$systems/$release.after" | grep -vx /etc/apt/sources.list.d/howdah.sources || true)
