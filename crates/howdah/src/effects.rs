@@ -14,6 +14,9 @@ use crate::master::control;
 
 /// How often the writes of a script are reported, at most.
 const EVERY: Duration = Duration::from_millis(500);
+/// PHP says nothing of a statement that ends, or is committed, so soon after it said that it writes: what it
+/// wrote is reported once more then.
+const SETTLING: Duration = Duration::from_millis(200);
 /// Bytes of different writes and of purges reported at once; what is beyond is a write to any
 /// table, and purges everything.
 const MOST: usize = 12 << 10;
@@ -30,6 +33,8 @@ pub struct Effects {
     purges: Words,
     /// There is something to report.
     news: bool,
+    /// When the last effect came, unless a report was made late enough after it.
+    unsettled: Option<Instant>,
     last: Option<Instant>,
 }
 
@@ -99,6 +104,7 @@ impl Effects {
             writes: Words::new(""),
             purges: Words::new("*"),
             news: false,
+            unsettled: None,
             last: None,
         };
         Ok((effects, writer))
@@ -111,9 +117,11 @@ impl Effects {
 
     /// When the next report to the server is due.
     pub fn due(&self) -> Option<Duration> {
-        let since = self.last.map(|last| last.elapsed());
-        self.news
-            .then(|| since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since)))
+        if self.news {
+            let since = self.last.map(|last| last.elapsed());
+            return Some(since.map_or(Duration::ZERO, |since| EVERY.saturating_sub(since)));
+        }
+        Some(SETTLING.saturating_sub(self.unsettled?.elapsed()))
     }
 
     /// Takes the script's reports.
@@ -150,12 +158,14 @@ impl Effects {
             None => self.writes.note(String::new()),
         }
         self.news = true;
+        self.unsettled = Some(Instant::now());
     }
 
     /// What the server is to hear now: all writes once more, since what was reported before it could be
     /// read by others counts again; purges until [`Effects::heard`].
     pub fn report(&mut self, site: Option<&str>) -> Option<AdminCommand> {
         self.news = false;
+        self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLING);
         if self.writes.words.is_empty() && self.purges.words.is_empty() {
             return None;
         }
