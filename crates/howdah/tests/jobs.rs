@@ -106,7 +106,15 @@ fn failures(job: &Value, name: &str) -> u64 {
 }
 
 fn wait_for_line(server: &Server, text: &str) {
-    wait_until(text, || server.log().contains(text));
+    let deadline = std::time::Instant::now() + support::PATIENCE / 2;
+    wait_until(text, || {
+        let log = server.log();
+        assert!(
+            log.contains(text) || std::time::Instant::now() < deadline,
+            "{text} is not in the log: {log}"
+        );
+        log.contains(text)
+    });
 }
 
 const QUEUE: &str =
@@ -455,4 +463,65 @@ fn mistakes_in_jobs_are_reported_at_once_with_their_lines() {
         let found = all.lines().any(|l| l.contains(&at) && l.contains(expect));
         assert!(found, "{line}: {expect} in {all}");
     }
+}
+
+#[test]
+fn a_preset_finds_its_application_and_says_what_is_missing() {
+    let scratch = Scratch::new("job-presets");
+    site(&scratch);
+    scratch.write("web/wp-cron.php", "<?php");
+    let check = |jobs: &str| {
+        let text = format!("[[site]]\nroot = \"web\"\n{jobs}");
+        let config = scratch.write("howdah.toml", &text);
+        let (code, out, err) = run(support::howdah(["check", "--config"]).arg(&config));
+        (code, out + &err)
+    };
+    let (code, said) = check("[[job]]\npreset = \"wp-cron\"\n");
+    assert!(code == 0 && !said.contains("DISABLE_WP_CRON"), "{said}");
+    scratch.write("web/wp-config.php", "<?php");
+    let (code, said) = check("[[job]]\npreset = \"wp-cron\"\n");
+    assert!(
+        code == 0 && said.contains("add define('DISABLE_WP_CRON', true);"),
+        "{said}"
+    );
+    let (code, said) = check("[[job]]\npreset = \"laravel-scheduler\"\n");
+    assert!(
+        code == 3
+            && said.contains(
+                ":4:10: preset: no site has artisan in its root, or beside it; say `directory`"
+            ),
+        "{said}"
+    );
+    scratch.write("artisan", "<?php");
+    assert_eq!(check("[[job]]\npreset = \"laravel-scheduler\"\n").0, 0);
+    let (code, said) = check("[[job]]\npreset = \"wp-cron\"\n[[job]]\npreset = \"wp-cron\"\n");
+    assert!(
+        code == 3 && said.contains("name: there are two jobs `wp-cron`"),
+        "{said}"
+    );
+}
+
+#[test]
+fn a_job_runs_as_its_user_with_the_environment_that_it_is_given() {
+    if !rustix::process::geteuid().is_root() {
+        // Nobody else can become another user.
+        return;
+    }
+    let jobs = Jobs::new(
+        "job-user",
+        "[[job]]\nname = \"who\"\nschedule = \"@yearly\"\nuser = \"daemon\"\ndirectory = \"DIR\"\n\
+         command = [\"sh\", \"-c\", \"echo $(id -un) $(id -Gn) $HOME $HOWDAH_JOB $SECRET $CARGO_PKG_NAME.; grep CapEff /proc/self/status; grep SigBlk /proc/self/status; ls /proc/self/fd | wc -w\"]\n\
+         [job.env]\nSECRET = \"s3cret\"\n",
+    );
+    let server = jobs.start();
+    let (code, _, err) = server.ask(&["job", "run", "who"]);
+    assert_eq!(code, 0, "{err}");
+    wait_for_line(
+        &server,
+        "output job=who: daemon daemon /usr/sbin who s3cret .",
+    );
+    wait_for_line(&server, "output job=who: CapEff: 0000000000000000");
+    wait_for_line(&server, "output job=who: SigBlk: 0000000000000000");
+    // Standard streams, and the directory that `ls` reads.
+    wait_for_line(&server, "output job=who: 4");
 }

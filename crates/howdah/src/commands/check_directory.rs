@@ -9,6 +9,7 @@ use howdah_server::site::config::{Rule, RuleAction, SiteConfig};
 use howdah_server::site::recognise::recognise;
 
 use crate::config::Settings;
+use crate::config::job::runs_cron_in_requests;
 use crate::php::PhpVersion;
 
 /// The choice, line by line. `php`: the version, where a pool runs our own.
@@ -82,8 +83,25 @@ fn of_site(text: &mut String, site: &SiteConfig) {
             "not limited: a configuration with limit = \"login\" slows guessing (docs/limits.md)";
         row(text, "log-in pages", advice);
     }
+    if let Some(advice) = background(site) {
+        row(text, "background jobs", advice);
+    }
     let cache = site.cache.as_ref();
     row(text, "page cache", cache.map_or("off", |_| "on"));
+}
+
+/// What the application of a site would have run in the background.
+fn background(site: &SiteConfig) -> Option<&'static str> {
+    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+    match found.application {
+        Application::WordPress if runs_cron_in_requests(&site.root) => Some(
+            "none: WordPress' cron holds up visitors; [[job]] preset = \"wp-cron\" and DISABLE_WP_CRON (docs/jobs.md)",
+        ),
+        Application::Laravel => {
+            Some("none: [[job]] preset = \"laravel-scheduler\" runs its schedule (docs/jobs.md)")
+        }
+        _ => None,
+    }
 }
 
 fn of_pool(pool: &Mode, php: Option<&PhpVersion>) -> String {

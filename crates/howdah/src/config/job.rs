@@ -1,8 +1,9 @@
 //! `[[job]]`: background jobs.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use howdah_server::site::SiteConfig;
 
 use super::identity::{Identity, identity_of};
 use super::programs::find;
@@ -13,19 +14,62 @@ use crate::commands::command_line::program_arguments;
 use crate::jobs::schedule::Schedule;
 use crate::jobs::settings::{Job, Program, When};
 
+/// A job that applications need, by its word.
+struct Preset {
+    word: &'static str,
+    /// What it runs: `php`, the application's file in the job's directory, arguments.
+    command: &'static [&'static str],
+}
+
+impl Preset {
+    /// The file by which its directory is known.
+    fn file(&self) -> &'static str {
+        self.command[1]
+    }
+}
+
+/// The words of `preset`.
+pub const PRESETS: [&str; 2] = ["wp-cron", "laravel-scheduler"];
+
+const ALL: [Preset; 2] = [
+    Preset {
+        word: PRESETS[0],
+        command: &["php", "wp-cron.php"],
+    },
+    Preset {
+        word: PRESETS[1],
+        command: &["php", "artisan", "schedule:run"],
+    },
+];
+/// When they run: each looks by itself for what is due.
+const EVERY_MINUTE: &str = "* * * * *";
+
+/// What a job is read with.
+struct Server<'s, 'p, 'f, 'm, 't> {
+    howdah_php: &'s HowdahPhp<'p, 'f, 'm, 't>,
+    identity: &'s Identity,
+    sites: &'s [SiteConfig],
+}
+
 /// All jobs. The front does not run them and does not read them.
 pub fn jobs(
     top: &Section<'_, '_, '_>,
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
-    server: &Identity,
+    identity: &Identity,
+    sites: &[SiteConfig],
 ) -> Vec<Job> {
+    let server = &Server {
+        howdah_php,
+        identity,
+        sites,
+    };
     let sections = top.sections("job", "job");
     if top.file().validation == Validation::Trusted {
         return Vec::new();
     }
     let mut jobs: Vec<Job> = Vec::new();
     for section in &sections {
-        let Some(job) = job(section, howdah_php, server) else {
+        let Some(job) = job(section, server) else {
             continue;
         };
         if jobs.iter().any(|other| other.name == job.name) {
@@ -38,18 +82,19 @@ pub fn jobs(
 }
 
 /// None after a mistake that leaves nothing to check further.
-fn job(
-    section: &Section<'_, '_, '_>,
-    howdah_php: &HowdahPhp<'_, '_, '_, '_>,
-    server: &Identity,
-) -> Option<Job> {
+fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Option<Job> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
     };
-    let name = name(section);
-    let directory = section
-        .path("directory")
-        .unwrap_or_else(|| section.file().path("."));
+    let word = section.text("preset");
+    let preset = ALL
+        .iter()
+        .find(|preset| word.as_deref() == Some(preset.word));
+    let name = name(section, preset);
+    let directory = match preset.filter(|_| !section.has("directory")) {
+        Some(preset) => directory_of(section, preset, server.sites)?,
+        None => section.path("directory").unwrap_or_default(),
+    };
     let directory = std::path::absolute(&directory).unwrap_or(directory);
     if !directory.is_dir() {
         mistake(
@@ -57,11 +102,12 @@ fn job(
             format!("directory: there is no directory {}", directory.display()),
         );
     }
-    let words: Vec<String> = section
-        .texts("command")
-        .into_iter()
-        .map(|at| at.value)
-        .collect();
+    let given = section.texts("command").into_iter().map(|at| at.value);
+    let mut words: Vec<String> = given.collect();
+    if let Some(preset) = preset.filter(|_| words.is_empty()) {
+        words = preset.command.iter().map(|&word| word.to_owned()).collect();
+        advise(section, preset, &directory);
+    }
     let program = match words.split_first() {
         None => {
             let message =
@@ -69,13 +115,13 @@ fn job(
             mistake("command", message.to_owned());
             None
         }
-        Some((first, _)) if first == "php" => php(section, &words, howdah_php),
+        Some((first, _)) if first == "php" => php(section, &words, server.howdah_php),
         Some((first, rest)) => other(section, first, rest, &directory),
     };
-    let when = when(section);
+    let when = when(section, preset);
     let identity = match section.text("user") {
         Some(text) => identity_of(section, "user", section.place_of("user"), &text),
-        None => server.clone(),
+        None => server.identity.clone(),
     };
     let environment = section.pairs("env").into_iter().map(|pair| pair.value);
     Some(Job {
@@ -93,8 +139,62 @@ fn job(
     })
 }
 
-fn name(section: &Section<'_, '_, '_>) -> Option<String> {
-    let name = section.text("name");
+/// Where a preset's file is: in a site's root, or beside it.
+fn directory_of(
+    section: &Section<'_, '_, '_>,
+    preset: &Preset,
+    sites: &[SiteConfig],
+) -> Option<PathBuf> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for root in sites.iter().map(|site| site.root.as_path()) {
+        let mut places = [Some(root), root.parent()].into_iter().flatten();
+        let place = places.find(|place| place.join(preset.file()).is_file());
+        if let Some(place) = place.filter(|place| !found.iter().any(|known| known == place)) {
+            found.push(place.to_owned());
+        }
+    }
+    if found.len() == 1 {
+        return found.pop();
+    }
+    let file = preset.file();
+    let shown: Vec<String> = found
+        .iter()
+        .map(|place| place.display().to_string())
+        .collect();
+    let message = match found.is_empty() {
+        true => format!("preset: no site has {file} in its root, or beside it; say `directory`"),
+        false => format!(
+            "preset: {file} is in {}; say which by `directory`",
+            shown.join(" and ")
+        ),
+    };
+    section.file().mistake(section.place_of("preset"), message);
+    None
+}
+
+/// WordPress runs its cron within visitors' requests, too, unless it is told otherwise.
+fn advise(section: &Section<'_, '_, '_>, preset: &Preset, directory: &Path) {
+    if preset.word == PRESETS[0] && runs_cron_in_requests(directory) {
+        let message = "WordPress runs its cron within visitors' requests, too; add define('DISABLE_WP_CRON', true); to wp-config.php";
+        section.file().advise(section.place_of("preset"), message);
+    }
+}
+
+/// Whether the WordPress in this directory is set up and nothing in its settings names `DISABLE_WP_CRON`.
+pub fn runs_cron_in_requests(directory: &Path) -> bool {
+    let places = [Some(directory), directory.parent()];
+    let mut texts = places
+        .into_iter()
+        .flatten()
+        .filter_map(|place| std::fs::read_to_string(place.join("wp-config.php")).ok());
+    texts
+        .next()
+        .is_some_and(|text| !text.contains("DISABLE_WP_CRON"))
+}
+
+fn name(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<String> {
+    let usual = || preset.map(|preset| preset.word.to_owned());
+    let name = section.text("name").or_else(usual);
     let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
     let is_plain = |name: &String| !name.is_empty() && name.len() <= 32 && name.chars().all(plain);
     if !name.as_ref().is_some_and(is_plain) {
@@ -159,7 +259,7 @@ fn other(
     section: &Section<'_, '_, '_>,
     first: &str,
     rest: &[String],
-    directory: &std::path::Path,
+    directory: &Path,
 ) -> Option<Program> {
     // As a shell in the job's directory would.
     let found: Option<PathBuf> = match first.contains('/') {
@@ -179,11 +279,12 @@ fn other(
     })
 }
 
-fn when(section: &Section<'_, '_, '_>) -> Option<When> {
+fn when(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<When> {
     let file = section.file();
     let processes = section.number("processes").map_or(1, |n| n as u32);
     let time_zone = section.text("time_zone");
-    let Some(expression) = section.text("schedule") else {
+    let usual = || preset.map(|_| EVERY_MINUTE.to_owned());
+    let Some(expression) = section.text("schedule").or_else(usual) else {
         for key in ["time_zone", "jitter"]
             .into_iter()
             .filter(|key| section.has(key))

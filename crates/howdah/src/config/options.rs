@@ -8,6 +8,7 @@
 use howdah_server::cache::CacheConfig;
 
 use super::ServerOptions;
+use super::job::PRESETS;
 use super::kind::Kind;
 use super::pool_forms::PoolForms;
 use super::value::Value;
@@ -636,16 +637,19 @@ options! {
         "from_file": Kind::Path, "", "As in a rule.", "For exceptions.";
     }
     "job" ANY {
-        "name": Kind::Text, "", "In log, status and metrics.", "Needed.";
+        "name": Kind::Text, "", "In log, status and metrics.", "Needed without `preset`.";
         "command": Kind::Texts, "",
             "Program (a path, or in PATH) and arguments. `php` is Howdah's own, with the options of `howdah php`.",
-            "Needed.";
+            "Needed without `preset`.";
+        "preset": Kind::Word(&PRESETS), "",
+            "Runs `wp-cron.php` or `artisan schedule:run` of a site every minute.",
+            "For WordPress and Laravel.";
         "directory": Kind::Path, ".", "Where it runs.", "For relative names.";
         "schedule": Kind::Text, "",
             "Minute, hour, day of month, month, day of week (before them perhaps a second), or `@hourly`, `@daily`, `@weekly`, `@monthly`, `@yearly`. Without it the job always runs.",
             "In place of cron.";
         "time_zone": Kind::Text, "", "The schedule's, such as `Europe/Berlin`; by default the machine's.", "For machines on UTC.";
-        "jitter": Kind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers that ask one.";
+        "jitter": Kind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers.";
         "processes": Kind::Integer(1, 1000), "1", "Processes at once, without `schedule`.", "For busy queues.";
         "user": Kind::Text, "", "As a pool's.", "As a pool's.";
         "env": Kind::Pairs, "", "`[job.env]`: its environment.", "For applications configured by it.";
