@@ -1,0 +1,304 @@
+//! A request of the protocol as a call of `registry.lua`, and what Valkey answers and passes on.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, Value};
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::{
+    Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Row, Session, absent,
+};
+use crate::valkey::Valkey;
+
+/// What is made old, as the server writes it.
+pub type Text = Arc<str>;
+
+/// How the log writes that everything is old; what others make old never begins so.
+const EVERYTHING: &str = "*";
+
+/// A fleet's registry in Valkey.
+#[derive(Clone, Debug)]
+pub struct Registry {
+    valkey: Valkey,
+    /// The fleet's name, in braces: one hash slot of a cluster.
+    prefix: String,
+    /// How many replicas have to know of an exchange before it counts.
+    replicas: u32,
+    script: Script,
+}
+
+/// The part of a `Sync` that passes as JSON.
+#[derive(Serialize)]
+struct Message<'a> {
+    entries: Vec<&'a str>,
+    settled: bool,
+    over: Vec<String>,
+    forgets: &'a [Name],
+}
+
+#[derive(Deserialize)]
+struct HintText {
+    incarnation: Incarnation,
+    author: String,
+    first: u64,
+    entries: Vec<String>,
+}
+
+/// What members say to each other through Valkey.
+#[derive(Debug)]
+pub(crate) enum Said {
+    /// Entries have been published.
+    Hint(Hint<Text>),
+    /// A member has applied everything up to a number.
+    Confirm(Session, Incarnation, u64),
+}
+
+type RowText = (String, String, u64, u64, u8, u8);
+type ReplyText = (
+    String,
+    u8,
+    String,
+    u64,
+    u64,
+    Vec<(u64, String, String)>,
+    Vec<RowText>,
+);
+
+fn entry(text: &str) -> Entry<Text> {
+    match text {
+        EVERYTHING => Entry::Everything,
+        other => Entry::Purge(other.into()),
+    }
+}
+
+fn text(entry: &Entry<Text>) -> &str {
+    match entry {
+        Entry::Everything => EVERYTHING,
+        Entry::Purge(text) => text,
+    }
+}
+
+fn unreadable(what: &str) -> RedisError {
+    let detail = format!("{what} is not of this version of Howdah");
+    RedisError::from((ErrorKind::UnexpectedReturnType, "FleetVersion", detail))
+}
+
+impl Registry {
+    /// The registry of the fleet with this name.
+    pub fn new(valkey: Valkey, fleet: &str, replicas: u32) -> Registry {
+        Registry {
+            valkey,
+            prefix: format!("howdah:{{{fleet}}}"),
+            replicas,
+            script: Script::new(include_str!("registry.lua")),
+        }
+    }
+
+    /// Where it is, without a password.
+    pub fn valkey(&self) -> &Valkey {
+        &self.valkey
+    }
+
+    fn hints(&self) -> String {
+        format!("{}:hints", self.prefix)
+    }
+
+    /// Where a process hears that its entries are confirmed; its sessions are numbered in the last 16 bits.
+    fn confirmations(&self, of: Session) -> String {
+        format!("{}:confirmed:{:x}", self.prefix, of >> 16)
+    }
+
+    /// Connects.
+    pub async fn connect(&self, patience: Duration) -> Result<MultiplexedConnection, RedisError> {
+        let config = AsyncConnectionConfig::new()
+            .set_connection_timeout(Some(patience))
+            .set_response_timeout(Some(patience));
+        let client = self.valkey.client().await?;
+        client
+            .get_multiplexed_async_connection_with_config(&config)
+            .await
+    }
+
+    /// Carries a request out. `word` is a random one.
+    pub async fn exchange(
+        &self,
+        connection: &mut MultiplexedConnection,
+        request: &Request<Text>,
+        word: u64,
+        patience: Duration,
+    ) -> Result<Reply<Text>, RedisError> {
+        let mut call = self.script.prepare_invoke();
+        call.key(format!("{}:members", self.prefix));
+        call.key(format!("{}:log", self.prefix));
+        call.arg(format!("{word:x}")).arg(self.hints());
+        match request {
+            Request::Join {
+                name,
+                session,
+                known,
+            } => call.arg("join").arg(session).arg(&**name).arg(json(known)?),
+            Request::Sync {
+                incarnation,
+                session,
+                count,
+                position,
+                entries,
+                settled,
+                over,
+                forgets,
+            } => {
+                let message = Message {
+                    entries: entries.iter().map(text).collect(),
+                    settled: *settled,
+                    over: over.iter().map(row_key).collect(),
+                    forgets,
+                };
+                call.arg("sync")
+                    .arg(session)
+                    .arg(&**incarnation)
+                    .arg(count)
+                    .arg(position)
+                    .arg(json(&message)?)
+            }
+            Request::Leave {
+                incarnation,
+                session,
+            } => call.arg("leave").arg(session).arg(&**incarnation),
+        };
+        let answer: ReplyText = call.invoke_async(connection).await?;
+        self.replicated(connection, patience).await?;
+        reply(answer)
+    }
+
+    /// Waits until the replicas have what was written: one that takes the primary's place must not have an
+    /// older state than a lease was given by.
+    async fn replicated(
+        &self,
+        connection: &mut MultiplexedConnection,
+        patience: Duration,
+    ) -> Result<(), RedisError> {
+        if self.replicas == 0 {
+            return Ok(());
+        }
+        let within = u64::try_from(patience.as_millis() / 2).unwrap_or(1).max(1);
+        let mut wait = redis::cmd("WAIT");
+        wait.arg(self.replicas).arg(within);
+        let have: u32 = wait.query_async(connection).await?;
+        if have < self.replicas {
+            let detail = format!("{have} of {} replicas have confirmed", self.replicas);
+            return Err(RedisError::from((
+                ErrorKind::Client,
+                "FleetReplicasMissing",
+                detail,
+            )));
+        }
+        Ok(())
+    }
+
+    /// Says that everything up to `number` has been applied.
+    pub(crate) async fn confirm(
+        &self,
+        connection: &mut MultiplexedConnection,
+        to: Session,
+        (session, incarnation, number): (Session, &Incarnation, u64),
+    ) -> Result<(), RedisError> {
+        let mut publish = redis::cmd("PUBLISH");
+        publish.arg(self.confirmations(to));
+        publish.arg(format!("{session} {number} {incarnation}"));
+        publish.query_async::<Value>(connection).await.map(drop)
+    }
+
+    /// Listens for what is said to all, and to the process of this session.
+    pub(crate) async fn listen(
+        &self,
+        session: Session,
+    ) -> Result<impl Stream<Item = Said> + use<>, RedisError> {
+        let client: Client = self.valkey.client().await?;
+        let mut channels = client.get_async_pubsub().await?;
+        channels.subscribe(self.hints()).await?;
+        channels.subscribe(self.confirmations(session)).await?;
+        let hints = self.hints();
+        Ok(channels.into_on_message().filter_map(move |message| {
+            let payload = String::from_utf8_lossy(message.get_payload_bytes());
+            let said = match message.get_channel_name() == hints {
+                true => hint(&payload).map(Said::Hint),
+                false => confirmation(&payload),
+            };
+            std::future::ready(said)
+        }))
+    }
+}
+
+fn json(value: &impl Serialize) -> Result<String, RedisError> {
+    serde_json::to_string(value)
+        .map_err(|error| RedisError::from((ErrorKind::Client, "FleetVersion", error.to_string())))
+}
+
+/// A session as rows are named.
+fn row_key(session: &Session) -> String {
+    session.to_string()
+}
+
+fn hint(payload: &str) -> Option<Hint<Text>> {
+    let hint: HintText = serde_json::from_str(payload).ok()?;
+    let author = hint.author.parse().ok()?;
+    let records = hint.entries.iter().zip(hint.first..);
+    Some(Hint {
+        incarnation: hint.incarnation,
+        records: records
+            .map(|(text, number)| Record {
+                number,
+                author,
+                entry: entry(text),
+            })
+            .collect(),
+    })
+}
+
+fn confirmation(payload: &str) -> Option<Said> {
+    let mut words = payload.splitn(3, ' ');
+    let (session, number) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+    Some(Said::Confirm(session, words.next()?.into(), number))
+}
+
+fn reply(answer: ReplyText) -> Result<Reply<Text>, RedisError> {
+    let (incarnation, settled, outcome, count, head, records, rows) = answer;
+    let record = |(number, author, text): (u64, String, String)| {
+        Some(Record {
+            number,
+            author: author.parse().ok()?,
+            entry: entry(&text),
+        })
+    };
+    let row = |(session, name, count, position, replaced, fresh): RowText| {
+        let name: Name = name.into();
+        Some(Row {
+            session: match session.starts_with("absent ") {
+                true => absent(&name),
+                false => session.parse().ok()?,
+            },
+            name,
+            count,
+            position,
+            replaced: replaced != 0,
+            fresh: fresh != 0,
+        })
+    };
+    let records: Option<Vec<_>> = records.into_iter().map(record).collect();
+    let rows: Option<Vec<_>> = rows.into_iter().map(row).collect();
+    Ok(Reply {
+        incarnation: incarnation.into(),
+        settled: settled != 0,
+        outcome: match &*outcome {
+            "done" => Outcome::Done(count),
+            "step" => Outcome::OutOfStep(count),
+            _ => Outcome::Unknown,
+        },
+        head,
+        records: records.ok_or_else(|| unreadable("an entry of the log"))?,
+        rows: rows.ok_or_else(|| unreadable("a row of the members"))?,
+    })
+}

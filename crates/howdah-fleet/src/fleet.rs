@@ -1,0 +1,517 @@
+//! A member that runs: one thread drives the protocol over two connections to Valkey, and front threads ask
+//! it two things: whether stored pages may be served now, and whether a write is confirmed.
+
+use std::collections::VecDeque;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+use std::{io, thread};
+
+use futures_util::StreamExt;
+use redis::RedisError;
+use redis::aio::MultiplexedConnection;
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
+use tokio::sync::{Notify, mpsc, watch};
+
+use crate::exchange::{Registry, Said, Text};
+use crate::protocol::{
+    Effect, Entry, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
+};
+use crate::valkey::Valkey;
+
+/// Upper bounds of the counts of confirmation times, in seconds.
+const BOUNDS: [f64; 9] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
+/// What was said and not yet read; more is lost, which costs time.
+const SAID: usize = 4096;
+
+/// What an administrator says of a fleet.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FleetConfig {
+    /// Where Valkey is.
+    pub valkey: Valkey,
+    /// The fleet's name.
+    pub fleet: String,
+    /// This server's name, which no other member has.
+    pub member: String,
+    /// How long stored pages are served after the last exchange.
+    pub lease: Duration,
+    /// How many replicas have to have an exchange before it counts.
+    pub replicas: u32,
+}
+
+/// What is worth a line in the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum News {
+    /// Valkey does not answer, and why; stored pages are not served when the lease has run out.
+    Unreachable(String),
+    /// Stored pages are served again.
+    Leased,
+    /// Members that are not heard of, for whom stored pages are not served.
+    Silent(Vec<String>),
+    /// Answers of writes leave that no other member has heard of: no stored page is served by any of them.
+    LetGo,
+}
+
+/// A member at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FleetStatus {
+    /// This server's name.
+    pub member: String,
+    /// Where Valkey is, without a password.
+    pub valkey: String,
+    /// How many members the fleet has; 0: Valkey does not know this one.
+    pub members: u64,
+    /// Seconds until stored pages are not served any more; 0: they are not.
+    pub lease_left: f64,
+    /// Members that are not heard of.
+    pub silent: Vec<String>,
+    /// Why the last exchange failed; empty: it did not.
+    pub trouble: String,
+    /// Writes and purges of this member.
+    pub writes: u64,
+    /// How many of them nobody else has heard of: their answers left when no member served stored pages.
+    pub let_go: u64,
+    /// How often other members' writes, or their number, have made pages old here.
+    pub applied: u64,
+    /// How long confirmations took: upper bound in seconds (the last has none), count.
+    pub confirmations: Vec<(Option<f64>, u64)>,
+    /// Seconds spent waiting for confirmations, added up.
+    pub confirmation_seconds: f64,
+}
+
+/// Writes and orders on their way to the thread.
+#[derive(Debug, Default)]
+struct Outbox {
+    /// How many writes there have been.
+    writes: Ticket,
+    entries: Vec<Text>,
+    forgets: Vec<Name>,
+    leaves: bool,
+}
+
+/// A member of a fleet.
+#[derive(Debug)]
+pub struct Fleet {
+    config: FleetConfig,
+    /// Until when stored pages may be served.
+    lease: AtomicU64,
+    outbox: Mutex<Outbox>,
+    wake: Notify,
+    /// Writes with smaller tickets are confirmed.
+    first_unconfirmed: watch::Sender<Ticket>,
+    status: Mutex<FleetStatus>,
+    has_left: watch::Sender<bool>,
+}
+
+/// Makes pages of this member old. Must not come back to the fleet.
+pub type Apply = Box<dyn Fn(&Entry<Text>) + Send>;
+/// Logs what has happened.
+pub type Report = Box<dyn Fn(News) + Send>;
+
+/// The time since the machine was started, suspended or not: a lease runs out meanwhile.
+fn clock() -> Moment {
+    let time = clock_gettime(ClockId::Boottime);
+    let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
+    seconds * 1_000_000_000 + u64::try_from(time.tv_nsec).unwrap_or_default()
+}
+
+fn random() -> io::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(u64::from_ne_bytes(bytes))
+}
+
+fn nanoseconds(duration: Duration) -> Moment {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+impl Fleet {
+    /// Starts a member, whose stored pages are not served before it has joined.
+    pub fn start(config: &FleetConfig, apply: Apply, report: Report) -> io::Result<Arc<Fleet>> {
+        let fleet = Arc::new(Fleet {
+            config: config.clone(),
+            lease: AtomicU64::new(0),
+            outbox: Mutex::default(),
+            wake: Notify::new(),
+            first_unconfirmed: watch::Sender::new(1),
+            status: Mutex::new(FleetStatus {
+                member: config.member.clone(),
+                valkey: config.valkey.to_string(),
+                confirmations: BOUNDS
+                    .map(Some)
+                    .into_iter()
+                    .chain([None])
+                    .map(|b| (b, 0))
+                    .collect(),
+                ..FleetStatus::default()
+            }),
+            has_left: watch::Sender::new(false),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        let registry = Registry::new(config.valkey.clone(), &config.fleet, config.replicas);
+        let driver = Driver {
+            fleet: fleet.clone(),
+            registry: Arc::new(registry),
+            member: Member::new(
+                config.member.as_str().into(),
+                Timing::of(nanoseconds(config.lease)),
+                clock(),
+            ),
+            patience: config.lease / 2,
+            // Its first bit is clear, and its sessions are numbered in the last 16.
+            process: random()? >> 17 << 16,
+            sessions: 1,
+            word: random()?,
+            connection: None,
+            written: VecDeque::new(),
+            apply,
+            report,
+            said: Saying::default(),
+        };
+        thread::Builder::new()
+            .name("fleet".to_owned())
+            .spawn(move || {
+                let _ended = Ended(driver.fleet.clone());
+                runtime.block_on(driver.run());
+            })?;
+        Ok(fleet)
+    }
+
+    /// What it was started by.
+    pub fn config(&self) -> &FleetConfig {
+        &self.config
+    }
+
+    fn outbox(&self) -> MutexGuard<'_, Outbox> {
+        self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn status_mut(&self) -> MutexGuard<'_, FleetStatus> {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether stored pages may be served at this moment. To be asked after the page has been found.
+    pub fn may_serve(&self) -> bool {
+        clock() < self.lease.load(Ordering::SeqCst)
+    }
+
+    /// This member has made pages old, and the others are to.
+    pub fn publish(&self, text: Text) -> Ticket {
+        let mut outbox = self.outbox();
+        outbox.entries.push(text);
+        outbox.writes += 1;
+        let ticket = outbox.writes;
+        drop(outbox);
+        self.wake.notify_one();
+        ticket
+    }
+
+    /// The ticket of the last write so far; 0: there was none.
+    pub fn last(&self) -> Ticket {
+        self.outbox().writes
+    }
+
+    /// Waits until no member serves a page that is older than this write: a lease at most.
+    pub async fn confirmed(&self, ticket: Ticket) {
+        let mut first = self.first_unconfirmed.subscribe();
+        // The sender is this value's own.
+        let _ = first.wait_for(|first| *first > ticket).await;
+    }
+
+    /// As [`Fleet::confirmed`], for a thread without a runtime.
+    pub fn wait(&self, ticket: Ticket) {
+        let runtime = tokio::runtime::Builder::new_current_thread().build();
+        if let Ok(runtime) = runtime {
+            runtime.block_on(self.confirmed(ticket));
+        }
+    }
+
+    /// An administrator vouches for it that a member runs no more: the others wait for it no longer.
+    pub fn forget(&self, member: &str) {
+        self.outbox().forgets.push(member.into());
+        self.wake.notify_one();
+    }
+
+    /// Serves no stored page any more, and leaves when all is published.
+    pub fn leave(&self) {
+        self.lease.store(0, Ordering::SeqCst);
+        self.outbox().leaves = true;
+        self.wake.notify_one();
+    }
+
+    /// Waits until it has left.
+    pub async fn left(&self) {
+        let mut left = self.has_left.subscribe();
+        // As above.
+        let _ = left.wait_for(|left| *left).await;
+    }
+
+    /// The member at this moment.
+    pub fn status(&self) -> FleetStatus {
+        let left = self.lease.load(Ordering::SeqCst).saturating_sub(clock());
+        FleetStatus {
+            lease_left: Duration::from_nanos(left).as_secs_f64(),
+            writes: self.last(),
+            ..self.status_mut().clone()
+        }
+    }
+}
+
+/// The thread has ended: nothing is served from the store, and nobody waits.
+struct Ended(Arc<Fleet>);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        self.0.lease.store(0, Ordering::SeqCst);
+        self.0.first_unconfirmed.send_replace(Ticket::MAX);
+        self.0.has_left.send_replace(true);
+    }
+}
+
+type Exchanged = (
+    Result<Reply<Text>, RedisError>,
+    Option<MultiplexedConnection>,
+);
+type InFlight = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
+
+/// What the log knows already.
+#[derive(Default)]
+struct Saying {
+    leased: bool,
+    unreachable: bool,
+    silent: Vec<Name>,
+    let_go: u64,
+    lets_go: bool,
+}
+
+struct Driver {
+    fleet: Arc<Fleet>,
+    registry: Arc<Registry>,
+    member: Member<Text>,
+    /// How long an exchange may take.
+    patience: Duration,
+    process: Session,
+    sessions: Session,
+    word: u64,
+    connection: Option<MultiplexedConnection>,
+    /// Writes that are not confirmed, with when they were made.
+    written: VecDeque<(Ticket, Moment)>,
+    apply: Apply,
+    report: Report,
+    said: Saying,
+}
+
+impl Driver {
+    async fn run(mut self) {
+        let mut heard = self.listen();
+        let mut exchange: Option<InFlight> = None;
+        while !self.member.has_left() {
+            self.take_orders();
+            let now = clock();
+            if let Some(request) = self.member.poll(now, self.process | self.sessions) {
+                if matches!(request, Request::Join { .. }) {
+                    self.sessions = (self.sessions + 1) & 0xffff;
+                }
+                exchange = Some(self.exchange(request));
+            } else if !self.member.awaits_reply() {
+                exchange = None;
+            }
+            self.show();
+            let sleep = Duration::from_nanos(self.member.wakes_at().saturating_sub(clock()));
+            tokio::select! {
+                biased;
+                Some(said) = heard.recv() => self.hear(said),
+                answer = async { exchange.as_mut().expect("there is one").await },
+                    if exchange.is_some() =>
+                {
+                    exchange = None;
+                    self.answered(answer);
+                }
+                () = self.fleet.wake.notified() => {}
+                // An hour: a timer does not take any number.
+                () = tokio::time::sleep(sleep.min(Duration::from_secs(3600))) => {}
+            }
+        }
+    }
+
+    fn take_orders(&mut self) {
+        let mut outbox = self.fleet.outbox();
+        let entries = std::mem::take(&mut outbox.entries);
+        let forgets = std::mem::take(&mut outbox.forgets);
+        let leaves = std::mem::take(&mut outbox.leaves);
+        drop(outbox);
+        let now = clock();
+        for text in entries {
+            let ticket = self.member.publish(Entry::Purge(text));
+            self.written.push_back((ticket, now));
+        }
+        for name in forgets {
+            self.member.forget(name, now);
+        }
+        if leaves {
+            self.member.leave(now);
+        }
+    }
+
+    fn exchange(&self, request: Request<Text>) -> InFlight {
+        let (registry, patience, word) = (self.registry.clone(), self.patience, self.word);
+        let connection = self.connection.clone();
+        Box::pin(async move {
+            let mut connection = match connection {
+                Some(connection) => connection,
+                None => match registry.connect(patience).await {
+                    Ok(connection) => connection,
+                    Err(error) => return (Err(error), None),
+                },
+            };
+            let reply = registry
+                .exchange(&mut connection, &request, word, patience)
+                .await;
+            // A connection on which something failed may yet carry what was given up.
+            let connection = reply.is_ok().then_some(connection);
+            (reply, connection)
+        })
+    }
+
+    fn answered(&mut self, (answer, connection): Exchanged) {
+        self.connection = connection;
+        let now = clock();
+        match answer {
+            Ok(reply) => {
+                self.fleet.status_mut().trouble.clear();
+                let effects = self.member.reply(now, reply);
+                self.carry_out(effects);
+            }
+            Err(error) => {
+                self.fleet.status_mut().trouble = error.to_string();
+                self.member.lost(now);
+            }
+        }
+    }
+
+    fn hear(&mut self, said: Said) {
+        let now = clock();
+        match said {
+            Said::Hint(hint) => {
+                let effects = self.member.hint(now, hint);
+                self.carry_out(effects);
+            }
+            Said::Confirm(session, incarnation, number) => {
+                self.member.confirmed(now, session, &incarnation, number);
+            }
+        }
+    }
+
+    fn carry_out(&mut self, effects: Vec<Effect<Text>>) {
+        for effect in effects {
+            match effect {
+                Effect::Apply(entry) => {
+                    (self.apply)(&entry);
+                    self.fleet.status_mut().applied += 1;
+                }
+                Effect::Confirm {
+                    to,
+                    session,
+                    incarnation,
+                    number,
+                } => {
+                    let (registry, connection) = (self.registry.clone(), self.connection.clone());
+                    tokio::spawn(async move {
+                        if let Some(mut connection) = connection {
+                            let what = (session, &incarnation, number);
+                            // One that is lost costs the writer time: the next exchange says it, too.
+                            let _ = registry.confirm(&mut connection, to, what).await;
+                        }
+                    });
+                }
+            }
+        }
+    }
+
+    /// Hands what is said on, by a connection of its own.
+    fn listen(&self) -> mpsc::Receiver<Said> {
+        let (to, heard) = mpsc::channel(SAID);
+        let (registry, process) = (self.registry.clone(), self.process);
+        let pause = self.patience / 3;
+        tokio::spawn(async move {
+            while !to.is_closed() {
+                if let Ok(said) = registry.listen(process).await {
+                    let mut said = std::pin::pin!(said);
+                    while let Some(said) = said.next().await {
+                        // Who does not keep up reads the log.
+                        let _ = to.try_send(said);
+                    }
+                }
+                tokio::time::sleep(pause).await;
+            }
+        });
+        heard
+    }
+
+    /// Shows front threads, the status and the log what has changed. All effects have been carried out.
+    fn show(&mut self) {
+        let now = clock();
+        let lease = self.member.lease();
+        self.fleet.lease.store(lease, Ordering::SeqCst);
+        if self.fleet.outbox().leaves {
+            self.fleet.lease.store(0, Ordering::SeqCst);
+        }
+        let first = self.member.first_unconfirmed();
+        self.fleet.first_unconfirmed.send_if_modified(|shown| {
+            let modified = *shown != first;
+            *shown = first;
+            modified
+        });
+        let silent = self.member.silent(now);
+        let mut status = self.fleet.status_mut();
+        while let Some((ticket, since)) = self.written.front().copied()
+            && ticket < first
+        {
+            self.written.pop_front();
+            let took = Duration::from_nanos(now.saturating_sub(since)).as_secs_f64();
+            status.confirmation_seconds += took;
+            let fits = |(bound, _): &&mut (Option<f64>, u64)| bound.is_none_or(|b| took <= b);
+            if let Some((_, count)) = status.confirmations.iter_mut().find(fits) {
+                *count += 1;
+            }
+        }
+        status.members = self.member.members().unwrap_or_default() as u64;
+        status.silent = silent.iter().map(ToString::to_string).collect();
+        status.let_go = self.member.let_go();
+        let trouble = status.trouble.clone();
+        drop(status);
+        self.report(now < lease, &trouble, silent);
+    }
+
+    fn report(&mut self, leased: bool, trouble: &str, silent: Vec<Name>) {
+        if leased && !self.said.leased {
+            (self.report)(News::Leased);
+        }
+        self.said.leased = leased;
+        let unreachable = !leased && !trouble.is_empty();
+        if unreachable && !self.said.unreachable {
+            (self.report)(News::Unreachable(trouble.to_owned()));
+        }
+        self.said.unreachable = unreachable;
+        if !leased && silent != self.said.silent {
+            if !silent.is_empty() {
+                let names = silent.iter().map(ToString::to_string).collect();
+                (self.report)(News::Silent(names));
+            }
+            self.said.silent = silent;
+        }
+        let let_go = self.member.let_go();
+        // Once until there is a lease again: each write does it meanwhile.
+        if let_go > self.said.let_go && !std::mem::replace(&mut self.said.lets_go, true) {
+            (self.report)(News::LetGo);
+        }
+        self.said.lets_go &= !leased;
+        self.said.let_go = let_go;
+    }
+}

@@ -1,0 +1,18 @@
+//! One page cache on several servers: a write on one of them makes pages old on all of them before its
+//! answer leaves. Knows nothing of pages, sites or HTTP: what is made old is text that it hands on.
+//!
+//! - [`protocol`]: what a member of the fleet does, as a value without I/O and clock.
+//! - [`fleet`]: a member that runs: a thread, and what the server asks it.
+//! - [`valkey`]: where Valkey is, and how it is reached.
+//! - `exchange`: a request of the protocol as a call of `registry.lua`.
+
+#![forbid(unsafe_code)]
+
+mod exchange;
+pub mod fleet;
+pub mod protocol;
+pub mod valkey;
+
+pub use exchange::{Registry, Text};
+pub use fleet::{Fleet, FleetConfig, FleetStatus, News};
+pub use valkey::Valkey;

@@ -1,0 +1,468 @@
+//! What a member of the fleet does with time and messages.
+
+use std::collections::BTreeSet;
+
+use super::message::{Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Session};
+use super::peers::Peers;
+use super::writes::{Published, Ticket, Writes};
+use super::{Moment, Timing};
+
+/// What a message makes the caller do, in this order and before anything else of the member is asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<E> {
+    /// Makes pages of this member old.
+    Apply(Entry<E>),
+    /// Sends the author of entries that this member has applied everything up to `number`.
+    Confirm {
+        /// The author of the entries.
+        to: Session,
+        /// This member's session.
+        session: Session,
+        /// The incarnation of the numbers.
+        incarnation: Incarnation,
+        /// The last entry applied.
+        number: u64,
+    },
+}
+
+/// A session that the registry knows.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Joined {
+    session: Session,
+    incarnation: Incarnation,
+    count: u64,
+    position: u64,
+    peers: Peers,
+    /// When the exchange was sent whose reply showed the rows last.
+    looked: Moment,
+}
+
+/// An exchange that has not been answered.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct InFlight {
+    sent: Moment,
+    session: Session,
+    /// How many of the queued writes it publishes.
+    writes: usize,
+    /// Members that it forgets.
+    forgets: Vec<Name>,
+    /// Whether the session ends with it.
+    leaves: bool,
+}
+
+/// A member of the fleet.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Member<E> {
+    name: Name,
+    timing: Timing,
+    /// When the registry last answered. Others may count on this member's pledge for a lease from then.
+    heard: Moment,
+    /// The end of the lease.
+    lease: Moment,
+    joined: Option<Joined>,
+    in_flight: Option<InFlight>,
+    /// When the next exchange is due.
+    due: Moment,
+    /// The incarnation, when it was first seen, and whether it is settled.
+    incarnation: Option<(Incarnation, Moment, bool)>,
+    /// Names of members that have not left.
+    known: BTreeSet<Name>,
+    /// Answers of writes have left that no other member has heard of.
+    let_go: bool,
+    /// How many.
+    lets_go: u64,
+    /// Whether a session of this process has joined before.
+    was_joined: bool,
+    leaving: bool,
+    /// Members that are to be forgotten with the next exchange.
+    forgets: Vec<Name>,
+    writes: Writes<E>,
+}
+
+impl<E: Clone + PartialEq> Member<E> {
+    /// A member that begins `now`, and serves no stored page yet.
+    pub fn new(name: Name, timing: Timing, now: Moment) -> Member<E> {
+        Member {
+            name,
+            timing,
+            heard: now,
+            lease: 0,
+            joined: None,
+            in_flight: None,
+            due: now,
+            incarnation: None,
+            known: BTreeSet::new(),
+            let_go: false,
+            lets_go: 0,
+            was_joined: false,
+            leaving: false,
+            forgets: Vec::new(),
+            writes: Writes::new(),
+        }
+    }
+
+    /// Until when stored pages may be served: no longer than any message said so far allows.
+    pub fn lease(&self) -> Moment {
+        self.lease
+    }
+
+    /// Whether the registry knows this member.
+    pub fn is_joined(&self) -> bool {
+        self.joined.is_some()
+    }
+
+    /// Whether an exchange has not been answered.
+    pub fn awaits_reply(&self) -> bool {
+        self.in_flight.is_some()
+    }
+
+    /// Members that have not been heard of for a lease, for whom stored pages are not served.
+    pub fn silent(&self, now: Moment) -> Vec<Name> {
+        let joined = self.joined.as_ref();
+        joined.map_or(Vec::new(), |joined| joined.peers.silent(&self.timing, now))
+    }
+
+    /// An administrator vouches for it that a member runs no more.
+    pub fn forget(&mut self, name: Name, now: Moment) {
+        self.known.remove(&name);
+        self.forgets.push(name);
+        self.due = now;
+    }
+
+    /// How many writes no other member has heard of, whose answers have left.
+    pub fn let_go(&self) -> u64 {
+        self.lets_go
+    }
+
+    /// Whether it has left.
+    pub fn has_left(&self) -> bool {
+        self.leaving && self.joined.is_none() && self.in_flight.is_none()
+    }
+
+    /// The number of members, this one included; none while the registry does not know it.
+    pub fn members(&self) -> Option<usize> {
+        self.joined.as_ref().map(|_| self.known.len() + 1)
+    }
+
+    /// A write has been applied here, and is to be published.
+    pub fn publish(&mut self, entry: Entry<E>) -> Ticket {
+        self.writes.add(entry)
+    }
+
+    /// Whether no member serves a page that is older than this write, and of all before it.
+    pub fn is_confirmed(&self, ticket: Ticket) -> bool {
+        ticket < self.first_unconfirmed()
+    }
+
+    /// Writes with smaller tickets are confirmed.
+    pub fn first_unconfirmed(&self) -> Ticket {
+        self.writes.first_unconfirmed()
+    }
+
+    /// Serves no stored page any more, and leaves once everything is published.
+    pub fn leave(&mut self, now: Moment) {
+        self.leaving = true;
+        self.lease = 0;
+        self.due = now;
+    }
+
+    /// When [`Member::poll`] is to be called again, if no message comes before.
+    pub fn wakes_at(&self) -> Moment {
+        let mut at = match self.in_flight {
+            Some(_) => Moment::MAX,
+            None => self.due,
+        };
+        if let Some(deadline) = self.writes.deadline() {
+            at = at.min(deadline);
+        }
+        if self.writes.queued().len() > 0 {
+            at = at.min(self.pledged_until());
+        }
+        at
+    }
+
+    /// Until when answers of writes are kept that cannot be published.
+    fn pledged_until(&self) -> Moment {
+        self.heard.saturating_add(self.timing.patience)
+    }
+
+    /// Time has passed. Gives the exchange that is to be sent now; `session` is a new random number.
+    pub fn poll(&mut self, now: Moment, session: Session) -> Option<Request<E>> {
+        self.writes.expire(now);
+        let queued = self.writes.queued().len();
+        if queued > 0 && now >= self.pledged_until() {
+            self.lets_go += self.writes.let_go();
+            self.let_go = true;
+            // The others have to hear of it with the next session's first word.
+            self.joined = None;
+            self.in_flight = None;
+        }
+        let publishes = queued > 0 && self.joined.is_some();
+        if self.in_flight.is_some() || (now < self.due && !publishes) {
+            return None;
+        }
+        let (request, session, writes) = self.request(now, session)?;
+        self.in_flight = Some(InFlight {
+            sent: now,
+            session,
+            writes,
+            forgets: self.forgets.clone(),
+            leaves: matches!(request, Request::Leave { .. }),
+        });
+        Some(request)
+    }
+
+    fn request(&self, now: Moment, new: Session) -> Option<(Request<E>, Session, usize)> {
+        let Some(joined) = &self.joined else {
+            if self.leaving {
+                return None;
+            }
+            let join = Request::Join {
+                name: self.name.clone(),
+                session: new,
+                known: self.known.iter().cloned().collect(),
+            };
+            return Some((join, new, 0));
+        };
+        let (incarnation, session) = (joined.incarnation.clone(), joined.session);
+        if self.leaving && self.writes.queued().len() == 0 && !self.let_go {
+            let leave = Request::Leave {
+                incarnation,
+                session,
+            };
+            return Some((leave, session, 0));
+        }
+        let own = self.writes.queued();
+        let writes = own.len();
+        let mut entries: Vec<Entry<E>> = own.cloned().collect();
+        if self.let_go {
+            entries.push(Entry::Everything);
+        }
+        let sync = Request::Sync {
+            incarnation,
+            session,
+            count: joined.count,
+            position: joined.position,
+            entries,
+            settled: self.is_settled(now),
+            over: joined.peers.over(&self.timing, now),
+            forgets: self.forgets.clone(),
+        };
+        Some((sync, session, writes))
+    }
+
+    /// No lease of another incarnation lasts until now.
+    fn is_settled(&self, now: Moment) -> bool {
+        let seen = self.incarnation.as_ref();
+        seen.is_some_and(|(_, since, settled)| {
+            *settled || now >= since.saturating_add(self.timing.patience)
+        })
+    }
+
+    /// The exchange has failed, or takes too long: nobody knows whether the registry carried it out, or
+    /// will.
+    pub fn lost(&mut self, now: Moment) {
+        if self.in_flight.take().is_some() {
+            self.due = now.saturating_add(self.timing.renew / 4);
+        }
+    }
+
+    /// The exchange has been answered.
+    pub fn reply(&mut self, now: Moment, reply: Reply<E>) -> Vec<Effect<E>> {
+        let Some(flight) = self.in_flight.take() else {
+            return Vec::new();
+        };
+        self.heard = now;
+        self.note_incarnation(&reply, now);
+        self.due = flight.sent.saturating_add(self.timing.renew).max(now);
+        match (reply.outcome, self.joined.take()) {
+            (Outcome::Unknown, _) => {
+                self.lease = 0;
+                self.due = now;
+                Vec::new()
+            }
+            (Outcome::OutOfStep(count), Some(joined)) => {
+                self.joined = Some(Joined { count, ..joined });
+                self.due = now;
+                Vec::new()
+            }
+            (Outcome::OutOfStep(_), None) => Vec::new(),
+            (Outcome::Done(_), None) => {
+                self.lease = 0;
+                self.join(now, &flight, reply)
+            }
+            (Outcome::Done(count), Some(joined)) => {
+                let joined = Joined { count, ..joined };
+                self.synced(now, joined, &flight, reply)
+            }
+        }
+    }
+
+    fn note_incarnation(&mut self, reply: &Reply<E>, now: Moment) {
+        match &mut self.incarnation {
+            Some((known, _, settled)) if *known == reply.incarnation => *settled |= reply.settled,
+            seen => *seen = Some((reply.incarnation.clone(), now, reply.settled)),
+        }
+    }
+
+    /// A new session knows nothing of what was written before, so all pages are old.
+    fn join(&mut self, now: Moment, flight: &InFlight, reply: Reply<E>) -> Vec<Effect<E>> {
+        let mut peers = Peers::default();
+        peers.update(flight.session, &reply.rows, None, now);
+        self.know(&reply, flight.session);
+        let mut own = reply
+            .rows
+            .iter()
+            .filter(|row| row.session == flight.session);
+        // The name's former process may have let answers go: the first exchange says so, before the others
+        // count on this member.
+        self.let_go |= !self.was_joined && !own.all(|row| row.fresh);
+        self.was_joined = true;
+        // At once: a member is counted on from its second exchange.
+        self.due = now;
+        self.joined = Some(Joined {
+            session: flight.session,
+            incarnation: reply.incarnation,
+            count: 0,
+            position: reply.head,
+            peers,
+            looked: flight.sent,
+        });
+        vec![Effect::Apply(Entry::Everything)]
+    }
+
+    fn know(&mut self, reply: &Reply<E>, own: Session) {
+        let others = reply.rows.iter().filter(|row| row.session != own);
+        let others = others.filter(|row| !row.replaced && row.name != self.name);
+        self.known = others.map(|row| row.name.clone()).collect();
+    }
+
+    fn synced(
+        &mut self,
+        now: Moment,
+        mut joined: Joined,
+        flight: &InFlight,
+        reply: Reply<E>,
+    ) -> Vec<Effect<E>> {
+        if flight.leaves {
+            self.due = Moment::MAX;
+            self.known.clear();
+            return Vec::new();
+        }
+        let effects = joined.catch_up(&reply);
+        let before = std::mem::replace(&mut joined.looked, flight.sent);
+        joined
+            .peers
+            .update(joined.session, &reply.rows, Some(before), now);
+        self.know(&reply, joined.session);
+        self.let_go = false;
+        self.forgets.retain(|name| !flight.forgets.contains(name));
+        if flight.writes > 0 {
+            self.published(now, &joined, flight.writes, &reply);
+        }
+        for row in &reply.rows {
+            self.writes
+                .confirm(row.session, &reply.incarnation, row.position);
+        }
+        self.writes.expire(now);
+        if let Some(pledged) = joined.peers.pledged(&self.timing)
+            && !self.leaving
+        {
+            let own = flight.sent.saturating_add(self.timing.lease);
+            self.lease = self.lease.max(own.min(pledged));
+        }
+        self.joined = Some(joined);
+        effects
+    }
+
+    /// An exchange has published writes: they wait for all members of whom a lease may last.
+    fn published(&mut self, now: Moment, joined: &Joined, count: usize, reply: &Reply<E>) {
+        let first = self.writes.take_published(count);
+        let others = reply
+            .rows
+            .iter()
+            .filter(|row| row.session != joined.session);
+        let waits = others
+            .map(|row| {
+                let until = joined.peers.serves_until(row.session, &self.timing);
+                (row.session, until)
+            })
+            .collect();
+        let unknown_until = match &self.incarnation {
+            Some((_, since, false)) if !self.is_settled(now) => {
+                since.saturating_add(self.timing.patience)
+            }
+            _ => 0,
+        };
+        self.writes.wait_for(Published {
+            first,
+            incarnation: reply.incarnation.clone(),
+            number: reply.head,
+            waits,
+            unknown_until,
+        });
+    }
+
+    /// Another member has published entries.
+    pub fn hint(&mut self, now: Moment, hint: Hint<E>) -> Vec<Effect<E>> {
+        let mut effects = Vec::new();
+        let Some(joined) = &mut self.joined else {
+            return effects;
+        };
+        let (Some(first), Some(last)) = (hint.records.first(), hint.records.last()) else {
+            return effects;
+        };
+        let (first, last, author) = (first.number, last.number, last.author);
+        if hint.incarnation != joined.incarnation || author == joined.session {
+            return effects;
+        }
+        if first > joined.position + 1 {
+            // Others before it have not arrived.
+            self.due = now;
+            return effects;
+        }
+        if last > joined.position {
+            effects = joined.apply(hint.records, last);
+        }
+        effects.push(Effect::Confirm {
+            to: author,
+            session: joined.session,
+            incarnation: hint.incarnation,
+            number: joined.position,
+        });
+        effects
+    }
+
+    /// Another member has applied everything up to `number`.
+    pub fn confirmed(
+        &mut self,
+        now: Moment,
+        session: Session,
+        incarnation: &Incarnation,
+        number: u64,
+    ) {
+        self.writes.confirm(session, incarnation, number);
+        self.writes.expire(now);
+    }
+}
+
+impl Joined {
+    /// Applies what the log has behind the member's position: everything, if some of it is missing.
+    fn catch_up<E: Clone>(&mut self, reply: &Reply<E>) -> Vec<Effect<E>> {
+        let numbers = reply.records.iter().map(|record| record.number);
+        let is_whole = numbers.eq(self.position + 1..=reply.head);
+        if !is_whole && self.position != reply.head {
+            self.position = reply.head;
+            return vec![Effect::Apply(Entry::Everything)];
+        }
+        self.apply(reply.records.clone(), reply.head)
+    }
+
+    fn apply<E>(&mut self, records: Vec<Record<E>>, last: u64) -> Vec<Effect<E>> {
+        let new = records.into_iter();
+        let new = new.filter(|r| r.number > self.position && r.author != self.session);
+        let effects = new.map(|record| Effect::Apply(record.entry)).collect();
+        self.position = last;
+        effects
+    }
+}

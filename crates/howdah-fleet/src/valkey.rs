@@ -1,0 +1,239 @@
+//! Where Valkey is: one server, or the primary that Sentinels name. The password is in no message.
+
+use std::fmt;
+use std::str::FromStr;
+
+use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsMode};
+use url::Url;
+
+/// The port on which Sentinels listen.
+const SENTINEL_PORT: u16 = 26379;
+
+/// How Valkey is reached.
+#[derive(Clone)]
+pub struct Valkey {
+    /// The URL without its password.
+    shown: String,
+    text: String,
+    at: At,
+}
+
+#[derive(Clone)]
+enum At {
+    Server(Box<Client>),
+    /// Boxed: it is asked by a copy.
+    Sentinels(Box<Sentinels>),
+}
+
+impl fmt::Debug for Valkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Valkey({})", self.shown)
+    }
+}
+
+impl fmt::Display for Valkey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.shown)
+    }
+}
+
+impl PartialEq for Valkey {
+    fn eq(&self, other: &Valkey) -> bool {
+        self.text == other.text
+    }
+}
+
+impl FromStr for Valkey {
+    type Err = String;
+
+    /// Reads `redis://user:password@host:port/database`, with `rediss` for TLS, and
+    /// `redis+sentinel://user:password@host,host:port/primary/database`.
+    fn from_str(text: &str) -> Result<Valkey, String> {
+        let Some((scheme, rest)) = text.split_once("://") else {
+            return Err("expected a URL such as redis://host:6379".to_owned());
+        };
+        // Of several hosts only the last may have a port in a URL; one stands for all of them.
+        let (login, hosts) = match rest
+            .split_once('/')
+            .unwrap_or((rest, ""))
+            .0
+            .rsplit_once('@')
+        {
+            Some((login, hosts)) => (Some(login), hosts),
+            None => (None, rest.split('/').next().unwrap_or_default()),
+        };
+        let user = login.and_then(|login| login.split(':').next());
+        let shown = match user {
+            Some(user) => format!("{scheme}://{user}:…@{hosts}"),
+            None => format!("{scheme}://{hosts}"),
+        };
+        let at = match scheme.strip_suffix("+sentinel") {
+            Some(scheme) => {
+                let path = rest.split_once('/').map_or("", |(_, path)| path);
+                At::Sentinels(Box::new(Sentinels::read(scheme, login, hosts, path)?))
+            }
+            None => At::Server(Box::new(server(text)?)),
+        };
+        Ok(Valkey {
+            shown,
+            text: text.to_owned(),
+            at,
+        })
+    }
+}
+
+/// What is wrong, without the URL.
+fn why(error: &redis::RedisError) -> String {
+    let detail = error.detail().unwrap_or_default();
+    match detail {
+        "" => error.category().to_owned(),
+        detail => detail.to_owned(),
+    }
+}
+
+fn server(text: &str) -> Result<Client, String> {
+    let info = text.into_connection_info();
+    let info = info.map_err(|_| {
+        "expected redis://, rediss:// (TLS), redis+unix:// or redis+sentinel:// with a host"
+            .to_owned()
+    })?;
+    Client::open(info).map_err(|error| why(&error))
+}
+
+/// Sentinels, and what they are asked for.
+#[derive(Clone)]
+struct Sentinels {
+    addresses: Vec<ConnectionAddr>,
+    primary: String,
+    tls: bool,
+    database: i64,
+    user: Option<String>,
+    password: Option<String>,
+}
+
+impl Sentinels {
+    fn read(
+        scheme: &str,
+        login: Option<&str>,
+        hosts: &str,
+        path: &str,
+    ) -> Result<Sentinels, String> {
+        let tls = match scheme {
+            "redis" | "valkey" => false,
+            "rediss" | "valkeys" => true,
+            _ => return Err("expected redis+sentinel:// or rediss+sentinel://".to_owned()),
+        };
+        let (primary, database) = path.split_once('/').unwrap_or((path, "0"));
+        if primary.is_empty() {
+            let how = "name the primary behind the Sentinels: redis+sentinel://host:26379/NAME";
+            return Err(how.to_owned());
+        }
+        let database = database.parse().map_err(|_| {
+            format!("expected the number of a database behind the primary, found `{database}`")
+        })?;
+        let address = |host: &str| {
+            let url = Url::parse(&format!("redis://{host}")).ok()?;
+            let (host, port) = (url.host_str()?.to_owned(), url.port());
+            let port = port.unwrap_or(SENTINEL_PORT);
+            Some(match tls {
+                true => ConnectionAddr::TcpTls {
+                    host,
+                    port,
+                    insecure: false,
+                    tls_params: None,
+                },
+                false => ConnectionAddr::Tcp(host, port),
+            })
+        };
+        let mut addresses = Vec::new();
+        for host in hosts.split(',') {
+            let known = address(host);
+            addresses.push(known.ok_or_else(|| format!("`{host}` is no host of a Sentinel"))?);
+        }
+        // The reader of single servers' URLs undoes the escapes.
+        let login = login.map(|login| server(&format!("redis://{login}@host")));
+        let login = login.transpose()?;
+        let login = login
+            .as_ref()
+            .map(|client| client.get_connection_info().redis_settings());
+        Ok(Sentinels {
+            addresses,
+            primary: primary.to_owned(),
+            tls,
+            database,
+            user: login.and_then(|login| login.username()).map(str::to_owned),
+            password: login.and_then(|login| login.password()).map(str::to_owned),
+        })
+    }
+
+    fn client(&self) -> Result<SentinelClient, redis::RedisError> {
+        let addresses = self.addresses.iter().cloned();
+        let kind = SentinelServerType::Master;
+        let mut builder = SentinelClientBuilder::new(addresses, &self.primary, kind)?
+            .set_client_to_redis_db(self.database);
+        if self.tls {
+            builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
+        }
+        if let Some(user) = &self.user {
+            builder = builder.set_client_to_redis_username(user);
+        }
+        if let Some(password) = &self.password {
+            builder = builder.set_client_to_redis_password(password);
+        }
+        builder.build()
+    }
+}
+
+impl Valkey {
+    /// Whether Sentinels name the primary.
+    pub fn has_sentinels(&self) -> bool {
+        matches!(self.at, At::Sentinels(_))
+    }
+
+    /// The client of the server that is to be used now.
+    pub(crate) async fn client(&self) -> Result<Client, redis::RedisError> {
+        // A second provider is never wanted; who came first has installed the same.
+        let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
+        match &self.at {
+            At::Server(client) => Ok(Client::clone(client)),
+            At::Sentinels(sentinels) => sentinels.client()?.async_get_client().await,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_says_where_valkey_is_and_shows_no_password() {
+        for (text, shown) in [
+            ("redis://127.0.0.1:6379", "redis://127.0.0.1:6379"),
+            ("rediss://a:secret@b:1/2", "rediss://a:…@b:1"),
+            ("redis://:secret@b", "redis://:…@b"),
+            (
+                "redis+sentinel://:se%40cret@a:1,b,c:3/main/1",
+                "redis+sentinel://:…@a:1,b,c:3",
+            ),
+        ] {
+            let valkey = Valkey::from_str(text).unwrap();
+            assert_eq!(valkey.to_string(), shown);
+            assert!(!format!("{valkey:?}").contains("cret"));
+        }
+    }
+
+    #[test]
+    fn what_is_no_url_of_valkey_is_refused_with_what_to_write() {
+        for (text, said) in [
+            ("localhost", "redis://host:6379"),
+            ("http://a", "rediss://"),
+            ("redis+sentinel://a:26379", "/NAME"),
+            ("redis+sentinel://a/main/x", "`x`"),
+            ("redis+sentinel://a b/main", "`a b`"),
+        ] {
+            let why = Valkey::from_str(text).unwrap_err();
+            assert!(why.contains(said), "{text}: {why}");
+        }
+    }
+}

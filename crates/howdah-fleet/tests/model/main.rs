@@ -1,0 +1,525 @@
+//! Explores the protocol: the very code that runs, with three members of which two write, and a registry
+//! whose messages are lost, late and out of order, that is emptied, and that falls back to an older state.
+//!
+//! A page is the database's version when it was rendered. The promise: no member that may serve stored
+//! pages has one that is older than a write whose answer has left. Pages are rendered as soon as the one
+//! before is dropped, which leaves the oldest that any member can have.
+//!
+//! Time is counted in ticks: each is one exchange of every member that reaches the registry. Everything else
+//! happens between two of them, in any order.
+
+mod registry;
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use howdah_fleet::protocol::{
+    Effect, Entry, Hint, Incarnation, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
+};
+use registry::Registry;
+use stateright::{Checker, Model, Property};
+
+const MEMBERS: usize = 3;
+/// The members that write: the others only read.
+const WRITERS: usize = 2;
+const TIMING: Timing = Timing {
+    lease: 3,
+    patience: 4,
+    renew: 1,
+};
+
+/// When a run begins.
+const START: Moment = 10;
+
+type Version = u8;
+
+/// What may go wrong in a run, and how often.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Faults {
+    /// A member is cut off from the registry, for any time.
+    cuts: u8,
+    /// A member is stopped, for any time.
+    stops: u8,
+    /// A member's process is started again.
+    restarts: u8,
+    /// An exchange is lost.
+    lost: u8,
+    /// An exchange is carried out, and its answer lost.
+    lost_replies: u8,
+    /// An exchange arrives after its member has taken it for lost.
+    late: u8,
+    /// The registry is emptied.
+    emptied: u8,
+    /// The registry is what it was some time ago.
+    failovers: u8,
+}
+
+/// What becomes of a member's next exchange.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Luck {
+    /// It is answered.
+    Answered,
+    /// It is carried out, and its answer lost.
+    ReplyLost,
+    /// It arrives when the member has taken it for lost.
+    Late,
+    /// It is lost.
+    Lost,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct Node {
+    member: Member<()>,
+    /// The version of the stored page.
+    page: Version,
+    cut: bool,
+    stopped: bool,
+    luck: Luck,
+    /// A write whose answer has not left.
+    write: Option<(Ticket, Version)>,
+    session: Session,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+struct World {
+    now: Moment,
+    database: Version,
+    /// The newest version whose writer's answer has left.
+    answered: Version,
+    nodes: Vec<Node>,
+    registry: Registry<()>,
+    /// The state that a replica has.
+    replica: Option<Registry<()>>,
+    incarnations: u8,
+    late: Vec<(usize, Request<()>)>,
+    hints: Vec<(usize, Hint<()>)>,
+    writes: u8,
+    faults: Faults,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Action {
+    /// Time passes, and each member that can has an exchange.
+    Tick,
+    /// A script on a member writes.
+    Write(usize),
+    /// A member hears of entries, and confirms.
+    Hear(usize),
+    /// What becomes of a member's next exchange.
+    Meet(usize, Luck),
+    /// An exchange that was late arrives.
+    Arrive(usize),
+    /// A member is cut off, and reaches the registry again.
+    Cut(usize),
+    Mend(usize),
+    /// A member's process is stopped, and goes on.
+    Stop(usize),
+    Continue(usize),
+    /// A member's process is started again.
+    Restart(usize),
+    /// The registry is emptied.
+    Empty,
+    /// A replica takes the registry's state over, and later its place.
+    Copy,
+    FailOver,
+}
+
+struct Fleet {
+    ticks: Moment,
+    writes: u8,
+    faults: Faults,
+}
+
+fn name(number: usize) -> Name {
+    Arc::from(["a", "b", "c"][number])
+}
+
+fn incarnation(number: u8) -> Incarnation {
+    Arc::from(format!("{number}"))
+}
+
+impl World {
+    /// Three members that have known each other for a while.
+    fn new(writes: u8, faults: Faults) -> World {
+        let node = |number| Node {
+            member: Member::new(name(number), TIMING, START - 6),
+            page: 1,
+            cut: false,
+            stopped: false,
+            luck: Luck::Answered,
+            write: None,
+            session: number as Session + 1,
+        };
+        let mut world = World {
+            now: START - 6,
+            database: 1,
+            answered: 1,
+            nodes: (0..MEMBERS).map(node).collect(),
+            registry: Registry::empty(incarnation(0)),
+            replica: None,
+            incarnations: 0,
+            late: Vec::new(),
+            hints: Vec::new(),
+            writes,
+            faults,
+        };
+        while world.now < START {
+            world.tick();
+        }
+        assert!((0..MEMBERS).all(|number| world.serves(number)));
+        world
+    }
+
+    /// The exchanges of a member that are due now.
+    fn exchange(&mut self, number: usize) {
+        // A write that is let go and a session that is over each take another one.
+        for _ in 0..4 {
+            let node = &mut self.nodes[number];
+            let request = node.member.poll(self.now, node.session);
+            if matches!(request, Some(Request::Join { .. })) {
+                node.session += MEMBERS as Session;
+            }
+            let Some(request) = request else { break };
+            let luck = std::mem::replace(&mut node.luck, Luck::Answered);
+            match luck {
+                _ if node.cut => node.member.lost(self.now),
+                Luck::Answered => {
+                    let reply = self.process(number, &request);
+                    let effects = self.nodes[number].member.reply(self.now, reply);
+                    self.apply(number, &effects);
+                    continue;
+                }
+                Luck::ReplyLost => {
+                    node.member.lost(self.now);
+                    self.process(number, &request);
+                }
+                Luck::Late => {
+                    node.member.lost(self.now);
+                    self.late.push((number, request));
+                }
+                Luck::Lost => node.member.lost(self.now),
+            }
+            break;
+        }
+        self.answer();
+    }
+
+    fn process(&mut self, from: usize, request: &Request<()>) -> Reply<()> {
+        let (reply, hint) = self.registry.exchange(request);
+        if let Some(hint) = hint {
+            // Its author knows already.
+            let others = (0..MEMBERS).filter(|number| *number != from);
+            self.hints.extend(others.map(|to| (to, hint.clone())));
+        }
+        reply
+    }
+
+    fn apply(&mut self, number: usize, effects: &[Effect<()>]) {
+        for effect in effects {
+            match effect {
+                Effect::Apply(_) => self.nodes[number].page = self.database,
+                Effect::Confirm {
+                    session,
+                    incarnation,
+                    number,
+                    ..
+                } => {
+                    for node in &mut self.nodes {
+                        node.member
+                            .confirmed(self.now, *session, incarnation, *number);
+                    }
+                }
+            }
+        }
+        self.answer();
+    }
+
+    /// The answers of confirmed writes leave.
+    fn answer(&mut self) {
+        for node in &mut self.nodes {
+            if let Some((ticket, version)) = node.write
+                && !node.stopped
+                && node.member.is_confirmed(ticket)
+            {
+                node.write = None;
+                self.answered = self.answered.max(version);
+            }
+        }
+    }
+
+    fn tick(&mut self) {
+        self.now += 1;
+        self.hints.clear();
+        for number in 0..MEMBERS {
+            if !self.nodes[number].stopped {
+                self.exchange(number);
+            }
+        }
+    }
+
+    fn serves(&self, number: usize) -> bool {
+        self.nodes[number].member.lease() > self.now
+    }
+
+    /// Whether a member serves a page older than an answered write.
+    fn is_stale(&self) -> bool {
+        (0..MEMBERS).any(|number| self.serves(number) && self.nodes[number].page < self.answered)
+    }
+}
+
+impl Model for Fleet {
+    type State = World;
+    type Action = Action;
+
+    fn init_states(&self) -> Vec<World> {
+        vec![World::new(self.writes, self.faults)]
+    }
+
+    fn actions(&self, world: &World, actions: &mut Vec<Action>) {
+        let faults = world.faults;
+        for (number, node) in world.nodes.iter().enumerate() {
+            if node.stopped {
+                actions.push(Action::Continue(number));
+                continue;
+            }
+            if number < WRITERS && node.write.is_none() && world.writes > 0 {
+                actions.push(Action::Write(number));
+            }
+            let lucks = [
+                (Luck::ReplyLost, faults.lost_replies),
+                (Luck::Late, faults.late),
+                (Luck::Lost, faults.lost),
+            ];
+            if node.luck == Luck::Answered && !node.cut {
+                let lucks = lucks.iter().filter(|(_, left)| *left > 0);
+                actions.extend(lucks.map(|(luck, _)| Action::Meet(number, *luck)));
+            }
+            match node.cut {
+                true => actions.push(Action::Mend(number)),
+                false if faults.cuts > 0 => actions.push(Action::Cut(number)),
+                false => {}
+            }
+            if faults.stops > 0 {
+                actions.push(Action::Stop(number));
+            }
+            if faults.restarts > 0 {
+                actions.push(Action::Restart(number));
+            }
+        }
+        actions.extend((0..world.late.len()).map(Action::Arrive));
+        let hints = world.hints.iter().enumerate();
+        let heard = hints.filter(|(_, (to, _))| !world.nodes[*to].cut && !world.nodes[*to].stopped);
+        actions.extend(heard.map(|(at, _)| Action::Hear(at)));
+        if faults.emptied > 0 {
+            actions.push(Action::Empty);
+        }
+        match world.replica {
+            None if faults.failovers > 0 => actions.push(Action::Copy),
+            Some(_) => actions.push(Action::FailOver),
+            None => {}
+        }
+        if world.now < START + self.ticks {
+            actions.push(Action::Tick);
+        }
+    }
+
+    fn next_state(&self, world: &World, action: Action) -> Option<World> {
+        let mut world = world.clone();
+        let faults = &mut world.faults;
+        match action {
+            Action::Tick => world.tick(),
+            Action::Write(number) => {
+                world.writes -= 1;
+                world.database += 1;
+                let version = world.database;
+                let node = &mut world.nodes[number];
+                node.page = version;
+                let ticket = node.member.publish(Entry::Purge(()));
+                node.write = Some((ticket, version));
+                world.exchange(number);
+            }
+            Action::Hear(at) => {
+                let (to, hint) = world.hints.remove(at);
+                let effects = world.nodes[to].member.hint(world.now, hint);
+                world.apply(to, &effects);
+            }
+            Action::Meet(number, luck) => {
+                match luck {
+                    Luck::ReplyLost => faults.lost_replies -= 1,
+                    Luck::Late => faults.late -= 1,
+                    Luck::Lost => faults.lost -= 1,
+                    Luck::Answered => return None,
+                }
+                world.nodes[number].luck = luck;
+            }
+            Action::Arrive(at) => {
+                let (from, request) = world.late.remove(at);
+                world.process(from, &request);
+            }
+            Action::Cut(number) => {
+                faults.cuts -= 1;
+                world.nodes[number].cut = true;
+            }
+            Action::Mend(number) => world.nodes[number].cut = false,
+            Action::Stop(number) => {
+                faults.stops -= 1;
+                world.nodes[number].stopped = true;
+            }
+            Action::Continue(number) => {
+                world.nodes[number].stopped = false;
+                world.exchange(number);
+            }
+            Action::Restart(number) => {
+                faults.restarts -= 1;
+                let node = &mut world.nodes[number];
+                node.member = Member::new(name(number), TIMING, world.now);
+                node.page = world.database;
+                node.write = None;
+                world.exchange(number);
+            }
+            Action::Empty => {
+                faults.emptied -= 1;
+                world.replace_registry(Registry::empty(incarnation(0)));
+            }
+            Action::Copy => {
+                faults.failovers -= 1;
+                world.replica = Some(world.registry.clone());
+            }
+            Action::FailOver => {
+                let promoted = world.replica.take()?;
+                world.replace_registry(promoted);
+            }
+        }
+        Some(world)
+    }
+
+    fn properties(&self) -> Vec<Property<Fleet>> {
+        vec![
+            Property::always(
+                "no page is older than an answered write",
+                |_, world: &World| !world.is_stale(),
+            ),
+            Property::sometimes(
+                "a write is answered as soon as all have confirmed",
+                |_, world| {
+                    let world: &World = world;
+                    let serve = (0..MEMBERS).all(|number| world.serves(number));
+                    world.answered > 1 && world.now == START && serve
+                },
+            ),
+        ]
+    }
+}
+
+impl World {
+    /// Another process, or an emptied one, keeps the registry from now on.
+    fn replace_registry(&mut self, registry: Registry<()>) {
+        self.incarnations += 1;
+        self.registry = Registry {
+            incarnation: incarnation(self.incarnations),
+            settled: false,
+            ..registry
+        };
+        self.hints.clear();
+    }
+}
+
+const NONE: Faults = Faults {
+    cuts: 0,
+    stops: 0,
+    restarts: 0,
+    lost: 0,
+    lost_replies: 0,
+    late: 0,
+    emptied: 0,
+    failovers: 0,
+};
+
+fn explore(what: &str, ticks: Moment, writes: u8, faults: Faults) {
+    let started = Instant::now();
+    let fleet = Fleet {
+        ticks,
+        writes,
+        faults,
+    };
+    let checker = fleet.checker().threads(2).spawn_bfs().join();
+    println!(
+        "{what}: {} states, depth {}, {:?}",
+        checker.unique_state_count(),
+        checker.max_depth(),
+        started.elapsed()
+    );
+    checker.assert_properties();
+}
+
+#[test]
+fn two_writers_and_a_reader_that_all_reach_the_registry() {
+    explore("no faults", 6, 3, NONE);
+}
+
+#[test]
+fn members_are_cut_off() {
+    explore("cuts", 8, 2, Faults { cuts: 1, ..NONE });
+    explore("two cuts", 7, 1, Faults { cuts: 2, ..NONE });
+}
+
+#[test]
+fn members_are_stopped_in_the_middle_of_a_write_and_of_a_hit() {
+    explore("stops", 8, 2, Faults { stops: 1, ..NONE });
+    explore("two stops", 6, 1, Faults { stops: 2, ..NONE });
+}
+
+#[test]
+fn processes_are_started_again() {
+    explore(
+        "restarts",
+        8,
+        2,
+        Faults {
+            restarts: 1,
+            ..NONE
+        },
+    );
+    let faults = Faults {
+        restarts: 1,
+        cuts: 1,
+        ..NONE
+    };
+    explore("a restart and a cut", 6, 1, faults);
+}
+
+#[test]
+fn messages_are_lost_and_late() {
+    let faults = Faults {
+        lost_replies: 1,
+        late: 1,
+        ..NONE
+    };
+    explore("messages", 5, 1, faults);
+    let faults = Faults {
+        late: 1,
+        cuts: 1,
+        ..NONE
+    };
+    explore("a late one and a cut", 6, 1, faults);
+}
+
+#[test]
+fn the_registry_is_emptied() {
+    let faults = Faults {
+        emptied: 1,
+        cuts: 1,
+        ..NONE
+    };
+    explore("emptied", 7, 1, faults);
+}
+
+#[test]
+fn the_registry_falls_back_to_an_older_state() {
+    let faults = Faults {
+        failovers: 1,
+        cuts: 1,
+        ..NONE
+    };
+    explore("failover", 6, 1, faults);
+}
