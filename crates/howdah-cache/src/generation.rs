@@ -43,6 +43,12 @@ pub trait Journal: fmt::Debug + Send + Sync {
     fn under_way(&self, any: bool);
 }
 
+/// Passes purges on to other servers. Called under the generations' own lock, when the purge counts here.
+pub trait Relay: fmt::Debug + Send + Sync {
+    /// A purge has been carried out.
+    fn purged(&self, what: &Purge, force: Force);
+}
+
 /// A write in progress; dropping this marks its end, when the pages that it invalidates are purged.
 #[derive(Debug)]
 pub struct UnderWay(Arc<Generations>);
@@ -120,6 +126,7 @@ pub struct Generations {
     named_last: AtomicU64,
     named: RwLock<Named>,
     journal: Option<Box<dyn Journal>>,
+    relay: RwLock<Option<Arc<dyn Relay>>>,
     /// How many database writes are in progress.
     writes: Mutex<u64>,
 }
@@ -141,6 +148,7 @@ impl Generations {
             named_last: AtomicU64::new(0),
             named: RwLock::default(),
             journal: None,
+            relay: RwLock::default(),
             writes: Mutex::default(),
         }
     }
@@ -156,6 +164,7 @@ impl Generations {
             named_last: copy(&self.named_last),
             named: RwLock::new(named.clone()),
             journal: Some(journal),
+            relay: RwLock::new(self.relay()),
             writes: Mutex::default(),
         }
     }
@@ -211,6 +220,25 @@ impl Generations {
     /// Carries out a purge, and gives its number. When this returns, no request is served what was
     /// purged.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {
+        self.carry_out(what, force, true)
+    }
+
+    /// As [`Generations::purge`], for one that another server has passed on.
+    pub fn purge_from_elsewhere(&self, what: &Purge, force: Force) -> u64 {
+        self.carry_out(what, force, false)
+    }
+
+    /// Passes purges on from now on; none: to nobody.
+    pub fn relay_to(&self, relay: Option<Arc<dyn Relay>>) {
+        *self.relay.write().unwrap_or_else(PoisonError::into_inner) = relay;
+    }
+
+    fn relay(&self) -> Option<Arc<dyn Relay>> {
+        let relay = self.relay.read().unwrap_or_else(PoisonError::into_inner);
+        relay.clone()
+    }
+
+    fn carry_out(&self, what: &Purge, force: Force, is_own: bool) -> u64 {
         // Held for `All` as well: a page must not be judged by a later purge while an earlier one has
         // its number and is not yet in force.
         let mut named = self.named.write().unwrap_or_else(PoisonError::into_inner);
@@ -223,6 +251,9 @@ impl Generations {
             }
         };
         self.note(&mut named, number, what, force);
+        if is_own && let Some(relay) = self.relay() {
+            relay.purged(what, force);
+        }
         number
     }
 

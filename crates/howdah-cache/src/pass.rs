@@ -59,6 +59,8 @@ pub enum Pass {
     Upgrade,
     /// With `cache = "dry-run"` nothing is served from the cache.
     DryRun,
+    /// This server of a fleet has no lease: nothing is served from the cache.
+    NoLease,
     /// The response sets a cookie.
     SetCookie,
     /// `Cache-Control: no-store`
@@ -154,12 +156,13 @@ impl Pass {
                 | Pass::OtherRepresentation
                 | Pass::Upgrade
                 | Pass::DryRun
+                | Pass::NoLease
         )
     }
 
     /// Whether it says something about the moment rather than about the page: not remembered.
     pub fn is_of_the_moment(self) -> bool {
-        self.is_failure() || self == Pass::OutdatedRender
+        self.is_failure() || matches!(self, Pass::OutdatedRender | Pass::NoLease)
     }
 
     /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).

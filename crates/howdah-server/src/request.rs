@@ -161,7 +161,7 @@ impl Front {
             }
         }
         turn::doing("looking a page up");
-        if cache_gate::purges(ctx, response)? {
+        if cache_gate::purges(ctx, response).await? {
             return Ok(None);
         }
         limits::count(ctx, ctx.site.limits_of(ctx.asked()), response)?;
@@ -205,8 +205,9 @@ impl Front {
                 };
                 let run = script::answer(ctx, &route, &target, bypass.as_deref(), body, response);
                 let answered = run.await;
-                if let Some(bypass) = bypass {
-                    bypass.after(answered.as_ref().err(), response);
+                let confirmation = bypass.and_then(|bypass| bypass.after(&answered, response));
+                if let Some(confirmation) = confirmation {
+                    confirmation.await;
                 }
                 answered
             }

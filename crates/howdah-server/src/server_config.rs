@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use howdah_cache::store::disk::Disk;
 use howdah_executor::Executor;
+use howdah_fleet::Fleet;
 
 use crate::admin::{LimitRow, Limits, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
@@ -55,6 +56,8 @@ pub struct FrontSettings {
     pub challenges: Arc<Challenges>,
     /// What the page cache hands over from one configuration to the next: one for all of them.
     pub carried_generations: Arc<CarriedGenerations>,
+    /// `[fleet]`: one membership for all configurations of the process.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 impl FrontSettings {
@@ -79,6 +82,7 @@ impl FrontSettings {
             limiter: Arc::default(),
             challenges: Arc::default(),
             carried_generations: Arc::default(),
+            fleet: None,
         }
     }
 }
@@ -176,6 +180,7 @@ impl ServerConfig {
             disk: settings.cache_disk.clone(),
             closed_disk: settings.closed_cache_disk.clone(),
             carried: settings.carried_generations.clone(),
+            fleet: settings.fleet.clone(),
         };
         let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
         Ok(ServerConfig {

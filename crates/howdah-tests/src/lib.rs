@@ -37,5 +37,6 @@ pub mod rig;
 pub mod same_answers;
 pub mod scratch;
 pub mod tls_tunnel;
+pub mod valkey;
 pub mod wordpress_home;
 pub mod wrk;

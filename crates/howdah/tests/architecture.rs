@@ -35,6 +35,8 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-lab", "howdah-server"),
     ("howdah-lab", "howdah-executor"),
     ("howdah-server", "howdah-cache"),
+    ("howdah-server", "howdah-fleet"),
+    ("howdah", "howdah-fleet"),
 ];
 
 /// Crates that link or build C that knows PHP.

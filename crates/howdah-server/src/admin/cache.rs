@@ -2,8 +2,8 @@
 
 use std::fmt::Write;
 
-use super::cache_disk;
 use super::format::{Metrics, list};
+use super::{cache_disk, fleet};
 use crate::cache::{CacheStatus, SiteCacheStatus};
 
 /// Appends the cache's part of the status page as text.
@@ -19,6 +19,9 @@ pub(super) fn text(out: &mut String, cache: &CacheStatus) {
     );
     if let Some(disk) = &cache.disk {
         cache_disk::text(out, disk);
+    }
+    if let Some(fleet) = &cache.fleet {
+        fleet::text(out, fleet);
     }
     for site in &cache.sites {
         let _ = writeln!(
@@ -90,6 +93,9 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
         purges.add(&[&site.site], site.purges);
     }
     check_metrics(m, cache);
+    if let Some(fleet) = &cache.fleet {
+        fleet::metrics(m, fleet);
+    }
     if let Some(disk) = &cache.disk {
         cache_disk::metrics(m, disk);
     }

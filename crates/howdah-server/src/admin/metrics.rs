@@ -150,6 +150,12 @@ families! {
         howdah_cache_purges_total Counter [site] "Purges and writes.";
         howdah_cache_checks_total Counter [site, result] "Pages compared with a fresh answer, in a dry run or as a shadow.";
         howdah_cache_dry_run_total Counter [site, result] "Requests by what the cache would have done.";
+        howdah_fleet_members Gauge [] "Members of the fleet.";
+        howdah_fleet_members_silent Gauge [] "Those for whom no stored page is served.";
+        howdah_fleet_lease_seconds Gauge [] "What is left of the lease.";
+        howdah_fleet_confirmation_seconds Histogram [] "From a write until all members had confirmed it.";
+        howdah_fleet_unheard_writes_total Counter [] "Writes without confirmation.";
+        howdah_fleet_applied_total Counter [] "Purges by other members.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
         howdah_cache_disk_bytes Gauge [] "Their size.";
         howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";

@@ -15,6 +15,7 @@ mod backends;
 mod cache;
 mod cache_disk;
 pub mod counters;
+mod fleet;
 mod format;
 pub mod jobs;
 mod limits;

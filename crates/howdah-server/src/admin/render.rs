@@ -192,6 +192,7 @@ mod tests {
             }],
             cache: Some(CacheStatus {
                 disk: Some(DiskStatus::default()),
+                fleet: Some(howdah_fleet::FleetStatus::default()),
                 ..CacheStatus::default()
             }),
             ..status()

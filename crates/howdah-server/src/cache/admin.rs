@@ -37,6 +37,11 @@ pub enum AdminCommand {
         #[serde(default)]
         purges: Vec<String>,
     },
+    /// A member of the fleet runs no more, and nobody is to wait for it.
+    Forget {
+        /// The member's name.
+        member: String,
+    },
     /// What would happen to an anonymous request for this.
     Explain {
         /// A path, or a URL with scheme and host.
@@ -67,13 +72,20 @@ pub fn answer(
             soft,
         } => {
             let force = if *soft { Force::Soft } else { Force::Hard };
-            purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force)
+            let done = purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force);
+            cache.wait_for_fleet();
+            done
         }
         AdminCommand::Wrote {
             site,
             writes,
             purges,
-        } => wrote(all_sites, cache, site.as_deref(), writes, purges),
+        } => {
+            let done = wrote(all_sites, cache, site.as_deref(), writes, purges);
+            cache.wait_for_fleet();
+            done
+        }
+        AdminCommand::Forget { member } => cache.forget(member),
         AdminCommand::Explain { url, fields } => explain(all_sites, cache, url, fields),
     }
 }

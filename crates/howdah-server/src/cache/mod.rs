@@ -16,6 +16,7 @@
 //! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
 //! - [`run_effects`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
 //! - [`checks`]: comparing what is kept with what the application answers now.
+//! - [`fleet`]: several servers with one page cache.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
@@ -31,6 +32,7 @@ mod disk;
 pub(crate) mod explain;
 pub mod fill;
 pub mod fitness;
+pub mod fleet;
 pub mod judge;
 pub mod lookup;
 pub mod protocol;
@@ -57,6 +59,7 @@ use howdah_cache::store::Memory;
 pub use howdah_cache::store::disk as disk_store;
 use howdah_cache::store::disk::{Disk, DiskSites};
 use howdah_cache::{Millis, coalescer::Coalescer};
+use howdah_fleet::{Fleet, FleetStatus};
 use serde::{Deserialize, Serialize};
 use tokio::sync::Semaphore;
 
@@ -84,6 +87,8 @@ pub struct SiteCache {
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
+    /// The fleet that this server is a member of.
+    fleet: Option<Arc<Fleet>>,
     /// The generation it began with.
     first: u64,
     /// How often `.htaccess` files had changed when the pages that are kept were made.
@@ -116,6 +121,7 @@ impl SiteCache {
         SiteCache {
             htaccess: AtomicU64::new(0),
             config,
+            fleet: None,
             first: 1,
             generations: Arc::default(),
             hits: Tally::default(),
@@ -200,6 +206,8 @@ pub struct PageCache {
     pub admission: Admission,
     /// Places for renders that nobody waits for.
     pub(crate) background: Arc<Semaphore>,
+    /// The fleet that this server is a member of.
+    fleet: Option<Arc<Fleet>>,
     /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
     /// The cache of each site, by the site's number; none: the site has `cache = off`.
@@ -216,6 +224,8 @@ pub struct Stores {
     pub closed_disk: Option<DiskStatus>,
     /// The generations that former configurations still use.
     pub carried: Arc<CarriedGenerations>,
+    /// `[fleet]`: the fleet that this server is a member of.
+    pub fleet: Option<Arc<Fleet>>,
 }
 
 /// The longest body that a cache with this much memory stores: one page must not push out most others,
@@ -235,6 +245,7 @@ impl PageCache {
             disk,
             closed_disk,
             carried,
+            fleet,
         } = stores;
         let disk = disk.map(|disk| {
             let owners = disk::owners(sites, encoding);
@@ -257,11 +268,13 @@ impl PageCache {
                     Some(generations) => generations.clone(),
                     None => carried.generations(&site.config().name),
                 };
+                part.join(&site.config().name, fleet.as_ref());
                 part.first = part.generations.now();
             }
         }
         parts.iter().flatten().next()?;
         Some(PageCache {
+            fleet,
             closed_disk,
             memory: Memory::over(disk, memory, longest),
             coalescer: Coalescer::default(),
@@ -290,6 +303,7 @@ impl PageCache {
             bytes: usage.bytes,
             capacity: usage.capacity,
             evictions: usage.evictions,
+            fleet: self.fleet.as_ref().map(|fleet| fleet.status()),
             disk: match self.memory.disk() {
                 Some(disk) => Some(disk.disk().usage().into()),
                 None => self.closed_disk.clone(),
@@ -316,7 +330,7 @@ impl PageCache {
 }
 
 /// The page cache at one moment.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct CacheStatus {
     /// Pages and variants in memory.
     pub entries: u64,
@@ -329,6 +343,9 @@ pub struct CacheStatus {
     /// The disk below, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
+    /// The fleet that this server is a member of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetStatus>,
     /// A site each that has the cache on.
     pub sites: Vec<SiteCacheStatus>,
 }

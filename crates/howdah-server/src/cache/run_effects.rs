@@ -20,6 +20,7 @@ use howdah_proto::effect;
 use howdah_proto::effect::CALLED;
 
 use super::{PageCache, SiteCache};
+use crate::script::pump::Confirmation;
 use crate::site::Site;
 
 /// Longest text of a cause, in bytes; usual file names fit.
@@ -31,6 +32,8 @@ pub struct RunEffects {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
+    /// Whether it has made pages old since [`RunEffects::confirmation`] was asked for.
+    unconfirmed: AtomicBool,
     /// Set while the run writes, or may: if the process dies meanwhile, the next one must not use
     /// older pages.
     under_way: OnceLock<UnderWay>,
@@ -68,6 +71,7 @@ impl RunEffects {
             cache: cache.clone(),
             site: site.number(),
             wrote: AtomicBool::new(false),
+            unconfirmed: AtomicBool::new(false),
             under_way: OnceLock::new(),
             forbidden: OnceLock::new(),
             form: OnceLock::new(),
@@ -91,7 +95,7 @@ impl RunEffects {
     }
 
     /// A script purges pages of its own site, whatever host its URL names.
-    fn purge(part: &SiteCache, value: &[u8]) {
+    fn purge(&self, part: &SiteCache, value: &[u8]) {
         let asked = std::str::from_utf8(value).ok().map(purge::parse);
         let what = match asked {
             Some(Ok(asked)) => asked.what,
@@ -99,6 +103,7 @@ impl RunEffects {
             _ => Purge::All,
         };
         part.generations.purge(&what, Force::Hard);
+        self.made_old();
     }
 
     /// What forbids to store the page, so far.
@@ -121,6 +126,19 @@ impl RunEffects {
         }
     }
 
+    /// The run, or what its request says of it, has made pages old.
+    pub fn made_old(&self) {
+        self.unconfirmed.store(true, Ordering::SeqCst);
+    }
+
+    /// Waits until every server of the fleet has made old what the run has made old so far; none: there is
+    /// nothing to wait for. To be asked before anything of the answer is sent.
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        let part = self.cache.site_by_number(self.site)?;
+        let is_due = self.unconfirmed.swap(false, Ordering::SeqCst);
+        is_due.then(|| part.confirmation()).flatten()
+    }
+
     fn forbid(&self, pass: Pass, text: &str) {
         // Only the first counts.
         let _ = self.forbidden.set(Cause {
@@ -140,6 +158,7 @@ impl RunEffects {
         self.wrote.store(true, Ordering::SeqCst);
         self.may_write();
         flush(part);
+        self.made_old();
     }
 }
 
@@ -159,7 +178,7 @@ impl EffectSink for RunEffects {
             effect::WRITE => self.write(part, value),
             effect::WROTE => self.settle(),
             effect::OUTSIDE => wrote_outside(part),
-            effect::PURGE => RunEffects::purge(part, value),
+            effect::PURGE => self.purge(part, value),
             effect::TAG => {
                 let mut tags = self.tags.lock().unwrap_or_else(PoisonError::into_inner);
                 if let Err(why) = tags.add(value) {

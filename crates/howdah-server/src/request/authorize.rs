@@ -83,8 +83,9 @@ pub(super) async fn ask(
             head.local_redirect = false;
             let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
             let mut answer = Tee::new(run, Event::Head(head), 0, None);
-            let ended = script::pass_on(ctx, &mut answer, &edit, None, response).await;
-            script::finish(ctx, ended, &[], &edit, response).await?;
+            let ended =
+                script::pass_on(ctx, &mut answer, script::Edit::of(&edit), None, response).await;
+            script::finish(ctx, ended, &[], script::Edit::of(&edit), response).await?;
             return Ok(Permission::Answered);
         }
         match server {

@@ -11,6 +11,7 @@ use howdah_executor::{EffectSink, Run, ScriptBody};
 use howdah_proto::level::Level;
 
 use super::context::{RequestContext, Response};
+use super::script::LocalRedirect;
 use crate::cache::candidate::{self, Candidate};
 use crate::cache::checks::DryRun;
 use crate::cache::run_effects::RunEffects;
@@ -19,6 +20,7 @@ use crate::cache::write::{self, Write};
 use crate::cache::{PageCache, SiteCache, vendor_headers};
 use crate::failure::Failure;
 use crate::http::message::{RequestHead, ResponseHead};
+use crate::script::pump::Confirmation;
 use crate::site::RouteInfo;
 
 /// Why a request is not answered from the cache, and what the cache makes of its own answer.
@@ -158,12 +160,8 @@ impl<'a> BypassContext<'a> {
     /// Edits the response's head before it is sent, and makes old what the run has changed: the client
     /// that wrote must not read an older page afterwards.
     pub fn edit_head(&self, head: &mut ResponseHead) {
-        let RequestContext {
-            request,
-            client,
-            site,
-            ..
-        } = self.ctx;
+        let RequestContext { request, site, .. } = self.ctx;
+        let before = self.part.generations.now();
         vendor_headers::apply(self.part, request.method(), head);
         site.edit_headers(self.route, head);
         add_status_fields(head, self.verdict());
@@ -172,7 +170,23 @@ impl<'a> BypassContext<'a> {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
-        let Some(write) = self.write() else { return };
+        if let Some(write) = self.write() {
+            self.wrote(&write, head);
+        }
+        // Another's write may be counted in: it is waited for in vain.
+        if self.part.generations.now() != before {
+            self.effects.made_old();
+        }
+    }
+
+    /// What the request says that it writes.
+    fn wrote(&self, write: &Write, head: &ResponseHead) {
+        let RequestContext {
+            request,
+            client,
+            site,
+            ..
+        } = self.ctx;
         write.happened(self.part, head.status);
         for (name, value) in head.fields() {
             let names = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -180,6 +194,11 @@ impl<'a> BypassContext<'a> {
                 write.also(self.part, site, client, request, value);
             }
         }
+    }
+
+    /// Waits until every server of the fleet has made old what this run has; see [`RunEffects::confirmation`].
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        self.effects.confirmation()
     }
 
     /// What made the request bypass the cache, in words. Where files are is nobody's business but an
@@ -197,8 +216,14 @@ impl<'a> BypassContext<'a> {
     }
 
     /// The run has ended: what it wrote after its head counts as well, and what it wrote before it
-    /// failed.
-    pub fn after(self, failure: Option<&Failure>, response: &mut Response<'_>) {
+    /// failed. Gives what is to be waited for before anything else is sent.
+    pub fn after(
+        self,
+        answered: &Result<Option<LocalRedirect>, Failure>,
+        response: &mut Response<'_>,
+    ) -> Option<Confirmation> {
+        let failure = answered.as_ref().err();
+        let before = self.part.generations.now();
         self.effects.settle();
         if let Some(candidate) = &self.candidate {
             candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
@@ -215,6 +240,12 @@ impl<'a> BypassContext<'a> {
         if let Some(dry_run) = self.dry_run {
             dry_run.judge(self.cache, site.number(), log);
         }
+        let is_old_news = self.part.generations.now() == before;
+        if !matches!(answered, Ok(None)) && !is_old_news {
+            // An error page is to be sent, or another path's answer.
+            self.effects.made_old();
+        }
+        self.effects.confirmation()
     }
 }
 

@@ -42,7 +42,7 @@ pub(super) enum Passage<'a> {
 }
 
 /// Before anything else: carries a purge out. Whether the request was one, and is answered.
-pub(super) fn purges(
+pub(super) async fn purges(
     ctx: RequestContext<'_>,
     response: &mut Response<'_>,
 ) -> Result<bool, Failure> {
@@ -52,7 +52,9 @@ pub(super) fn purges(
     let Some(commands) = protocol::of(part, ctx.site, ctx.request, ctx.client) else {
         return Ok(false);
     };
-    purge(ctx, part, &commands.map_err(Failure::Purge)?, response.out);
+    let commands = commands.map_err(Failure::Purge)?;
+    // Boxed: a connection's memory is that of its largest state.
+    Box::pin(purge(ctx, part, &commands, response.out)).await;
     Ok(true)
 }
 
@@ -102,6 +104,9 @@ fn look<'a>(
         client,
         ..
     } = ctx;
+    if !part.may_serve() {
+        return Some(Gate::Bypass(Pass::NoLease.into()));
+    }
     let miss = |key| CacheRequest::new(ctx, cache, part, key);
     match lookup::look(cache, part, site, request, client, has_body) {
         Lookup::Pass { why, cookie } => Some(Gate::Bypass(Bypass {
@@ -131,6 +136,10 @@ fn look<'a>(
                 conditional,
                 now,
             };
+            // Once more, as late as can be: the lease may have run out, or the process have been stopped.
+            if !part.may_serve() {
+                return Some(Gate::Bypass(Pass::NoLease.into()));
+            }
             let Some(key) = key else {
                 hit.serve(ctx, part, state, response);
                 if part.checks.is_turn(part.config.shadow)
@@ -156,13 +165,16 @@ fn look<'a>(
 }
 
 /// Carries out a purge request and answers it.
-fn purge(
+async fn purge(
     ctx: RequestContext<'_>,
     part: &SiteCache,
     commands: &[PurgeCommand],
     out: &mut Responder,
 ) {
     let text = admin::execute(commands.iter().map(|command| (part, command)), &[]);
+    if let Some(confirmation) = part.confirmation() {
+        confirmation.await;
+    }
     ctx.note(Level::Info, "Purged", &text);
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"text/plain; charset=utf-8");

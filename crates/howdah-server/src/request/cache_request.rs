@@ -181,6 +181,9 @@ impl<'a> CacheRequest<'a> {
             if attempt > 0 && self.look_again(response) {
                 return Ok(Answered::Yes);
             }
+            if !self.part.may_serve() {
+                return Ok(Answered::No(Pass::NoLease.into()));
+            }
             let (outcome, collapsed) = match self.attempt(response).await? {
                 Attempt::Ended { outcome, collapsed } => (outcome, collapsed),
                 Attempt::Store(leader) => {
@@ -192,7 +195,9 @@ impl<'a> CacheRequest<'a> {
                 // Under `rfc` the leader's page may be another variant than this request's.
                 RenderOutcome::Stored(page) if !self.is_rfc() => {
                     let state = page.state(&self.part.generations, now());
-                    if matches!(state, Some(PageState::Fresh | PageState::Grace)) {
+                    if matches!(state, Some(PageState::Fresh | PageState::Grace))
+                        && self.part.may_serve()
+                    {
                         self.deliver(&page, Verdict::Stored { collapsed }, response);
                         return Ok(Answered::Yes);
                     }
@@ -299,6 +304,9 @@ impl<'a> CacheRequest<'a> {
         let Found::Page(page, state) = found.await else {
             return false;
         };
+        if !self.part.may_serve() {
+            return false;
+        }
         self.stale = Some((page.clone(), state));
         match state {
             PageState::Grace => self.refresh_in_background(),
@@ -346,7 +354,7 @@ impl<'a> CacheRequest<'a> {
         let memory = &self.cache.memory;
         let found = memory.look(self.key.as_bytes(), variant, &self.part.generations, now());
         match found {
-            Found::Page(page, PageState::Fresh) => {
+            Found::Page(page, PageState::Fresh) if self.part.may_serve() => {
                 self.deliver(&page, Verdict::Stored { collapsed: true }, response);
                 true
             }
@@ -370,6 +378,7 @@ impl<'a> CacheRequest<'a> {
         let now = now();
         match page.state(&self.part.generations, now) {
             None | Some(PageState::Stale) => false,
+            Some(_) if !self.part.may_serve() => false,
             Some(state) => {
                 let hit = Hit {
                     page,

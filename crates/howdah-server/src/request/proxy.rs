@@ -8,7 +8,7 @@ use bytes::Bytes;
 use howdah_executor::ExecError;
 
 use super::context::{RequestContext, Response};
-use super::script::{LocalRedirect, Upload, finish, pass_on};
+use super::script::{Edit, LocalRedirect, Upload, finish, pass_on};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, RequestBody};
@@ -87,8 +87,8 @@ async fn answer_by(
         respond::number(head, ctx.id);
         ctx.site.edit_headers(route, head);
     };
-    let ended = pass_on(ctx, &mut run, &edit, upload, response).await;
-    finish(ctx, ended, &[], &edit, response).await
+    let ended = pass_on(ctx, &mut run, Edit::of(&edit), upload, response).await;
+    finish(ctx, ended, &[], Edit::of(&edit), response).await
 }
 
 /// Waits for what the server says to WebSocket; none: it gives an ordinary answer.

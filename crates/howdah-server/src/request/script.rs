@@ -21,13 +21,29 @@ use crate::respond;
 use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head::{self, SendFile};
-use crate::script::pump::{Ended, Pump};
+use crate::script::pump::{Confirm, Ended, Pump};
 use crate::script::streams::StreamPlace;
 use crate::site::{Refused, RouteInfo, ScriptTarget};
 use crate::traces::recording::RunBy;
 
-/// Changes a response's head as the site's rules say.
-pub(super) type Edit<'a> = &'a (dyn Fn(&mut ResponseHead) + Sync);
+/// What happens to a response's head before it is sent.
+#[derive(Clone, Copy)]
+pub(super) struct Edit<'a> {
+    /// Changes it as the site's rules say.
+    pub head: &'a (dyn Fn(&mut ResponseHead) + Sync),
+    /// What is to be waited for when that has been done, if the site has a page cache.
+    pub confirmation: Option<Confirm<'a>>,
+}
+
+impl<'a> Edit<'a> {
+    /// Changes a head, and waits for nothing.
+    pub fn of(head: &'a (dyn Fn(&mut ResponseHead) + Sync)) -> Edit<'a> {
+        Edit {
+            head,
+            confirmation: None,
+        }
+    }
+}
 
 /// Nothing has been sent: the answer to this target of the same host is to be sent.
 #[derive(Debug)]
@@ -96,8 +112,13 @@ pub(super) async fn answer(
             None => ctx.site.edit_headers(route, head),
         }
     };
-    let ended = pass_on(ctx, &mut *run, &edit, upload, response).await;
-    finish(ctx, ended, &target.permitted, &edit, response).await
+    let confirmation = || bypass.and_then(BypassContext::confirmation);
+    let edit = Edit {
+        head: &edit,
+        confirmation: bypass.is_some().then_some(&confirmation),
+    };
+    let ended = pass_on(ctx, &mut *run, edit, upload, response).await;
+    finish(ctx, ended, &target.permitted, edit, response).await
 }
 
 /// Who runs a script, for a trace.
@@ -168,7 +189,8 @@ pub(super) fn pass_on<'a>(
     response: &'a mut Response<'_>,
 ) -> impl Future<Output = Ended> {
     // No async function: what it is given would take its room twice in every connection.
-    let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit, upload.is_none());
+    let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit.head, upload.is_none());
+    pump.confirmation = edit.confirmation;
     poll_fn(move |cx| {
         let ended = match poll_upload(&mut upload, &mut pump, cx) {
             Err(failure) => Ended::Failed(failure),
@@ -286,6 +308,9 @@ async fn send_file(
         answer.head.status = instructions.status;
     }
     head::merge(&mut answer.head, script);
-    edit(&mut answer.head);
+    (edit.head)(&mut answer.head);
+    if let Some(confirmation) = edit.confirmation.and_then(|confirmation| confirmation()) {
+        confirmation.await;
+    }
     file::send_body(answer, out).await
 }

@@ -186,13 +186,22 @@ impl CacheRequest<'_> {
         let effects = begun.effects.clone();
         let edit = |head: &mut ResponseHead| {
             respond::number(head, ctx.id);
+            let before = self.part.generations.now();
             vendor_headers::apply(self.part, ctx.request.method(), head);
             effects.settle();
+            if self.part.generations.now() != before {
+                effects.made_old();
+            }
             ctx.site.edit_headers(route, head);
             add_status_fields(head, verdict);
         };
+        let confirmation = || effects.confirmation();
+        let edit = script::Edit {
+            head: &edit,
+            confirmation: Some(&confirmation),
+        };
         let mut tee = Tee::new(begun.run, first, limit, Some(effects.clone()));
-        let ended = script::pass_on(ctx, &mut tee, &edit, None, response).await;
+        let ended = script::pass_on(ctx, &mut tee, edit, None, response).await;
         effects.settle();
         if matches!(ended, Ended::Complete)
             && let (Ok(mut storable), Some(head), Some(leader)) = (judged, head, leader)
@@ -207,7 +216,7 @@ impl CacheRequest<'_> {
                 Err(why) => RenderOutcome::Passed(why),
             });
         }
-        let finished = script::finish(ctx, ended, &[], &edit, response);
+        let finished = script::finish(ctx, ended, &[], edit, response);
         Ok(match Box::pin(finished).await? {
             None => Answered::Yes,
             Some(to) => Answered::Elsewhere(to),

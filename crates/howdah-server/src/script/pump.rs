@@ -10,6 +10,8 @@
 //! is through: a page that fits gets a `Content-Length`, one head and one packet. A flush goes
 //! through everything at once, compressor included.
 
+use std::future::Future;
+use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
@@ -51,12 +53,29 @@ pub enum Ended {
     CutOff(Failure),
 }
 
+/// Ready when no server of a fleet serves a page that is older than what a script has written.
+pub type Confirmation = Pin<Box<dyn Future<Output = ()> + Send>>;
+
+/// Gives what is to be waited for before a head is sent that has been edited; none: nothing.
+pub type Confirm<'a> = &'a (dyn Fn() -> Option<Confirmation> + Sync);
+
+/// A head that is sent when what its script wrote has been confirmed.
+struct Waiting {
+    head: ResponseHead,
+    confirmation: Confirmation,
+    /// Whether the whole response is here.
+    whole: bool,
+}
+
 /// Sends one script's response to the client.
 pub struct Pump<'a> {
     config: &'a PumpConfig,
     request: &'a RequestHead,
     /// Changes the head as the site's rules say.
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
+    /// What is to be waited for then.
+    pub confirmation: Option<Confirm<'a>>,
+    waiting: Option<Box<Waiting>>,
     /// Whether the client's leaving is looked for here (not while its body is being read).
     watch_client: bool,
     /// The client's head until it is begun with.
@@ -100,6 +119,8 @@ impl<'a> Pump<'a> {
             config,
             request,
             edit,
+            confirmation: None,
+            waiting: None,
             watch_client,
             head: None,
             replaced: None,
@@ -156,6 +177,12 @@ impl<'a> Pump<'a> {
             if let Err(failure) = self.backlog.refill(out, &mut moved) {
                 out.abort();
                 return Poll::Ready(Ended::CutOff(failure));
+            }
+            if let Some(waiting) = &mut self.waiting {
+                ready!(waiting.confirmation.as_mut().poll(cx));
+                if let Err(ended) = self.confirmed(out) {
+                    return Poll::Ready(ended);
+                }
             }
             if let Err(ended) = ready!(self.code(cx, out)) {
                 return Poll::Ready(ended);
@@ -299,6 +326,46 @@ impl<'a> Pump<'a> {
             return Ok(());
         };
         (self.edit)(&mut head);
+        match self.wait(head, false) {
+            Some(head) => self.send_head(head, out),
+            None => Ok(()),
+        }
+    }
+
+    /// Gives the head back if it may be sent at once.
+    fn wait(&mut self, head: ResponseHead, whole: bool) -> Option<ResponseHead> {
+        let Some(confirmation) = self.confirmation.and_then(|confirmation| confirmation()) else {
+            return Some(head);
+        };
+        self.waiting = Some(Box::new(Waiting {
+            head,
+            confirmation,
+            whole,
+        }));
+        None
+    }
+
+    /// What the script wrote has been confirmed: its head may be sent.
+    fn confirmed(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
+        let Some(waiting) = self.waiting.take() else {
+            return Ok(());
+        };
+        if waiting.whole {
+            return self.code_whole(waiting.head, out);
+        }
+        self.send_head(waiting.head, out)?;
+        // A flush may have been what the head was to be sent for.
+        if let Some(coder) = &mut self.coder {
+            coder.then(Then::Flush);
+        }
+        Ok(())
+    }
+
+    fn send_head(
+        &mut self,
+        mut head: ResponseHead,
+        out: &mut impl ResponseSink,
+    ) -> Result<(), Ended> {
         let coding = self.coding(&mut head, self.announced);
         let length = match (coding, self.announced) {
             (None, Some(announced)) => Length::Known(announced),
@@ -402,6 +469,18 @@ impl<'a> Pump<'a> {
             let missing = howdah_executor::ExecError::ResponseMissing;
             return Err(Ended::Failed(Failure::Run(missing)));
         };
+        (self.edit)(&mut head);
+        match self.wait(head, true) {
+            Some(head) => self.code_whole(head, out),
+            None => Ok(()),
+        }
+    }
+
+    fn code_whole(
+        &mut self,
+        mut head: ResponseHead,
+        out: &mut impl ResponseSink,
+    ) -> Result<(), Ended> {
         let is_head = self.is_head();
         // A HEAD's body is not written; its length is what GET's would be, if the script says so.
         let length = if is_head {
@@ -409,7 +488,6 @@ impl<'a> Pump<'a> {
         } else {
             Some(self.written)
         };
-        (self.edit)(&mut head);
         let coding = self.coding(&mut head, length);
         let whole = Whole {
             head,

@@ -26,6 +26,19 @@ pub enum CacheCommand {
         after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
     )]
     Explain(CacheExplain),
+    /// Wait no longer for a member of the fleet that runs no more.
+    #[command(after_help = "Example:\n  howdah cache forget web-3")]
+    Forget(CacheForget),
+}
+
+/// `howdah cache forget`
+#[derive(Args, Debug)]
+pub struct CacheForget {
+    #[command(flatten)]
+    #[allow(missing_docs)]
+    pub target: Target,
+    /// The member's name, as `howdah status` shows it
+    pub member: String,
 }
 
 /// `howdah cache purge`

@@ -1,4 +1,4 @@
-//! `howdah cache purge` and `howdah cache explain`.
+//! `howdah cache purge`, `howdah cache forget` and `howdah cache explain`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -21,6 +21,12 @@ pub fn run(cache: Cache) -> ExitCode {
                 urls: purge.urls,
                 tags: purge.tag,
                 soft: purge.soft,
+            },
+        ),
+        CacheCommand::Forget(forget) => ask_and_print(
+            &forget.target,
+            AdminCommand::Forget {
+                member: forget.member,
             },
         ),
         CacheCommand::Explain(explain) => ask_and_print(

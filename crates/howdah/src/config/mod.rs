@@ -12,6 +12,7 @@
 //! - [`environment`], [`php_variables`]: what containers set by variables.
 //! - `job`: background jobs.
 //! - [`traces`]: where spans go.
+//! - [`fleet`]: several servers with one page cache.
 //! - `served`: settings as sites that are open, and as the front's.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
 //! - [`reference`]: the table as documentation.
@@ -23,6 +24,7 @@ mod conditions;
 mod embed;
 pub mod environment;
 pub mod fastcgi;
+pub mod fleet;
 pub mod identity;
 pub mod job;
 pub mod kind;
@@ -103,6 +105,8 @@ pub struct Settings {
     pub status: StatusSettings,
     /// `[traces]`, if there is a collector.
     pub traces: Option<traces::TraceSettings>,
+    /// `[fleet]`, if this server is a member of one.
+    pub fleet: Option<howdah_fleet::FleetConfig>,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
     /// `[[site]]`
@@ -232,6 +236,7 @@ const SECTIONS: &[&str] = &[
     "acme",
     "status",
     "traces",
+    "fleet",
     "pool",
     "site",
     "job",
@@ -314,6 +319,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         trusted_proxies,
         status: server::status(top),
         traces: traces::traces(top),
+        fleet: fleet::fleet(top),
         pools,
         sites,
         certificates,

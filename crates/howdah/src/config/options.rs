@@ -83,6 +83,10 @@ pub const SECTIONS: &[(&str, &str)] = &[
         "Distributed traces: `traceparent` (W3C) is taken and passed on, and spans are sent to a collector ([traces.md](traces.md)). Off without `endpoint`.",
     ),
     (
+        "fleet",
+        "One page cache on several servers ([fleet.md](fleet.md)). Off without `valkey`.",
+    ),
+    (
         "limits",
         "What clients may send and make the server keep. Beyond a limit they get the named refusal.",
     ),
@@ -239,6 +243,21 @@ options! {
             "For several servers with one collector.";
         "headers": Kind::Pairs, "", "`[traces.headers]`: header fields of each message.",
             "For collectors that want credentials.";
+    }
+    "fleet" ANY {
+        "valkey": Kind::Text, "",
+            "URL of Valkey: `redis://user:password@host:6379/0`, `rediss://` with TLS, `redis+sentinel://user:password@host:26379,host:26379/PRIMARY`.",
+            "For sites on several servers.";
+        "name": Kind::Text, "howdah", "The fleet's name.",
+            "For fleets that share Valkey.";
+        "member": Kind::Text, "", "This server's name; by default the machine's.",
+            "For servers that share a machine.";
+        "lease": Kind::Time(SECOND, 60 * SECOND), "3s",
+            "How long stored pages are served without Valkey, and a write waits at most.",
+            "For a slow network to Valkey.";
+        "replicas": Kind::Integer(0, 100), "0",
+            "How many replicas Valkey has: all have to know of a lease.",
+            "Needed where one may take over.";
     }
     "limits" ANY {
         "header": Kind::Size(K, M), "32K" => server!(http.max_header_bytes),

@@ -198,6 +198,11 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         self.raw(key).is_some()
     }
 
+    /// Where the table begins.
+    pub fn place(&self) -> Place {
+        self.place.clone()
+    }
+
     /// Where its value stands.
     pub fn place_of(&self, key: &str) -> Place {
         self.raw(key).map(Spanned::span).or(self.place.clone())

@@ -42,7 +42,7 @@ use status_server::StatusServer;
 #[derive(Default)]
 struct Shared {
     /// Once it serves: to answer for the status.
-    front: OnceLock<Arc<Front>>,
+    front: Arc<OnceLock<Arc<Front>>>,
     /// Once it serves: servers and pools.
     running: Mutex<Option<Running>>,
     /// Once it serves: to see whether its threads still run. Without a lock that somebody may hold.

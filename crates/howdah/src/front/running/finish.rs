@@ -34,6 +34,14 @@ pub fn finish(shared: &Shared) {
     }
     if let Some(front) = shared.front.get() {
         let config = front.config();
+        if let Some(fleet) = &config.settings.fleet
+            && let Ok(runtime) = runtime()
+        {
+            fleet.leave();
+            // Who has not left by then is waited for until it is started again.
+            let left = async { tokio::time::timeout(LEAVING, fleet.left()).await };
+            let _ = runtime.block_on(left);
+        }
         if let Some(disk) = &config.settings.cache_disk {
             // What is not flushed by then is not believed after the machine was stopped; it is after a
             // restart.

@@ -4,9 +4,12 @@
 use std::io;
 use std::sync::Arc;
 
+use howdah_fleet::protocol::Entry;
+use howdah_fleet::{Fleet, News, Text};
 use howdah_proto::level::Level;
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
+use howdah_server::cache::fleet::UnknownSites;
 use howdah_server::listener::ListenerConfig;
 use howdah_server::log::{AccessLog, ErrorLog};
 use howdah_server::memory;
@@ -49,8 +52,89 @@ pub(super) fn front_settings(
         carried_generations: former
             .map(|f| f.carried_generations.clone())
             .unwrap_or_default(),
+        fleet: fleet(
+            settings,
+            former.and_then(|f| f.fleet.as_ref()),
+            shared,
+            error_log,
+        )?,
         ..settings.front_settings(ports)
     })
+}
+
+/// The membership in a fleet. It stays over reloads; another one needs a restart, since writes of scripts that
+/// run on would be published to the former fleet.
+fn fleet(
+    settings: &Settings,
+    former: Option<&Arc<Fleet>>,
+    shared: &Shared,
+    log: &Arc<ErrorLog>,
+) -> Result<Option<Arc<Fleet>>, String> {
+    let is_running = shared.front.get().is_some();
+    let wanted = match &settings.fleet {
+        Some(wanted) if settings.sites.iter().any(|site| site.cache.is_some()) => wanted,
+        _ if former.is_none() => return Ok(None),
+        _ => return Err(
+            "[fleet] and the last `cache = \"on\"` of its sites can be removed by a restart only"
+                .to_owned(),
+        ),
+    };
+    if let Some(former) = former {
+        return match former.config() == wanted {
+            true => Ok(Some(former.clone())),
+            false => Err("[fleet] can be changed by a restart only".to_owned()),
+        };
+    }
+    if is_running {
+        return Err("[fleet] can be added by a restart only".to_owned());
+    }
+    let (front, heard) = (shared.front.clone(), log.clone());
+    let unknown = UnknownSites::default();
+    let apply = move |entry: &Entry<Text>| {
+        // Before the server serves, it has no page.
+        let Some(front) = front.get() else { return };
+        let config = front.config();
+        let Some(cache) = &config.cache else { return };
+        if let Some(site) = cache.apply(&config.sites, entry, &unknown) {
+            let message = format!(
+                "fleet: there is no site `{site}` here; its writes make all pages old. Give sites the same names on all members, or fleets names of their own"
+            );
+            heard.problem(Level::Warning, "FleetUnknownSite", &message);
+        }
+    };
+    let heard = log.clone();
+    let report = move |news| report_fleet(&heard, &news);
+    let fleet = Fleet::start(wanted, Box::new(apply), Box::new(report));
+    let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
+    Ok(Some(fleet))
+}
+
+/// Whether stored pages are served, and why not.
+fn report_fleet(log: &ErrorLog, news: &News) {
+    match news {
+        News::Unreachable(why) => {
+            let message = format!("fleet: {why}; no stored page is served");
+            log.problem(Level::Warning, "FleetUnreachable", &message);
+        }
+        News::Silent(names) => {
+            let message = format!(
+                "fleet: {} may write unheard, so no stored page is served; once it is sure to run no more: howdah cache forget NAME",
+                names.join(", ")
+            );
+            log.problem(Level::Warning, "FleetMemberSilent", &message);
+        }
+        News::LetGo => {
+            let message = "fleet: a write could not be published; its answer left when no member served stored pages";
+            log.problem(Level::Warning, "FleetWriteUnheard", message);
+        }
+        News::Leased => {
+            log.problem(
+                Level::Notice,
+                "FleetLeased",
+                "fleet: stored pages are served",
+            );
+        }
+    }
 }
 
 /// What decides about traces. The exporter stays over reloads that do not change it; another one's

@@ -1,0 +1,38 @@
+//! A fleet in the status, for people and as metrics.
+
+use std::fmt::Write;
+
+use howdah_fleet::FleetStatus;
+
+use super::format::Metrics;
+
+/// Appends the fleet's part of the status page as text.
+pub(super) fn text(out: &mut String, fleet: &FleetStatus) {
+    let lease = match fleet.lease_left > 0.0 {
+        true => format!("stored pages are served for {:.1} s", fleet.lease_left),
+        false => "no stored page is served".to_owned(),
+    };
+    // Writing to a string cannot fail.
+    let _ = writeln!(
+        out,
+        "  fleet: {} of {} members, by {}; {lease}; {} writes, {} of them unheard",
+        fleet.member, fleet.members, fleet.valkey, fleet.writes, fleet.let_go
+    );
+    if !fleet.silent.is_empty() {
+        let _ = writeln!(out, "    silent: {}", fleet.silent.join(", "));
+    }
+    if !fleet.trouble.is_empty() {
+        let _ = writeln!(out, "    {}", fleet.trouble);
+    }
+}
+
+/// Appends the fleet's metrics.
+pub(super) fn metrics(m: &mut Metrics, fleet: &FleetStatus) {
+    m.single("howdah_fleet_members", fleet.members);
+    m.single("howdah_fleet_members_silent", fleet.silent.len());
+    m.single("howdah_fleet_lease_seconds", fleet.lease_left);
+    m.family("howdah_fleet_confirmation_seconds")
+        .histogram(&fleet.confirmations, fleet.confirmation_seconds);
+    m.single("howdah_fleet_unheard_writes_total", fleet.let_go);
+    m.single("howdah_fleet_applied_total", fleet.applied);
+}

@@ -1,0 +1,204 @@
+//! Several servers with one page cache (docs/fleet.md): purges of this one are published as text, and those of
+//! others are carried out here. A site is known to all by its name.
+//!
+//! How members agree is `howdah_fleet`'s.
+
+use std::collections::HashSet;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use base64::Engine;
+use base64::engine::general_purpose::STANDARD_NO_PAD;
+use howdah_cache::generation::{Force, Purge, Relay};
+use howdah_fleet::protocol::Entry;
+use howdah_fleet::{Fleet, Text};
+
+use super::{PageCache, SiteCache};
+use crate::script::pump::Confirmation;
+use crate::site::Sites;
+
+/// Publishes the purges of a site.
+#[derive(Debug)]
+struct SiteRelay {
+    site: String,
+    fleet: Arc<Fleet>,
+}
+
+impl Relay for SiteRelay {
+    fn purged(&self, what: &Purge, force: Force) {
+        self.fleet.publish(text(&self.site, what, force));
+    }
+}
+
+/// A purge as members read it: how, what, the bytes that are meant, the site's name.
+fn text(site: &str, what: &Purge, force: Force) -> Text {
+    let force = match force {
+        Force::Hard => "hard",
+        Force::Soft => "soft",
+    };
+    let (kind, bytes): (_, &[u8]) = match what {
+        Purge::All => ("all", b""),
+        Purge::Url(key) => ("url", key),
+        Purge::Tag(tag) => ("tag", tag),
+        Purge::Path { text, exact: true } => ("path", text),
+        Purge::Path { text, exact: false } => ("prefix", text),
+    };
+    format!("{force} {kind} {} {site}", STANDARD_NO_PAD.encode(bytes)).into()
+}
+
+/// The site and the purge of a text; none: it is of another version of Howdah.
+fn read(text: &str) -> Option<(&str, Purge, Force)> {
+    let mut words = text.splitn(4, ' ');
+    let force = match words.next()? {
+        "hard" => Force::Hard,
+        "soft" => Force::Soft,
+        _ => return None,
+    };
+    let kind = words.next()?;
+    let bytes = STANDARD_NO_PAD.decode(words.next()?).ok()?;
+    let what = match kind {
+        "all" => Purge::All,
+        "url" => Purge::Url(bytes),
+        "tag" => Purge::Tag(bytes),
+        "path" | "prefix" => Purge::Path {
+            text: bytes,
+            exact: kind == "path",
+        },
+        _ => return None,
+    };
+    Some((words.next()?, what, force))
+}
+
+/// Names of sites of other members that are none of ours, each of which is worth one line in the log.
+#[derive(Debug, Default)]
+pub struct UnknownSites(Mutex<HashSet<String>>);
+
+impl UnknownSites {
+    /// How many are remembered.
+    const MOST: usize = 1000;
+
+    fn is_new(&self, site: &str) -> bool {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.len() < UnknownSites::MOST && known.insert(site.to_owned())
+    }
+}
+
+impl PageCache {
+    /// Carries out what another member has published. Gives the name of a site that is none of ours, once:
+    /// its entry purges all sites, since it may be one of ours by another name.
+    pub fn apply(
+        &self,
+        sites: &Sites,
+        entry: &Entry<Text>,
+        unknown: &UnknownSites,
+    ) -> Option<String> {
+        let purge = match entry {
+            Entry::Everything => None,
+            Entry::Purge(text) => read(text),
+        };
+        let Some((site, what, force)) = purge else {
+            self.purge_all_sites();
+            return None;
+        };
+        let named = sites
+            .all()
+            .iter()
+            .filter(|known| known.config().name == site);
+        let numbers: Vec<u32> = named.map(|known| known.number()).collect();
+        if numbers.is_empty() {
+            self.purge_all_sites();
+            return unknown.is_new(site).then(|| site.to_owned());
+        }
+        for part in numbers
+            .iter()
+            .filter_map(|number| self.site_by_number(*number))
+        {
+            part.generations.purge_from_elsewhere(&what, force);
+        }
+        None
+    }
+
+    /// An administrator vouches for it that a member runs no more.
+    pub(super) fn forget(&self, member: &str) -> Result<String, String> {
+        let Some(fleet) = &self.fleet else {
+            return Err("NoFleet: [fleet] is not configured".to_owned());
+        };
+        if fleet.status().member == member {
+            return Err(format!("FleetMemberRuns: `{member}` is this server"));
+        }
+        fleet.forget(member);
+        Ok(format!("nobody waits for `{member}` any more"))
+    }
+
+    fn purge_all_sites(&self) {
+        for generations in self.generations() {
+            generations.purge_from_elsewhere(&Purge::All, Force::Hard);
+        }
+    }
+
+    /// Waits until all members have carried out what has been purged so far: for a thread without a runtime.
+    pub(super) fn wait_for_fleet(&self) {
+        if let Some(fleet) = &self.fleet {
+            fleet.wait(fleet.last());
+        }
+    }
+}
+
+impl SiteCache {
+    /// Publishes this site's purges to the fleet, if there is one.
+    pub(super) fn join(&mut self, site: &str, fleet: Option<&Arc<Fleet>>) {
+        let relay = fleet.map(|fleet| {
+            let relay = SiteRelay {
+                site: site.to_owned(),
+                fleet: fleet.clone(),
+            };
+            Arc::new(relay) as Arc<dyn Relay>
+        });
+        self.generations.relay_to(relay);
+        if fleet.is_some() {
+            // Nobody knows what was written while no process of this member ran.
+            self.generations
+                .purge_from_elsewhere(&Purge::All, Force::Hard);
+        }
+        self.fleet = fleet.cloned();
+    }
+
+    /// Whether stored pages may be served now: always, but for a member of a fleet that has no lease. To be
+    /// asked when the page has been found.
+    pub fn may_serve(&self) -> bool {
+        self.fleet.as_ref().is_none_or(|fleet| fleet.may_serve())
+    }
+
+    /// Waits until all members have carried out what has been purged so far; none: there is nobody to wait
+    /// for.
+    pub fn confirmation(&self) -> Option<Confirmation> {
+        let fleet = self.fleet.clone()?;
+        let last = fleet.last();
+        Some(Box::pin(async move { fleet.confirmed(last).await }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_purge_is_read_as_it_was_written() {
+        let path = |exact| Purge::Path {
+            text: b"/\xc3\xa4 b".to_vec(),
+            exact,
+        };
+        for what in [
+            Purge::All,
+            Purge::Url(b"\0\0\0\x07s|h|/a?b".to_vec()),
+            Purge::Tag(b"post 1".to_vec()),
+            path(true),
+            path(false),
+        ] {
+            for force in [Force::Hard, Force::Soft] {
+                let text = text("my site", &what, force);
+                assert_eq!(read(&text), Some(("my site", what.clone(), force)));
+            }
+        }
+        assert_eq!(read("hard all"), None);
+    }
+}

@@ -1,0 +1,214 @@
+//! Several servers with one page cache: no reader of any of them sees a page that is older than an answered
+//! write, whatever happens to Valkey and to the servers, and none of them stops answering.
+
+#[path = "../../../howdah-fleet/tests/model/registry.rs"]
+mod registry;
+mod script;
+
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::{Builder, Fixture, signal};
+use howdah_tests::process::wait_until;
+use howdah_tests::valkey::Valkey;
+use rustix::process::Signal;
+
+/// A page out of a database that all members share.
+const PAGE: &str = r#"<?php
+$db = new PDO('sqlite:DATABASE', null, null, [PDO::ATTR_TIMEOUT => 20]);
+if (isset($_GET['write'])) {
+    $db->exec('UPDATE page SET edition = ' . (int) $_GET['write']);
+    echo 'written';
+    exit;
+}
+echo 'edition=', $db->query('SELECT edition FROM page')->fetchColumn();
+"#;
+
+/// How long a lease lasts, and a little more than a writer waits for one.
+const LEASE: &str = "1s";
+const LEASE_OUT: Duration = Duration::from_millis(1500);
+
+struct Fleet {
+    valkey: Valkey,
+    members: Vec<Fixture>,
+    edition: u64,
+}
+
+impl Fleet {
+    /// Members with one database, all of which serve the page from the cache.
+    fn start(name: &str, members: usize) -> Fleet {
+        let valkey = Valkey::start();
+        let builders = (0..members).map(|number| Fixture::named(&format!("{name}-{number}")));
+        let builders: Vec<_> = builders.collect();
+        builders[0].scratch().writable_dir("db");
+        let database = builders[0].scratch().join("db/site.sqlite");
+        let make = "CREATE TABLE page (edition INTEGER); INSERT INTO page VALUES (1);";
+        let made = std::process::Command::new("php")
+            .args(["-r", "(new PDO('sqlite:' . $argv[1]))->exec($argv[2]);"])
+            .arg("--")
+            .arg(&database)
+            .arg(make)
+            .status();
+        assert!(made.expect("php").success());
+        let page = PAGE.replace("DATABASE", &database.display().to_string());
+        let start = |(number, builder): (usize, Builder)| {
+            let fleet = format!(
+                "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"{LEASE}\"",
+                valkey.url()
+            );
+            builder
+                .script("page.php", &page)
+                .site("name = \"one\"\ncache = \"on\"")
+                .config(&fleet)
+                .start()
+        };
+        let members = builders.into_iter().enumerate().map(start).collect();
+        let fleet = Fleet {
+            valkey,
+            members,
+            edition: 1,
+        };
+        fleet.all_hit();
+        fleet
+    }
+
+    /// Reads a member's page, which must not be older than the last answered write; whether it was stored.
+    fn read(&self, member: usize) -> bool {
+        let page = self.members[member].get("/page.php");
+        assert_eq!(
+            (page.status(), page.text()),
+            (200, format!("edition={}", self.edition)),
+            "m{member}"
+        );
+        page.header("X-Cache") == Some("HIT")
+    }
+
+    /// Writes on a member; how long that took.
+    fn write(&mut self, member: usize) -> Duration {
+        self.edition += 1;
+        let begun = Instant::now();
+        let answer = self.members[member].get(&format!("/page.php?write={}", self.edition));
+        assert_eq!(answer.text(), "written");
+        begun.elapsed()
+    }
+
+    fn all_hit(&self) {
+        for member in 0..self.members.len() {
+            wait_until("a page from the cache", Duration::from_secs(20), || {
+                self.read(member)
+            });
+        }
+    }
+
+    /// Writes on each member, after which all see what was written, and serve it from the cache again.
+    fn works(&mut self) {
+        for writer in 0..self.members.len() {
+            self.all_hit();
+            self.write(writer);
+            for reader in 0..self.members.len() {
+                self.read(reader);
+            }
+        }
+        self.all_hit();
+    }
+
+    /// Nobody serves a stored page, everybody answers, and a second write waits for nobody.
+    fn renders(&mut self) {
+        for writer in 0..self.members.len() {
+            self.write(writer);
+            for reader in 0..self.members.len() {
+                assert!(!self.read(reader), "m{reader} has no lease");
+            }
+        }
+        let took = self.write(0);
+        assert!(took < Duration::from_millis(500), "{took:?}");
+    }
+}
+
+#[test]
+fn what_was_written_on_one_server_is_seen_on_all() {
+    let mut fleet = Fleet::start("fleet", 4);
+    fleet.works();
+    let mut took: Vec<_> = (0..60)
+        .map(|number| {
+            let took = fleet.write(number % 4);
+            fleet.read((number + 1) % 4);
+            took
+        })
+        .collect();
+    took.sort();
+    println!("4 members, writes: p50 {:?}, p98 {:?}", took[30], took[58]);
+    assert!(took[30] < Duration::from_millis(200), "{took:?}");
+    let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
+    assert!(purge.status.success(), "{purge:?}");
+    assert!(!fleet.read(2), "a purge is for all");
+    let status = fleet.members[1].status();
+    assert_eq!(status["cache"]["fleet"]["members"], 4, "{status}");
+}
+
+#[test]
+fn a_server_that_is_stopped_in_the_middle_serves_no_older_page_when_it_goes_on() {
+    let mut fleet = Fleet::start("fleet-stopped", 2);
+    let front = fleet.members[1].front();
+    signal(front, Signal::STOP);
+    let took = fleet.write(0);
+    assert!(
+        took > Duration::from_millis(500),
+        "it waits for the lease: {took:?}"
+    );
+    let again = fleet.write(0);
+    assert!(again < Duration::from_millis(500), "once: {again:?}");
+    signal(front, Signal::CONT);
+    fleet.read(1);
+    fleet.works();
+}
+
+#[test]
+fn without_valkey_all_servers_answer_and_none_from_its_store() {
+    let mut fleet = Fleet::start("fleet-killed", 2);
+    fleet.valkey.kill();
+    let took = fleet.write(0);
+    assert!(took < 2 * LEASE_OUT, "{took:?}");
+    fleet.renders();
+    fleet.valkey.start_again();
+    fleet.works();
+    // Hung.
+    fleet.valkey.signal(Signal::STOP);
+    let took = fleet.write(1);
+    assert!(took < 2 * LEASE_OUT, "{took:?}");
+    fleet.renders();
+    fleet.valkey.signal(Signal::CONT);
+    fleet.works();
+}
+
+#[test]
+fn an_emptied_valkey_and_a_full_one_make_pages_old_and_never_fresh() {
+    let mut fleet = Fleet::start("fleet-emptied", 2);
+    for _ in 0..5 {
+        fleet.valkey.command(&["FLUSHALL"]);
+        fleet.write(0);
+        fleet.read(1);
+    }
+    fleet.works();
+    fleet.valkey.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    let took = fleet.write(0);
+    assert!(took < 2 * LEASE_OUT, "{took:?}");
+    fleet.renders();
+    fleet.valkey.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    fleet.works();
+}
+
+#[test]
+fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
+    let mut fleet = Fleet::start("fleet-died", 2);
+    fleet.members[1].kill_all();
+    let died = fleet.members.pop().expect("two members");
+    fleet.write(0);
+    wait_until("m0 to miss m1", Duration::from_secs(20), || !fleet.read(0));
+    assert!(!fleet.read(0), "m1 may write unheard");
+    let forget = fleet.members[0].control(&["cache", "forget", "m1"]);
+    assert!(forget.status.success(), "{forget:?}");
+    fleet.works();
+    fleet.members.push(died);
+    fleet.members[1].start_again();
+    fleet.works();
+}

@@ -1,0 +1,134 @@
+//! The script that Valkey runs does what the model's registry does.
+
+use std::time::Duration;
+
+use howdah_fleet::protocol::{Entry, Name, Outcome, Reply, Request, Session};
+use howdah_fleet::{Registry, Text};
+use howdah_tests::valkey::Valkey;
+
+use crate::registry::Registry as Model;
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Numbers that are the same in every run.
+struct Numbers(u64);
+
+impl Numbers {
+    fn below(&mut self, most: u64) -> u64 {
+        self.0 = self
+            .0
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (self.0 >> 33) % most
+    }
+}
+
+/// A session as a member knows it.
+struct Known {
+    session: Session,
+    count: u64,
+    position: u64,
+}
+
+fn comparable(reply: &Reply<Text>) -> Reply<Text> {
+    let mut reply = reply.clone();
+    // Each has its own.
+    reply.incarnation = "".into();
+    reply.rows.sort_by_key(|row| row.session);
+    reply
+}
+
+#[test]
+fn the_script_does_what_the_model_does() {
+    let valkey = Valkey::start();
+    let registry = Registry::new(valkey.url().parse().unwrap(), "compared", 0);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let mut numbers = Numbers(7);
+    let mut model = Model::empty("".into());
+    let mut known: Vec<Known> = Vec::new();
+    let mut incarnation: Name = "".into();
+    let mut connection = runtime.block_on(registry.connect(PATIENCE)).unwrap();
+    for step in 0..2000_u64 {
+        let name = |number: u64| Name::from(["a", "b b", "c", "d"][number as usize]);
+        let chosen = known.get(numbers.below(known.len() as u64 + 1) as usize);
+        let request = match (numbers.below(10), chosen) {
+            (0, _) | (_, None) => Request::Join {
+                name: name(numbers.below(4)),
+                session: (1 << 62) + step,
+                known: (0..numbers.below(3))
+                    .map(|_| name(numbers.below(4)))
+                    .collect(),
+            },
+            (1, Some(of)) => Request::Leave {
+                incarnation: incarnation.clone(),
+                session: of.session,
+            },
+            (_, Some(of)) => Request::Sync {
+                // Now and then another's, or an exchange that is late.
+                incarnation: match numbers.below(20) {
+                    0 => "another".into(),
+                    _ => incarnation.clone(),
+                },
+                session: of.session,
+                count: of.count.saturating_sub(u64::from(numbers.below(10) == 0)),
+                position: of.position,
+                entries: (0..numbers.below(3))
+                    .map(|number| match number {
+                        0 => Entry::Purge(format!("hard tag \"{step}\" é").into()),
+                        _ => Entry::Everything,
+                    })
+                    .collect(),
+                settled: numbers.below(30) == 0,
+                over: model
+                    .rows
+                    .iter()
+                    .map(|row| row.session)
+                    .filter(|s| s % 3 == 0)
+                    .collect(),
+                forgets: match numbers.below(30) {
+                    0 => vec![name(numbers.below(4))],
+                    _ => Vec::new(),
+                },
+            },
+        };
+        let exchange = registry.exchange(&mut connection, &request, 1, PATIENCE);
+        let real = runtime.block_on(exchange).unwrap();
+        incarnation = real.incarnation.clone();
+        model.incarnation = incarnation.clone();
+        let (expected, _) = model.exchange(&request);
+        assert_eq!(
+            comparable(&real),
+            comparable(&expected),
+            "step {step}: {request:?}"
+        );
+        match (&request, real.outcome) {
+            (Request::Join { session, .. }, _) => known.push(Known {
+                session: *session,
+                count: 0,
+                position: real.head,
+            }),
+            (Request::Sync { session, .. }, Outcome::Done(count) | Outcome::OutOfStep(count)) => {
+                let of = known.iter_mut().find(|of| of.session == *session).unwrap();
+                (of.count, of.position) = (count, of.position + numbers.below(2));
+                of.position = of.position.min(real.head);
+            }
+            _ => {}
+        }
+        if known.len() > 8 {
+            known.remove(0);
+        }
+    }
+    valkey.command(&["FLUSHALL"]);
+    let request = Request::Leave {
+        incarnation,
+        session: known[0].session,
+    };
+    let exchange = registry.exchange(&mut connection, &request, 2, PATIENCE);
+    assert_eq!(
+        runtime.block_on(exchange).unwrap().outcome,
+        Outcome::Unknown
+    );
+}
