@@ -670,9 +670,9 @@ options! {
         "time_zone": Kind::Text, "", "The schedule's, such as `Europe/Berlin`; by default the machine's.", "For machines on UTC.";
         "jitter": Kind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers.";
         "processes": Kind::Integer(1, 1000), "1", "Processes at once, without `schedule`.", "For busy queues.";
-        "user": Kind::Text, "", "As a pool's.", "As a pool's.";
+        "user": Kind::Text, "", "User of its processes; by default the server's.", "For other owners.";
         "env": Kind::Pairs, "", "`[job.env]`: its environment.", "For applications configured by it.";
-        "clear_env": Kind::OnOff, "on", "As a pool's.", "`off` is for containers.";
+        "clear_env": Kind::OnOff, "on", "Nothing of the server's environment.", "`off` is for containers.";
         "max_memory": Kind::SizeOrOff(16 * M, T), "off", "Resident memory of a process, above which it is asked to end: `JobTooLarge`.", "For leaks.";
         "timeout": Kind::TimeOrOff(100, 365 * DAY), "off", "Time after which a process is asked to end: `JobTimeout`.", "For runs that may hang.";
         "stop_timeout": Kind::Time(0, DAY), "60s",
