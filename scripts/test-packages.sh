@@ -36,7 +36,12 @@ at_the_end() {
 end_system() {
     kill -KILL "$unshared" 2>/dev/null || true
     wait "$unshared" 2>/dev/null || true
-    find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
+    # Its processes die a moment after their first one.
+    for _ in 1 2 3 4 5 6 7 8 9 10; do
+        find "$cgroup" -depth -type d -exec rmdir {} + 2>/dev/null || true
+        [ -e "$cgroup" ] || break
+        sleep 0.5
+    done
 }
 
 [ "$(id -u)" = 0 ] || die "this makes systems of their own: run it as root"
