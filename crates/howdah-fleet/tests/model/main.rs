@@ -512,6 +512,13 @@ fn the_registry_is_emptied() {
         ..NONE
     };
     explore("emptied", 7, 1, faults);
+    // A process that knows of nobody is the first to find it empty.
+    let faults = Faults {
+        emptied: 1,
+        restarts: 1,
+        ..NONE
+    };
+    explore("emptied, and a restart", 6, 1, faults);
 }
 
 #[test]
