@@ -349,7 +349,20 @@ impl<E: Clone + PartialEq> Member<E> {
             self.known.clear();
             return Vec::new();
         }
-        let effects = joined.catch_up(&reply);
+        let mut effects = joined.catch_up(&reply);
+        // Their hints may have come before those of entries that this member did not know.
+        let authors: BTreeSet<Session> = reply.records.iter().map(|r| r.author).collect();
+        effects.extend(
+            authors
+                .iter()
+                .filter(|to| **to != joined.session)
+                .map(|to| Effect::Confirm {
+                    to: *to,
+                    session: joined.session,
+                    incarnation: reply.incarnation.clone(),
+                    number: joined.position,
+                }),
+        );
         let before = std::mem::replace(&mut joined.looked, flight.sent);
         joined
             .peers
