@@ -32,6 +32,8 @@ struct Joined {
     incarnation: Incarnation,
     count: u64,
     position: u64,
+    /// An entry that this member has heard of before it knew all that come before.
+    heard_of: u64,
     peers: Peers,
     /// When the exchange was sent whose reply showed the rows last.
     looked: Moment,
@@ -61,6 +63,8 @@ pub struct Member<E> {
     lease: Moment,
     joined: Option<Joined>,
     in_flight: Option<InFlight>,
+    /// Confirmations that have come before the answer of the exchange that they are for.
+    early: Vec<(Session, Incarnation, u64)>,
     /// When the next exchange is due.
     due: Moment,
     /// The incarnation, when it was first seen, and whether it is settled.
@@ -89,6 +93,7 @@ impl<E: Clone + PartialEq> Member<E> {
             lease: 0,
             joined: None,
             in_flight: None,
+            early: Vec::new(),
             due: now,
             incarnation: None,
             known: BTreeSet::new(),
@@ -202,6 +207,7 @@ impl<E: Clone + PartialEq> Member<E> {
             return None;
         }
         let (request, session, writes) = self.request(now, session)?;
+        self.early.clear();
         self.in_flight = Some(InFlight {
             sent: now,
             session,
@@ -325,6 +331,7 @@ impl<E: Clone + PartialEq> Member<E> {
             incarnation: reply.incarnation,
             count: 0,
             position: reply.head,
+            heard_of: 0,
             peers,
             looked: flight.sent,
         });
@@ -363,6 +370,7 @@ impl<E: Clone + PartialEq> Member<E> {
                     number: joined.position,
                 }),
         );
+        let early = std::mem::take(&mut self.early);
         let before = std::mem::replace(&mut joined.looked, flight.sent);
         joined
             .peers
@@ -372,6 +380,9 @@ impl<E: Clone + PartialEq> Member<E> {
         self.forgets.retain(|name| !flight.forgets.contains(name));
         if flight.writes > 0 {
             self.published(now, &joined, flight.writes, &reply);
+        }
+        for (session, incarnation, number) in early {
+            self.writes.confirm(session, &incarnation, number);
         }
         for row in &reply.rows {
             self.writes
@@ -383,6 +394,9 @@ impl<E: Clone + PartialEq> Member<E> {
         {
             let own = flight.sent.saturating_add(self.timing.lease);
             self.lease = self.lease.max(own.min(pledged));
+        }
+        if joined.heard_of > joined.position {
+            self.due = now;
         }
         self.joined = Some(joined);
         effects
@@ -430,7 +444,8 @@ impl<E: Clone + PartialEq> Member<E> {
             return effects;
         }
         if first > joined.position + 1 {
-            // Others before it have not arrived.
+            // Others before it have not arrived: an exchange that is on its way may not bring it.
+            joined.heard_of = joined.heard_of.max(last);
             self.due = now;
             return effects;
         }
@@ -456,6 +471,13 @@ impl<E: Clone + PartialEq> Member<E> {
     ) {
         self.writes.confirm(session, incarnation, number);
         self.writes.expire(now);
+        if self
+            .in_flight
+            .as_ref()
+            .is_some_and(|flight| flight.writes > 0)
+        {
+            self.early.push((session, incarnation.clone(), number));
+        }
     }
 }
 
