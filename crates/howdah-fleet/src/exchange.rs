@@ -111,7 +111,7 @@ impl Registry {
         format!("{}:confirmed:{:x}", self.prefix, of >> 16)
     }
 
-    /// Connects.
+    /// Connects to the server, or to the one that Sentinels name, within this time.
     pub async fn connect(&self, patience: Duration) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(patience))

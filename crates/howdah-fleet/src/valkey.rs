@@ -149,7 +149,9 @@ impl Sentinels {
         let mut addresses = Vec::new();
         for host in hosts.split(',') {
             let known = address(host);
-            addresses.push(known.ok_or_else(|| format!("`{host}` is no host of a Sentinel"))?);
+            addresses.push(
+                known.ok_or_else(|| format!("`{host}` is not a host and port of a Sentinel"))?,
+            );
         }
         // The reader of single servers' URLs undoes the escapes.
         let login = login.map(|login| server(&format!("redis://{login}@host")));

@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 /// One second, in the milliseconds of this module.
 pub const SECOND: u64 = 1000;
-/// One day.
+/// A day, in milliseconds.
 pub const DAY: u64 = 24 * 3600 * SECOND;
 
 /// Milliseconds of `30d`, `1h 30m` or `500ms`; a number without a unit is of seconds.

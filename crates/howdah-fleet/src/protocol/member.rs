@@ -73,7 +73,7 @@ pub struct Member<E> {
     known: BTreeSet<Name>,
     /// Answers of writes have left that no other member has heard of.
     let_go: bool,
-    /// How many.
+    /// How many writes have been let go without confirmation.
     lets_go: u64,
     /// Whether a session of this process has joined before.
     was_joined: bool,
@@ -395,7 +395,8 @@ impl<E: Clone + PartialEq> Member<E> {
             let own = flight.sent.saturating_add(self.timing.lease);
             self.lease = self.lease.max(own.min(pledged));
         }
-        if joined.heard_of > joined.position {
+        // Once: an exchange that is sent after the hint brings its entry.
+        if std::mem::take(&mut joined.heard_of) > joined.position {
             self.due = now;
         }
         self.joined = Some(joined);

@@ -58,14 +58,14 @@ pub enum Request<E> {
     Sync {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
-        /// The session.
+        /// The session of the member that asks.
         session: Session,
         /// The count of the session's exchanges, as it last heard it: an exchange that arrives late is
         /// refused by it.
         count: u64,
         /// The number of the last entry that the member has applied.
         position: u64,
-        /// New entries.
+        /// Entries to append to the log.
         entries: Vec<Entry<E>>,
         /// Whether the member has known this incarnation for as long as a lease of another may have lasted.
         settled: bool,
@@ -78,7 +78,7 @@ pub enum Request<E> {
     Leave {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
-        /// The session.
+        /// The session of the member that asks.
         session: Session,
     },
 }
@@ -97,7 +97,7 @@ pub enum Outcome {
 /// A member's row in the registry.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
-    /// The session.
+    /// The session that the row belongs to.
     pub session: Session,
     /// The member's name.
     pub name: Name,
@@ -125,7 +125,7 @@ pub struct Reply<E> {
     pub head: u64,
     /// The entries behind the member's position; some are missing if the log is shorter.
     pub records: Vec<Record<E>>,
-    /// All members.
+    /// The rows of all members.
     pub rows: Vec<Row>,
 }
 

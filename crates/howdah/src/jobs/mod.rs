@@ -40,7 +40,7 @@ use settings::{JobCommand, Settings, When};
 const TICK: Duration = Duration::from_secs(1);
 /// Longest sleep: the clock may have been set meanwhile.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// A clock that was set back further than this has its schedules looked up anew.
+/// When the clock was set back further than this, the next run of each schedule is computed again.
 const SET_BACK: i64 = 3 * 3600;
 
 /// `howdah jobs`

@@ -42,7 +42,8 @@ impl OutputLimit {
         takes
     }
 
-    /// Begins to count anew when the time has passed, or the job has ended: how many lines were dropped.
+    /// Starts the next interval when the time has passed, or the job has ended. Gives how many lines were
+    /// dropped in this one.
     pub fn dropped(&mut self, now: Instant, ended: bool) -> Option<u64> {
         if !ended && now.saturating_duration_since(self.since) < WINDOW {
             return None;

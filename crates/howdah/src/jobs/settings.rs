@@ -84,7 +84,7 @@ pub enum Program {
 pub enum When {
     /// Always, in so many processes.
     Always {
-        /// How many.
+        /// How many processes run at once.
         processes: u32,
     },
     /// By a schedule.
