@@ -12,16 +12,13 @@ use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::control::Asker;
+use super::restart::Restart;
 use super::{safe_path, say};
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
 use crate::{child, sys};
 
 /// At the start, how long certificates that are there may take to be read.
 const READING: Duration = Duration::from_secs(10);
-/// The longest pause before it is started again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A process that lives this long is not in a crash loop.
-const SETTLED: Duration = Duration::from_secs(60);
 /// Messages taken at once.
 const MESSAGES: usize = 64;
 /// The account that orders, where there is one of this name.
@@ -53,8 +50,7 @@ pub struct News {
 pub struct OrderedCertificates {
     settings: Option<Settings>,
     process: Option<Process>,
-    restart: Option<Instant>,
-    crashes: u32,
+    restart: Restart,
     /// Chains and keys, PEM.
     certificates: Vec<(String, String)>,
     challenges: Option<(u64, String)>,
@@ -104,7 +100,7 @@ impl OrderedCertificates {
     }
 
     fn start(&mut self) {
-        self.restart = None;
+        self.restart.cancel();
         let Some(settings) = &self.settings else {
             return;
         };
@@ -118,7 +114,7 @@ impl OrderedCertificates {
                 say(format!(
                     "CertificatesNotStarted: cannot start the process that orders certificates: {error}"
                 ));
-                self.plan_restart();
+                self.restart.plan(None);
             }
         }
     }
@@ -151,16 +147,10 @@ impl OrderedCertificates {
     /// Closes the line: the process gives its locks back, and ends.
     pub fn end(&mut self) {
         self.process = None;
-        self.restart = None;
+        self.restart.cancel();
         for asker in std::mem::take(&mut self.askers).into_values() {
             asker.refuse("nothing is ordered any more");
         }
-    }
-
-    fn plan_restart(&mut self) {
-        self.crashes += 1;
-        let pause = Duration::from_millis(100) * (1 << self.crashes.min(10));
-        self.restart = Some(Instant::now() + pause.min(LONGEST_PAUSE));
     }
 
     /// To wait on.
@@ -171,12 +161,12 @@ impl OrderedCertificates {
 
     /// When it is started again.
     pub fn wake(&self) -> Option<Instant> {
-        self.restart
+        self.restart.wake()
     }
 
     /// Starts it again, when it is time.
     pub fn act(&mut self, now: Instant) {
-        if self.restart.is_some_and(|at| now >= at) {
+        if self.restart.is_due(now) {
             self.start();
         }
     }
@@ -190,10 +180,7 @@ impl OrderedCertificates {
             asker.refuse("CertificatesDied: the process that orders certificates has ended");
         }
         if self.settings.is_some() {
-            if process.since.elapsed() >= SETTLED {
-                self.crashes = 0;
-            }
-            self.plan_restart();
+            self.restart.plan(Some(process.since));
             say(format!(
                 "CertificatesDied: the process that orders certificates ended ({how}) and is started again; its certificates stay in use"
             ));

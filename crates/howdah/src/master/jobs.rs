@@ -11,16 +11,13 @@ use howdah_server::cache::admin::AdminCommand;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::control::Asker;
+use super::restart::Restart;
 use super::{reload, say};
 use crate::child;
 use crate::config;
 use crate::jobs::settings::{JobCommand, Settings};
 use crate::link::{FromJobs, Link, Received, ToFront, ToJobs, read_text, text_file};
 
-/// The longest pause before it is started again.
-const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A process that lives this long is not in a crash loop.
-const SETTLED: Duration = Duration::from_secs(60);
 /// Messages taken at once.
 const MESSAGES: usize = 64;
 /// Reports of writes that wait for a front; beyond, one says that anything was written.
@@ -39,8 +36,7 @@ struct Process {
 pub struct BackgroundJobs {
     settings: Option<Settings>,
     process: Option<Process>,
-    restart: Option<Instant>,
-    crashes: u32,
+    restart: Restart,
     /// The server ends: it is not started again.
     stopping: bool,
     status: Vec<JobStatus>,
@@ -66,7 +62,7 @@ impl BackgroundJobs {
     }
 
     fn start(&mut self, log: &config::Settings) {
-        self.restart = None;
+        self.restart.cancel();
         match child::execute("jobs") {
             Ok((pid, link)) => {
                 self.process = Some(Process {
@@ -81,7 +77,7 @@ impl BackgroundJobs {
                 say(format!(
                     "JobsNotStarted: cannot start the process that runs jobs: {error}"
                 ));
-                self.plan_restart();
+                self.restart.plan(None);
             }
         }
     }
@@ -110,12 +106,6 @@ impl BackgroundJobs {
         }
     }
 
-    fn plan_restart(&mut self) {
-        self.crashes += 1;
-        let pause = Duration::from_millis(100) * (1 << self.crashes.min(10));
-        self.restart = Some(Instant::now() + pause.min(LONGEST_PAUSE));
-    }
-
     /// To wait on.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         let process = self.process.as_ref().filter(|process| !process.hung_up)?;
@@ -124,12 +114,12 @@ impl BackgroundJobs {
 
     /// When it is started again.
     pub fn wake(&self) -> Option<Instant> {
-        self.restart
+        self.restart.wake()
     }
 
     /// Starts it again, when it is time.
     pub fn act(&mut self, now: Instant, log: &config::Settings) {
-        if self.restart.is_some_and(|at| now >= at) {
+        if self.restart.is_due(now) {
             self.start(log);
         }
     }
@@ -160,10 +150,7 @@ impl BackgroundJobs {
         }
         let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
         if has_jobs && !self.stopping {
-            if process.since.elapsed() >= SETTLED {
-                self.crashes = 0;
-            }
-            self.plan_restart();
+            self.restart.plan(Some(process.since));
             say(format!(
                 "JobsDied: the process that runs jobs ended ({how}), and its jobs with it; it is started again"
             ));
@@ -277,7 +264,7 @@ impl BackgroundJobs {
     /// Asks all jobs to end within this time; the process leaves then.
     pub fn stop(&mut self, limit: Duration) {
         self.stopping = true;
-        self.restart = None;
+        self.restart.cancel();
         if let Some(process) = &self.process {
             let limit = limit.as_millis() as u64;
             // One that takes no messages is killed when the time is over.

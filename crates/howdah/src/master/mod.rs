@@ -14,6 +14,7 @@
 //! - [`reload`]: a new configuration, taken or refused as a whole.
 //! - [`certificates`]: the process that orders certificates.
 //! - [`jobs`]: the process that runs background jobs.
+//! - [`restart`]: when one of these two that died is started again.
 //! - [`keys`]: certificates and keys of TLS, which only it reads.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
 //! - [`facts`]: what is known of the server without asking the front.
@@ -30,6 +31,7 @@ mod listeners;
 mod notify;
 mod process;
 mod reload;
+mod restart;
 pub mod safe_path;
 pub mod watchdog;
 

@@ -1,0 +1,42 @@
+//! When a process of the master that has died is started again: the pause grows while it keeps dying.
+
+use std::time::{Duration, Instant};
+
+const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// A process that lives this long is not in a crash loop.
+const SETTLED: Duration = Duration::from_secs(60);
+
+/// The next start, if one is due, and how often the process has died.
+#[derive(Default)]
+pub struct Restart {
+    at: Option<Instant>,
+    crashes: u32,
+}
+
+impl Restart {
+    /// Plans a start: the process, which had begun then, has ended, or could not be started.
+    pub fn plan(&mut self, since: Option<Instant>) {
+        if since.is_some_and(|since| since.elapsed() >= SETTLED) {
+            self.crashes = 0;
+        }
+        self.crashes += 1;
+        let pause = SHORTEST_PAUSE * (1 << self.crashes.min(10));
+        self.at = Some(Instant::now() + pause.min(LONGEST_PAUSE));
+    }
+
+    /// No start is due any more.
+    pub fn cancel(&mut self) {
+        self.at = None;
+    }
+
+    /// When the start is due.
+    pub fn wake(&self) -> Option<Instant> {
+        self.at
+    }
+
+    /// Whether it is time.
+    pub fn is_due(&self, now: Instant) -> bool {
+        self.at.is_some_and(|at| now >= at)
+    }
+}
