@@ -102,6 +102,11 @@ impl Registry {
         &self.valkey
     }
 
+    /// What its keys and channels begin with.
+    pub(crate) fn prefix(&self) -> &str {
+        &self.prefix
+    }
+
     fn hints(&self) -> String {
         format!("{}:hints", self.prefix)
     }
@@ -175,7 +180,7 @@ impl Registry {
 
     /// Waits until the replicas have what was written: one that takes the primary's place must not have an
     /// older state than a lease was given by.
-    async fn replicated(
+    pub(crate) async fn replicated(
         &self,
         connection: &mut MultiplexedConnection,
         patience: Duration,

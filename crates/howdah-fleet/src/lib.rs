@@ -4,12 +4,14 @@
 //! - [`protocol`]: what a member of the fleet does, as a value without I/O and clock.
 //! - [`fleet`]: a member that runs: a thread, and what the server asks it.
 //! - [`valkey`]: where Valkey is, and how it is reached.
+//! - [`jobs`]: which member runs a scheduled job, by rows in Valkey (`jobs.lua`).
 //! - `exchange`: a request of the protocol as a call of `registry.lua`.
 
 #![forbid(unsafe_code)]
 
 mod exchange;
 pub mod fleet;
+pub mod jobs;
 pub mod protocol;
 pub mod valkey;
 

@@ -193,6 +193,11 @@ impl Valkey {
         matches!(self.at, At::Sentinels(_))
     }
 
+    /// The URL with its password, for a process that connects by itself.
+    pub fn secret(&self) -> &str {
+        &self.text
+    }
+
     /// The client of the server that is to be used now.
     pub(crate) async fn client(&self) -> Result<Client, redis::RedisError> {
         // A second provider is never wanted; who came first has installed the same.

@@ -472,6 +472,11 @@ impl Fixture {
             })
     }
 
+    /// What it has logged (standard error) so far.
+    pub fn log(&self) -> String {
+        self.howdah.process.log()
+    }
+
     /// Waits until `condition` holds of this fixture.
     ///
     /// # Panics

@@ -36,6 +36,11 @@ pub struct JobStatus {
     /// How its last process ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
+    /// Its last run on any member of the fleet.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetRun>,
+    /// Scheduled runs that other members of the fleet did.
+    pub runs_elsewhere: u64,
 }
 
 /// A process of a job.
@@ -60,6 +65,23 @@ pub struct LastRun {
     pub seconds: f64,
     /// How: `exit code 0`.
     pub how: String,
+}
+
+/// A run of a job in a fleet.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FleetRun {
+    /// The member that did it.
+    pub member: String,
+    /// When it began.
+    pub began: u64,
+    /// When it ended; none: it goes on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub ended: Option<u64>,
+    /// How it ended.
+    pub how: String,
+    /// It ended as it should.
+    pub good: bool,
 }
 
 impl JobStatus {
@@ -100,6 +122,24 @@ impl JobStatus {
                 ", last: {} after {:.1} s, {ago} ago",
                 last.how, last.seconds
             );
+        }
+        if let Some(run) = &self.fleet {
+            let ago = |at: u64| super::duration(now.saturating_sub(at));
+            let _ = match run.ended {
+                None => write!(
+                    line,
+                    ", in the fleet: on {} since {}",
+                    run.member,
+                    ago(run.began)
+                ),
+                Some(at) => write!(
+                    line,
+                    ", in the fleet: on {}, {}, {} ago",
+                    run.member,
+                    run.how,
+                    ago(at)
+                ),
+            };
         }
         if self.dropped_lines > 0 {
             let _ = write!(line, ", {} lines of output dropped", self.dropped_lines);
@@ -152,6 +192,7 @@ pub(super) fn metrics(m: &mut Metrics, jobs: &[JobStatus]) {
             job.processes.iter().map(|process| process.memory).sum()
         }),
         ("howdah_job_starts_total", |job| job.starts),
+        ("howdah_job_runs_elsewhere_total", |job| job.runs_elsewhere),
         ("howdah_job_output_lines_dropped_total", |job| {
             job.dropped_lines
         }),

@@ -128,6 +128,7 @@ families! {
         howdah_job_processes Gauge [job] "Processes that run.";
         howdah_job_memory_bytes Gauge [job] "Resident memory of its processes, without what they started.";
         howdah_job_starts_total Counter [job] "Processes started.";
+        howdah_job_runs_elsewhere_total Counter [job] "Scheduled runs on other members of the fleet.";
         howdah_job_output_lines_dropped_total Counter [job] "Lines too many for the log.";
         howdah_job_last_end_timestamp_seconds Gauge [job] "When its last process ended.";
         howdah_job_failures_total Counter [job, name] "Failures by name.";

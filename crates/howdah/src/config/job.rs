@@ -285,7 +285,7 @@ fn when(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<When> 
     let time_zone = section.text("time_zone");
     let usual = || preset.map(|_| EVERY_MINUTE.to_owned());
     let Some(expression) = section.text("schedule").or_else(usual) else {
-        for key in ["time_zone", "jitter"]
+        for key in ["time_zone", "jitter", "members"]
             .into_iter()
             .filter(|key| section.has(key))
         {
@@ -311,5 +311,6 @@ fn when(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<When> 
         expression,
         time_zone,
         jitter: section.time("jitter").unwrap_or_default(),
+        on_each: section.text("members").as_deref() == Some("each"),
     })
 }

@@ -669,6 +669,8 @@ options! {
             "In place of cron.";
         "time_zone": Kind::Text, "", "The schedule's, such as `Europe/Berlin`; by default the machine's.", "For machines on UTC.";
         "jitter": Kind::Time(0, DAY), "0s", "A scheduled run starts up to so much later.", "For many servers.";
+        "members": Kind::Word(&["one", "each"]), "one", "Which members of a [fleet](jobs.md#in-a-fleet) a scheduled run is for.",
+            "`each` is for work on the machine itself.";
         "processes": Kind::Integer(1, 1000), "1", "Processes at once, without `schedule`.", "For busy queues.";
         "user": Kind::Text, "", "User of its processes; by default the server's.", "For other owners.";
         "env": Kind::Pairs, "", "`[job.env]`: its environment.", "For applications configured by it.";

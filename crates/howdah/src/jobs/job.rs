@@ -6,7 +6,9 @@ use std::time::{Duration, Instant, SystemTime};
 use howdah_executor::{exit_text, resident_bytes};
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
-use howdah_server::admin::jobs::{JobProcess as ProcessStatus, JobStatus, LastRun, seconds};
+use howdah_server::admin::jobs::{
+    FleetRun, JobProcess as ProcessStatus, JobStatus, LastRun, seconds,
+};
 use howdah_server::cache::admin::AdminCommand;
 use howdah_server::log::ErrorLog;
 use jiff::Timestamp;
@@ -39,6 +41,14 @@ impl Slot {
     }
 }
 
+/// A run that the fleet is asked for.
+pub struct Claimed {
+    /// The claim's word.
+    pub token: String,
+    /// When it was due; none: a person wants it.
+    pub due: Option<Timestamp>,
+}
+
 /// A job of the configuration.
 pub struct RunningJob {
     /// What the configuration says.
@@ -61,6 +71,10 @@ pub struct RunningJob {
     pub waiting: Vec<(u64, bool)>,
     /// What became of its last process.
     pub outcome: Result<String, String>,
+    /// A run that the fleet is asked for.
+    pub claim: Option<Claimed>,
+    /// The word of the claim by which it runs, in a fleet.
+    pub lock: Option<String>,
     /// What the page cache is to hear of processes that have ended.
     reports: Vec<AdminCommand>,
 }
@@ -79,6 +93,8 @@ impl RunningJob {
             limit: OutputLimit::new(now),
             waiting: Vec::new(),
             outcome: Ok(String::new()),
+            claim: None,
+            lock: None,
             reports: Vec::new(),
         };
         this.configure(job, now, clock);
@@ -417,6 +433,27 @@ impl RunningJob {
     /// Counts a run that did not take place, by the reason's name.
     pub fn failed(&mut self, name: &str) {
         self.status.failed(name);
+    }
+
+    /// Counts a run that another member of the fleet does.
+    pub fn ran_elsewhere(&mut self) {
+        self.status.runs_elsewhere += 1;
+    }
+
+    /// Notes its last run in the fleet. Returns whether that has changed.
+    pub fn ran_in_fleet(&mut self, run: FleetRun) -> bool {
+        let former = self.status.fleet.replace(run);
+        former != self.status.fleet
+    }
+
+    /// In a fleet, whether one member runs it.
+    pub fn is_for_one_member(&self) -> bool {
+        matches!(&self.job.when, When::Schedule { on_each: false, .. })
+    }
+
+    /// Whether a process of it is there, or about to be started.
+    pub fn is_busy(&self) -> bool {
+        self.processes().next().is_some() || self.slots.iter().any(|slot| slot.start_at.is_some())
     }
 
     /// How it stands.

@@ -5,8 +5,10 @@
 //! - [`settings`]: what the configuration says of them.
 //! - [`job`]: a job; [`process`]: a process of it; [`restarts`]: when it is started again.
 //! - [`schedule`]: when a schedule is due; [`last_runs`]: when it was.
+//! - [`fleet`]: which runs are this server's in a fleet; [`turns`]: the thread that asks Valkey.
 //! - [`output_limit`]: how much output the log takes; [`strays`]: processes that left their job.
 
+mod fleet;
 mod job;
 mod last_runs;
 mod output_limit;
@@ -15,6 +17,7 @@ mod restarts;
 pub mod schedule;
 pub mod settings;
 mod strays;
+pub mod turns;
 
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
@@ -35,6 +38,7 @@ use job::RunningJob;
 use last_runs::LastRuns;
 use schedule::Schedule;
 use settings::{JobCommand, Settings, When};
+use turns::Turns;
 
 /// How often memory and strays are looked at while a job runs.
 const TICK: Duration = Duration::from_secs(1);
@@ -74,6 +78,8 @@ fn serve(link: i32) -> Result<(), String> {
         stopping: false,
         is_alone: false,
         ended_groups: Vec::new(),
+        turns: None,
+        missed: Vec::new(),
         last_clock: Timestamp::now(),
         last_tick: Instant::now(),
         changed: true,
@@ -82,8 +88,11 @@ fn serve(link: i32) -> Result<(), String> {
         jobs.lose_state(&format!("{}: {why}", settings.state.display()));
     }
     jobs.report_missed(&settings);
-    jobs.configure(settings);
+    jobs.configure(settings)?;
     while jobs.turn()? {}
+    if let Some(turns) = jobs.turns.take() {
+        turns.leave();
+    }
     Ok(())
 }
 
@@ -108,10 +117,22 @@ struct Jobs {
     is_alone: bool,
     /// Groups of which some have been killed lately.
     ended_groups: Vec<Pid>,
+    /// In a fleet, whose turn a run is.
+    turns: Option<Turns>,
+    /// Runs that other members may have done while no server ran here.
+    missed: Vec<Missed>,
     last_clock: Timestamp,
     last_tick: Instant,
     /// The master is to hear how the jobs stand.
     changed: bool,
+}
+
+/// Runs that were due while no server ran.
+struct Missed {
+    job: String,
+    /// The last of them.
+    due: Timestamp,
+    text: String,
 }
 
 impl Jobs {
@@ -126,7 +147,8 @@ impl Jobs {
             self.send_status();
         }
         self.wait()?;
-        self.hear();
+        self.hear()?;
+        self.hear_fleet();
         let now = Instant::now();
         let mut ended = false;
         let groups = self.groups();
@@ -140,6 +162,7 @@ impl Jobs {
             self.end_strays();
         }
         self.report_writes();
+        self.give_back();
         self.answer_ended();
         Ok(true)
     }
@@ -166,6 +189,9 @@ impl Jobs {
         if !self.is_alone {
             fds.push(PollFd::from_borrowed_fd(self.link.fd(), PollFlags::IN));
         }
+        if let Some(turns) = &self.turns {
+            fds.push(PollFd::from_borrowed_fd(turns.fd(), PollFlags::IN));
+        }
         for process in self.jobs.iter().flat_map(RunningJob::processes) {
             let descriptors = process.descriptors();
             fds.extend(descriptors.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
@@ -181,13 +207,13 @@ impl Jobs {
     }
 
     /// Takes what the master says. Without it nothing goes on.
-    fn hear(&mut self) {
+    fn hear(&mut self) -> Result<(), String> {
         while !self.is_alone {
             match self.link.receive_now::<ToJobs>() {
-                Received::Nothing => return,
+                Received::Nothing => break,
                 Received::Closed => {
                     self.is_alone = true;
-                    return self.stop(Duration::MAX);
+                    self.stop(Duration::MAX);
                 }
                 Received::Message(ToJobs::Settings, fds) => match read_settings(fds) {
                     Ok((settings, mut fds)) => {
@@ -197,7 +223,7 @@ impl Jobs {
                         if let Err(error) = self.log.change(&settings.log, file, style, level) {
                             say(format!("LogNotReopened: {error}; the old log stays in use"));
                         }
-                        self.configure(settings);
+                        self.configure(settings)?;
                     }
                     Err(why) => say(format!("jobs: {why}")),
                 },
@@ -213,13 +239,15 @@ impl Jobs {
                 }
             }
         }
+        Ok(())
     }
 
     /// Takes another configuration, or the same with new code.
-    fn configure(&mut self, settings: Settings) {
+    fn configure(&mut self, settings: Settings) -> Result<(), String> {
         if self.stopping {
-            return;
+            return Ok(());
         }
+        self.join(settings.fleet)?;
         let (now, clock) = (Instant::now(), Timestamp::now());
         for job in &mut self.jobs {
             if !settings.jobs.iter().any(|new| new.name == job.job.name) {
@@ -246,6 +274,7 @@ impl Jobs {
             self.keep_state();
         }
         self.changed = true;
+        Ok(())
     }
 
     /// Says which runs were missed while no server ran. They are not made up for: what was to happen at
@@ -256,6 +285,7 @@ impl Jobs {
             let When::Schedule {
                 expression,
                 time_zone,
+                on_each,
                 ..
             } = &job.when
             else {
@@ -278,7 +308,14 @@ impl Jobs {
                     schedule.show(at),
                     job.name
                 );
-                self.log.job(&job.name, Level::Warning, "JobMissed", &text);
+                match settings.fleet.is_some() && !on_each {
+                    true => self.missed.push(Missed {
+                        job: job.name.clone(),
+                        due: at,
+                        text,
+                    }),
+                    false => self.log.job(&job.name, Level::Warning, "JobMissed", &text),
+                }
             }
             self.last_runs.note(&job.name, expression, clock);
         }
@@ -305,10 +342,11 @@ impl Jobs {
                 self.last_runs.note(&job.job.name, expression, next);
                 // Of several that came due while the machine slept, one runs.
                 if job.next.is_none_or(|later| later > clock) {
-                    due(job, &self.log, now);
+                    self.due(at, next, clock, now);
+                    break;
                 }
             }
-            self.changed |= job.act(&self.log, now);
+            self.changed |= self.jobs[at].act(&self.log, now);
         }
         if was_due {
             self.changed = true;
@@ -371,22 +409,27 @@ impl Jobs {
         let now = Instant::now();
         let names: Vec<&str> = self.jobs.iter().map(|job| job.job.name.as_str()).collect();
         let names = names.join(", ");
-        let Some(job) = self
+        let Some(at) = self
             .jobs
-            .iter_mut()
-            .find(|job| job.job.name == command.job())
+            .iter()
+            .position(|job| job.job.name == command.job())
         else {
             let name = command.job().escape_debug();
             let why = format!("NoSuchJob: there is no job `{name}`; there are: {names}");
             return self.done(id, Err(why));
         };
         let outcome = match command {
-            JobCommand::Run { .. } => job.start(now).map(|()| match job.schedule {
-                // Answered when it has ended.
-                Some(_) => None,
-                None => Some("started"),
-            }),
+            JobCommand::Run { .. } => {
+                let started = self.run_by_hand(at, now);
+                started.map(|()| match self.jobs[at].schedule {
+                    // Answered when it has ended.
+                    Some(_) => None,
+                    None => Some("started"),
+                })
+            }
             JobCommand::Stop { .. } => {
+                self.withdraw(at);
+                let job = &mut self.jobs[at];
                 let runs = job.processes().next().is_some();
                 job.held = job.schedule.is_none();
                 job.end(Duration::MAX);
@@ -400,7 +443,7 @@ impl Jobs {
         match outcome {
             Ok(None) => {
                 let is_run = matches!(command, JobCommand::Run { .. });
-                job.waiting.push((id, is_run));
+                self.jobs[at].waiting.push((id, is_run));
             }
             Ok(Some(done)) => self.done(id, Ok(done.to_owned())),
             Err(why) => self.done(id, Err(why)),
@@ -413,7 +456,7 @@ impl Jobs {
         let mut answers = Vec::new();
         for job in &mut self.jobs {
             let starts = job.slots.iter().any(|slot| slot.start_at.is_some()) && !job.held;
-            if job.processes().next().is_none() && !starts {
+            if job.processes().next().is_none() && !starts && job.claim.is_none() {
                 let ids = std::mem::take(&mut job.waiting);
                 answers.extend(ids.into_iter().map(|(id, is_run)| match is_run {
                     true => (id, job.outcome.clone()),
@@ -459,13 +502,8 @@ impl Jobs {
     }
 }
 
-/// A schedule is due. In a fleet this is where a member asks whether the run is its own.
-fn due(job: &mut RunningJob, log: &ErrorLog, now: Instant) {
-    if job.processes().next().is_some() {
-        job.failed("JobStillRunning");
-        let text = "it is due while its last run has not ended, and is left out this time";
-        return log.job(&job.job.name, Level::Warning, "JobStillRunning", text);
-    }
+/// Starts a run by its schedule, a chance time later.
+fn start_by_schedule(job: &mut RunningJob, now: Instant) {
     let jitter = match &job.job.when {
         When::Schedule { jitter, .. } => *jitter,
         When::Always { .. } => Duration::ZERO,

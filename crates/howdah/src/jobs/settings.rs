@@ -8,6 +8,8 @@ use std::time::Duration;
 use howdah_server::log::LogTarget;
 use serde::{Deserialize, Serialize};
 
+use super::turns::FleetSettings;
+
 /// Everything that process needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
@@ -19,6 +21,8 @@ pub struct Settings {
     pub level: u8,
     /// The file that keeps when schedules last ran.
     pub state: PathBuf,
+    /// The fleet whose members share scheduled jobs.
+    pub fleet: Option<FleetSettings>,
 }
 
 /// `[[job]]`
@@ -95,6 +99,8 @@ pub enum When {
         time_zone: Option<String>,
         /// It starts up to so much later, by chance.
         jitter: Duration,
+        /// In a fleet it runs on each member, not on one.
+        on_each: bool,
     },
 }
 

@@ -18,6 +18,7 @@ use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source};
 use crate::jobs::settings as jobs;
+use crate::jobs::turns::FleetSettings;
 use crate::link::{Configuration, Link, ToFront, text_file};
 use crate::{exit, php, sys};
 
@@ -373,6 +374,13 @@ impl Master {
             log: self.settings.log.error.clone(),
             level: self.settings.log.level as u8,
             state: config::acme::default_directory().join(format!("jobs-{label}.json")),
+            fleet: self.settings.fleet.as_ref().map(|fleet| FleetSettings {
+                valkey: fleet.valkey.secret().to_owned(),
+                fleet: fleet.fleet.clone(),
+                member: fleet.member.clone(),
+                lease: fleet.lease,
+                replicas: fleet.replicas,
+            }),
         };
         self.jobs.assign(settings, &self.settings);
     }

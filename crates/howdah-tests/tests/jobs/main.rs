@@ -1,6 +1,9 @@
 //! Background jobs and the page cache: what a job writes to a database makes pages old, as a request's
 //! writes do. That jobs are started, replaced and ended is in the tests of the crate `howdah`.
 
+mod fleet;
+mod fleet_rows;
+
 use std::process::Command;
 use std::time::Duration;
 

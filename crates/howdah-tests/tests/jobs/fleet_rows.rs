@@ -1,0 +1,204 @@
+//! What Valkey decides about scheduled runs, case by case, with a real one.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use howdah_fleet::jobs::{Answer, Claim, JobRows, Message, Run, Verdict};
+use howdah_fleet::{Registry, Valkey as Address};
+use howdah_tests::process::wait_until;
+use howdah_tests::valkey::Valkey;
+use rustix::process::Signal;
+use tokio::runtime::Runtime;
+
+const LOCK: Duration = Duration::from_millis(600);
+const JOB: &str = "report";
+
+fn now() -> i64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.expect("a clock after 1970").as_secs() as i64
+}
+
+/// A member that runs one job.
+struct Member {
+    name: &'static str,
+    rows: JobRows,
+    runtime: Runtime,
+    message: Message,
+    claims: u32,
+}
+
+impl Member {
+    fn new(valkey: &Valkey, name: &'static str) -> Member {
+        let address: Address = valkey.url().parse().expect("a URL");
+        let registry = Registry::new(address, "test", 0);
+        let runtime = tokio::runtime::Builder::new_multi_thread();
+        Member {
+            name,
+            rows: JobRows::new(registry, LOCK, LOCK),
+            runtime: { runtime }.enable_all().build().expect("a runtime"),
+            message: Message::default(),
+            claims: 0,
+        }
+    }
+
+    fn exchange(&mut self) -> Result<Answer, String> {
+        self.runtime.block_on(self.rows.exchange(&self.message))
+    }
+
+    /// Says what it runs, and hears what became of that.
+    fn renews(&mut self) -> Answer {
+        self.exchange().expect("Valkey answers")
+    }
+
+    /// Asks for a run until it is decided.
+    fn claims(&mut self, instant: i64) -> Verdict {
+        self.claims += 1;
+        let claim = Claim {
+            token: format!("{}.{}", self.name, self.claims),
+            member: self.name.to_owned(),
+            instant,
+        };
+        self.message.claims.insert(JOB.to_owned(), claim.clone());
+        let mut verdict = None;
+        wait_until("a verdict", 20 * LOCK, || {
+            let answer = self.renews();
+            verdict = answer.claims.get(JOB).cloned();
+            !matches!(verdict, None | Some(Verdict::Wait(_)))
+        });
+        self.message.claims.clear();
+        let verdict = verdict.expect("it was waited for");
+        if let Verdict::Yours(at) = verdict {
+            let run = Run {
+                at,
+                decided: instant,
+                token: claim.token,
+                member: claim.member,
+                ..Run::default()
+            };
+            self.message.runs.insert(JOB.to_owned(), run);
+        }
+        verdict
+    }
+
+    fn ends(&mut self) {
+        let run = self.message.runs.get_mut(JOB).expect("it runs");
+        (run.ended, run.how, run.good) = (now(), "exit code 0".to_owned(), true);
+        self.renews();
+    }
+}
+
+fn members(valkey: &Valkey) -> [Member; 2] {
+    [Member::new(valkey, "m0"), Member::new(valkey, "m1")]
+}
+
+fn is_yours(verdict: &Verdict) -> bool {
+    matches!(verdict, Verdict::Yours(_))
+}
+
+#[test]
+fn a_run_is_one_members_however_late_the_clock_of_the_other_is() {
+    let valkey = Valkey::start();
+    let [mut first, mut second] = members(&valkey);
+    let due = now();
+    assert!(is_yours(&first.claims(due)));
+    assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
+    first.ends();
+    // It has ended within a second, and the other comes now.
+    assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
+    assert_eq!(second.claims(due - 60), Verdict::Taken("m0".to_owned()));
+    assert!(is_yours(&second.claims(due + 60)));
+    assert_eq!(second.renews().rows[JOB].member, "m1");
+    // The next is due while this one goes on: left out, and that is said once.
+    assert_eq!(first.claims(due + 120), Verdict::Runs("m1".to_owned()));
+    assert_eq!(second.claims(due + 120), Verdict::Taken("m1".to_owned()));
+    assert_eq!(first.claims(0), Verdict::Runs("m1".to_owned()), "by hand");
+    second.ends();
+    assert!(is_yours(&first.claims(0)), "by hand");
+}
+
+#[test]
+fn a_clock_far_ahead_runs_nothing_and_keeps_nobody_from_running() {
+    let valkey = Valkey::start();
+    let [mut first, mut second] = members(&valkey);
+    let due = now();
+    let year = 365 * 24 * 3600;
+    let Verdict::Ahead(time) = first.claims(due + year) else {
+        panic!("it is not due");
+    };
+    assert!(time.as_secs() + 100 > year as u64, "{time:?}");
+    assert!(is_yours(&second.claims(due)));
+}
+
+#[test]
+fn an_answer_that_was_lost_is_given_again() {
+    let valkey = Valkey::start();
+    let [mut first, _] = members(&valkey);
+    let due = now();
+    let verdict = first.claims(due);
+    first.message.runs.clear();
+    first.claims -= 1;
+    assert_eq!(first.claims(due), verdict);
+}
+
+#[test]
+fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
+    let valkey = Valkey::start();
+    let [mut first, mut second] = members(&valkey);
+    let due = now();
+    assert!(is_yours(&first.claims(due)));
+    wait_until("the lock to run out", 20 * LOCK, || {
+        second.renews().lost.get(JOB).map(String::as_str) == Some("m0")
+    });
+    assert!(second.renews().lost.is_empty());
+    assert_eq!(
+        second.claims(due),
+        Verdict::Taken("m0".to_owned()),
+        "not done again"
+    );
+    // It was cut off, and goes on.
+    assert_eq!(first.renews().rows[JOB].ended, 0);
+    assert_eq!(second.claims(due + 1), Verdict::Runs("m0".to_owned()));
+    wait_until("the lock to run out", 20 * LOCK, || {
+        !second.renews().lost.is_empty()
+    });
+    assert!(is_yours(&second.claims(due + 2)));
+    assert_eq!(first.renews().replaced[JOB], "m1");
+}
+
+#[test]
+fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
+    let mut valkey = Valkey::start();
+    let [mut first, mut second] = members(&valkey);
+    let due = now();
+    assert!(is_yours(&first.claims(due)));
+    let mut keeps = |second: &mut Member| {
+        // It asks at once, and the holder before its lock runs out.
+        let claim = Claim {
+            token: "m1.x".to_owned(),
+            member: "m1".to_owned(),
+            instant: due + 60,
+        };
+        second.message.claims.insert(JOB.to_owned(), claim);
+        let mut verdict = None;
+        wait_until("Valkey to answer", 20 * LOCK, || {
+            let answer = second.exchange();
+            verdict = answer.ok().map(|answer| answer.claims[JOB].clone());
+            verdict.is_some()
+        });
+        assert!(!verdict.as_ref().is_some_and(is_yours), "{verdict:?}");
+        wait_until("the holder to be heard", LOCK, || first.exchange().is_ok());
+        second.message.claims.clear();
+        assert_eq!(second.renews().rows[JOB].member, "m0");
+        assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
+    };
+    valkey.command(&["FLUSHALL"]);
+    keeps(&mut second);
+    valkey.kill();
+    valkey.start_again();
+    keeps(&mut second);
+    valkey.signal(Signal::STOP);
+    for _ in 0..3 {
+        assert!(second.exchange().is_err(), "it takes the time of a lock");
+    }
+    valkey.signal(Signal::CONT);
+    keeps(&mut second);
+}

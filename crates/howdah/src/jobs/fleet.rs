@@ -1,0 +1,246 @@
+//! What a fleet changes about scheduled jobs: a run is claimed before it starts ([`super::turns`]), and the
+//! claim is given back when it has ended. Without Valkey it runs on no member: twice would be worse, and what
+//! is left out is named.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use howdah_fleet::jobs::{Run, Verdict};
+use howdah_proto::level::Level;
+use howdah_server::admin::jobs::FleetRun;
+use howdah_server::log::ErrorLog;
+use jiff::Timestamp;
+
+use super::job::{Claimed, RunningJob};
+use super::turns::{FleetSettings, News, Turns};
+use super::{Jobs, start_by_schedule};
+
+/// How long a run waits for Valkey, if the next is not due before.
+const WAITS: Duration = Duration::from_secs(60);
+
+impl Jobs {
+    /// Takes the fleet of a configuration.
+    pub fn join(&mut self, fleet: Option<FleetSettings>) -> Result<(), String> {
+        if self.turns.as_ref().map(Turns::settings) == fleet.as_ref() {
+            return Ok(());
+        }
+        if let Some(former) = self.turns.take() {
+            former.leave();
+            for job in &mut self.jobs {
+                (job.claim, job.lock) = (None, None);
+            }
+        }
+        if let Some(fleet) = fleet {
+            let turns = Turns::start(&fleet);
+            self.turns = Some(turns.map_err(|why| format!("cannot ask the fleet: {why}"))?);
+        }
+        Ok(())
+    }
+
+    /// A schedule is due: the run starts, or the fleet is asked for it.
+    pub fn due(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
+        let job = &mut self.jobs[at];
+        let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
+            if job.processes().next().is_some() {
+                return still_running(job, &self.log, None);
+            }
+            return start_by_schedule(job, now);
+        };
+        let next = job.next.map(|next| next.duration_since(clock));
+        let next = next.and_then(|pause| Duration::try_from(pause).ok());
+        let within = next.map_or(WAITS, |next| next.min(WAITS));
+        let token = turns.claim(&job.job.name, due.as_second(), within);
+        let due = Some(due);
+        let former = job.claim.replace(Claimed { token, due });
+        if let Some(former) = former.and_then(|former| former.due) {
+            left_out(job, &self.log, former, "JobLockUnreachable", UNANSWERED);
+        }
+    }
+
+    /// A person wants it to run; why it does not.
+    pub fn run_by_hand(&mut self, at: usize, now: Instant) -> Result<(), String> {
+        let job = &mut self.jobs[at];
+        let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
+            return job.start(now);
+        };
+        if job.is_busy() || job.claim.is_some() {
+            let name = &job.job.name;
+            return Err(format!("JobStillRunning: the job `{name}` is running"));
+        }
+        let token = turns.claim(&job.job.name, 0, WAITS);
+        job.claim = Some(Claimed { token, due: None });
+        Ok(())
+    }
+
+    /// Takes what the fleet says.
+    pub fn hear_fleet(&mut self) {
+        let news = self.turns.as_ref().map(Turns::news);
+        for news in news.unwrap_or_default() {
+            match news {
+                News::Claimed {
+                    job,
+                    token,
+                    verdict,
+                } => self.claimed(&job, &token, verdict),
+                News::Rows(rows) => self.show_runs(rows),
+                News::Replaced { job, by } => {
+                    let text = format!(
+                        "Valkey has not heard this server for the time of a lock, and {by} runs the job, too"
+                    );
+                    self.warn(&job, "JobLockLost", &text);
+                }
+                News::Lost { job, member } => {
+                    let text = format!(
+                        "{member} is not heard any more since it began a run: how far that came is not known; once that is sure, `howdah job run {job}` repeats it"
+                    );
+                    self.warn(&job, "JobMemberLost", &text);
+                }
+                News::Unreachable(why) => {
+                    for missed in std::mem::take(&mut self.missed) {
+                        let text =
+                            format!("{}, unless another member ran the job: {why}", missed.text);
+                        self.log
+                            .job(&missed.job, Level::Warning, "JobMissed", &text);
+                    }
+                }
+            }
+        }
+    }
+
+    fn warn(&mut self, name: &str, failure: &str, text: &str) {
+        if let Some(job) = self.jobs.iter_mut().find(|job| job.job.name == name) {
+            job.failed(failure);
+            self.log.job(name, Level::Error, failure, text);
+            self.changed = true;
+        }
+    }
+
+    fn claimed(&mut self, name: &str, token: &str, verdict: Result<Verdict, String>) {
+        let job = self.jobs.iter_mut().find(|job| job.job.name == name);
+        let job = job.filter(|job| job.claim.as_ref().is_some_and(|c| c.token == token));
+        let Some((claim, job)) = job.and_then(|job| Some((job.claim.take()?, job))) else {
+            if let (Ok(Verdict::Yours(_)), Some(turns)) = (verdict, &self.turns) {
+                let why = "it was not started".to_owned();
+                turns.ended(name, token, Err(why));
+            }
+            return;
+        };
+        self.changed = true;
+        match verdict {
+            Ok(Verdict::Yours(_)) => {
+                job.lock = Some(claim.token);
+                job.outcome = Err("JobStopped: before it was started".to_owned());
+                if job.processes().next().is_some() {
+                    // It has lost its lock, or had none.
+                    return still_running(job, &self.log, None);
+                }
+                let now = Instant::now();
+                match claim.due {
+                    Some(_) => start_by_schedule(job, now),
+                    None => {
+                        if let Err(why) = job.start(now) {
+                            job.outcome = Err(why);
+                        }
+                    }
+                }
+            }
+            Ok(Verdict::Runs(member)) => still_running(job, &self.log, Some(&member)),
+            Ok(Verdict::Ahead(time)) => {
+                let text = format!(
+                    "this server's clock is {} s ahead of Valkey's",
+                    time.as_secs()
+                );
+                refused(job, &self.log, claim.due, "JobClockAhead", &text);
+            }
+            Ok(Verdict::Taken(_) | Verdict::Wait(_)) => job.ran_elsewhere(),
+            Err(why) => {
+                let text = match why.is_empty() {
+                    true => UNANSWERED.to_owned(),
+                    false => format!("Valkey does not say whose turn it is: {why}"),
+                };
+                refused(job, &self.log, claim.due, "JobLockUnreachable", &text);
+            }
+        }
+    }
+
+    fn show_runs(&mut self, rows: BTreeMap<String, Run>) {
+        for missed in std::mem::take(&mut self.missed) {
+            let ran = rows
+                .get(&missed.job)
+                .is_some_and(|run| run.decided >= missed.due.as_second());
+            if !ran {
+                self.log
+                    .job(&missed.job, Level::Warning, "JobMissed", &missed.text);
+            }
+        }
+        for (name, run) in rows {
+            let job = self.jobs.iter_mut().find(|job| job.job.name == name);
+            if let Some(job) = job.filter(|job| job.is_for_one_member() && run.at > 0) {
+                self.changed |= job.ran_in_fleet(FleetRun {
+                    member: run.member,
+                    began: run.at.max(0) as u64 / 1000,
+                    ended: u64::try_from(run.ended).ok().filter(|at| *at > 0),
+                    how: run.how,
+                    good: run.good,
+                });
+            }
+        }
+    }
+
+    /// Takes back what is claimed for a job that is not to start any more.
+    pub fn withdraw(&mut self, at: usize) {
+        let job = &mut self.jobs[at];
+        if let (Some(claim), Some(turns)) = (job.claim.take(), &self.turns) {
+            job.outcome = Err("JobStopped: before it was started".to_owned());
+            turns.ended(&job.job.name, &claim.token, job.outcome.clone());
+        }
+    }
+
+    /// Gives back what ended runs have claimed, and claims of jobs that are not to start any more.
+    pub fn give_back(&mut self) {
+        for at in 0..self.jobs.len() {
+            if self.jobs[at].ending {
+                self.withdraw(at);
+            }
+        }
+        let Some(turns) = &self.turns else {
+            return;
+        };
+        for job in &mut self.jobs {
+            if !job.is_busy()
+                && let Some(token) = job.lock.take()
+            {
+                turns.ended(&job.job.name, &token, job.outcome.clone());
+            }
+        }
+    }
+}
+
+const UNANSWERED: &str = "Valkey does not say whose turn it is";
+
+fn still_running(job: &mut RunningJob, log: &ErrorLog, member: Option<&str>) {
+    let on = member.map_or(String::new(), |member| format!(" on {member}"));
+    let text = format!("it is due while its last run has not ended{on}, and is left out this time");
+    job.failed("JobStillRunning");
+    job.outcome = Err(format!("JobStillRunning: {text}"));
+    log.job(&job.job.name, Level::Warning, "JobStillRunning", &text);
+}
+
+/// A run that cannot be claimed: a person hears why, of a scheduled one the log does.
+fn refused(job: &mut RunningJob, log: &ErrorLog, due: Option<Timestamp>, name: &str, why: &str) {
+    match due {
+        Some(due) => left_out(job, log, due, name, why),
+        None => job.outcome = Err(format!("{name}: {why}")),
+    }
+}
+
+fn left_out(job: &mut RunningJob, log: &ErrorLog, due: Timestamp, name: &str, why: &str) {
+    let due = job.schedule.as_ref().map(|schedule| schedule.show(due));
+    let text = format!(
+        "the run of {} is left out: {why}; `howdah job run {}` makes up for it",
+        due.unwrap_or_default(),
+        job.job.name
+    );
+    job.failed(name);
+    log.job(&job.job.name, Level::Error, name, &text);
+}

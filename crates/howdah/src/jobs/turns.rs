@@ -1,0 +1,392 @@
+//! Whose turn a scheduled run is, in a fleet. A thread of its own asks Valkey (`howdah_fleet::jobs`), since
+//! Valkey may hang while jobs end and print; a bell wakes the process when there is an answer.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::{Arc, mpsc};
+use std::time::{Duration, Instant, SystemTime};
+
+use howdah_fleet::jobs::{Claim, JobRows, Message, Run, Verdict};
+use howdah_fleet::{Registry, Valkey};
+use howdah_server::admin::jobs::seconds;
+use rustix::event::{EventfdFlags, eventfd};
+use serde::{Deserialize, Serialize};
+use tokio::sync::mpsc as orders;
+
+/// A run is kept in Valkey's mind so long after its end: a slow clock may come to it as late.
+const REMEMBERED: Duration = Duration::from_secs(300);
+/// How long to wait before Valkey is asked again while somebody waits.
+const AGAIN: Duration = Duration::from_millis(300);
+/// A lock is renewed three times while it holds.
+const RENEWALS: u32 = 3;
+const LONGEST_LOCK: Duration = Duration::from_secs(30);
+/// At the end of the server, how long ends of runs may take to reach Valkey.
+const LEAVING: Duration = Duration::from_secs(1);
+
+/// `[fleet]`, as far as jobs are concerned.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FleetSettings {
+    /// The URL of Valkey, with its password.
+    pub valkey: String,
+    /// The fleet's name.
+    pub fleet: String,
+    /// This server's name.
+    pub member: String,
+    /// `lease`
+    pub lease: Duration,
+    /// `replicas`
+    pub replicas: u32,
+}
+
+impl std::fmt::Debug for FleetSettings {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "FleetSettings({}, {})", self.fleet, self.member)
+    }
+}
+
+impl FleetSettings {
+    fn lock(&self) -> Duration {
+        (self.lease * 5).min(LONGEST_LOCK)
+    }
+}
+
+enum Order {
+    /// Ask whose turn it is, until that time.
+    Claim {
+        job: String,
+        claim: Claim,
+        until: Instant,
+    },
+    /// A run that was claimed has ended.
+    Ended {
+        job: String,
+        token: String,
+        how: Result<String, String>,
+    },
+}
+
+/// What the thread says.
+pub enum News {
+    /// What became of a claim, by its token. An error: Valkey has not answered in time, and why.
+    Claimed {
+        /// The job's name.
+        job: String,
+        /// The word of the claim.
+        token: String,
+        /// Whose turn it is.
+        verdict: Result<Verdict, String>,
+    },
+    /// The last runs of the fleet's jobs.
+    Rows(BTreeMap<String, Run>),
+    /// A run of this member has lost its lock to this other one.
+    Replaced {
+        /// The job's name.
+        job: String,
+        /// Who runs it now.
+        by: String,
+    },
+    /// A member that ran this job is not heard any more.
+    Lost {
+        /// The job's name.
+        job: String,
+        /// The member.
+        member: String,
+    },
+    /// Valkey does not answer, and why.
+    Unreachable(String),
+}
+
+/// The line to the thread. Dropping it ends the thread.
+pub struct Turns {
+    settings: FleetSettings,
+    orders: Option<orders::UnboundedSender<Order>>,
+    news: mpsc::Receiver<News>,
+    bell: Arc<OwnedFd>,
+    /// Random, so that two processes of one member have no word in common.
+    process: u64,
+    claims: u64,
+}
+
+impl Turns {
+    /// Starts the thread.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn start(settings: &FleetSettings) -> io::Result<Turns> {
+        let valkey: Valkey = settings.valkey.parse().map_err(io::Error::other)?;
+        let registry = Registry::new(valkey, &settings.fleet, settings.replicas);
+        let bell = Arc::new(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?);
+        let mut word = [0; 8];
+        rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty())?;
+        let (to, orders) = orders::unbounded_channel();
+        let (say, news) = mpsc::channel();
+        let lock = settings.lock();
+        let driver = Driver {
+            rows: JobRows::new(registry, lock, lock / (2 * RENEWALS)),
+            pause: lock / RENEWALS,
+            say,
+            bell: bell.clone(),
+            claims: BTreeMap::new(),
+            runs: BTreeMap::new(),
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        std::thread::Builder::new()
+            .name("turns".to_owned())
+            .spawn(move || runtime.block_on(driver.run(orders)))?;
+        Ok(Turns {
+            settings: settings.clone(),
+            orders: Some(to),
+            news,
+            bell,
+            process: u64::from_ne_bytes(word),
+            claims: 0,
+        })
+    }
+
+    /// What it was started by.
+    pub fn settings(&self) -> &FleetSettings {
+        &self.settings
+    }
+
+    /// To wait on.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.bell.as_fd()
+    }
+
+    /// Asks for a run, within this time; the word of the claim. `instant` is when it was due; 0: a person
+    /// wants it.
+    pub fn claim(&mut self, job: &str, instant: i64, within: Duration) -> String {
+        self.claims += 1;
+        let token = format!("{:x}.{}", self.process, self.claims);
+        self.order(Order::Claim {
+            job: job.to_owned(),
+            claim: Claim {
+                token: token.clone(),
+                member: self.settings.member.clone(),
+                instant,
+            },
+            until: Instant::now() + within,
+        });
+        token
+    }
+
+    /// A run that was claimed has ended, or is not wanted any more.
+    pub fn ended(&self, job: &str, token: &str, how: Result<String, String>) {
+        self.order(Order::Ended {
+            job: job.to_owned(),
+            token: token.to_owned(),
+            how,
+        });
+    }
+
+    fn order(&self, order: Order) {
+        if let Some(orders) = &self.orders {
+            // The thread ends after this value.
+            let _ = orders.send(order);
+        }
+    }
+
+    /// Takes what the thread has said.
+    pub fn news(&self) -> Vec<News> {
+        let mut count = [0; 8];
+        // Nothing to read: nobody has rung.
+        let _ = rustix::io::read(&self.bell, &mut count);
+        self.news.try_iter().collect()
+    }
+
+    /// Ends the thread when Valkey has heard how the runs ended, or soon.
+    pub fn leave(mut self) {
+        self.orders = None;
+        let until = Instant::now() + LEAVING;
+        // It says more until it hangs up.
+        while self
+            .news
+            .recv_timeout(until.saturating_duration_since(Instant::now()))
+            .is_ok()
+        {}
+    }
+}
+
+struct Wanted {
+    claim: Claim,
+    /// When it is given up.
+    until: Instant,
+    /// When it is asked for again.
+    again: Instant,
+}
+
+struct Driver {
+    rows: JobRows,
+    /// How often Valkey is asked at least.
+    pause: Duration,
+    say: mpsc::Sender<News>,
+    bell: Arc<OwnedFd>,
+    claims: BTreeMap<String, Wanted>,
+    /// Runs of this member, with when they ended.
+    runs: BTreeMap<String, (Run, Option<Instant>)>,
+}
+
+impl Driver {
+    async fn run(mut self, mut orders: orders::UnboundedReceiver<Order>) {
+        let mut trouble = String::new();
+        let mut next = Instant::now();
+        loop {
+            let claims = self.claims.values();
+            let wake = claims.map(|wanted| wanted.again.min(wanted.until)).min();
+            let wake = wake.unwrap_or(next).min(next);
+            let order = tokio::time::timeout_at(wake.into(), orders.recv()).await;
+            let leaves = matches!(order, Ok(None));
+            if let Ok(Some(order)) = order {
+                self.take(order);
+                while let Ok(order) = orders.try_recv() {
+                    self.take(order);
+                }
+            }
+            self.give_up(Instant::now(), &trouble);
+            match self.exchange().await {
+                Ok(()) => trouble.clear(),
+                Err(error) => {
+                    self.say(News::Unreachable(error.clone()));
+                    trouble = error;
+                    let again = Instant::now() + AGAIN;
+                    for wanted in self.claims.values_mut() {
+                        wanted.again = again;
+                    }
+                }
+            }
+            if leaves {
+                return;
+            }
+            next = Instant::now() + self.pause;
+        }
+    }
+
+    fn say(&self, news: News) {
+        // The process ends when nobody listens.
+        let _ = self.say.send(news);
+        let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
+    }
+
+    fn take(&mut self, order: Order) {
+        match order {
+            Order::Claim { job, claim, until } => {
+                let again = Instant::now();
+                let wanted = Wanted {
+                    claim,
+                    until,
+                    again,
+                };
+                if let Some(former) = self.claims.insert(job.clone(), wanted) {
+                    self.drop_claim(&job, &former.claim);
+                }
+            }
+            Order::Ended { job, token, how } => {
+                if let Some(wanted) = self.claims.get(&job)
+                    && wanted.claim.token == token
+                {
+                    let claim = wanted.claim.clone();
+                    self.claims.remove(&job);
+                    self.drop_claim(&job, &claim);
+                } else if let Some((run, ended)) = self.runs.get_mut(&job)
+                    && run.token == token
+                {
+                    end(run, how);
+                    *ended = Some(Instant::now());
+                }
+            }
+        }
+    }
+
+    /// A claim is not wanted any more; Valkey may have granted it.
+    fn drop_claim(&mut self, job: &str, claim: &Claim) {
+        let mut run = Run {
+            token: claim.token.clone(),
+            member: claim.member.clone(),
+            ..Run::default()
+        };
+        end(&mut run, Err("it was not started".to_owned()));
+        let runs = self.runs.get(job).is_some_and(|(_, ended)| ended.is_none());
+        if !runs {
+            self.runs
+                .insert(job.to_owned(), (run, Some(Instant::now())));
+        }
+    }
+
+    /// Claims whose time is over.
+    fn give_up(&mut self, now: Instant, trouble: &str) {
+        let over = self.claims.iter().filter(|(_, wanted)| wanted.until <= now);
+        let over: Vec<String> = over.map(|(job, _)| job.clone()).collect();
+        for job in over {
+            let Some(Wanted { claim, .. }) = self.claims.remove(&job) else {
+                continue;
+            };
+            self.drop_claim(&job, &claim);
+            self.say(News::Claimed {
+                job,
+                token: claim.token,
+                verdict: Err(trouble.to_owned()),
+            });
+        }
+        self.runs
+            .retain(|_, (_, ended)| ended.is_none_or(|at| now < at + REMEMBERED));
+    }
+
+    async fn exchange(&mut self) -> Result<(), String> {
+        let claims = self.claims.iter();
+        let runs = self.runs.iter();
+        let message = Message {
+            claims: claims
+                .map(|(job, wanted)| (job.clone(), wanted.claim.clone()))
+                .collect(),
+            runs: runs
+                .map(|(job, (run, _))| (job.clone(), run.clone()))
+                .collect(),
+        };
+        let answer = self.rows.exchange(&message).await?;
+        let now = Instant::now();
+        for (job, verdict) in answer.claims {
+            let Some(wanted) = self.claims.get_mut(&job) else {
+                continue;
+            };
+            if let Verdict::Wait(time) = verdict {
+                wanted.again = now + time;
+                continue;
+            }
+            let claim = wanted.claim.clone();
+            self.claims.remove(&job);
+            if let Verdict::Yours(at) = verdict {
+                let run = Run {
+                    at,
+                    decided: claim.instant,
+                    token: claim.token.clone(),
+                    member: claim.member,
+                    ..Run::default()
+                };
+                self.runs.insert(job.clone(), (run, None));
+            }
+            self.say(News::Claimed {
+                job,
+                token: claim.token,
+                verdict: Ok(verdict),
+            });
+        }
+        for (job, by) in answer.replaced {
+            self.runs.remove(&job);
+            self.say(News::Replaced { job, by });
+        }
+        for (job, member) in answer.lost {
+            self.say(News::Lost { job, member });
+        }
+        self.say(News::Rows(answer.rows));
+        Ok(())
+    }
+}
+
+fn end(run: &mut Run, how: Result<String, String>) {
+    run.ended = i64::try_from(seconds(SystemTime::now())).unwrap_or(i64::MAX);
+    run.good = how.is_ok();
+    run.how = how.unwrap_or_else(|why| why);
+}
