@@ -41,11 +41,12 @@ demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 test="curl openssl pebble strace python3 python3-venv systemd
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
   libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
-  mariadb-server redis-server php-redis faketime php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
+  mariadb-server redis-server php-redis faketime iproute2 php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
   wordpress wordpress-theme-$theme
   mediawiki
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
+  php-symfony-messenger php-symfony-redis-messenger php-laravel-framework
   php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
   wrk prometheus rsyslog
   chromium nodejs"

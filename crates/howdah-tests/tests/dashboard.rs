@@ -17,10 +17,15 @@ use howdah_tests::rig::{free_address, howdah_program};
 use serde_json::Value;
 
 /// A site that has something of everything the dashboard shows.
+const JOB: &str = "[[job]]\nname = \"cleanup\"\ncommand = [\"true\"]\nschedule = \"0 3 1 1 *\"\n";
+
 fn busy(name: &str, status: SocketAddr) -> Builder {
     let upstream = free_address();
-    Fixture::named(name)
-        .config(&format!("[status]\nlisten = \"{status}\""))
+    let builder = Fixture::named(name);
+    let state = format!("STATE_DIRECTORY={}", builder.scratch().path().display());
+    builder
+        .through(&["env", &state])
+        .config(&format!("[status]\nlisten = \"{status}\"\n{JOB}"))
         .pool("request_slowlog_timeout = \"200ms\"")
         .children(4)
         .tls()
@@ -100,6 +105,9 @@ fn the_dashboard_shows_a_busy_server_and_a_hidden_one_costs_nothing() {
         "Certificates",
         "localhost",
         "rate 1/h",
+        "Jobs",
+        "cleanup",
+        "waiting",
     ] {
         // The stack is in what is closed.
         let shown = match words {

@@ -4,6 +4,7 @@ mod support;
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use rustix::process::Signal;
 use serde_json::Value;
@@ -422,6 +423,70 @@ fn runs_that_were_missed_while_no_server_ran_are_named_and_not_made_up_for() {
         "warning JobMissed job=hourly: 3 runs missed while no server ran, the last at ",
     );
     assert!(!jobs.path("ran").exists());
+}
+
+#[test]
+fn a_full_disk_is_named_and_keeps_no_job_from_running() {
+    let jobs = Jobs::new(
+        "job-disk",
+        "[[job]]\nname = \"often\"\nschedule = \"* * * * * *\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo >> runs\"]\n",
+    );
+    // A small file system of the server's own, full from the start.
+    let state = jobs.scratch.path("state").display().to_string();
+    let script = format!(
+        "mount -t tmpfs -o size=64k howdah '{state}' && head -c 65536 /dev/zero > '{state}/full' && exec \"$@\""
+    );
+    let mut command = Command::new("unshare");
+    command.arg("--mount");
+    if !rustix::process::geteuid().is_root() {
+        command.arg("--map-root-user");
+    }
+    let config = jobs.scratch.path("howdah.toml");
+    command
+        .args([
+            "sh",
+            "-c",
+            &script,
+            "sh",
+            support::HOWDAH,
+            "serve",
+            &jobs.root,
+            "--config",
+        ])
+        .arg(config)
+        .args(["--listen", "127.0.0.1:0"])
+        .env("STATE_DIRECTORY", &state)
+        .env_remove("NOTIFY_SOCKET");
+    let server = Server::start_command(&jobs.scratch, command);
+    let runs = || {
+        fs::read_to_string(jobs.path("runs"))
+            .unwrap_or_default()
+            .len()
+    };
+    let lost = || {
+        let log = server.log();
+        let lines = log
+            .lines()
+            .filter(|line| line.contains("warning JobStateLost"));
+        let lines = lines.filter(|line| line.contains("No space left on device"));
+        lines.count()
+    };
+    wait_until("its name", || lost() == 1);
+    let before = runs();
+    wait_until("two runs", || runs() >= before + 2);
+    assert_eq!(lost(), 1, "once");
+    let inside = PathBuf::from(format!("/proc/{}/root{state}", server.pid()));
+    fs::remove_file(inside.join("full")).unwrap();
+    let file = inside.join(format!("jobs-{}.json", server.address.port()));
+    let is_whole = || {
+        let text = fs::read(&file).unwrap_or_default();
+        serde_json::from_slice::<Value>(&text).is_ok()
+    };
+    wait_until("the file", is_whole);
+    // Full again: what was written stays whole.
+    let _ = fs::write(inside.join("full"), vec![0; 65536]);
+    wait_until("its name again", || lost() == 2);
+    assert!(is_whole());
 }
 
 #[test]

@@ -294,10 +294,14 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     let scratch = Scratch::new("watch");
     scratch.write("web/index.php", "<?php echo 'x';");
     let web = scratch.path("web");
-    let server = Server::start(&scratch, &[web.to_str().unwrap()]);
+    let job = "[[job]]\nname = \"cleanup\"\ncommand = [\"true\"]\nschedule = \"0 3 1 1 *\"\n";
+    let config = scratch.write("howdah.toml", job);
+    let arguments = [web.to_str().unwrap(), "--config", config.to_str().unwrap()];
+    let state = scratch.path("state");
+    let server = Server::start_with(&scratch, &arguments, &[("STATE_DIRECTORY", &state)]);
     // script(1) gives it a terminal; its own input is what is typed there.
     let command = format!(
-        "{} status --watch --control {}; stty -a",
+        "stty rows 60 cols 160; {} status --watch --control {}; stty -a",
         support::HOWDAH,
         server.control.display()
     );
@@ -316,7 +320,8 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
         n > 0
     };
     let frames = |shown: &[u8]| String::from_utf8_lossy(shown).matches("q quits").count();
-    while frames(&shown) < 2 {
+    let job = |shown: &[u8]| String::from_utf8_lossy(shown).contains("job cleanup: waiting");
+    while frames(&shown) < 2 || !job(&shown) && frames(&shown) < 30 {
         assert!(
             more(&mut shown),
             "it ended: {}",
@@ -328,6 +333,7 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     assert!(terminal.wait().unwrap().success());
     let shown = String::from_utf8_lossy(&shown);
     assert!(shown.contains("pool www: Ready"), "{shown}");
+    assert!(shown.contains("job cleanup: waiting"), "{shown}");
     let (_, after) = shown.split_once("\x1b[?1049l").expect("the screen is left");
     assert!(
         after.contains(" echo ") && after.contains(" icanon "),

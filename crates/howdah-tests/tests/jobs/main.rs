@@ -1,6 +1,7 @@
 //! Background jobs and the page cache: what a job writes to a database makes pages old, as a request's
 //! writes do. That jobs are started, replaced and ended is in the tests of the crate `howdah`.
 
+mod consumers;
 mod fleet;
 mod fleet_rows;
 

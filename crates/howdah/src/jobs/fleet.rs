@@ -144,7 +144,10 @@ impl Jobs {
                     }
                 }
             }
-            Ok(Verdict::Runs(member)) => still_running(job, &self.log, Some(&member)),
+            Ok(Verdict::Runs(member)) => match claim.due {
+                Some(_) => still_running(job, &self.log, Some(&member)),
+                None => job.outcome = Err(format!("JobStillRunning: it runs on {member}")),
+            },
             Ok(Verdict::Ahead(time)) => {
                 let text = format!(
                     "this server's clock is {} s ahead of Valkey's",
@@ -237,7 +240,7 @@ fn refused(job: &mut RunningJob, log: &ErrorLog, due: Option<Timestamp>, name: &
 fn left_out(job: &mut RunningJob, log: &ErrorLog, due: Timestamp, name: &str, why: &str) {
     let due = job.schedule.as_ref().map(|schedule| schedule.show(due));
     let text = format!(
-        "the run of {} is left out: {why}; `howdah job run {}` makes up for it",
+        "the run of {} is left out here: {why}; if no other member did it (`howdah job list`), `howdah job run {}` makes up for it",
         due.unwrap_or_default(),
         job.job.name
     );

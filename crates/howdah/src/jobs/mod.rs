@@ -5,12 +5,14 @@
 //! - [`settings`]: what the configuration says of them.
 //! - [`job`]: a job; [`process`]: a process of it; [`restarts`]: when it is started again.
 //! - [`schedule`]: when a schedule is due; [`last_runs`]: when it was.
+//! - [`missed`]: runs that were due while no server ran.
 //! - [`fleet`]: which runs are this server's in a fleet; [`turns`]: the thread that asks Valkey.
 //! - [`output_limit`]: how much output the log takes; [`strays`]: processes that left their job.
 
 mod fleet;
 mod job;
 mod last_runs;
+mod missed;
 mod output_limit;
 mod process;
 mod restarts;
@@ -36,7 +38,7 @@ use crate::master::say;
 use crate::{child, error_log, exit};
 use job::RunningJob;
 use last_runs::LastRuns;
-use schedule::Schedule;
+use missed::Missed;
 use settings::{JobCommand, Settings, When};
 use turns::Turns;
 
@@ -125,14 +127,6 @@ struct Jobs {
     last_tick: Instant,
     /// The master is to hear how the jobs stand.
     changed: bool,
-}
-
-/// Runs that were due while no server ran.
-struct Missed {
-    job: String,
-    /// The last of them.
-    due: Timestamp,
-    text: String,
 }
 
 impl Jobs {
@@ -277,50 +271,6 @@ impl Jobs {
         Ok(())
     }
 
-    /// Says which runs were missed while no server ran. They are not made up for: what was to happen at
-    /// night is not what is wanted at noon.
-    fn report_missed(&mut self, settings: &Settings) {
-        let clock = Timestamp::now();
-        for job in &settings.jobs {
-            let When::Schedule {
-                expression,
-                time_zone,
-                on_each,
-                ..
-            } = &job.when
-            else {
-                continue;
-            };
-            let (Some(last), Ok(schedule)) = (
-                self.last_runs.of(&job.name, expression),
-                Schedule::parse(expression, time_zone.as_deref()),
-            ) else {
-                continue;
-            };
-            if let Some((n, at)) = schedule.missed(last, clock) {
-                let runs = if n == 1 {
-                    "1 run"
-                } else {
-                    &format!("{n} runs")
-                };
-                let text = format!(
-                    "{runs} missed while no server ran, the last at {}; `howdah job run {}` makes up for it",
-                    schedule.show(at),
-                    job.name
-                );
-                match settings.fleet.is_some() && !on_each {
-                    true => self.missed.push(Missed {
-                        job: job.name.clone(),
-                        due: at,
-                        text,
-                    }),
-                    false => self.log.job(&job.name, Level::Warning, "JobMissed", &text),
-                }
-            }
-            self.last_runs.note(&job.name, expression, clock);
-        }
-    }
-
     fn act(&mut self) {
         let (now, clock) = (Instant::now(), Timestamp::now());
         let set_back = self.last_clock.as_second() - clock.as_second() > SET_BACK;
@@ -363,22 +313,6 @@ impl Jobs {
                 self.changed |= job.look_at_memory(&self.log);
             }
             self.end_strays();
-        }
-    }
-
-    fn keep_state(&mut self) {
-        match self.last_runs.write() {
-            Ok(()) => self.is_state_lost = false,
-            Err(why) => self.lose_state(&why),
-        }
-    }
-
-    fn lose_state(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.is_state_lost, true) {
-            let text = format!(
-                "cannot keep when schedules last ran ({why}): runs that are missed while no server runs are not noticed"
-            );
-            self.log.problem(Level::Warning, "JobStateLost", &text);
         }
     }
 
@@ -494,6 +428,7 @@ impl Jobs {
     /// Ends all jobs, each within its own time and this one.
     fn stop(&mut self, most: Duration) {
         self.stopping = true;
+        self.changed = true;
         for job in &mut self.jobs {
             job.ending = true;
             job.next = None;

@@ -242,12 +242,16 @@ function upstreams(s) {
 function jobs(s) {
   if ((s.jobs || []).length === 0) return null;
   const now = Date.now() / 1000;
+  const ran = (job) => [
+    job.last && `${job.last.how}, ${time(Math.max(0, now - job.last.ended))} ago`,
+    job.fleet && (job.fleet.ended ? `on ${job.fleet.member}: ${job.fleet.how}, ${time(Math.max(0, now - job.fleet.ended))} ago` : `runs on ${job.fleet.member}`),
+  ].filter(Boolean).join('; ');
   const failed = (job) => job.failures.map(([name, n]) => `${name} ${figure(n)}`).join(', ');
   return el('section', el('h2', 'Jobs'),
     table('Jobs', ['job', 'state', '#processes', '#memory', '#starts', 'next', 'last', 'failures'],
       s.jobs.map((j) => [el('td', j.job), el(j.state === 'stopped' ? 'td.bad' : 'td', j.state),
         number(`${j.processes.length} of ${j.wanted}`), number(bytes(j.processes.reduce((sum, p) => sum + p.memory, 0))), number(figure(j.starts)),
-        el('td', j.next ? `in ${time(Math.max(0, j.next - now))}` : ''), el('td', j.last ? `${j.last.how}, ${time(Math.max(0, now - j.last.ended))} ago` : ''),
+        el('td', j.next ? `in ${time(Math.max(0, j.next - now))}` : ''), el('td', ran(j)),
         el(j.failures.length > 0 ? 'td.bad' : 'td', failed(j))])));
 }
 

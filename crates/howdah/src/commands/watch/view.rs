@@ -1,10 +1,12 @@
 //! What `howdah status --watch` shows: two answers of the server become the lines of a screen. Knows
-//! no terminal and no clock. Children at work come first, the longest at it above.
+//! no terminal, and the clock only for the times of background jobs. Children at work come first, the
+//! longest at it above.
 
 use std::collections::HashMap;
-use std::time::Instant;
+use std::time::{Instant, SystemTime};
 
 use howdah_server::admin::duration;
+use howdah_server::admin::jobs::{JobStatus, seconds};
 use howdah_server::log::escape;
 use serde_json::Value;
 
@@ -61,6 +63,12 @@ impl View {
         let empty = Value::Null;
         let status = self.answer.status.as_ref().unwrap_or(&empty);
         let mut lines = self.head(status);
+        let jobs = serde_json::from_value::<Vec<JobStatus>>(status["jobs"].clone());
+        let clock = seconds(SystemTime::now());
+        // A front that is started again has none yet.
+        for job in jobs.unwrap_or_default() {
+            lines.push(job.line(clock));
+        }
         for pool in status["pools"].as_array().into_iter().flatten() {
             lines.push(String::new());
             self.pool(pool, &mut lines);
