@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use howdah_executor::PoolConfig;
 
@@ -154,18 +154,8 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
 
 /// The names of all settings of this PHP with that php.ini, those of its extensions included.
 pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<String>, String> {
-    let mut command = Command::new(program);
-    command.arg("php");
-    if let Some(file) = php_ini {
-        command.arg("--php-ini").arg(file);
-    }
-    command.args([
-        "--code",
-        "echo implode(\"\\n\", array_keys(ini_get_all(null, false)));",
-        "--",
-    ]);
-    let output = command.stdin(Stdio::null()).output();
-    let output = output.map_err(|error| format!("cannot start {}: {error}", program.display()))?;
+    let code = "echo implode(\"\\n\", array_keys(ini_get_all(null, false)));";
+    let output = run_code(program, php_ini, code)?;
     // Extensions may have warned on standard output: such a line is no setting's name.
     let names = String::from_utf8_lossy(&output.stdout);
     let names: Vec<String> = names.lines().map(str::to_owned).collect();
@@ -177,6 +167,33 @@ pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<Strin
             Err(format!("{why} ({}): {}", output.status, said.trim()))
         }
     }
+}
+
+/// Values of settings of this PHP with that php.ini.
+pub fn settings(
+    program: &Path,
+    php_ini: Option<&Path>,
+    names: &[&str],
+) -> Result<Vec<String>, String> {
+    let values = names.iter().map(|name| format!("ini_get('{name}')"));
+    let values: Vec<String> = values.collect();
+    let code = format!("echo json_encode([{}]);", values.join(", "));
+    let output = run_code(program, php_ini, &code)?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    let last = said.lines().last().unwrap_or_default();
+    serde_json::from_str(last)
+        .map_err(|why| format!("{} does not say its settings: {why}", program.display()))
+}
+
+fn run_code(program: &Path, php_ini: Option<&Path>, code: &str) -> Result<Output, String> {
+    let mut command = Command::new(program);
+    command.arg("php");
+    if let Some(file) = php_ini {
+        command.arg("--php-ini").arg(file);
+    }
+    command.args(["--code", code, "--"]);
+    let output = command.stdin(Stdio::null()).output();
+    output.map_err(|error| format!("cannot start {}: {error}", program.display()))
 }
 
 /// As [`check`], of several; the versions of the first. None if there is none.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use howdah_executor::{Mode, fastcgi};
 
 use super::check_directory::{describe, unlimited_login};
+use super::check_sessions::advise_of_sessions;
 use crate::arguments::{Check, Serve};
 use crate::config::{self, Loaded, Settings, Source, Validation, reference};
 use crate::php::{PhpUnfit, PhpVersion};
@@ -52,7 +53,7 @@ pub fn run(check: &Check) -> ExitCode {
     match examine(loaded, Some(source.name())) {
         Err(code) => code,
         Ok((settings, _)) => {
-            let advice = advice + advise_of_logins(&settings);
+            let advice = advice + advise_of_logins(&settings) + advise_of_sessions(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",

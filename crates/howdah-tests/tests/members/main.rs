@@ -1,0 +1,3 @@
+//! What members of a fleet leave to PHP: sessions.
+
+mod sessions;

@@ -1,0 +1,74 @@
+//! Where a fleet's visitors would be logged out: PHP keeps their sessions in files of one machine.
+
+use howdah_executor::{Mode, PoolConfig};
+use howdah_server::site::SiteConfig;
+use howdah_server::site::recognise::{Application, recognise};
+use rustix::fs::statfs;
+
+use crate::config::Settings;
+use crate::php;
+
+const HANDLER: &str = "session.save_handler";
+const PATH: &str = "session.save_path";
+/// File systems that machines share (statfs(2)): NFS, CIFS, SMB 2, Ceph, FUSE, Lustre, OCFS2, GFS2.
+const SHARED: [u32; 8] = [
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x00c3_6400,
+    0x6573_5546,
+    0x0bd0_0bd0,
+    0x7461_636f,
+    0x0116_1970,
+];
+
+/// Advises on sites of a fleet whose sessions are known to this server alone. How many there are.
+pub fn advise_of_sessions(settings: &Settings) -> usize {
+    if settings.fleet.is_none() {
+        return 0;
+    }
+    let sites = settings.sites.iter();
+    sites
+        .filter_map(|site| Some((site, local_sessions(settings, site)?)))
+        .map(|(site, path)| {
+            eprintln!(
+                "advice: site `{}`: PHP keeps sessions in files of this server ({path}), so its visitors are logged out where another member answers; set {HANDLER} (docs/several-servers.md)",
+                site.name
+            );
+        })
+        .count()
+}
+
+/// The directory of this server that has the sessions of the site's own PHP.
+fn local_sessions(settings: &Settings, site: &SiteConfig) -> Option<String> {
+    let pool = settings.pools.iter().find_map(|pool| match pool {
+        Mode::Embed(config) if config.name == site.pool => Some(config),
+        _ => None,
+    })?;
+    let found = recognise(&site.root, SiteConfig::blank("", ""));
+    if found.is_ok_and(|found| found.application == Application::WordPress) {
+        // It has none.
+        return None;
+    }
+    let [handler, path] = settings_of(pool, site)?;
+    // `5;0600;/path`
+    let path = path.rsplit(';').next().unwrap_or_default();
+    let path = if path.is_empty() { "/tmp" } else { path };
+    let is_shared = statfs(path).is_ok_and(|found| SHARED.contains(&(found.f_type as u32)));
+    (handler == "files" && !is_shared).then(|| path.to_owned())
+}
+
+/// What a request of the site has; none where PHP does not say, which is a mistake already.
+fn settings_of(pool: &PoolConfig, site: &SiteConfig) -> Option<[String; 2]> {
+    let names = [HANDLER, PATH];
+    let php = php::settings(&pool.program, pool.php_ini.as_deref(), &names).ok()?;
+    let all = pool.defines.iter().chain(&site.php_value);
+    let all = || all.clone().chain(&site.php_admin_value);
+    let mut php = php.into_iter();
+    let values = names.map(|name| {
+        let own = php.next().unwrap_or_default();
+        let set = all().rfind(|(known, _)| known == name);
+        set.map_or(own, |(_, value)| value.clone())
+    });
+    Some(values)
+}
