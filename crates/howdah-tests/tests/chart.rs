@@ -101,8 +101,13 @@ fn a_wrong_value_is_refused_by_name() {
         ("service.port=70000", "port"),
         ("autoscaling.busyShare=2", "busyShare"),
         ("trustedProxies={all}", "trustedProxies"),
+        ("fleet.enabled=true", "fleet.valkey"),
+        ("fleet.valkey=http://valkey", "valkey"),
     ] {
-        let output = helm(&["template", "shop"], &["--set", value]);
+        let output = helm(
+            &["template", "shop"],
+            &["--kube-version", "1.34.0", "--set", value],
+        );
         let said = text(&output);
         assert!(
             !output.status.success() && said.contains(name),
@@ -130,6 +135,25 @@ fn a_pod_that_ends_has_time_for_its_requests_and_a_new_configuration_starts_new_
     };
     let other = rendered(&["--set", "config=listen = 1"]);
     assert_ne!(checksum(&yaml), checksum(&other));
+}
+
+#[test]
+fn pods_are_members_of_a_fleet_by_their_names() {
+    let on = "fleet.enabled=true";
+    let yaml = rendered(&["--set", on, "--set", "fleet.valkey=redis://valkey:6379"]);
+    for line in [
+        "{ name: HOWDAH_FLEET_NAME, value: \"shop-howdah\" }",
+        "{ name: HOWDAH_FLEET_VALKEY, value: \"redis://valkey:6379\" }",
+        "valueFrom: { fieldRef: { fieldPath: metadata.name } }",
+    ] {
+        assert!(yaml.contains(line), "{line} in {yaml}");
+    }
+    let yaml = rendered(&["--set", on, "--set", "fleet.valkeySecret.name=valkey"]);
+    assert!(
+        yaml.contains("secretKeyRef:\n                  key: url\n                  name: valkey"),
+        "{yaml}"
+    );
+    assert!(!rendered(&[]).contains("FLEET"));
 }
 
 #[test]

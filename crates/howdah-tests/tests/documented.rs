@@ -49,11 +49,15 @@ fn the_tests_that_the_table_of_faults_names_are_there() {
     assert!(named.len() > 20, "the table of faults: {named:?}");
     let mut code = String::new();
     for crate_ in std::fs::read_dir(repository().join("crates")).expect("there are crates") {
-        let tests = crate_.expect("a directory entry").path().join("tests");
-        for file in std::fs::read_dir(tests).into_iter().flatten() {
-            let path = file.expect("a directory entry").path();
-            if path.extension().is_some_and(|extension| extension == "rs") {
-                code += &std::fs::read_to_string(&path).expect("a test is text");
+        let mut directories = vec![crate_.expect("a directory entry").path().join("tests")];
+        while let Some(directory) = directories.pop() {
+            for file in std::fs::read_dir(directory).into_iter().flatten() {
+                let path = file.expect("a directory entry").path();
+                if path.is_dir() {
+                    directories.push(path);
+                } else if path.extension().is_some_and(|extension| extension == "rs") {
+                    code += &std::fs::read_to_string(&path).expect("a test is text");
+                }
             }
         }
     }

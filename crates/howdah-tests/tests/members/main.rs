@@ -1,3 +1,8 @@
-//! What members of a fleet leave to PHP: sessions.
+//! Members of a fleet as Kubernetes runs them: in network namespaces of their own, behind a real haproxy, with
+//! new names at every update. And what a fleet leaves to PHP: sessions.
 
+mod network;
+mod pods;
+mod rolling;
 mod sessions;
+mod visitors;

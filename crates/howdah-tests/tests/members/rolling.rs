@@ -1,0 +1,136 @@
+//! What Kubernetes does to a fleet: a rolling update, fewer pods, lost nodes, cut links. Meanwhile visitors
+//! read and an author writes, and no page is older than an answered write.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use howdah_tests::process::wait_until;
+
+use super::pods::Cluster;
+use super::visitors::{Seen, Visitors};
+
+const PODS: usize = 4;
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn visitors(cluster: &Cluster) -> Visitors {
+    let address: SocketAddr = "127.0.0.1:80".parse().expect("an address");
+    Visitors::start(address, 6, cluster.network.enter("lb"))
+}
+
+/// Waits until readers are answered from caches, and something is written.
+fn goes_on(visitors: &Visitors) {
+    let ((_, hits), writes) = (visitors.answers(), visitors.writes());
+    wait_until("pages from the cache, and writes", PATIENCE, || {
+        visitors.answers().1 > hits + 50 && visitors.writes() > writes + 2
+    });
+}
+
+fn show(what: &str, seen: &Seen) {
+    println!(
+        "{what}: {} answers, {} of them from the cache, {} writes, {} old, {} failed, {} failed writes, slowest {:?}",
+        seen.answers,
+        seen.hits,
+        seen.writes,
+        seen.old.len(),
+        seen.failed.len(),
+        seen.failed_writes.len(),
+        seen.slowest
+    );
+    assert!(seen.old.is_empty(), "{what}: {:?}", seen.old);
+}
+
+fn nothing_was_lost(what: &str, seen: &Seen) {
+    show(what, seen);
+    assert!(seen.failed.is_empty(), "{what}: {:?}", seen.failed);
+    assert!(
+        seen.failed_writes.is_empty(),
+        "{what}: {:?}",
+        seen.failed_writes
+    );
+}
+
+#[test]
+fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
+    let Some(mut cluster) = Cluster::start("roll", PODS) else {
+        return;
+    };
+    cluster.wait_for_members(PODS);
+    let visitors = visitors(&cluster);
+    goes_on(&visitors);
+    let former: Vec<String> = cluster
+        .pods
+        .iter()
+        .flatten()
+        .map(|pod| pod.name.clone())
+        .collect();
+    for place in 0..PODS {
+        // The chart's way, and the signal alone.
+        match place % 2 {
+            0 => cluster.end(place),
+            _ => cluster.end_by_signal(place),
+        }
+        cluster.replace(place);
+        goes_on(&visitors);
+    }
+    // The new pods have new names, and nobody waits for the former ones.
+    cluster.wait_for_members(PODS);
+    for pod in cluster.pods.iter().flatten() {
+        assert!(!former.contains(&pod.name));
+        let log = pod.process.log();
+        assert!(!log.contains("FleetMemberSilent"), "{log}");
+    }
+    cluster.end(3);
+    cluster.end(2);
+    cluster.wait_for_members(2);
+    goes_on(&visitors);
+    nothing_was_lost("rolling update and scale-down", &visitors.stop());
+}
+
+#[test]
+fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
+    let Some(mut cluster) = Cluster::start("lost", PODS) else {
+        return;
+    };
+    cluster.wait_for_members(PODS);
+    let visitors = visitors(&cluster);
+    goes_on(&visitors);
+
+    // One does not reach Valkey, and is sent requests.
+    let valkey = cluster.valkey.clone();
+    cluster.network.part("n2", &valkey);
+    wait_until("the others to miss it", PATIENCE, || {
+        let silent = cluster.fleet(0)["silent"].clone();
+        silent.as_array().is_some_and(|silent| !silent.is_empty())
+    });
+    let (answers, _) = visitors.answers();
+    wait_until("answers meanwhile", PATIENCE, || {
+        visitors.answers().0 > answers + 50
+    });
+    cluster.network.mend("n2", &valkey);
+    cluster.wait_for_members(PODS);
+    goes_on(&visitors);
+    nothing_was_lost("a member that Valkey does not hear", &visitors.stop());
+
+    let visitors = self::visitors(&cluster);
+    goes_on(&visitors);
+    let lost = cluster.lose(1);
+    wait_until("the others to miss it", PATIENCE, || {
+        cluster.pods[0].as_ref().is_some_and(|pod| {
+            let log = pod.process.log();
+            log.contains("FleetMemberSilent") && log.contains(&lost.name)
+        })
+    });
+    let (answers, _) = visitors.answers();
+    wait_until("answers meanwhile", PATIENCE, || {
+        visitors.answers().0 > answers + 50
+    });
+    // Kubernetes has deleted its pod: somebody vouches for that.
+    cluster.control(0, &["cache", "forget", &lost.name]);
+    cluster.wait_for_members(PODS - 1);
+    goes_on(&visitors);
+    let seen = visitors.stop();
+    show("a lost node", &seen);
+    // What it had in hand is lost with it: one request of each visitor, at most.
+    assert!(seen.failed.len() <= 6, "{:?}", seen.failed);
+    assert!(seen.failed_writes.len() <= 1, "{:?}", seen.failed_writes);
+}
