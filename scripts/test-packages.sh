@@ -160,6 +160,8 @@ serves_php() { holds "$(page http://127.0.0.1/info.php)" "$series." "a page $1";
 # systemd removes it some time after the service has stopped.
 no_private_tmp() { ! inside sh -c 'ls -d /var/tmp/systemd-private-*-howdah.service-*'; }
 main_process() { inside systemctl show --value -p MainPID howdah.service; }
+# The file that it runs.
+program() { inside stat --dereference --format %i "/proc/$(main_process)/exe"; }
 
 # No PHP; a taken port.
 refusals() {
@@ -277,21 +279,25 @@ upgrade() {
     # As if the first version had another unit.
     inside sh -ec 'sed -i s/^RestartSec=.*/RestartSec=7/ "$(systemctl show --value -p FragmentPath howdah.service)"; systemctl daemon-reload'
     before=$(main_process)
+    program=$(program)
     update
     apt install howdah "howdah-php$series"
     holds "$(inside dpkg-query -W howdah)" "+1~$release" "the version after the upgrade"
-    [ "$before" != "$(main_process)" ] || die "the upgrade has not started the new program"
+    expect "$(main_process)" "$before" "the server's process after the upgrade"
+    [ "$program" != "$(program)" ] || die "the upgrade has not started the new program"
     expect "$(inside systemctl show --value -p RestartUSec howdah.service)" 1s "RestartSec= of the new version's unit"
     inside touch /tmp/upgraded
     loaded "requests were lost in the upgrade"
 }
 
-# An upload that begins before an upgrade, and ends longer after the server is told to go than a stop lets it.
+# An upload that begins before an upgrade, and ends longer after the front is told to go than a stop lets it.
 upgrade_in_an_upload() {
+    inside rm /tmp/upgraded
     load "$release.load" upload
-    before=$(main_process)
+    program=$(program)
     apt --reinstall install howdah
-    [ "$before" != "$(main_process)" ] || die "the upgrade has not started the new program"
+    [ "$program" != "$(program)" ] || die "the upgrade has not started the new program"
+    inside touch /tmp/upgraded
     loaded "an upload was lost in the upgrade"
 }
 

@@ -61,6 +61,8 @@ pub enum Pass {
     DryRun,
     /// This server of a fleet has no lease: nothing is served from the cache.
     NoLease,
+    /// After an upgrade another process of this server serves stored pages.
+    HandedOver,
     /// The response sets a cookie.
     SetCookie,
     /// `Cache-Control: no-store`
@@ -157,12 +159,17 @@ impl Pass {
                 | Pass::Upgrade
                 | Pass::DryRun
                 | Pass::NoLease
+                | Pass::HandedOver
         )
     }
 
     /// Whether it says something about the moment rather than about the page: not remembered.
     pub fn is_of_the_moment(self) -> bool {
-        self.is_failure() || matches!(self, Pass::OutdatedRender | Pass::NoLease)
+        self.is_failure()
+            || matches!(
+                self,
+                Pass::OutdatedRender | Pass::NoLease | Pass::HandedOver
+            )
     }
 
     /// Whether something went wrong: a reason to serve a page beyond its lifetime (RFC 5861 §4).

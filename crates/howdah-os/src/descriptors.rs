@@ -2,13 +2,16 @@
 
 #![allow(unsafe_code)]
 
+use std::ffi::{CString, OsString};
 use std::io;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
-use nix::unistd::{Gid, Uid, getgrouplist, setgid, setgroups, setuid};
+use nix::unistd::{Gid, Uid, execve, getgrouplist, setgid, setgroups, setuid};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
@@ -41,6 +44,41 @@ pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {
             }
             Ok(())
         });
+    }
+}
+
+/// Executes a program in place of this one, with `kept` open under the numbers that they have here. Signals stay
+/// blocked as they are, other than with std's `exec`: one that comes meanwhile waits for the new program. Returns
+/// only if it fails, with why.
+pub fn execute_in_place(
+    program: &Path,
+    arguments: &[OsString],
+    variables: &[(OsString, OsString)],
+    kept: &[BorrowedFd<'_>],
+) -> io::Error {
+    let text = |bytes: Vec<u8>| CString::new(bytes).map_err(io::Error::other);
+    let variable = |(name, value): &(OsString, OsString)| {
+        text([name.as_bytes(), b"=", value.as_bytes()].concat())
+    };
+    let execute = || -> io::Result<()> {
+        let program = text(program.as_os_str().as_bytes().to_vec())?;
+        let arguments: Vec<CString> = arguments
+            .iter()
+            .map(|argument| text(argument.as_bytes().to_vec()))
+            .collect::<io::Result<_>>()?;
+        let variables: Vec<CString> = variables.iter().map(variable).collect::<io::Result<_>>()?;
+        for fd in kept {
+            fcntl_setfd(fd, FdFlags::empty())?;
+        }
+        let failed = execve(&program, &arguments, &variables);
+        for fd in kept {
+            fcntl_setfd(fd, FdFlags::CLOEXEC)?;
+        }
+        failed.map(|_| ()).map_err(io::Error::from)
+    };
+    match execute() {
+        Ok(()) => io::Error::other("execve returned"),
+        Err(error) => error,
     }
 }
 

@@ -12,6 +12,7 @@ use howdah_fleet::Fleet;
 
 use crate::admin::{LimitRow, Limits, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
+use crate::cache::successor::Successor;
 use crate::cache::{DiskStatus, PageCache, Stores};
 use crate::client_address::TrustedProxies;
 use crate::encoding::EncodingConfig;
@@ -58,6 +59,8 @@ pub struct FrontSettings {
     pub carried_generations: Arc<CarriedGenerations>,
     /// `[fleet]`: one membership for all configurations of the process.
     pub fleet: Option<Arc<Fleet>>,
+    /// The process that takes over at an upgrade: one for all configurations of the process.
+    pub successor: Arc<Successor>,
 }
 
 impl FrontSettings {
@@ -83,6 +86,7 @@ impl FrontSettings {
             challenges: Arc::default(),
             carried_generations: Arc::default(),
             fleet: None,
+            successor: Arc::default(),
         }
     }
 }
@@ -181,6 +185,7 @@ impl ServerConfig {
             closed_disk: settings.closed_cache_disk.clone(),
             carried: settings.carried_generations.clone(),
             fleet: settings.fleet.clone(),
+            successor: settings.successor.clone(),
         };
         let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
         Ok(ServerConfig {

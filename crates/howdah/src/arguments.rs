@@ -159,6 +159,9 @@ pub enum Command {
     /// Load new code, php.ini and configuration without dropping a request.
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(Target),
+    /// Go on as the program that is installed now, without dropping a request.
+    #[command(after_help = "Example, after a new version has been installed:\n  howdah upgrade")]
+    Upgrade(Target),
     /// Purge pages from the page cache, or explain why one is not in it.
     #[command(after_help = "Example:\n  howdah cache purge --tag news")]
     Cache(Cache),

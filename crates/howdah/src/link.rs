@@ -3,6 +3,10 @@
 //! memory file of their own, so a packet stays small and sending never blocks for long.
 //!
 //! The end of the file means that the other process is gone.
+//!
+//! A front may be of the version before its master: after an upgrade, until its last request has ended. Then
+//! [`ToFront::Stop`], [`ToFront::Carried`], [`ToFront::NotLaunched`], [`ToMaster::Purged`] and
+//! [`ToMaster::Launch`] are all that is said: those keep their form.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
@@ -43,6 +47,8 @@ pub struct Configuration {
     pub access_log: bool,
     /// For each listening socket, which of the configuration's `listen` entries it is.
     pub listeners: Vec<u32>,
+    /// After an upgrade, the front before has not ended: it has the directory of the page cache.
+    pub follows_another: bool,
 }
 
 /// What TLS needs to keep from others: travels in a memory file ([`text_file`]).
@@ -111,10 +117,21 @@ pub enum ToFront {
         /// An access log travels along.
         access_log: bool,
     },
+    /// The program is about to be replaced: serve no stored page from now on, leave the fleet, and pass purges on.
+    /// Answered by [`ToMaster::HandedOver`].
+    HandOver,
+    /// The front of the new program has carried out the purges of [`ToMaster::Purged`] up to this number.
+    Carried {
+        /// The number.
+        number: u64,
+    },
     /// Take no more connections, finish what runs within this time, leave.
     Stop {
         /// The time in milliseconds.
         limit: u64,
+        /// Another front follows: clients of idle connections may have sent a request already.
+        #[serde(default)]
+        followed: bool,
     },
     /// Asks for a sign of life, [`ToMaster::Pulse`]; see `master::watchdog`.
     Ping {
@@ -167,6 +184,14 @@ pub enum ToMaster {
         number: u64,
         /// The kernel's id of each front thread, and the last ping it has come to.
         threads: Vec<(i32, u64)>,
+    },
+    /// The answer to [`ToFront::HandOver`].
+    HandedOver,
+    /// After [`ToFront::HandOver`]: purges for the front of the new program. Descriptor: the texts of
+    /// [`howdah_server::cache::admin::AdminCommand::Relayed`] as JSON.
+    Purged {
+        /// The number of the last one.
+        number: u64,
     },
     /// A stop waits for requests to end.
     Waiting {

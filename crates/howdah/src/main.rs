@@ -67,6 +67,7 @@ fn main() -> ExitCode {
         Command::Cert(cert) => commands::cert::run(cert),
         Command::Job(job) => commands::job::run(job),
         Command::Reload(target) => commands::lifecycle::reload(&target),
+        Command::Upgrade(target) => commands::lifecycle::upgrade(&target),
         Command::Stop(stop) => commands::lifecycle::stop(&stop),
         Command::Compare => commands::external::run(["compare"]),
         Command::Bench => commands::external::run(["bench"]),

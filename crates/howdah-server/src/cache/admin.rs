@@ -37,6 +37,11 @@ pub enum AdminCommand {
         #[serde(default)]
         purges: Vec<String>,
     },
+    /// The process that served before the upgrade purges, as one of a fleet does.
+    Relayed {
+        /// Its purges, in order.
+        purges: Vec<String>,
+    },
     /// A member of the fleet runs no more, and nobody is to wait for it.
     Forget {
         /// The member's name.
@@ -84,6 +89,11 @@ pub fn answer(
             let done = wrote(all_sites, cache, site.as_deref(), writes, purges);
             cache.wait_for_fleet();
             done
+        }
+        AdminCommand::Relayed { purges } => {
+            cache.purge_as_before(all_sites, purges);
+            cache.wait_for_fleet();
+            Ok(String::new())
         }
         AdminCommand::Forget { member } => cache.forget(member),
         AdminCommand::Explain { url, fields } => explain(all_sites, cache, url, fields),

@@ -39,6 +39,13 @@ impl PageCache {
         sites.map(|site| site.generations.clone()).collect()
     }
 
+    /// Makes all pages of all sites old.
+    pub fn invalidate_all(&self) {
+        for generations in self.generations() {
+            generations.purge(&Purge::All, Force::Hard);
+        }
+    }
+
     /// The last run of a former configuration, with these generations, has ended: whatever it wrote
     /// last, sites that do not share them have heard nothing of.
     pub fn retire_generations(&self, former: &[Arc<Generations>]) {

@@ -30,7 +30,7 @@ impl Relay for SiteRelay {
 }
 
 /// A purge as members read it: how, what, the bytes that are meant, the site's name.
-fn text(site: &str, what: &Purge, force: Force) -> Text {
+pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
     let force = match force {
         Force::Hard => "hard",
         Force::Soft => "soft",
@@ -46,7 +46,7 @@ fn text(site: &str, what: &Purge, force: Force) -> Text {
 }
 
 /// The site and the purge of a text; none: it is of another version of Howdah.
-fn read(text: &str) -> Option<(&str, Purge, Force)> {
+pub(super) fn read(text: &str) -> Option<(&str, Purge, Force)> {
     let mut words = text.splitn(4, ' ');
     let force = match words.next()? {
         "hard" => Force::Hard,
@@ -162,15 +162,13 @@ impl SiteCache {
         self.fleet = fleet.cloned();
     }
 
-    /// Whether stored pages may be served now: always, but for a member of a fleet that has no lease. To be
-    /// asked when the page has been found.
-    pub fn may_serve(&self) -> bool {
+    /// Whether the fleet, if there is one, lets stored pages be served now.
+    pub(super) fn may_serve_by_fleet(&self) -> bool {
         self.fleet.as_ref().is_none_or(|fleet| fleet.may_serve())
     }
 
-    /// Waits until all members have carried out what has been purged so far; none: there is nobody to wait
-    /// for.
-    pub fn confirmation(&self) -> Option<Confirmation> {
+    /// Waits until all members have carried out what has been purged so far; none: there is no fleet.
+    pub(super) fn confirmation_by_fleet(&self) -> Option<Confirmation> {
         let fleet = self.fleet.clone()?;
         let last = fleet.last();
         Some(Box::pin(async move { fleet.confirmed(last).await }))

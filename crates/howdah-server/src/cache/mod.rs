@@ -17,6 +17,7 @@
 //! - [`run_effects`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
 //! - [`checks`]: comparing what is kept with what the application answers now.
 //! - [`fleet`]: several servers with one page cache.
+//! - [`successor`]: two processes during an upgrade.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
@@ -40,6 +41,7 @@ pub mod reasons;
 pub mod run_effects;
 pub mod send;
 pub mod subrequest;
+pub mod successor;
 pub mod tee;
 pub mod vendor_headers;
 pub mod write;
@@ -65,6 +67,7 @@ use tokio::sync::Semaphore;
 
 use carried_generations::CarriedGenerations;
 pub use disk::DiskStatus;
+use successor::Successor;
 
 pub use crate::cache_config::CacheConfig;
 use crate::encoding::EncodingConfig;
@@ -89,6 +92,8 @@ pub struct SiteCache {
     passes: PassCounters,
     /// The fleet that this server is a member of.
     fleet: Option<Arc<Fleet>>,
+    /// The process that takes over at an upgrade.
+    successor: Arc<Successor>,
     /// The generation it began with.
     first: u64,
     /// How often `.htaccess` files had changed when the pages that are kept were made.
@@ -122,6 +127,7 @@ impl SiteCache {
             htaccess: AtomicU64::new(0),
             config,
             fleet: None,
+            successor: Arc::default(),
             first: 1,
             generations: Arc::default(),
             hits: Tally::default(),
@@ -208,6 +214,8 @@ pub struct PageCache {
     pub(crate) background: Arc<Semaphore>,
     /// The fleet that this server is a member of.
     fleet: Option<Arc<Fleet>>,
+    /// The process that takes over at an upgrade.
+    successor: Arc<Successor>,
     /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
     /// The cache of each site, by the site's number; none: the site has `cache = off`.
@@ -226,6 +234,8 @@ pub struct Stores {
     pub carried: Arc<CarriedGenerations>,
     /// `[fleet]`: the fleet that this server is a member of.
     pub fleet: Option<Arc<Fleet>>,
+    /// The process that takes over at an upgrade.
+    pub successor: Arc<Successor>,
 }
 
 /// The longest body that a cache with this much memory stores: one page must not push out most others,
@@ -246,6 +256,7 @@ impl PageCache {
             closed_disk,
             carried,
             fleet,
+            successor,
         } = stores;
         let disk = disk.map(|disk| {
             let owners = disk::owners(sites, encoding);
@@ -268,6 +279,7 @@ impl PageCache {
                     Some(generations) => generations.clone(),
                     None => carried.generations(&site.config().name),
                 };
+                part.successor = successor.clone();
                 part.join(&site.config().name, fleet.as_ref());
                 part.first = part.generations.now();
             }
@@ -275,6 +287,7 @@ impl PageCache {
         parts.iter().flatten().next()?;
         Some(PageCache {
             fleet,
+            successor,
             closed_disk,
             memory: Memory::over(disk, memory, longest),
             coalescer: Coalescer::default(),

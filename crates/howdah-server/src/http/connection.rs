@@ -226,7 +226,7 @@ impl<H: Handler> Connection<H> {
         match self.poll_receive(cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(true),
             Poll::Ready(Ok(0) | Err(_)) => Poll::Ready(false),
-            Poll::Pending if self.place.is_to_close() => Poll::Ready(false),
+            Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(false),
             Poll::Pending => self.deadline.poll(cx).map(|()| false),
         }
     }
@@ -263,7 +263,7 @@ impl<H: Handler> Connection<H> {
         poll_fn(|cx| {
             let over = waiting.as_mut().poll(cx).is_ready()
                 || self.place.is_evicted()
-                || self.place.is_to_close()
+                || self.place.is_at_its_last()
                 || self.stream.poll_read_closed(cx).is_ready();
             match over {
                 true => Poll::Ready(()),
@@ -290,7 +290,7 @@ impl<H: Handler> Connection<H> {
                     let most = self.io.config.keepalive_requests;
                     let keep = framing.keep_alive
                         && (most == 0 || self.info.request < most)
-                        && !self.place.is_to_close();
+                        && !self.place.is_at_its_last();
                     self.body.begin(&framing);
                     self.out
                         .prepare(head.version(), head.method() == b"HEAD", keep);
@@ -465,9 +465,6 @@ impl<H: Handler> Connection<H> {
                 Poll::Ready(Some(next)) => return Poll::Ready(next),
                 Poll::Ready(None) => {}
                 Poll::Pending if self.place.is_evicted() => return Poll::Ready(Next::Closed),
-                Poll::Pending if !partial && self.place.is_to_close() => {
-                    return Poll::Ready(Next::Closed);
-                }
                 Poll::Pending => {
                     let late = ready!(self.poll_waiting(partial, cx));
                     return Poll::Ready(late);
@@ -492,6 +489,9 @@ impl<H: Handler> Connection<H> {
                 self.deadline.set(now, self.io.config.header_timeout);
             }
             _ => {}
+        }
+        if !partial && self.place.is_to_close(&mut self.deadline) {
+            return Poll::Ready(Next::Closed);
         }
         ready!(self.deadline.poll(cx));
         Poll::Ready(if partial {
@@ -599,7 +599,7 @@ impl<H: Handler> Connection<H> {
             }
             Poll::Pending => {}
         }
-        if self.place.is_evicted() || self.place.is_to_close() {
+        if self.place.is_to_close(&mut self.deadline) {
             return Poll::Ready(Err(HandshakeFailed::ClientGone));
         }
         ready!(self.deadline.poll(cx));

@@ -30,6 +30,11 @@ impl Deadline {
         self.due = now + wait;
     }
 
+    /// Brings the deadline forward to `due`, if it is later.
+    pub(super) fn at_most(&mut self, due: Instant) {
+        self.due = self.due.min(due);
+    }
+
     /// Is ready when the deadline has passed.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         loop {

@@ -10,6 +10,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 use tokio::time::Instant;
 
+use super::deadline::Deadline;
 use super::eviction::{EvictionQueue, EvictionQueues, Place};
 use super::slots::Slot;
 
@@ -26,6 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
+    /// When connections that wait for their clients close, once it drains: `u64::MAX` less the microseconds.
+    closes_in_reverse: AtomicU64,
     waiting: Mutex<EvictionQueues>,
     open: AtomicUsize,
     empty: Notify,
@@ -84,9 +87,13 @@ fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, EvictionQueue)> {
 
 /// The clock of all threads' queues: microseconds.
 fn micros(at: Instant) -> u64 {
+    at.saturating_duration_since(epoch(at)).as_micros() as u64
+}
+
+/// Where that clock begins: the first time it was asked for.
+fn epoch(now: Instant) -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
-    let epoch = *EPOCH.get_or_init(|| at);
-    at.saturating_duration_since(epoch).as_micros() as u64
+    *EPOCH.get_or_init(|| now)
 }
 
 fn now() -> u64 {
@@ -94,7 +101,7 @@ fn now() -> u64 {
 }
 
 impl Lifecycle {
-    /// Idle connections are to close, others after the request in progress.
+    /// Connections are to close: those that wait for their clients soon, others after the request in progress.
     pub(crate) fn is_draining(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= DRAINING
     }
@@ -104,8 +111,20 @@ impl Lifecycle {
         self.state.load(Ordering::Relaxed) == KILLED
     }
 
-    pub(crate) fn drain(&self) {
+    /// Connections are to end; what waits for its client's next request, after `wait`: that may be under way, and
+    /// clients do not repeat one that a new connection has lost.
+    pub(crate) fn drain(&self, wait: Duration) {
+        let at = micros(Instant::now() + wait);
+        // Kept as its complement, so that none is 0.
+        self.closes_in_reverse
+            .fetch_max(u64::MAX - at, Ordering::Relaxed);
         self.enter(DRAINING);
+    }
+
+    /// When connections that wait for their clients close.
+    fn closes_at(&self) -> Instant {
+        let at = u64::MAX - self.closes_in_reverse.load(Ordering::Relaxed);
+        epoch(Instant::now()) + Duration::from_micros(at)
     }
 
     pub(crate) fn kill(&self) {
@@ -199,8 +218,19 @@ impl Enrolled {
         self.place.evicted.load(Ordering::Relaxed)
     }
 
-    /// An idle connection is to close, for all or to make room for others.
-    pub(crate) fn is_to_close(&self) -> bool {
+    /// A connection that waits for its client is to close, for all or to make room for others. Where that is
+    /// later, `deadline` is brought forward.
+    pub(super) fn is_to_close(&self, deadline: &mut Deadline) -> bool {
+        if self.is_evicted() || !self.life.is_draining() {
+            return self.is_evicted();
+        }
+        let at = self.life.closes_at();
+        deadline.at_most(at);
+        Instant::now() >= at
+    }
+
+    /// The request that the connection has begun is its last.
+    pub(super) fn is_at_its_last(&self) -> bool {
         self.life.is_draining() || self.is_evicted()
     }
 }

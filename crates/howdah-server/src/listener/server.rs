@@ -98,6 +98,10 @@ pub struct ServerStats {
     pub max_connections: u64,
 }
 
+/// How long idle connections stay open when another server follows on the same sockets: a request that a client
+/// has sent by then is there within a round trip or two.
+const PARTING: Duration = Duration::from_secs(2);
+
 enum Command {
     Add {
         id: u64,
@@ -109,6 +113,8 @@ enum Command {
     },
     Stop {
         patience: Duration,
+        /// How long connections may wait for their clients' next requests.
+        idle: Duration,
     },
     Beat {
         number: u64,
@@ -175,7 +181,17 @@ impl Control {
     /// call sets a new patience.
     pub fn stop(&self, patience: Duration) {
         for thread in self.threads.iter() {
-            let _ = thread.commands.send(Command::Stop { patience });
+            let idle = Duration::ZERO;
+            let _ = thread.commands.send(Command::Stop { patience, idle });
+        }
+    }
+
+    /// As [`Control::stop`], for a server that another follows on the same sockets: idle connections close only
+    /// after [`PARTING`], since their clients may have sent a request that the other does not get.
+    pub fn part(&self, patience: Duration) {
+        for thread in self.threads.iter() {
+            let idle = PARTING;
+            let _ = thread.commands.send(Command::Stop { patience, idle });
         }
     }
 
@@ -393,11 +409,11 @@ async fn front_thread<H: Handler>(
                     task.abort();
                 }
             }
-            Some(Command::Stop { patience }) => {
+            Some(Command::Stop { patience, idle }) => {
                 for task in accepting.drain().flat_map(|(_, tasks)| tasks) {
                     task.abort();
                 }
-                life.drain();
+                life.drain(idle);
                 deadline = Some(Instant::now() + patience);
             }
             Some(Command::Beat { number }) => beat.number.store(number, Ordering::Relaxed),

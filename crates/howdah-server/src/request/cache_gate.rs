@@ -105,7 +105,7 @@ fn look<'a>(
         ..
     } = ctx;
     if !part.may_serve() {
-        return Some(Gate::Bypass(Pass::NoLease.into()));
+        return Some(Gate::Bypass(part.unserved().into()));
     }
     let miss = |key| CacheRequest::new(ctx, cache, part, key);
     match lookup::look(cache, part, site, request, client, has_body) {
@@ -138,7 +138,7 @@ fn look<'a>(
             };
             // Once more, as late as can be: the lease may have run out, or the process have been stopped.
             if !part.may_serve() {
-                return Some(Gate::Bypass(Pass::NoLease.into()));
+                return Some(Gate::Bypass(part.unserved().into()));
             }
             let Some(key) = key else {
                 hit.serve(ctx, part, state, response);

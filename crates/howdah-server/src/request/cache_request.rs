@@ -182,7 +182,7 @@ impl<'a> CacheRequest<'a> {
                 return Ok(Answered::Yes);
             }
             if !self.part.may_serve() {
-                return Ok(Answered::No(Pass::NoLease.into()));
+                return Ok(Answered::No(self.part.unserved().into()));
             }
             let (outcome, collapsed) = match self.attempt(response).await? {
                 Attempt::Ended { outcome, collapsed } => (outcome, collapsed),

@@ -54,6 +54,10 @@ pub struct Serve {
     /// User that serves HTTP and runs PHP, when started as root
     #[arg(long, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
+    /// Only reads the configuration, for a server that is to go on as this program (`master::upgrade`)
+    #[arg(long, hide = true, value_name = "FORMAT")]
+    #[serde(skip)]
+    pub takes_over: Option<u32>,
     /// Access log: a file, `stdout`, `stderr` or `off` [default: off]
     #[arg(long, value_name = "PATH")]
     pub access_log: Option<String>,

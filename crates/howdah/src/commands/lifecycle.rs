@@ -1,4 +1,4 @@
-//! `howdah reload` and `howdah stop`.
+//! `howdah reload`, `howdah upgrade` and `howdah stop`.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use crate::config::value::milliseconds;
 use crate::exit;
 use crate::master::control::{Answer, Ask};
 
-fn print_answer(answer: Result<Answer, String>) -> ExitCode {
+fn print_answer(answer: Result<Answer, String>, not: &str) -> ExitCode {
     let answer = match answer {
         Ok(answer) => answer,
         Err(why) => {
@@ -32,7 +32,7 @@ fn print_answer(answer: Result<Answer, String>) -> ExitCode {
     if answer.mistakes.is_empty() {
         exit::failed()
     } else {
-        eprintln!("howdah: not reloaded; the configuration before stays in use");
+        eprintln!("howdah: not {not}");
         exit::configuration()
     }
 }
@@ -40,7 +40,18 @@ fn print_answer(answer: Result<Answer, String>) -> ExitCode {
 /// `howdah reload`: returns when the new configuration is served, or refused.
 pub fn reload(target: &Target) -> ExitCode {
     // The server has a limit for it: PHP's start has its own (timeouts.start).
-    print_answer(ask(target, &Ask::Reload, Wait::WhileItLives))
+    print_answer(
+        ask(target, &Ask::Reload, Wait::WhileItLives),
+        "reloaded; the configuration before stays in use",
+    )
+}
+
+/// `howdah upgrade`: returns when the front of the new program serves, or the upgrade is refused.
+pub fn upgrade(target: &Target) -> ExitCode {
+    print_answer(
+        ask(target, &Ask::Upgrade, Wait::WhileItLives),
+        "upgraded; the program before serves on",
+    )
 }
 
 /// `howdah stop`: returns when the server has ended.
@@ -58,5 +69,5 @@ pub fn stop(stop: &Stop) -> ExitCode {
     let wait = limit_ms.map_or(Wait::WhileItLives, |ms| {
         Wait::AtMost(Duration::from_millis(ms) + Duration::from_secs(10))
     });
-    print_answer(ask(&stop.target, &Ask::Stop { limit_ms }, wait))
+    print_answer(ask(&stop.target, &Ask::Stop { limit_ms }, wait), "stopped")
 }

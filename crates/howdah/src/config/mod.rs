@@ -144,6 +144,22 @@ pub struct Listen {
     pub status: bool,
 }
 
+impl Listen {
+    /// An address with nothing configured.
+    pub fn at(address: ListenAddress) -> Listen {
+        Listen {
+            address,
+            proxy_protocol: false,
+            tls: false,
+            h2c: false,
+            http3: false,
+            owner: None,
+            group: None,
+            status: false,
+        }
+    }
+}
+
 /// `[status]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusSettings {

@@ -69,6 +69,7 @@ impl Settings {
             limiter: Arc::default(),
             challenges: Arc::default(),
             carried_generations: Arc::default(),
+            successor: Arc::default(),
             fleet: None,
         }
     }

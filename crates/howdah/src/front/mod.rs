@@ -6,9 +6,11 @@
 //! - [`launcher`]: zygotes, started by the master.
 //! - [`background`]: a thread for what may wait, so that the line's thread never does.
 //! - [`status_server`]: the listener for probes, status and metrics.
+//! - [`hand_over`]: the program is replaced while this process finishes its requests.
 //! - [`stop_progress`]: which requests a stop waits for.
 
 mod background;
+mod hand_over;
 mod launcher;
 mod running;
 mod status_server;
@@ -16,11 +18,12 @@ mod stop_progress;
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use howdah_acme::Challenges;
+use howdah_server::cache::successor::Successor;
 use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
@@ -52,6 +55,10 @@ struct Shared {
     error_log: OnceLock<Arc<ErrorLog>>,
     /// Certificates and keys: they change without a configuration.
     tls: TlsSettings,
+    /// The front of the next program, during an upgrade.
+    successor: Arc<Successor>,
+    /// Once the server stops: another front follows.
+    followed: AtomicBool,
     /// `timeouts.drain` in milliseconds.
     drain: AtomicU64,
     /// Once the server stops: the earliest time by which somebody wants it to have stopped.
@@ -85,6 +92,8 @@ struct NewConfig {
     settings: Settings,
     error_log: Option<OwnedFd>,
     access_log: Option<OwnedFd>,
+    /// After an upgrade, the front before has not ended.
+    follows_another: bool,
     /// Sockets by `listen` entry.
     listeners: Vec<Vec<OwnedFd>>,
 }
@@ -152,7 +161,12 @@ impl MasterReader {
             ToFront::Ping { number } => answer_ping(&self.link, &self.shared, number),
             ToFront::Status { id } => self.in_background(Task::Status { id }),
             ToFront::Cache { id, ask } => self.in_background(Task::Cache { id, ask }),
-            ToFront::Stop { limit } => stop(&self.link, &self.shared, Duration::from_millis(limit)),
+            ToFront::HandOver => hand_over::begin(&self.link, &self.shared),
+            ToFront::Carried { number } => self.shared.successor.confirm(number),
+            ToFront::Stop { limit, followed } => {
+                self.shared.followed.store(followed, Ordering::Relaxed);
+                stop(&self.link, &self.shared, Duration::from_millis(limit));
+            }
             ToFront::Reopen {
                 error_log,
                 access_log,
@@ -210,6 +224,8 @@ impl MasterReader {
     /// The master is gone: nobody holds the sockets, nobody can start PHP.
     fn stop_without_master(&self) -> ! {
         self.launches.master_is_gone();
+        // Another master may serve the sites by now, whose front hears nothing of this one.
+        self.shared.successor.is_gone();
         let drain = self.shared.drain.load(Ordering::Relaxed);
         stop(&self.link, &self.shared, Duration::from_millis(drain));
         wait_for_ever();
@@ -355,6 +371,7 @@ fn read_config(sent: Configuration, fds: Vec<OwnedFd>) -> Result<NewConfig, Vec<
         settings,
         error_log,
         access_log,
+        follows_another: sent.follows_another,
         listeners: sockets,
     })
 }
@@ -378,6 +395,9 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
 /// Stops within `limit`; a second call shortens it. Ends the process.
 fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     shared.status.handler.stopping();
+    if shared.successor.has_taken_over() {
+        shared.status.close();
+    }
     if !shared.stop_by(Instant::now() + limit) {
         // The first may hold what this needs; the line's thread must not wait for it.
         let shared = shared.clone();

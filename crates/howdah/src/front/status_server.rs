@@ -32,6 +32,16 @@ pub fn take_socket(
 }
 
 impl StatusServer {
+    /// Another process answers from now on.
+    pub fn close(&self) {
+        let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(open) = &mut *open
+            && let Some((_, id)) = open.listener.take()
+        {
+            open.server.control().remove_listener(id);
+        }
+    }
+
     /// Listens as the configuration says from now on. A listener that stays is left alone.
     pub fn listen(
         &self,

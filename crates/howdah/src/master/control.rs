@@ -1,7 +1,7 @@
 //! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
 //! may stop the server, so that is its user alone.
 //!
-//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"stop","limit_ms":1000}`.
+//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"upgrade"}`, `{"command":"stop","limit_ms":1000}`.
 //! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
@@ -51,6 +51,8 @@ pub enum Ask {
     },
     /// Take new code, php.ini and configuration. Answered when they are served.
     Reload,
+    /// Go on as the program that is installed now. Answered when its front serves.
+    Upgrade,
     /// Finish what runs and end. Answered when it has.
     Stop {
         /// How long running requests may take, in milliseconds; none: `timeouts.drain`.
@@ -98,6 +100,16 @@ pub struct Asker {
 }
 
 impl Asker {
+    /// On a connection that the program before an upgrade had.
+    pub fn of(stream: UnixStream) -> Asker {
+        Asker { stream }
+    }
+
+    /// The connection.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.stream.as_fd()
+    }
+
     fn answer(mut self, answer: &Answer) {
         let Ok(mut line) = serde_json::to_vec(answer) else {
             return;
@@ -203,8 +215,19 @@ pub struct ControlSocket {
 
 impl ControlSocket {
     /// Binds the path, or one named after `label` in the usual directory. A socket that nobody
-    /// answers on is a dead server's and goes.
-    pub fn bind(path: Option<&Path>, label: &str) -> Result<ControlSocket, String> {
+    /// answers on is a dead server's and goes. That of the program before an upgrade, `former`, stays if it is
+    /// there.
+    pub fn bind(
+        former: Option<ControlSocket>,
+        path: Option<&Path>,
+        label: &str,
+    ) -> Result<ControlSocket, String> {
+        if let Some(mut former) = former {
+            if path.is_some_and(|path| path != former.path) {
+                former.replace(ControlSocket::bind(None, path, label)?);
+            }
+            return Ok(former);
+        }
         let path = match path {
             Some(path) => path.to_owned(),
             None => {
@@ -247,12 +270,22 @@ impl ControlSocket {
         rustix::process::umask(before);
         let listener = bound.map_err(failed)?;
         listener.set_nonblocking(true).map_err(failed)?;
-        Ok(ControlSocket {
+        Ok(ControlSocket::of(path, listener))
+    }
+
+    /// The socket that the program before an upgrade had bound.
+    pub fn of(path: PathBuf, listener: UnixListener) -> ControlSocket {
+        ControlSocket {
             path,
             listener,
             connections: Vec::new(),
             stop_asker: None,
-        })
+        }
+    }
+
+    /// The socket, for the program after an upgrade.
+    pub fn listener(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
     }
 
     /// Goes on at another socket; who is connected, or was about to be, is still answered.
@@ -308,7 +341,7 @@ impl ControlSocket {
                     match question {
                         Some(question) => questions.push((question, asker)),
                         None => asker.refuse(
-                            "not a command: who, status, cache, certificates, jobs, reload or stop",
+                            "not a command: who, status, cache, certificates, jobs, reload, upgrade or stop",
                         ),
                     }
                 }

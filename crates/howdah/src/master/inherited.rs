@@ -8,7 +8,7 @@
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -84,6 +84,13 @@ impl InheritedSockets {
         });
         let sockets = sockets.collect::<Result<Vec<_>, String>>()?;
         Ok((!sockets.is_empty()).then_some(InheritedSockets { sockets }))
+    }
+
+    /// All of them, under the numbers that the manager gave them.
+    pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
+        self.sockets
+            .iter()
+            .map(|inherited| inherited.socket.as_fd())
     }
 
     /// The sockets of each `listen` of sites, in order; all mistakes otherwise.

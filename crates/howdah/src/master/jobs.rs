@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_server::admin::jobs::JobStatus;
-use howdah_server::cache::admin::AdminCommand;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use super::control::Asker;
 use super::restart::Restart;
+use super::unnoted::Unnoted;
 use super::{reload, say};
 use crate::child;
 use crate::config;
@@ -20,8 +20,6 @@ use crate::link::{FromJobs, Link, Received, ToFront, ToJobs, read_text, text_fil
 
 /// Messages taken at once.
 const MESSAGES: usize = 64;
-/// Reports of writes that wait for a front; beyond, one says that anything was written.
-const MOST_WRITES: usize = 256;
 
 struct Process {
     pid: i32,
@@ -42,10 +40,8 @@ pub struct BackgroundJobs {
     status: Vec<JobStatus>,
     askers: BTreeMap<u64, Asker>,
     next_id: u64,
-    /// What jobs wrote and no front has been asked to note.
-    writes: Vec<AdminCommand>,
-    /// What the front has been asked to note, by the question's number.
-    asked: BTreeMap<u64, AdminCommand>,
+    /// The process is of the program before an upgrade: it ends its jobs, and another is started then.
+    is_former: bool,
 }
 
 impl BackgroundJobs {
@@ -54,6 +50,8 @@ impl BackgroundJobs {
         let none = settings.jobs.is_empty();
         self.settings = Some(settings);
         match &self.process {
+            // Another is started when it has ended.
+            Some(_) if self.is_former => {}
             // It ends the jobs that it has.
             Some(_) => self.send_settings(log),
             None if none => {}
@@ -106,6 +104,27 @@ impl BackgroundJobs {
         }
     }
 
+    /// Goes on with the process of the program before an upgrade: its jobs end within this time.
+    pub fn adopt(&mut self, pid: i32, link: Link, limit: Duration) {
+        let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
+        // One that takes no messages is gone, or going.
+        let _ = link.send_now(&ToJobs::Stop { limit }, &[]);
+        self.is_former = true;
+        self.process = Some(Process {
+            pid,
+            link,
+            since: Instant::now(),
+            hung_up: false,
+        });
+    }
+
+    /// The process, and the line to it.
+    pub fn process(&self) -> Option<(i32, &Link)> {
+        self.process
+            .as_ref()
+            .map(|process| (process.pid, &process.link))
+    }
+
     /// To wait on.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         let process = self.process.as_ref().filter(|process| !process.hung_up)?;
@@ -149,7 +168,10 @@ impl BackgroundJobs {
             asker.refuse("JobsDied: the process that runs jobs has ended");
         }
         let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
-        if has_jobs && !self.stopping {
+        let is_former = std::mem::take(&mut self.is_former);
+        if has_jobs && !self.stopping && is_former {
+            self.restart.plan_now();
+        } else if has_jobs && !self.stopping {
             self.restart.plan(Some(process.since));
             say(format!(
                 "JobsDied: the process that runs jobs ended ({how}), and its jobs with it; it is started again"
@@ -158,8 +180,9 @@ impl BackgroundJobs {
         true
     }
 
-    /// Takes what it says. Returns whether the front is to hear how the jobs stand.
-    pub fn hear(&mut self) -> bool {
+    /// Takes what it says; what jobs wrote is put into `unnoted`. Returns whether the front is to hear how the
+    /// jobs stand.
+    pub fn hear(&mut self, unnoted: &mut Unnoted) -> bool {
         let mut news = false;
         for _ in 0..MESSAGES {
             let Some(process) = self.process.as_mut().filter(|process| !process.hung_up) else {
@@ -169,13 +192,13 @@ impl BackgroundJobs {
                 Received::Nothing => break,
                 // It ends: SIGCHLD shows the rest.
                 Received::Closed => process.hung_up = true,
-                Received::Message(message, fds) => news |= self.take(message, fds),
+                Received::Message(message, fds) => news |= self.take(message, fds, unnoted),
             }
         }
         news
     }
 
-    fn take(&mut self, message: FromJobs, fds: Vec<OwnedFd>) -> bool {
+    fn take(&mut self, message: FromJobs, fds: Vec<OwnedFd>, unnoted: &mut Unnoted) -> bool {
         let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
         let text = text.unwrap_or_default();
         match message {
@@ -183,7 +206,7 @@ impl BackgroundJobs {
                 self.status = serde_json::from_str(&text).unwrap_or_default();
                 return true;
             }
-            FromJobs::Wrote { ask } => self.wrote(ask),
+            FromJobs::Wrote { ask } => unnoted.job_wrote(ask),
             FromJobs::Done { id, ok } => {
                 if let Some(asker) = self.askers.remove(&id) {
                     match ok {
@@ -194,44 +217,6 @@ impl BackgroundJobs {
             }
         }
         false
-    }
-
-    fn wrote(&mut self, ask: AdminCommand) {
-        if self.writes.len() >= MOST_WRITES {
-            let anything = |any: &str| vec![any.to_owned()];
-            self.writes = vec![AdminCommand::Wrote {
-                site: None,
-                writes: anything(""),
-                purges: anything("*"),
-            }];
-        }
-        self.writes.push(ask);
-    }
-
-    /// Asks the front to note what jobs wrote.
-    pub fn send_writes(&mut self, front: &Link, mut number: impl FnMut() -> u64) -> io::Result<()> {
-        while let Some(ask) = self.writes.first().cloned() {
-            let id = number();
-            let question = ToFront::Cache {
-                id,
-                ask: ask.clone(),
-            };
-            front.send_now(&question, &[])?;
-            self.asked.insert(id, self.writes.remove(0));
-        }
-        Ok(())
-    }
-
-    /// Whether the front's answer was to one of those.
-    pub fn noted(&mut self, id: u64) -> bool {
-        self.asked.remove(&id).is_some()
-    }
-
-    /// The front is gone: the next one is to note what this one has not.
-    pub fn front_is_gone(&mut self) {
-        for ask in std::mem::take(&mut self.asked).into_values() {
-            self.wrote(ask);
-        }
     }
 
     /// How the jobs stand.

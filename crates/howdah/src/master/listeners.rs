@@ -2,11 +2,12 @@
 //! a crash of the front loses no connection that waits to be accepted.
 
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
 use howdah_server::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
+use serde::{Deserialize, Serialize};
 
 use super::inherited::{InheritedSockets, Passed};
 use super::process::holder_of;
@@ -73,27 +74,106 @@ impl SocketFile {
     }
 }
 
+/// An address that was bound before an upgrade. Numbers are descriptors.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct InheritedListener {
+    tcp: Option<SocketAddr>,
+    unix: Option<PathBuf>,
+    /// Those that listen.
+    pub sockets: Vec<RawFd>,
+    /// Those for HTTP/3.
+    pub udp: Vec<RawFd>,
+}
+
 /// All of them, in the order of the configuration.
 #[derive(Clone, Debug)]
 pub struct Listeners {
     bound: Vec<Bound>,
+    /// A front before an upgrade still uses the sockets of UDP: datagrams of its connections would go to
+    /// another.
+    udp_is_in_use: bool,
     /// Those that a service manager has bound, in place of ours.
     inherited: Option<Rc<InheritedSockets>>,
 }
 
 impl Listeners {
-    /// Binds them all, one socket a thread each; or takes them all from those that are inherited.
+    /// Binds them all, one socket a thread each; or takes them all from those that are inherited. `before`:
+    /// those that the program before an upgrade had bound, which are kept where they are still configured.
     pub fn bind(
         inherited: Option<InheritedSockets>,
+        before: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
         listen: &[Listen],
         threads: u32,
         owner: Option<(u32, u32)>,
     ) -> Result<Listeners, String> {
-        let none = Listeners {
-            bound: Vec::new(),
+        let bound = before.into_iter().filter_map(|(listener, sockets, udp)| {
+            let file = listener.unix.clone().map(|path| SocketFile {
+                path,
+                user: None,
+                group: None,
+                mode: 0,
+            });
+            let unix = listener
+                .unix
+                .map(|path| ListenAddress::Unix { path, mode: 0 });
+            let address = listener.tcp.map(ListenAddress::Tcp).or(unix)?;
+            Some(Bound {
+                listen: Listen::at(address),
+                sockets: Rc::new(sockets),
+                udp: (!udp.is_empty()).then(|| Rc::new(udp)),
+                file,
+            })
+        });
+        let before = Listeners {
+            bound: bound.collect(),
+            udp_is_in_use: false,
             inherited: inherited.map(Rc::new),
         };
-        none.rebind(listen, threads, owner)
+        let now = before.rebind(listen, threads, owner)?;
+        now.remove_files_not_in(&before, true);
+        now.settle_files(&before).into_iter().for_each(super::say);
+        Ok(now)
+    }
+
+    /// The sockets that the program after an upgrade goes on with; `kept` are their descriptors, and those that a
+    /// service manager has passed, which it takes as this one did.
+    pub fn leave<'a>(&'a self, kept: &mut Vec<BorrowedFd<'a>>) -> Vec<InheritedListener> {
+        let passed = self.inherited.as_ref();
+        kept.extend(passed.iter().flat_map(|inherited| inherited.sockets()));
+        let ours = self
+            .bound
+            .iter()
+            .filter(|bound| bound.listen.status || passed.is_none());
+        let mut numbers = |sockets: &'a [OwnedFd]| {
+            kept.extend(sockets.iter().map(AsFd::as_fd));
+            sockets.iter().map(AsRawFd::as_raw_fd).collect()
+        };
+        let each = ours.map(|bound| InheritedListener {
+            tcp: match &bound.listen.address {
+                ListenAddress::Tcp(address) => Some(*address),
+                ListenAddress::Unix { .. } => None,
+            },
+            unix: bound.file.as_ref().map(|file| file.path.clone()),
+            sockets: numbers(&bound.sockets),
+            udp: bound.udp.as_ref().map_or(Vec::new(), |udp| numbers(udp)),
+        });
+        each.collect()
+    }
+
+    /// Whether a service manager keeps the sockets when we end.
+    pub fn outlive_us(&self) -> bool {
+        self.inherited.is_some()
+    }
+
+    /// A front before an upgrade uses the sockets of UDP: another leaves them to it.
+    pub fn leave_udp(&mut self) {
+        self.udp_is_in_use = true;
+    }
+
+    /// The front before an upgrade has ended. Whether that leaves sockets of UDP to serve.
+    pub fn take_udp(&mut self) -> bool {
+        std::mem::take(&mut self.udp_is_in_use)
+            && self.bound.iter().any(|bound| bound.udp.is_some())
     }
 
     /// The listeners of a new configuration: sockets of addresses that stay are kept, their files as
@@ -123,6 +203,7 @@ impl Listeners {
         let mut old: Vec<&Bound> = self.bound.iter().collect();
         let mut next = Listeners {
             bound: Vec::new(),
+            udp_is_in_use: self.udp_is_in_use,
             inherited: self.inherited.clone(),
         };
         for listen in listen {
@@ -200,7 +281,8 @@ impl Listeners {
     pub fn sockets(&self) -> (Vec<u32>, Vec<BorrowedFd<'_>>) {
         let each = self.bound.iter().enumerate();
         each.flat_map(|(number, bound)| {
-            let udp = bound.udp.iter().flat_map(|udp| udp.iter());
+            let udp = bound.udp.iter().filter(|_| !self.udp_is_in_use);
+            let udp = udp.flat_map(|udp| udp.iter());
             let all = bound.sockets.iter().chain(udp);
             all.map(move |s| (number as u32, s.as_fd()))
         })

@@ -9,11 +9,14 @@
 //! - [`listeners`]: bound sockets, kept over reloads and crashes of the front; [`inherited`]: those of a
 //!   service manager.
 //! - [`careful`]: files made as root where others may write.
-//! - [`process`]: the front's process, and zygotes started for it.
+//! - [`start`]: the start.
+//! - [`front`]: what the front says, and its end; [`process`]: its process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
 //! - [`certificates`]: the process that orders certificates.
 //! - [`jobs`]: the process that runs background jobs.
+//! - [`upgrade`]: the program is replaced; [`predecessors`]: fronts of the one before.
+//! - [`unnoted`]: what other processes write, for the front's page cache.
 //! - [`restart`]: when one of these two that died is started again.
 //! - [`keys`]: certificates and keys of TLS, which only it reads.
 //! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
@@ -23,21 +26,26 @@
 mod certificates;
 pub mod control;
 pub mod facts;
+mod front;
 mod hung;
 mod inherited;
 mod jobs;
 mod keys;
 mod listeners;
 mod notify;
+mod predecessors;
 mod process;
 mod reload;
 mod restart;
 pub mod safe_path;
+mod start;
+mod unnoted;
+mod upgrade;
 pub mod watchdog;
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -45,19 +53,21 @@ use howdah_executor::Mode;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arguments::Serve;
-use crate::config::{self, Settings, Source};
-use crate::link::{Received, ToFront, ToMaster, read_text};
-use crate::{exit, php, sys};
+use crate::config::{Settings, Source};
+use crate::link::ToFront;
+use crate::{exit, sys};
 use certificates::OrderedCertificates;
 use control::{Ask, Asker, ControlSocket};
 use facts::Facts;
 use hung::ANSWERING;
-use inherited::InheritedSockets;
 use jobs::BackgroundJobs;
 use keys::KeyStore;
 use listeners::Listeners;
+use predecessors::Predecessors;
 use process::FrontProcess;
 use reload::{Askers, Pending};
+use unnoted::Unnoted;
+use upgrade::{Program, Upgrade};
 use watchdog::Watch;
 
 /// A front that lives this long is not in a crash loop.
@@ -104,6 +114,10 @@ struct Master {
     keys: KeyStore,
     ordered: OrderedCertificates,
     jobs: BackgroundJobs,
+    unnoted: Unnoted,
+    program: Program,
+    upgrade: Upgrade,
+    predecessors: Predecessors,
     signals: sys::SignalDescriptor,
     front: Option<FrontProcess>,
     state: State,
@@ -125,13 +139,17 @@ struct Ready {
     front: bool,
     ordered: bool,
     jobs: bool,
+    predecessors: bool,
     /// By descriptor of the control socket.
     controls: Vec<bool>,
 }
 
 /// `howdah serve`
-pub fn serve(arguments: Serve) -> ExitCode {
-    match start(arguments) {
+pub fn serve(mut arguments: Serve) -> ExitCode {
+    if let Some(format) = arguments.takes_over.take() {
+        return start::takes_over(arguments, format);
+    }
+    match start::start(arguments) {
         Ok(mut master) => master.run(),
         Err(code) => code,
     }
@@ -158,105 +176,13 @@ pub fn say_mistakes(mistakes: &[String]) {
     }
 }
 
-fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
-    let failed = |why: io::Error| {
-        say(format!("cannot start: {why}"));
-        exit::failed()
-    };
-    // Without root PHP runs as our user: what our environment and memory hold is not for its scripts.
-    sys::set_dumpable(false).map_err(failed)?;
-    let inherited = InheritedSockets::take().map_err(|why| {
-        say(why);
-        exit::address()
-    })?;
-    sys::close_inherited_on_exec();
-    let signals = sys::SignalDescriptor::new(&[
-        libc::SIGTERM,
-        libc::SIGINT,
-        libc::SIGQUIT,
-        libc::SIGHUP,
-        libc::SIGUSR1,
-        libc::SIGUSR2,
-        libc::SIGCHLD,
-    ])
-    .map_err(failed)?;
-    let source = match &arguments.config {
-        Some(path) => Some(Source::read(path).map_err(|why| {
-            say(why);
-            exit::configuration()
-        })?),
-        None => None,
-    };
-    let chosen = config::acme::complete(&mut arguments, source.as_ref());
-    let loaded = config::load(&arguments, source.as_ref(), config::Validation::Full);
-    say_mistakes(&loaded.advice);
-    let mut settings = loaded.settings.map_err(|mistakes| {
-        say_mistakes(&mistakes);
-        match loaded.php_unfit {
-            true => exit::php(),
-            false => exit::configuration(),
-        }
-    })?;
-    settings.chosen.extend(chosen);
-    php::check_all(&settings.howdah_php()).map_err(|why| {
-        say(why.to_string());
-        exit::php()
-    })?;
-    if let Some(path) = &settings.pid {
-        process::check_pid_file(path).map_err(|why| {
-            say(why);
-            exit::address()
-        })?;
-    }
-    let owner = owner(&settings);
-    let listeners =
-        Listeners::bind(inherited, &settings.listen, settings.threads, owner).map_err(|why| {
-            say(why);
-            exit::address()
-        })?;
-    let control =
-        ControlSocket::bind(settings.control.as_deref(), &listeners.label()).map_err(|why| {
-            listeners.remove_files();
-            say(why);
-            exit::address()
-        })?;
-    let mut master = Master {
-        generations: BTreeMap::from([(1, settings.pools.clone())]),
-        arguments,
-        settings,
-        source,
-        generation: 1,
-        listeners,
-        control,
-        facts: Facts::default(),
-        keys: KeyStore::new(Instant::now()).map_err(failed)?,
-        ordered: OrderedCertificates::default(),
-        jobs: BackgroundJobs::default(),
-        signals,
-        front: None,
-        state: State::Starting,
-        crashes: 0,
-        pending: None,
-        waiting: Askers::new(),
-        questions: BTreeMap::new(),
-        next_question: 0,
-        alive: notify::watchdog().map(|every| (Instant::now(), every)),
-        ended: None,
-    };
-    master.facts = Facts::of(&master);
-    master.ordered.assign(master.settings.acme.as_ref());
-    master.ordered.wait_for_the_first();
-    master.start_front().map_err(|why| {
-        master.clean_up();
-        failed(why)
-    })?;
-    Ok(master)
-}
-
 impl Master {
     fn run(&mut self) -> ExitCode {
         loop {
-            if let Some(code) = self.ended.take_if(|_| !self.jobs.runs()) {
+            if let Some(code) = self
+                .ended
+                .take_if(|_| !self.jobs.runs() && self.predecessors.is_empty())
+            {
                 self.clean_up();
                 if let State::Stopping { .. } = self.state {
                     say("stopped");
@@ -290,6 +216,10 @@ impl Master {
         if ready.jobs {
             self.hear_of_jobs();
         }
+        if ready.predecessors {
+            self.predecessors.hear(&mut self.unnoted);
+            self.send_unnoted();
+        }
         for question in self.control.serve(&ready.controls) {
             self.answer(question);
         }
@@ -314,6 +244,8 @@ impl Master {
             self.keys.next(),
             self.ordered.wake(),
             self.jobs.wake(),
+            self.upgrade_deadline(),
+            self.predecessors.wake(),
         ];
         others.into_iter().flatten().chain(questions).min()
     }
@@ -333,6 +265,10 @@ impl Master {
         fds.extend(ordered.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
         let jobs = self.jobs.fd();
         fds.extend(jobs.map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
+        let of_master = fds.len();
+        for fd in self.predecessors.descriptors() {
+            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        }
         let fixed = fds.len();
         for fd in self.control.descriptors() {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
@@ -349,8 +285,9 @@ impl Master {
         Ok(Ready {
             signals: ready[0],
             front: front && ready[1],
-            ordered: ordered.is_some() && ready[fixed - 1 - usize::from(jobs.is_some())],
-            jobs: jobs.is_some() && ready[fixed - 1],
+            ordered: ordered.is_some() && ready[of_master - 1 - usize::from(jobs.is_some())],
+            jobs: jobs.is_some() && ready[of_master - 1],
+            predecessors: ready[of_master..fixed].contains(&true),
             controls: ready[fixed..].to_vec(),
         })
     }
@@ -383,6 +320,7 @@ impl Master {
                     front.kill();
                 }
                 self.jobs.kill();
+                self.predecessors.kill();
                 self.ended = Some(exit::failed());
             }
             _ => {}
@@ -390,6 +328,8 @@ impl Master {
         self.watch_front(now);
         self.answer_for_the_front(now);
         self.end_late_reload(now);
+        self.end_late_upgrade(now);
+        self.predecessors.act(now);
         self.ordered.act(now);
         self.jobs.act(now, &self.settings);
         if let Some(front) = &self.front
@@ -409,10 +349,15 @@ impl Master {
                 } else {
                     self.settings.server.timeouts.stop
                 };
-                self.stop(limit);
+                self.stop(limit, false);
             }
-            libc::SIGQUIT => self.stop(self.settings.server.timeouts.drain),
-            libc::SIGHUP | libc::SIGUSR2 => self.reload(vec![None]),
+            // A service manager that starts the server again has kept its sockets.
+            libc::SIGQUIT => {
+                let followed = self.listeners.outlive_us();
+                self.stop(self.settings.server.timeouts.drain, followed);
+            }
+            libc::SIGHUP => self.reload(vec![None]),
+            libc::SIGUSR2 => self.upgrade(None),
             libc::SIGUSR1 => self.reopen_logs(),
             libc::SIGCHLD => self.reap(),
             _ => {}
@@ -429,229 +374,15 @@ impl Master {
                 self.front_is_gone(&how, status.exit_status() == Some(0));
             } else {
                 let how = process::exit_text(status);
-                let _ = self.ordered.reaped(pid, &how) || self.jobs.reaped(pid, &how);
+                if self.predecessors.reaped(pid) {
+                    self.predecessor_is_gone();
+                } else {
+                    let _ = self.ordered.reaped(pid, &how)
+                        || self.jobs.reaped(pid, &how)
+                        || self.upgrade_checked(pid, status);
+                }
             }
             // Zygotes are watched by the front, by their pidfds.
-        }
-    }
-
-    fn front_is_gone(&mut self, how: &str, well: bool) {
-        let Some(front) = self.front.take() else {
-            return;
-        };
-        for (asker, _) in std::mem::take(&mut self.questions).into_values() {
-            asker.refuse("the front has ended");
-        }
-        self.jobs.front_is_gone();
-        match self.state {
-            State::Stopping { .. } => {
-                self.ended = Some(if well { exit::done() } else { exit::failed() });
-            }
-            State::Starting => {
-                if !front.refused {
-                    say(format!(
-                        "FrontDied: the front ended during its start: {how}"
-                    ));
-                }
-                self.ended = Some(exit::failed());
-            }
-            State::Serving | State::Restarting { .. } => {
-                self.abandon_reload(&format!("the front ended: {how}"));
-                if front.since.elapsed() >= SETTLED {
-                    self.crashes = 0;
-                }
-                self.crashes += 1;
-                self.plan_restart();
-                say(format!(
-                    "FrontDied: the front ended ({how}) and is started again"
-                ));
-            }
-        }
-    }
-
-    fn plan_restart(&mut self) {
-        let pause = match self.crashes {
-            0 | 1 => Duration::ZERO,
-            n => (Duration::from_millis(50) * (1 << n.min(8))).min(LONGEST_PAUSE),
-        };
-        let at = Instant::now() + pause;
-        self.state = State::Restarting { at };
-    }
-
-    fn start_front(&mut self) -> io::Result<()> {
-        let front = FrontProcess::start()?;
-        let ordered = self.ordered.certificates();
-        self.keys.send(&front.link, &self.settings, ordered)?;
-        self.ordered.send_challenges(&front.link)?;
-        self.ordered.send_failing(&front.link)?;
-        self.jobs.send_status(&front.link)?;
-        reload::send_configuration(
-            &front.link,
-            self.generation,
-            &self.arguments,
-            self.source.as_ref(),
-            &self.settings,
-            &self.listeners,
-        )?;
-        self.front = Some(front);
-        if matches!(self.state, State::Restarting { .. }) {
-            self.state = State::Serving;
-        }
-        Ok(())
-    }
-
-    fn hear_front(&mut self) {
-        for _ in 0..MESSAGES {
-            let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
-                return;
-            };
-            match front.link.receive_now::<ToMaster>() {
-                Received::Nothing => return,
-                Received::Closed => {
-                    // It ends or misbehaves; SIGCHLD shows the rest.
-                    if let Some(front) = &mut self.front {
-                        front.hung_up = true;
-                        front.kill();
-                    }
-                    return;
-                }
-                Received::Message(message, fds) => self.front_says(message, fds),
-            }
-        }
-    }
-
-    fn front_says(&mut self, message: ToMaster, mut fds: Vec<OwnedFd>) {
-        match message {
-            ToMaster::Launch {
-                id,
-                generation,
-                pool,
-            } => {
-                let pools = self.generations.get(&generation);
-                let config = pools.and_then(|pools| pools.iter().find(|p| p.name() == pool));
-                let launched = process::launch(config, fds);
-                let Some(front) = &self.front else { return };
-                let sent = match &launched {
-                    Ok(zygote) => {
-                        let message = ToFront::Launched {
-                            id,
-                            pid: zygote.pid,
-                        };
-                        front.link.send_now(&message, &[zygote.pidfd.as_fd()])
-                    }
-                    Err(error) => {
-                        let message = error.to_string();
-                        front
-                            .link
-                            .send_now(&ToFront::NotLaunched { id, message }, &[])
-                    }
-                };
-                self.front_must_hear(sent);
-            }
-            ToMaster::Serving { generation } => self.serving(generation),
-            ToMaster::Refused { generation } => {
-                let text = fds.pop().map(read_text);
-                let text = match text {
-                    Some(Ok(text)) => text,
-                    _ => "the front gave no reason".to_owned(),
-                };
-                self.refused(generation, &text);
-            }
-            ToMaster::Wanted { name } => self.ordered.wanted(name),
-            ToMaster::Answering { number } => self.ordered.answering(number),
-            ToMaster::Status { id } => {
-                if self.jobs.noted(id) {
-                    return;
-                }
-                if let Some((asker, _)) = self.questions.remove(&id) {
-                    match fds.pop().map(read_text) {
-                        Some(Ok(text)) => asker.status(
-                            &text,
-                            self.generation,
-                            self.facts.clone(),
-                            self.ordered.status().clone(),
-                        ),
-                        _ => asker.refuse("the front's answer could not be read"),
-                    }
-                }
-            }
-            ToMaster::Pulse { number, threads } => {
-                let watch = self.front.as_mut().and_then(|front| front.watch.as_mut());
-                if let Some(watch) = watch {
-                    watch.heard(number, &threads);
-                }
-            }
-            ToMaster::Waiting { text } => {
-                if self.is_stopping() {
-                    say(text);
-                }
-            }
-        }
-    }
-
-    /// Passes on what the process that orders certificates has.
-    fn hear_of_certificates(&mut self) {
-        let news = self.ordered.hear();
-        let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
-            // The next front gets it at its start.
-            return;
-        };
-        let mut sent = Ok(());
-        if news.challenges {
-            sent = self.ordered.send_challenges(&front.link);
-        }
-        if news.failing {
-            sent = sent.and(self.ordered.send_failing(&front.link));
-        }
-        for name in news.not_ordered {
-            // A front that is busy has them wait for as long as a handshake may take.
-            let _ = front.link.send_now(&ToFront::NotOrdered { name }, &[]);
-        }
-        if news.certificates {
-            let ordered = self.ordered.certificates();
-            sent = sent.and(self.keys.replace_ordered(&front.link, ordered));
-        }
-        self.front_must_hear(sent);
-    }
-
-    /// Passes on what the process that runs jobs says.
-    fn hear_of_jobs(&mut self) {
-        let news = self.jobs.hear();
-        let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
-            // The next front gets it at its start.
-            return;
-        };
-        let sent = match news {
-            true => self.jobs.send_status(&front.link),
-            false => Ok(()),
-        };
-        self.front_must_hear(sent);
-        self.send_writes();
-    }
-
-    /// Has the front note what jobs wrote, once it serves: before, it has no page cache.
-    fn send_writes(&mut self) {
-        let serving = |front: &&FrontProcess| front.watch.is_some() && !front.hung_up;
-        let Some(front) = self.front.as_ref().filter(serving) else {
-            return;
-        };
-        let next = &mut self.next_question;
-        let sent = self.jobs.send_writes(&front.link, || {
-            *next += 1;
-            *next
-        });
-        self.front_must_hear(sent);
-    }
-
-    /// A front that does not take messages any more is of no use.
-    fn front_must_hear(&mut self, sent: io::Result<()>) {
-        if let Err(error) = sent {
-            say(format!(
-                "FrontUnresponsive: the front takes no messages ({error}); it is killed"
-            ));
-            if let Some(front) = &mut self.front {
-                front.kill();
-            }
         }
     }
 
@@ -680,16 +411,17 @@ impl Master {
             Ask::Jobs { ask: Some(ask) } => self.jobs.command(ask, asker),
             Ask::Who => asker.who(self.facts.clone()),
             Ask::Reload => self.reload(vec![Some(asker)]),
+            Ask::Upgrade => self.upgrade(Some(asker)),
             Ask::Stop { limit_ms } => {
                 let limit = limit_ms.map(Duration::from_millis);
                 let limit = limit.unwrap_or(self.settings.server.timeouts.drain);
                 self.control.stop_asker = Some(asker);
-                self.stop(limit);
+                self.stop(limit, false);
             }
         }
     }
 
-    fn stop(&mut self, limit: Duration) {
+    fn stop(&mut self, limit: Duration, followed: bool) {
         if !self.is_stopping() {
             notify::stopping();
         }
@@ -697,13 +429,15 @@ impl Master {
             deadline: Instant::now() + limit + LEAVING,
         };
         self.abandon_reload("the server is stopping");
+        self.end_upgrade(&["the server is stopping".to_owned()]);
+        self.predecessors.stop(limit, false);
         self.jobs.stop(limit);
         self.listeners.close();
         match &self.front {
             None => self.ended = Some(exit::done()),
             Some(front) => {
                 let limit = limit.as_millis() as u64;
-                let sent = front.link.send_now(&ToFront::Stop { limit }, &[]);
+                let sent = front.link.send_now(&ToFront::Stop { limit, followed }, &[]);
                 self.front_must_hear(sent);
             }
         }
@@ -733,6 +467,7 @@ impl Master {
         }
         self.ordered.end();
         self.jobs.kill();
+        self.predecessors.kill();
         self.listeners.remove_files();
         self.control.remove_file();
         if let Some(path) = &self.settings.pid {

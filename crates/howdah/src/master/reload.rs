@@ -13,6 +13,7 @@ use super::control::{Asker, ControlSocket};
 use super::facts::Facts;
 use super::listeners::Listeners;
 use super::safe_path;
+use super::upgrade::Upgrade;
 use super::watchdog::Watch;
 use super::{GENERATIONS, Master, State, notify, process, say, say_mistakes};
 use crate::arguments::Serve;
@@ -135,6 +136,7 @@ pub fn send_configuration(
     source: Option<&Source>,
     settings: &Settings,
     listeners: &Listeners,
+    follows_another: bool,
 ) -> io::Result<()> {
     let text = text_file(&serde_json::to_string(&source).map_err(io::Error::other)?)?;
     let logs = open_logs(settings)?;
@@ -146,6 +148,7 @@ pub fn send_configuration(
         error_log: logs.error.is_some(),
         access_log: logs.access.is_some(),
         listeners: numbers,
+        follows_another,
     }));
     let mut fds = vec![text.as_fd()];
     fds.extend(logs.fds());
@@ -173,6 +176,12 @@ impl Master {
     pub(super) fn reload(&mut self, askers: Askers) {
         if self.is_stopping() {
             return refuse(askers, &["the server is stopping".to_owned()]);
+        }
+        if !matches!(self.upgrade, Upgrade::No | Upgrade::TakingOver { .. }) {
+            return refuse(
+                askers,
+                &["an upgrade is in progress, which takes the configuration, too".to_owned()],
+            );
         }
         if let Some(pending) = &self.pending {
             match pending.deadline {
@@ -207,6 +216,7 @@ impl Master {
                             pending.source.as_ref(),
                             &pending.settings,
                             &pending.listeners,
+                            !self.predecessors.is_empty(),
                         )
                     });
                 if let Err(error) = sent {
@@ -242,7 +252,7 @@ impl Master {
             None
         } else {
             let path = settings.control.as_deref();
-            let bound = ControlSocket::bind(path, &self.listeners.label());
+            let bound = ControlSocket::bind(None, path, &self.listeners.label());
             Some(bound.map_err(|why| vec![why])?)
         };
         let owner = super::owner(&settings);
@@ -276,7 +286,7 @@ impl Master {
     /// Takes the front's word that it serves that configuration.
     pub(super) fn serving(&mut self, generation: u64) {
         self.front_serves(generation);
-        self.send_writes();
+        self.send_unnoted();
         if self.pending.is_none() {
             self.next_reload();
         }
@@ -331,6 +341,7 @@ impl Master {
             if let Some(line) = self.listeners.status_line() {
                 say(format!("status on {line}"));
             }
+            self.has_taken_over();
             notify::ready();
         }
     }
@@ -361,7 +372,7 @@ impl Master {
             // It leaves by itself; were it stuck, SIGCHLD would never come.
             front.kill();
         }
-        if matches!(self.state, State::Starting) {
+        if matches!(self.state, State::Starting) && self.predecessors.is_empty() {
             self.ended = Some(exit::failed());
         }
     }

@@ -25,6 +25,11 @@ impl Restart {
         self.at = Some(Instant::now() + pause.min(LONGEST_PAUSE));
     }
 
+    /// Plans a start at once.
+    pub fn plan_now(&mut self) {
+        self.at = Some(Instant::now());
+    }
+
     /// No start is due any more.
     pub fn cancel(&mut self) {
         self.at = None;

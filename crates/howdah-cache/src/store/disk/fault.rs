@@ -27,6 +27,8 @@ pub enum Fault {
     DiskFull,
     /// The directory cannot be written; pages are kept in memory.
     DiskUnwritable,
+    /// After an upgrade the former process has the directory until it ends; pages are kept in memory.
+    DiskHeld,
     /// The disk is too slow: a page was not written, or not read.
     DiskBusy,
     /// A page's description exceeds a file's limit; the page is kept in memory.

@@ -131,7 +131,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             }
             match begun {
                 Poll::Ready(begun) => Poll::Ready(begun.ok()),
-                Poll::Pending if self.place.is_to_close() => Poll::Ready(None),
+                Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
             }
         })

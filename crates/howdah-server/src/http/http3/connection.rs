@@ -174,7 +174,7 @@ impl<H: Handler> Http3Connection<H> {
             let mut building = pin!(builder.build(Transport::new(self.shared.clone())));
             poll_fn(|cx| match building.as_mut().poll(cx) {
                 Poll::Ready(built) => Poll::Ready(built.ok()),
-                Poll::Pending if self.place.is_to_close() => Poll::Ready(None),
+                Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
             })
             .await

@@ -57,7 +57,7 @@ pub(super) async fn within(
                 _ => HandshakeFailed::ClientGone,
             }));
         }
-        if place.is_to_close() {
+        if place.is_to_close(deadline) {
             return Poll::Ready(Err(HandshakeFailed::ClientGone));
         }
         ready!(deadline.poll(cx));

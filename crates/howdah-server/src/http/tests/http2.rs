@@ -367,7 +367,7 @@ async fn a_stop_lets_requests_in_progress_end() {
     let mut client = connect().await;
     let (waiting, _) = client.send(get("/wait"), true);
     client.until_seen("waiting").await;
-    client.life.drain();
+    client.life.drain(Duration::ZERO);
     // Not accepted any more, but not lost either: the client knows that it was not handled.
     poll_fn(|cx| match client.send.poll_ready(cx) {
         Poll::Ready(Err(_)) => Poll::Ready(()),

@@ -219,16 +219,35 @@ async fn bytes_noticed_while_waiting_for_the_client_to_leave_are_not_lost() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_server_that_another_follows_answers_what_is_under_way() {
+    let wait = Duration::from_secs(2);
+    let last = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nConnection: close\r\n\r\nhello[closed]";
+    let mut kept = Client::new();
+    assert_eq!(kept.ask(get("/hello")).await, ok("hello") + "[open]");
+    let mut fresh = Client::new();
+    let mut silent = Client::new();
+    for client in [&kept, &fresh, &silent] {
+        client.life.drain(wait);
+    }
+    let begun = tokio::time::Instant::now();
+    tokio::time::sleep(wait / 2).await;
+    assert_eq!(kept.ask(get("/hello")).await, last);
+    assert_eq!(fresh.ask(get("/hello")).await, last);
+    assert_eq!(silent.reply().await, "[closed]");
+    assert_eq!(begun.elapsed().as_secs(), wait.as_secs());
+}
+
+#[tokio::test(start_paused = true)]
 async fn a_server_that_stops_finishes_what_it_began() {
     let mut idle = Client::new();
     assert_eq!(idle.ask(get("/hello")).await, ok("hello") + "[open]");
-    idle.life.drain();
+    idle.life.drain(Duration::ZERO);
     assert_eq!(idle.reply().await, "[closed]");
 
     let mut busy = Client::new();
     busy.send(get("/wait")).await;
     busy.until_seen("waiting").await;
-    busy.life.drain();
+    busy.life.drain(Duration::ZERO);
     busy.script.gate.notify_one();
     assert_eq!(
         busy.reply().await,
@@ -238,7 +257,7 @@ async fn a_server_that_stops_finishes_what_it_began() {
 
     // Written before the server's task has run at all.
     let mut fresh = Client::new();
-    fresh.life.drain();
+    fresh.life.drain(Duration::ZERO);
     let wire = get("/hello");
     let sent = rustix::net::send(
         &fresh.stream,

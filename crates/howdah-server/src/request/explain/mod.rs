@@ -295,7 +295,7 @@ fn cache(
     match lookup::look(cache, part, ctx.site, ctx.request, ctx.client, has_body) {
         Lookup::Pass { why, cookie } => return Some(bypass(why, cookie)),
         _ if part.config.dry_run => return Some(bypass(Pass::DryRun, None)),
-        _ if !part.may_serve() => return Some(bypass(Pass::NoLease, None)),
+        _ if !part.may_serve() => return Some(bypass(part.unserved(), None)),
         _ => {}
     }
     if let Some(why) = route.keeps_from_cache() {

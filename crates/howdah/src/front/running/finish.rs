@@ -1,12 +1,13 @@
 //! The end: no more connections, what runs is finished, PHP leaves, logs are written.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use howdah_server::listener::Server;
 
 use super::super::Shared;
-use super::Ending;
 use super::pools::{Pools, runtime};
+use super::{Ending, Running};
 
 /// After the last request, how long the processes of a pool may take to leave.
 const LEAVING: Duration = Duration::from_secs(2);
@@ -63,9 +64,16 @@ fn begin_to_finish(shared: &Shared) -> Option<(Option<Server>, Pools)> {
     let mut running = shared.running();
     let running = running.as_mut()?;
     let limit = shared.time_to_stop().unwrap_or_default();
-    running.control.stop(limit);
+    stop_serving(shared, running, limit);
     running.ending = Ending::Requests(Instant::now() + limit);
     Some((running.server.take(), running.pools.clone()))
+}
+
+fn stop_serving(shared: &Shared, running: &Running, limit: Duration) {
+    match shared.followed.load(Ordering::Relaxed) {
+        true => running.control.part(limit),
+        false => running.control.stop(limit),
+    }
 }
 
 /// The last request is answered: PHP leaves. Returns how long a script that runs on may take.
@@ -92,7 +100,7 @@ pub fn shorten_deadline(shared: &Shared) {
         return;
     };
     let limit = shared.time_to_stop().unwrap_or_default();
-    running.control.stop(limit);
+    stop_serving(shared, running, limit);
     match running.ending {
         Ending::Pools => {
             for pool in running.pools.values() {

@@ -28,8 +28,10 @@ pub(super) fn front_settings(
     access_log: Option<Arc<AccessLog>>,
     shared: &Shared,
     error_log: &Arc<ErrorLog>,
+    follows_another: bool,
 ) -> Result<FrontSettings, String> {
-    let (cache_disk, closed_cache_disk) = match cache_disk(settings, shared, error_log)? {
+    let disk = cache_disk(settings, shared, error_log, follows_another)?;
+    let (cache_disk, closed_cache_disk) = match disk {
         Some(Ok(disk)) => (Some(disk), None),
         Some(Err(closed)) => (None, Some(closed)),
         None => (None, None),
@@ -52,6 +54,7 @@ pub(super) fn front_settings(
         carried_generations: former
             .map(|f| f.carried_generations.clone())
             .unwrap_or_default(),
+        successor: shared.successor.clone(),
         fleet: fleet(
             settings,
             former.and_then(|f| f.fleet.as_ref()),
@@ -207,6 +210,7 @@ fn cache_disk(
     settings: &Settings,
     shared: &Shared,
     log: &Arc<ErrorLog>,
+    follows_another: bool,
 ) -> Result<Option<Result<Arc<Disk>, DiskStatus>>, String> {
     let Some(wanted) = &settings.cache_disk else {
         return Ok(None);
@@ -220,6 +224,9 @@ fn cache_disk(
     {
         disk.resize(wanted.size);
         return Ok(Some(Ok(disk)));
+    }
+    if follows_another {
+        return Ok(Some(Err(DiskStatus::closed(&wanted.path, Fault::DiskHeld))));
     }
     let heard = log.clone();
     let mut options =

@@ -20,6 +20,7 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::Executor;
 use howdah_server::admin::Connections;
+use howdah_server::cache::disk_store::Disk;
 use howdah_server::http::proxy_protocol::TrustedPeers;
 use howdah_server::listener::{
     Control, ListenerConfig, ListenerId, QuicSockets, Server, ThreadHooks, part_sockets,
@@ -38,6 +39,7 @@ use crate::config::{Listen, Settings};
 pub use finish::{finish, shorten_deadline};
 use front_settings::{bound, front_settings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
+pub use pools::runtime;
 use pools::{Pools, retire, start_pools};
 
 /// The configuration that is served, with all that serves it.
@@ -111,10 +113,26 @@ pub fn apply(
     let tls = shared.tls.apply();
     let tls = tls.map_err(|error| one(format!("cannot set TLS up: {error}")))?;
     let listeners = listeners(&settings, &tls, &shared.tls.tickets, sockets);
-    let front_settings =
-        front_settings(&settings, &listeners, log, shared, &error_log).map_err(one)?;
+    let front_settings = front_settings(
+        &settings,
+        &listeners,
+        log,
+        shared,
+        &error_log,
+        new.follows_another,
+    )
+    .map_err(one)?;
+    let has_other_disk = shared.front.get().is_some_and(|front| {
+        let former = &front.config().settings.cache_disk;
+        let path = |disk: &Option<Arc<Disk>>| disk.as_ref().map(|disk| disk.path().to_owned());
+        path(former) != path(&front_settings.cache_disk)
+    });
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
+    if has_other_disk && let Some(cache) = &config.cache {
+        // What is there knows nothing of what was written since this process began.
+        cache.invalidate_all();
+    }
     bound(&settings, &config).map_err(one)?;
     let config = Arc::new(config);
     let traced = config.settings.traces.is_some();
@@ -161,8 +179,10 @@ fn listeners(
 ) -> Vec<(Listen, ListenerConfig)> {
     let listens = settings.listen.iter().cloned().zip(sockets);
     listens
-        .map(|(listen, sockets)| {
+        .map(|(mut listen, sockets)| {
             let (sockets, udp) = part_sockets(sockets);
+            // After an upgrade, the front before has them until its last request has ended.
+            listen.http3 &= !udp.is_empty();
             let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
             if listen.http3 {
                 listener.quic = Some(QuicSockets {

@@ -1,0 +1,452 @@
+//! An upgrade: the master executes the program that is installed now, in place: its process id, its listening
+//! sockets and its control socket stay, so no client is refused or waits. The front of the program before serves
+//! until the new one does, and finishes its requests ([`Predecessors`]); its pages are rendered meanwhile.
+//!
+//! 1. The new program reads the configuration (`howdah serve … --takes-over`), and nothing changes if it finds
+//!    mistakes.
+//! 2. The front hands over (`crate::front::hand_over`).
+//! 3. `exec`. What the new program goes on with is in a memory file: [`Inheritance`].
+//!
+//! php-fpm does the same at SIGUSR2 (`fpm_pctl_exec`), with its sockets alone.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, Read, Seek, Write};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+use serde::{Deserialize, Serialize};
+
+use super::control::{Asker, ControlSocket};
+use super::listeners::InheritedListener;
+use super::{Master, State, notify, say, say_mistakes};
+use crate::link::{Link, ToFront};
+use crate::sys;
+
+/// What [`Inheritance`] looks like; a program that knows another refuses to take over.
+pub const FORMAT: u32 = 1;
+/// Names the process and the descriptor of its [`Inheritance`], with a colon between.
+const VARIABLE: &str = "HOWDAH_TAKES_OVER";
+/// How long the new program may look at the configuration.
+const CHECKING: Duration = Duration::from_secs(60);
+/// How long the front may take to hand over.
+const HANDING_OVER: Duration = Duration::from_secs(10);
+
+/// What the master of the next program goes on with. Numbers are descriptors.
+#[derive(Debug, Serialize, Deserialize)]
+struct Inheritance {
+    listeners: Vec<InheritedListener>,
+    control: (PathBuf, RawFd),
+    /// Fronts that still serve, or finish their requests: process id and line.
+    fronts: Vec<(i32, RawFd)>,
+    /// The process that runs jobs.
+    jobs: Option<(i32, RawFd)>,
+    /// Who has asked for the upgrade.
+    asker: Option<RawFd>,
+}
+
+/// The same, taken over; nothing, if this process is a new one.
+#[derive(Default)]
+pub struct Inherited {
+    /// Sockets that the server has bound.
+    pub listeners: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
+    /// The control socket.
+    pub control: Option<ControlSocket>,
+    /// Fronts: process id and line.
+    pub fronts: Vec<(i32, Link)>,
+    /// The process that runs jobs.
+    pub jobs: Option<(i32, Link)>,
+    /// Who has asked for the upgrade.
+    pub asker: Option<Asker>,
+}
+
+impl Inherited {
+    /// What the program before has left to this process, if there was one. To be called before
+    /// [`sys::close_inherited_on_exec`].
+    ///
+    /// # Errors
+    /// It cannot be read.
+    pub fn take() -> io::Result<Option<Inherited>> {
+        let value = std::env::var(VARIABLE).unwrap_or_default();
+        let Some((pid, number)) = value.split_once(':') else {
+            return Ok(None);
+        };
+        // A command that the server before had started may have the variable, too.
+        if pid != std::process::id().to_string() {
+            return Ok(None);
+        }
+        let number = number.parse().map_err(io::Error::other)?;
+        let mut text = String::new();
+        let mut file = File::from(sys::inherited(number)?);
+        file.rewind()?;
+        file.read_to_string(&mut text)?;
+        let left: Inheritance = serde_json::from_str(&text)?;
+        let all = |numbers: &[RawFd]| -> io::Result<Vec<OwnedFd>> {
+            numbers
+                .iter()
+                .map(|number| sys::inherited(*number))
+                .collect()
+        };
+        let mut listeners = Vec::new();
+        for listener in left.listeners {
+            let (sockets, udp) = (all(&listener.sockets)?, all(&listener.udp)?);
+            listeners.push((listener, sockets, udp));
+        }
+        let line = |(pid, number)| Ok::<_, io::Error>((pid, Link::new(sys::inherited(number)?)));
+        let (path, socket) = left.control;
+        let stream = left.asker.map(sys::inherited).transpose()?;
+        Ok(Some(Inherited {
+            listeners,
+            control: Some(ControlSocket::of(
+                path,
+                UnixListener::from(sys::inherited(socket)?),
+            )),
+            fronts: left
+                .fronts
+                .into_iter()
+                .map(line)
+                .collect::<io::Result<_>>()?,
+            jobs: left.jobs.map(line).transpose()?,
+            asker: stream.map(|stream| Asker::of(UnixStream::from(stream))),
+        }))
+    }
+}
+
+/// The program, as it was started: to be asked before it is replaced.
+pub struct Program {
+    path: PathBuf,
+    arguments: Vec<OsString>,
+}
+
+impl Program {
+    /// Ours.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn ours() -> io::Result<Program> {
+        let path = std::env::current_exe()?;
+        // Started from a file that was replaced, or after an upgrade that was: the one there now.
+        let text = path.as_os_str().to_string_lossy().into_owned();
+        let path = text.strip_suffix(" (deleted)").map_or(path, PathBuf::from);
+        Ok(Program {
+            path,
+            arguments: std::env::args_os().collect(),
+        })
+    }
+
+    /// Has the program that is there now read the configuration; its process id, and the file that it writes
+    /// mistakes to.
+    fn check(&self) -> io::Result<(i32, File)> {
+        let mistakes = File::from(memfd_create("howdah-mistakes", MemfdFlags::CLOEXEC)?);
+        let format = FORMAT.to_string();
+        let mut command = Command::new(&self.path);
+        for argument in self.arguments.iter().skip(1) {
+            command.arg(argument);
+            if argument == "serve" {
+                break;
+            }
+        }
+        command
+            .args(["--takes-over", &format])
+            .args(
+                self.arguments
+                    .iter()
+                    .skip(1)
+                    .skip_while(|word| *word != "serve")
+                    .skip(1),
+            )
+            .stdin(Stdio::null())
+            .stdout(mistakes.try_clone()?)
+            .stderr(mistakes.try_clone()?)
+            .process_group(0);
+        Ok((command.spawn()?.id() as i32, mistakes))
+    }
+}
+
+/// How far an upgrade has come.
+#[derive(Default)]
+pub enum Upgrade {
+    /// There is none.
+    #[default]
+    No,
+    /// The new program reads the configuration.
+    Checking {
+        /// Its process id.
+        pid: i32,
+        /// What it says.
+        mistakes: File,
+        /// Who has asked.
+        asker: Option<Asker>,
+        /// When it is killed.
+        deadline: Instant,
+    },
+    /// The front is to hand over.
+    HandingOver {
+        /// Who has asked.
+        asker: Option<Asker>,
+        /// When it is killed.
+        deadline: Instant,
+    },
+    /// This is the new program: its front does not serve yet.
+    TakingOver {
+        /// Who has asked.
+        asker: Option<Asker>,
+    },
+}
+
+impl Master {
+    /// Goes on as the program that is installed now.
+    pub(super) fn upgrade(&mut self, asker: Option<Asker>) {
+        let serving = matches!(self.state, State::Serving)
+            && self
+                .front
+                .as_ref()
+                .is_some_and(|front| front.watch.is_some());
+        let why = match (&self.upgrade, &self.pending) {
+            (Upgrade::No, None) if serving => None,
+            (Upgrade::No, Some(_)) => Some("a reload is in progress; ask again"),
+            (Upgrade::No, None) => Some("the server is starting or stopping"),
+            _ => Some("an upgrade is in progress"),
+        };
+        if let Some(why) = why {
+            return refuse(asker, &[why.to_owned()]);
+        }
+        match self.program.check() {
+            Err(error) => {
+                let program = self.program.path.display();
+                refuse(asker, &[format!("cannot execute {program}: {error}")]);
+            }
+            Ok((pid, mistakes)) => {
+                self.upgrade = Upgrade::Checking {
+                    pid,
+                    mistakes,
+                    asker,
+                    deadline: Instant::now() + CHECKING,
+                };
+            }
+        }
+    }
+
+    /// When an upgrade has taken too long.
+    pub(super) fn upgrade_deadline(&self) -> Option<Instant> {
+        match self.upgrade {
+            Upgrade::Checking { deadline, .. } | Upgrade::HandingOver { deadline, .. } => {
+                Some(deadline)
+            }
+            Upgrade::No | Upgrade::TakingOver { .. } => None,
+        }
+    }
+
+    /// Ends an upgrade that has taken too long.
+    pub(super) fn end_late_upgrade(&mut self, now: Instant) {
+        if self
+            .upgrade_deadline()
+            .is_none_or(|deadline| now < deadline)
+        {
+            return;
+        }
+        let seconds = |limit: Duration| limit.as_secs();
+        let why = match &mut self.upgrade {
+            // Reaped, it is nobody's any more.
+            Upgrade::Checking { pid, .. } => {
+                if let Some(pid) = Pid::from_raw(*pid) {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+                format!(
+                    "the new program has not read the configuration within {} s",
+                    seconds(CHECKING)
+                )
+            }
+            _ => {
+                // It serves no stored page any more: another one does.
+                if let Some(front) = &mut self.front {
+                    front.kill();
+                }
+                format!(
+                    "FrontUnresponsive: the front has not handed over within {} s; it is killed",
+                    seconds(HANDING_OVER)
+                )
+            }
+        };
+        self.end_upgrade(&[why]);
+    }
+
+    /// There is no upgrade.
+    pub(super) fn end_upgrade(&mut self, mistakes: &[String]) {
+        match std::mem::take(&mut self.upgrade) {
+            Upgrade::No => {}
+            Upgrade::Checking { asker, .. }
+            | Upgrade::HandingOver { asker, .. }
+            | Upgrade::TakingOver { asker } => refuse(asker, mistakes),
+        }
+    }
+
+    /// Whether the process that ended was the one that reads the configuration. If it finds no mistakes, the
+    /// front hands over.
+    pub(super) fn upgrade_checked(&mut self, ended: i32, status: WaitStatus) -> bool {
+        match &self.upgrade {
+            Upgrade::Checking { pid, .. } if *pid == ended => {}
+            _ => return false,
+        }
+        let Upgrade::Checking {
+            mut mistakes,
+            asker,
+            ..
+        } = std::mem::take(&mut self.upgrade)
+        else {
+            return false;
+        };
+        if status.exit_status() != Some(0) {
+            let mut text = String::new();
+            let read = mistakes
+                .rewind()
+                .and_then(|()| mistakes.read_to_string(&mut text));
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            if read.is_err() || lines.is_empty() {
+                let how = super::process::exit_text(status);
+                lines.push(format!(
+                    "the new program cannot read the configuration: {how}"
+                ));
+            }
+            refuse(asker, &lines);
+            return true;
+        }
+        let Some(front) = self.front.as_ref().filter(|_| self.pending.is_none()) else {
+            refuse(
+                asker,
+                &["the front is being started, or a reload is in progress; ask again".to_owned()],
+            );
+            return true;
+        };
+        let sent = front.link.send_now(&ToFront::HandOver, &[]);
+        self.upgrade = Upgrade::HandingOver {
+            asker,
+            deadline: Instant::now() + HANDING_OVER,
+        };
+        self.front_must_hear(sent);
+        true
+    }
+
+    /// The front has handed over: executes the new program. Returns only if that fails.
+    pub(super) fn go_on_as_new_program(&mut self) {
+        let Upgrade::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) else {
+            return;
+        };
+        self.abandon_reload("the server is being upgraded; ask again");
+        notify::reloading();
+        say("upgrade: the new program is executed");
+        let error = match self.inheritance(asker.as_ref()) {
+            Ok((left, fds)) => {
+                let mut variables: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+                variables.retain(|(name, _)| name != VARIABLE);
+                let value = format!("{}:{}", std::process::id(), left.as_raw_fd());
+                variables.push((VARIABLE.into(), value.into()));
+                let kept: Vec<BorrowedFd<'_>> = fds.iter().copied().chain([left.as_fd()]).collect();
+                sys::execute_in_place(
+                    &self.program.path,
+                    &self.program.arguments,
+                    &variables,
+                    &kept,
+                )
+            }
+            Err(error) => error,
+        };
+        notify::ready();
+        // It serves no stored page any more: another one does.
+        if let Some(front) = &mut self.front {
+            front.kill();
+        }
+        let program = self.program.path.display();
+        refuse(asker, &[format!("cannot execute {program}: {error}")]);
+    }
+
+    /// Goes on with what the program before had, if there was one.
+    pub(super) fn take_over(&mut self, fronts: Vec<(i32, Link)>, jobs: Option<(i32, Link)>) {
+        if !fronts.is_empty() {
+            self.listeners.leave_udp();
+        }
+        for (pid, link) in fronts {
+            self.predecessors.add(pid, link);
+        }
+        if let Some((pid, link)) = jobs {
+            self.jobs
+                .adopt(pid, link, self.settings.server.timeouts.drain);
+        }
+    }
+
+    /// The new front serves, if this is a new program: those before finish what they have.
+    pub(super) fn has_taken_over(&mut self) {
+        if let Upgrade::TakingOver { asker } = std::mem::take(&mut self.upgrade) {
+            self.predecessors
+                .stop(self.settings.server.timeouts.drain, true);
+            let text = format!("upgraded: howdah {} serves", env!("CARGO_PKG_VERSION"));
+            say(&text);
+            if let Some(asker) = asker {
+                asker.done(&text, &[]);
+            }
+        }
+    }
+
+    /// A front before an upgrade has ended. After the last one the new front takes what they had: HTTP/3, and
+    /// the directory of the page cache.
+    pub(super) fn predecessor_is_gone(&mut self) {
+        if !self.predecessors.is_empty() || self.is_stopping() {
+            return;
+        }
+        say("upgrade: the front before has ended");
+        if self.listeners.take_udp() || self.settings.cache_disk.is_some() {
+            self.reload(vec![None]);
+        }
+    }
+
+    fn inheritance<'a>(
+        &'a self,
+        asker: Option<&'a Asker>,
+    ) -> io::Result<(File, Vec<BorrowedFd<'a>>)> {
+        let mut fds = Vec::new();
+        let listeners = self.listeners.leave(&mut fds);
+        let mut keep = |fd: BorrowedFd<'a>| {
+            fds.push(fd);
+            fd.as_raw_fd()
+        };
+        let before = self
+            .predecessors
+            .iter()
+            .map(|front| (front.pid, &front.link));
+        let front = self.front.as_ref().map(|front| (front.pid, &front.link));
+        let left = Inheritance {
+            listeners,
+            control: (
+                self.control.path().to_owned(),
+                keep(self.control.listener()),
+            ),
+            fronts: before
+                .chain(front)
+                .map(|(pid, link)| (pid, keep(link.fd())))
+                .collect(),
+            jobs: self
+                .jobs
+                .process()
+                .map(|(pid, link)| (pid, keep(link.fd()))),
+            asker: asker.map(|asker| keep(asker.fd())),
+        };
+        let mut file = File::from(memfd_create("howdah-inheritance", MemfdFlags::CLOEXEC)?);
+        file.write_all(&serde_json::to_vec(&left)?)?;
+        Ok((file, fds))
+    }
+}
+
+/// Says and answers that there is no upgrade.
+fn refuse(asker: Option<Asker>, mistakes: &[String]) {
+    say("UpgradeRefused: the program before serves on:");
+    say_mistakes(mistakes);
+    if let Some(asker) = asker {
+        asker.mistakes(mistakes);
+    }
+}
