@@ -45,6 +45,7 @@ max_children = 2
 [[site]]
 root = "ROOT"
 cache = "on"
+JOBS
 "#;
 const HAPROXY: &str = "
 global
@@ -86,12 +87,14 @@ pub struct Cluster {
     /// By the place that they have in the load balancer.
     pub pods: Vec<Option<Pod>>,
     addresses: Vec<String>,
+    /// Their `[[job]]`; `MEMBER` is a pod's name, `SHARED` a directory of all.
+    jobs: String,
     started: usize,
 }
 
 impl Cluster {
     /// So many pods on as many nodes, all of which answer from the cache; none where namespaces are forbidden.
-    pub fn start(name: &str, pods: usize) -> Option<Cluster> {
+    pub fn start(name: &str, pods: usize, jobs: &str) -> Option<Cluster> {
         let mut network = Network::new(name)?;
         let scratch = Scratch::new(name);
         let valkey = network.node("valkey");
@@ -126,6 +129,7 @@ impl Cluster {
             haproxy: None,
             pods: Vec::new(),
             addresses,
+            jobs: jobs.to_owned(),
             started: 0,
         };
         cluster.pods = (0..pods).map(|place| Some(cluster.pod(place))).collect();
@@ -145,7 +149,10 @@ impl Cluster {
         let config = CONFIG
             .replace("ADDRESS", &self.addresses[place])
             .replace("VALKEY", &self.valkey)
-            .replace("ROOT", &root);
+            .replace("ROOT", &root)
+            .replace("JOBS", &self.jobs)
+            .replace("SHARED", &self.scratch.path().display().to_string())
+            .replace("MEMBER", &name);
         let config = self.scratch.write(format!("{name}.toml"), config);
         let control = self.scratch.join(format!("{name}.sock"));
         let mut command = self.network.on(&node, "/usr/bin/env");

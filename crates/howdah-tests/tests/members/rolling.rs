@@ -51,7 +51,7 @@ fn nothing_was_lost(what: &str, seen: &Seen) {
 
 #[test]
 fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() {
-    let Some(mut cluster) = Cluster::start("roll", PODS) else {
+    let Some(mut cluster) = Cluster::start("roll", PODS, "") else {
         return;
     };
     cluster.wait_for_members(PODS);
@@ -88,7 +88,7 @@ fn a_rolling_update_and_fewer_pods_lose_no_request_and_leave_no_member_behind() 
 
 #[test]
 fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
-    let Some(mut cluster) = Cluster::start("lost", PODS) else {
+    let Some(mut cluster) = Cluster::start("lost", PODS, "") else {
         return;
     };
     cluster.wait_for_members(PODS);
@@ -133,4 +133,46 @@ fn a_lost_node_and_a_cut_off_one_make_no_page_old() {
     // What it had in hand is lost with it: one request of each visitor, at most.
     assert!(seen.failed.len() <= 6, "{:?}", seen.failed);
     assert!(seen.failed_writes.len() <= 1, "{:?}", seen.failed_writes);
+}
+
+/// Runs until there is a file `end`; says who it is.
+const JOB: &str = r#"
+[[job]]
+name = "long"
+schedule = "* * * * * *"
+directory = "SHARED"
+command = ["sh", "-c", "echo MEMBER >> runs; while [ ! -e end ]; do sleep 0.05; done"]
+"#;
+
+#[test]
+fn the_run_of_a_cut_off_member_goes_on_and_the_next_one_is_another_members() {
+    let Some(cluster) = Cluster::start("jobs", 2, JOB) else {
+        return;
+    };
+    let runs = || {
+        let text = std::fs::read_to_string(cluster.scratch.join("runs")).unwrap_or_default();
+        text.lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    wait_until("a run", PATIENCE, || !runs().is_empty());
+    let first = runs()[0].clone();
+    let pods: Vec<_> = cluster.pods.iter().flatten().collect();
+    let holder = pods.iter().position(|pod| pod.name == first);
+    let holder = holder.expect("one of them");
+    let (held, other) = (pods[holder], pods[1 - holder]);
+    cluster.network.part(&held.node, &cluster.valkey);
+    wait_until("the next run", PATIENCE, || runs().len() == 2);
+    assert_eq!(runs()[1], other.name);
+    let log = other.process.log();
+    let lost = format!("error JobMemberLost job=long: {first} is not heard any more");
+    assert!(log.contains(&lost), "{log}");
+    let list = cluster.control(holder, &["job", "list"]);
+    assert!(list.contains("job long: running"), "{list}");
+    cluster.network.mend(&held.node, &cluster.valkey);
+    let replaced = format!("and {} runs the job, too", other.name);
+    wait_until("it to hear of that", PATIENCE, || {
+        let log = held.process.log();
+        log.contains("error JobLockLost job=long:") && log.contains(&replaced)
+    });
+    cluster.scratch.write("end", "");
+    wait_until("runs to go on", PATIENCE, || runs().len() > 3);
 }

@@ -17,6 +17,8 @@ use super::{Jobs, start_by_schedule};
 
 /// How long a run waits for Valkey, if the next is not due before.
 const WAITS: Duration = Duration::from_secs(60);
+/// It is given up so long before the next is due.
+const BEFORE: Duration = Duration::from_millis(50);
 
 impl Jobs {
     /// Takes the fleet of a configuration.
@@ -48,7 +50,7 @@ impl Jobs {
         };
         let next = job.next.map(|next| next.duration_since(clock));
         let next = next.and_then(|pause| Duration::try_from(pause).ok());
-        let within = next.map_or(WAITS, |next| next.min(WAITS));
+        let within = next.map_or(WAITS, |next| WAITS.min(next.saturating_sub(BEFORE)));
         let token = turns.claim(&job.job.name, due.as_second(), within);
         let due = Some(due);
         let former = job.claim.replace(Claimed { token, due });

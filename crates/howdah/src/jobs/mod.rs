@@ -241,7 +241,14 @@ impl Jobs {
         if self.stopping {
             return Ok(());
         }
-        self.join(settings.fleet)?;
+        let is_asked = |job: &settings::Job| {
+            let when = &job.when;
+            matches!(when, When::Schedule { on_each: false, .. })
+        };
+        // Without runs to share, Valkey is not asked; once it is, ended runs are to be given back.
+        if self.turns.is_some() || settings.jobs.iter().any(is_asked) {
+            self.join(settings.fleet)?;
+        }
         let (now, clock) = (Instant::now(), Timestamp::now());
         for job in &mut self.jobs {
             if !settings.jobs.iter().any(|new| new.name == job.job.name) {

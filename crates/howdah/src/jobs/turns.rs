@@ -216,6 +216,8 @@ struct Wanted {
     until: Instant,
     /// When it is asked for again.
     again: Instant,
+    /// Why it is not decided.
+    why: String,
 }
 
 struct Driver {
@@ -231,7 +233,6 @@ struct Driver {
 
 impl Driver {
     async fn run(mut self, mut orders: orders::UnboundedReceiver<Order>) {
-        let mut trouble = String::new();
         let mut next = Instant::now();
         loop {
             let claims = self.claims.values();
@@ -245,17 +246,14 @@ impl Driver {
                     self.take(order);
                 }
             }
-            self.give_up(Instant::now(), &trouble);
-            match self.exchange().await {
-                Ok(()) => trouble.clear(),
-                Err(error) => {
-                    self.say(News::Unreachable(error.clone()));
-                    trouble = error;
-                    let again = Instant::now() + AGAIN;
-                    for wanted in self.claims.values_mut() {
-                        wanted.again = again;
-                    }
+            self.give_up(Instant::now());
+            if let Err(error) = self.exchange().await {
+                let again = Instant::now() + AGAIN;
+                for wanted in self.claims.values_mut() {
+                    wanted.again = again;
+                    wanted.why.clone_from(&error);
                 }
+                self.say(News::Unreachable(error));
             }
             if leaves {
                 return;
@@ -278,6 +276,7 @@ impl Driver {
                     claim,
                     until,
                     again,
+                    why: String::new(),
                 };
                 if let Some(former) = self.claims.insert(job.clone(), wanted) {
                     self.drop_claim(&job, &former.claim);
@@ -316,18 +315,18 @@ impl Driver {
     }
 
     /// Claims whose time is over.
-    fn give_up(&mut self, now: Instant, trouble: &str) {
+    fn give_up(&mut self, now: Instant) {
         let over = self.claims.iter().filter(|(_, wanted)| wanted.until <= now);
         let over: Vec<String> = over.map(|(job, _)| job.clone()).collect();
         for job in over {
-            let Some(Wanted { claim, .. }) = self.claims.remove(&job) else {
+            let Some(Wanted { claim, why, .. }) = self.claims.remove(&job) else {
                 continue;
             };
             self.drop_claim(&job, &claim);
             self.say(News::Claimed {
                 job,
                 token: claim.token,
-                verdict: Err(trouble.to_owned()),
+                verdict: Err(why),
             });
         }
         self.runs
@@ -353,6 +352,9 @@ impl Driver {
             };
             if let Verdict::Wait(time) = verdict {
                 wanted.again = now + time;
+                let left = time.as_secs_f64();
+                wanted.why =
+                    format!("it has restarted or was emptied, and gives no lock for {left:.1} s");
                 continue;
             }
             let claim = wanted.claim.clone();
