@@ -164,6 +164,18 @@ impl<E: Clone + PartialEq> Member<E> {
         self.writes.first_unconfirmed()
     }
 
+    /// Writes with smaller tickets are in the log, or were let go.
+    pub fn first_unpublished(&self) -> Ticket {
+        self.writes.first_unpublished()
+    }
+
+    /// The last entry whose effects have been handed out; none: the registry does not know this member, or
+    /// it does not know of writes that were let go.
+    pub fn position(&self) -> Option<(&Incarnation, u64)> {
+        let joined = self.joined.as_ref().filter(|_| !self.let_go)?;
+        Some((&joined.incarnation, joined.position))
+    }
+
     /// Serves no stored page any more, and leaves once everything is published.
     pub fn leave(&mut self, now: Moment) {
         self.leaving = true;

@@ -67,7 +67,7 @@ impl<E: Clone> Writes<E> {
 
     /// The first `count` of the queue are in the log; gives the ticket of the first of them.
     pub fn take_published(&mut self, count: usize) -> Ticket {
-        let first = self.next - self.queue.len() as Ticket;
+        let first = self.first_unpublished();
         self.queue.drain(..count);
         first
     }
@@ -103,7 +103,12 @@ impl<E: Clone> Writes<E> {
         // A batch begins where the one before it ended, which may be confirmed before it.
         match self.published.first() {
             Some(first) => first.first,
-            None => self.next - self.queue.len() as Ticket,
+            None => self.first_unpublished(),
         }
+    }
+
+    /// Writes with smaller tickets are in the log, or were let go.
+    pub fn first_unpublished(&self) -> Ticket {
+        self.next - self.queue.len() as Ticket
     }
 }

@@ -5,6 +5,9 @@
 //! pages has one that is older than a write whose answer has left. Pages are rendered as soon as the one
 //! before is dropped, which leaves the oldest that any member can have.
 //!
+//! Members hand renders over (docs/fleet.md): each is begun as early, and taken as late, as can be, even by
+//! members that serve nothing at the time.
+//!
 //! Time is counted in ticks: each is one exchange of every member that reaches the registry. Everything else
 //! happens between two of them, in any order.
 
@@ -77,6 +80,8 @@ struct Node {
     luck: Luck,
     /// A write whose answer has not left.
     write: Option<(Ticket, Version)>,
+    /// The last of its writes.
+    written: Ticket,
     session: Session,
 }
 
@@ -93,6 +98,9 @@ struct World {
     incarnations: u8,
     late: Vec<(usize, Request<()>)>,
     hints: Vec<(usize, Hint<()>)>,
+    /// Renders that members have handed over: where in the log each began, and the database's version then.
+    /// Of one place the oldest; nobody ever removes one, so that whatever was there may be put back.
+    renders: Vec<(Incarnation, u64, Version)>,
     writes: u8,
     faults: Faults,
 }
@@ -148,6 +156,7 @@ impl World {
             stopped: false,
             luck: Luck::Answered,
             write: None,
+            written: 0,
             session: number as Session + 1,
         };
         let mut world = World {
@@ -160,6 +169,7 @@ impl World {
             incarnations: 0,
             late: Vec::new(),
             hints: Vec::new(),
+            renders: Vec::new(),
             writes,
             faults,
         };
@@ -231,7 +241,55 @@ impl World {
                 }
             }
         }
+        self.share_renders();
         self.answer();
+    }
+
+    /// Each member begins a render as soon as it is somewhere in the log, and hands it over; each takes the
+    /// oldest that it may: one that began where it is, or behind.
+    fn share_renders(&mut self) {
+        let place = |node: &Node| {
+            let (incarnation, number) = node.member.position()?;
+            Some((incarnation.clone(), number))
+        };
+        for node in &self.nodes {
+            if let Some((incarnation, number)) = place(node)
+                && !self
+                    .renders
+                    .iter()
+                    .any(|(i, n, _)| (i, *n) == (&incarnation, number))
+            {
+                self.renders.push((incarnation, number, self.database));
+            }
+        }
+        // What nobody can take any more makes no other state.
+        let places: Vec<_> = self.nodes.iter().map(place).collect();
+        let now = self.registry.incarnation.clone();
+        self.renders.retain(|(incarnation, number, _)| {
+            let here = |place: &Option<(Incarnation, u64)>| {
+                place
+                    .as_ref()
+                    .is_some_and(|(i, n)| i == incarnation && n <= number)
+            };
+            *incarnation == now || places.iter().any(here)
+        });
+        self.renders.sort();
+        for node in self.nodes.iter_mut().filter(|node| !node.stopped) {
+            let Some((incarnation, number)) = place(node) else {
+                continue;
+            };
+            let is_published = node.member.first_unpublished() > node.written;
+            let fits = |(i, n, _): &&(Incarnation, u64, Version)| *i == incarnation && *n >= number;
+            let oldest = self
+                .renders
+                .iter()
+                .filter(fits)
+                .map(|(_, _, version)| *version)
+                .min();
+            if let Some(oldest) = oldest.filter(|_| is_published) {
+                node.page = node.page.min(oldest);
+            }
+        }
     }
 
     /// The answers of confirmed writes leave.
@@ -336,6 +394,7 @@ impl Model for Fleet {
                 node.page = version;
                 let ticket = node.member.publish(Entry::Purge(()));
                 node.write = Some((ticket, version));
+                node.written = ticket;
                 world.exchange(number);
             }
             Action::Hear(at) => {
@@ -367,6 +426,7 @@ impl Model for Fleet {
             }
             Action::Continue(number) => {
                 world.nodes[number].stopped = false;
+                world.share_renders();
                 world.exchange(number);
             }
             Action::Restart(number) => {
@@ -375,6 +435,7 @@ impl Model for Fleet {
                 node.member = Member::new(name(number), TIMING, world.now);
                 node.page = world.database;
                 node.write = None;
+                node.written = 0;
                 world.exchange(number);
             }
             Action::Empty => {
