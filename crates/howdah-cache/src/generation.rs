@@ -217,6 +217,12 @@ impl Generations {
         self.clock.load(Ordering::SeqCst)
     }
 
+    /// As [`Generations::now`], if `agrees` says so, which is asked while no purge is carried out.
+    pub fn now_if(&self, agrees: impl FnOnce() -> bool) -> Option<u64> {
+        let _no_purge = self.named.read().unwrap_or_else(PoisonError::into_inner);
+        agrees().then(|| self.now())
+    }
+
     /// Carries out a purge, and gives its number. When this returns, no request is served what was
     /// purged.
     pub fn purge(&self, what: &Purge, force: Force) -> u64 {

@@ -180,6 +180,15 @@ impl Object {
         self.judged = AtomicU64::new(born);
     }
 
+    /// A page that another server has rendered, as this one keeps it under `url_key`: as if it had begun to
+    /// render it at `born`. A page from a clock ahead of this one's was received `now`.
+    pub fn adopted(mut self, url_key: &[u8], born: u64, now: Millis) -> Object {
+        self.set_born(born);
+        self.url_key = url_key.to_vec();
+        self.freshness.received = self.freshness.received.min(now);
+        self
+    }
+
     /// The form of a coding (0: plain), if it has been made.
     pub fn made(&self, coding: usize) -> Option<&Form> {
         self.forms.get(coding)?.get()

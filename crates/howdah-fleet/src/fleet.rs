@@ -18,9 +18,12 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::exchange::{Registry, Said, Text};
+use crate::position::{Position, Positions};
 use crate::protocol::{
     Effect, Entry, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
 };
+use crate::renders::seal::RenderKey;
+use crate::renders::{Renders, ReportRender};
 use crate::valkey::Valkey;
 
 /// Upper bounds of the counts of confirmation times, in seconds.
@@ -41,6 +44,8 @@ pub struct FleetConfig {
     pub lease: Duration,
     /// How many replicas have to have an exchange before it counts.
     pub replicas: u32,
+    /// The secret by which members hand pages over; none: each renders for itself.
+    pub key: Option<RenderKey>,
 }
 
 /// What is worth a line in the log.
@@ -81,6 +86,9 @@ pub struct FleetStatus {
     pub confirmations: Vec<(Option<f64>, u64)>,
     /// Seconds spent waiting for confirmations, added up.
     pub confirmation_seconds: f64,
+    /// What came of renders that members share: name, count; empty: they share none.
+    #[serde(default)]
+    pub renders: Vec<(String, u64)>,
 }
 
 /// Writes and orders on their way to the thread.
@@ -103,6 +111,8 @@ pub struct Fleet {
     wake: Notify,
     /// Writes with smaller tickets are confirmed.
     first_unconfirmed: watch::Sender<Ticket>,
+    positions: Positions,
+    renders: Option<Arc<Renders>>,
     status: Mutex<FleetStatus>,
     has_left: watch::Sender<bool>,
 }
@@ -131,13 +141,36 @@ fn nanoseconds(duration: Duration) -> Moment {
 
 impl Fleet {
     /// Starts a member, whose stored pages are not served before it has joined.
-    pub fn start(config: &FleetConfig, apply: Apply, report: Report) -> io::Result<Arc<Fleet>> {
+    pub fn start(
+        config: &FleetConfig,
+        apply: Apply,
+        report: Report,
+        report_render: ReportRender,
+    ) -> io::Result<Arc<Fleet>> {
+        let renders = match &config.key {
+            Some(key) => {
+                let valkey = config.valkey.clone();
+                let (fleet, lease) = (&config.fleet, config.lease);
+                let word = random()?;
+                Some(Renders::start(
+                    valkey,
+                    fleet,
+                    key,
+                    lease,
+                    word,
+                    report_render,
+                )?)
+            }
+            None => None,
+        };
         let fleet = Arc::new(Fleet {
             config: config.clone(),
             lease: AtomicU64::new(0),
             outbox: Mutex::default(),
             wake: Notify::new(),
             first_unconfirmed: watch::Sender::new(1),
+            positions: Positions::default(),
+            renders,
             status: Mutex::new(FleetStatus {
                 member: config.member.clone(),
                 valkey: config.valkey.to_string(),
@@ -217,6 +250,23 @@ impl Fleet {
         self.outbox().writes
     }
 
+    /// Renders that members share, if they do.
+    pub fn renders(&self) -> Option<&Arc<Renders>> {
+        self.renders.as_ref()
+    }
+
+    /// The last entry of the log that has been carried out here, with all before it; none: at present none is
+    /// known. A render that begins now sees what they are about.
+    pub fn position(&self) -> Option<Position> {
+        self.positions.last_applied()
+    }
+
+    /// Whether a render that began at `position`, on any member, sees everything by which this one has made
+    /// pages old so far. To be asked while no purge can be carried out here.
+    pub fn is_within(&self, position: &Position) -> bool {
+        self.positions.is_within(position, self.last())
+    }
+
     /// Waits until no member serves a page that is older than this write: a lease at most.
     pub async fn confirmed(&self, ticket: Ticket) {
         let mut first = self.first_unconfirmed.subscribe();
@@ -258,6 +308,10 @@ impl Fleet {
         FleetStatus {
             lease_left: Duration::from_nanos(left).as_secs_f64(),
             writes: self.last(),
+            renders: self
+                .renders
+                .as_ref()
+                .map_or(Vec::new(), |renders| renders.sums()),
             ..self.status_mut().clone()
         }
     }
@@ -408,7 +462,17 @@ impl Driver {
         }
     }
 
+    fn position(&self) -> Option<Position> {
+        let (incarnation, number) = self.member.position()?;
+        Some(Position {
+            incarnation: incarnation.clone(),
+            number,
+        })
+    }
+
     fn carry_out(&mut self, effects: Vec<Effect<Text>>) {
+        let unpublished = self.member.first_unpublished();
+        self.fleet.positions.begin(self.position(), unpublished);
         for effect in effects {
             match effect {
                 Effect::Apply(entry) => {
@@ -421,6 +485,8 @@ impl Driver {
                     incarnation,
                     number,
                 } => {
+                    // Who is confirmed may ask at once what this member has applied.
+                    self.fleet.positions.applied(self.position(), unpublished);
                     let (registry, connection) = (self.registry.clone(), self.connection.clone());
                     tokio::spawn(async move {
                         if let Some(mut connection) = connection {
@@ -456,6 +522,8 @@ impl Driver {
 
     /// Shows front threads, the status and the log what has changed. All effects have been carried out.
     fn show(&mut self) {
+        let unpublished = self.member.first_unpublished();
+        self.fleet.positions.applied(self.position(), unpublished);
         let now = clock();
         let lease = self.member.lease();
         self.fleet.lease.store(lease, Ordering::SeqCst);

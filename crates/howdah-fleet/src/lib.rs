@@ -3,6 +3,8 @@
 //!
 //! - [`protocol`]: what a member of the fleet does, as a value without I/O and clock.
 //! - [`fleet`]: a member that runs: a thread, and what the server asks it.
+//! - [`position`]: where a member is in the log.
+//! - [`renders`]: one render of a page for all members.
 //! - [`valkey`]: where Valkey is, and how it is reached.
 //! - [`jobs`]: which member runs a scheduled job, by rows in Valkey (`jobs.lua`).
 //! - `exchange`: a request of the protocol as a call of `registry.lua`.
@@ -12,9 +14,15 @@
 mod exchange;
 pub mod fleet;
 pub mod jobs;
+pub mod position;
 pub mod protocol;
+pub mod renders;
 pub mod valkey;
 
 pub use exchange::{Registry, Text};
 pub use fleet::{Fleet, FleetConfig, FleetStatus, News};
+pub use position::Position;
+pub use renders::Renders;
+pub use renders::outcome::Outcome as RenderOutcome;
+pub use renders::seal::RenderKey;
 pub use valkey::Valkey;

@@ -61,6 +61,8 @@ pub struct FrontSettings {
     pub fleet: Option<Arc<Fleet>>,
     /// The process that takes over at an upgrade: one for all configurations of the process.
     pub successor: Arc<Successor>,
+    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    pub release: Option<Arc<str>>,
 }
 
 impl FrontSettings {
@@ -87,6 +89,7 @@ impl FrontSettings {
             carried_generations: Arc::default(),
             fleet: None,
             successor: Arc::default(),
+            release: None,
         }
     }
 }
@@ -186,6 +189,7 @@ impl ServerConfig {
             carried: settings.carried_generations.clone(),
             fleet: settings.fleet.clone(),
             successor: settings.successor.clone(),
+            release: settings.release.clone(),
         };
         let cache = PageCache::new(&sites, stores, &settings.encoding).map(Arc::new);
         Ok(ServerConfig {

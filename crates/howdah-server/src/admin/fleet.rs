@@ -21,6 +21,11 @@ pub(super) fn text(out: &mut String, fleet: &FleetStatus) {
     if !fleet.silent.is_empty() {
         let _ = writeln!(out, "    silent: {}", fleet.silent.join(", "));
     }
+    let renders = fleet.renders.iter().filter(|(_, n)| *n > 0);
+    let renders: Vec<String> = renders.map(|(name, n)| format!("{n} {name}")).collect();
+    if !renders.is_empty() {
+        let _ = writeln!(out, "    renders shared: {}", renders.join(", "));
+    }
     if !fleet.trouble.is_empty() {
         let _ = writeln!(out, "    {}", fleet.trouble);
     }
@@ -35,4 +40,8 @@ pub(super) fn metrics(m: &mut Metrics, fleet: &FleetStatus) {
         .histogram(&fleet.confirmations, fleet.confirmation_seconds);
     m.single("howdah_fleet_unheard_writes_total", fleet.let_go);
     m.single("howdah_fleet_applied_total", fleet.applied);
+    let mut renders = m.family("howdah_fleet_renders_total");
+    for (name, n) in &fleet.renders {
+        renders.add(&[name], n);
+    }
 }

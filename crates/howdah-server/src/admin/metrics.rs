@@ -157,6 +157,7 @@ families! {
         howdah_fleet_confirmation_seconds Histogram [] "From a write until all members had confirmed it.";
         howdah_fleet_unheard_writes_total Counter [] "Writes without confirmation.";
         howdah_fleet_applied_total Counter [] "Purges by other members.";
+        howdah_fleet_renders_total Counter [name] "Renders that members share, by what came of them.";
         howdah_cache_disk_entries Gauge [] "Pages and variants on disk.";
         howdah_cache_disk_bytes Gauge [] "Their size.";
         howdah_cache_disk_waiting Gauge [] "Pages that wait to be written.";

@@ -26,7 +26,8 @@ pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Own
     owners
 }
 
-fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
+/// The site, and everything configured that shapes its pages.
+pub(super) fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
     let config = site.config();
     // The directory behind links: a new release behind the same link has new pages.
     let root = fs::canonicalize(&config.root).unwrap_or_else(|_| config.root.clone());

@@ -22,6 +22,7 @@ use super::checks::{self, CheckKind, Finding};
 use super::collect::Collect;
 use super::judge::JudgedHead;
 use super::run_effects::{Cause, RunEffects};
+use super::shared_renders::{self, Asked};
 use super::subrequest::Subrequest;
 use super::vendor_headers;
 use super::{FieldLine, PageCache, SiteCache, lookup, now};
@@ -98,7 +99,7 @@ pub fn start(job: RenderJob, leader: Leader) {
             return;
         };
         let epoch = part.epoch();
-        let rendered = render(&mut job, part, &leader).await;
+        let rendered = get(&mut job, part, &leader).await;
         if let Some(check_against) = &job.check_against {
             check_against.check(part, &rendered).await;
         }
@@ -174,6 +175,23 @@ async fn next(
         Poll::Pending
     })
     .await
+}
+
+/// Takes the page from another member of the fleet, or renders it.
+async fn get(
+    job: &mut RenderJob,
+    part: &SiteCache,
+    leader: &Leader,
+) -> Result<RenderOutcome, Unstored> {
+    let lead = match shared_renders::ask(job, part, leader).await? {
+        Asked::Taken(page) => return Ok(RenderOutcome::Stored(page)),
+        Asked::Render(lead) => lead,
+    };
+    let rendered = render(job, part, leader).await;
+    if let Some(lead) = lead {
+        shared_renders::settle(lead, job, part, &rendered);
+    }
+    rendered
 }
 
 async fn render(

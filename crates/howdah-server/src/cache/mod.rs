@@ -18,6 +18,7 @@
 //! - [`checks`]: comparing what is kept with what the application answers now.
 //! - [`fleet`]: several servers with one page cache.
 //! - [`successor`]: two processes during an upgrade.
+//! - [`shared_renders`]: one render of a page for all of them.
 //! - [`write`]: what a write, or a purge, makes invalid.
 //!
 //! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
@@ -40,6 +41,7 @@ pub mod protocol;
 pub mod reasons;
 pub mod run_effects;
 pub mod send;
+mod shared_renders;
 pub mod subrequest;
 pub mod successor;
 pub mod tee;
@@ -67,6 +69,7 @@ use tokio::sync::Semaphore;
 
 use carried_generations::CarriedGenerations;
 pub use disk::DiskStatus;
+use shared_renders::SharedRenders;
 use successor::Successor;
 
 pub use crate::cache_config::CacheConfig;
@@ -94,6 +97,8 @@ pub struct SiteCache {
     fleet: Option<Arc<Fleet>>,
     /// The process that takes over at an upgrade.
     successor: Arc<Successor>,
+    /// Renders that its members share, if they do.
+    shared_renders: Option<SharedRenders>,
     /// The generation it began with.
     first: u64,
     /// How often `.htaccess` files had changed when the pages that are kept were made.
@@ -128,6 +133,7 @@ impl SiteCache {
             config,
             fleet: None,
             successor: Arc::default(),
+            shared_renders: None,
             first: 1,
             generations: Arc::default(),
             hits: Tally::default(),
@@ -236,6 +242,8 @@ pub struct Stores {
     pub fleet: Option<Arc<Fleet>>,
     /// The process that takes over at an upgrade.
     pub successor: Arc<Successor>,
+    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    pub release: Option<Arc<str>>,
 }
 
 /// The longest body that a cache with this much memory stores: one page must not push out most others,
@@ -257,6 +265,7 @@ impl PageCache {
             carried,
             fleet,
             successor,
+            release,
         } = stores;
         let disk = disk.map(|disk| {
             let owners = disk::owners(sites, encoding);
@@ -281,6 +290,11 @@ impl PageCache {
                 };
                 part.successor = successor.clone();
                 part.join(&site.config().name, fleet.as_ref());
+                if let Some(fleet) = &fleet {
+                    let owner = disk::owner(site, encoding);
+                    let (release, generations) = (release.as_ref(), &part.generations);
+                    part.shared_renders = SharedRenders::new(fleet, release, owner, generations);
+                }
                 part.first = part.generations.now();
             }
         }

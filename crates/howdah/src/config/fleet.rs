@@ -1,6 +1,9 @@
 //! `[fleet]` into typed settings.
 
-use howdah_fleet::{FleetConfig, Valkey};
+use std::sync::Arc;
+
+use howdah_fleet::renders::seal::SHORTEST_KEY;
+use howdah_fleet::{FleetConfig, RenderKey, Valkey};
 
 use super::reader::Section;
 
@@ -43,6 +46,54 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
         member: member?,
         lease: section.time("lease").unwrap_or_default(),
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
+        key: key(&section),
+    })
+}
+
+/// `release`: members of one release share renders.
+pub fn release(top: &Section<'_, '_, '_>) -> Option<Arc<str>> {
+    let section = top.section("fleet", "fleet");
+    let release = section.text("release").filter(|text| !text.is_empty());
+    release.map(Arc::from)
+}
+
+/// The secret that signs what members hand over: not in the configuration, which more people may read.
+fn key(section: &Section<'_, '_, '_>) -> Option<RenderKey> {
+    let release = section.text("release").filter(|text| !text.is_empty());
+    let file = section.text("key_file").filter(|text| !text.is_empty());
+    let mistake = |key: &str, message: String| {
+        section.file().mistake(section.place_of(key), message);
+        None
+    };
+    let path = match (release, file) {
+        (None, None) => return None,
+        (Some(_), None) => {
+            let message = "release: needs `key_file`, which signs shared pages: openssl rand -hex 32 >FILE, the same on all members";
+            return mistake("release", message.to_owned());
+        }
+        (None, Some(_)) => {
+            let message =
+                "key_file: is of no use without `release`, which names the code that the sites run";
+            return mistake("key_file", message.to_owned());
+        }
+        (Some(_), Some(file)) => section.file().path(&file),
+    };
+    let content = match std::fs::read(&path) {
+        Ok(content) => content,
+        Err(error) => {
+            let message = format!(
+                "key_file: {}: {error}; the server's user must be able to read it",
+                path.display()
+            );
+            return mistake("key_file", message);
+        }
+    };
+    RenderKey::new(&content).or_else(|| {
+        let message = format!(
+            "key_file: {} has less than {SHORTEST_KEY} bytes: openssl rand -hex 32 makes a key",
+            path.display()
+        );
+        mistake("key_file", message)
     })
 }
 

@@ -53,6 +53,7 @@ pub mod value;
 
 use std::cell::{Cell, OnceCell};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use howdah_executor::Mode;
@@ -107,6 +108,8 @@ pub struct Settings {
     pub traces: Option<traces::TraceSettings>,
     /// `[fleet]`, if this server is a member of one.
     pub fleet: Option<howdah_fleet::FleetConfig>,
+    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    pub release: Option<Arc<str>>,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
     /// `[[site]]`
@@ -336,6 +339,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
         status: server::status(top),
         traces: traces::traces(top),
         fleet: fleet::fleet(top),
+        release: fleet::release(top),
         pools,
         sites,
         certificates,

@@ -258,6 +258,10 @@ options! {
         "replicas": Kind::Integer(0, 100), "0",
             "How many replicas Valkey has: all have to know of a lease.",
             "Needed where one may take over.";
+        "release": Kind::Text, "", "Which code the sites run. Members of one release share renders.",
+            "For one render of a page instead of one on each member.";
+        "key_file": Kind::Path, "", "File with the secret that signs shared pages: `openssl rand -hex 32`.",
+            "Needed with `release`.";
     }
     "limits" ANY {
         "header": Kind::Size(K, M), "32K" => server!(http.max_header_bytes),

@@ -71,6 +71,7 @@ impl Settings {
             carried_generations: Arc::default(),
             successor: Arc::default(),
             fleet: None,
+            release: None,
         }
     }
 }

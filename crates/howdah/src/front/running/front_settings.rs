@@ -5,7 +5,7 @@ use std::io;
 use std::sync::Arc;
 
 use howdah_fleet::protocol::Entry;
-use howdah_fleet::{Fleet, News, Text};
+use howdah_fleet::{Fleet, News, RenderOutcome, Text};
 use howdah_proto::level::Level;
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
@@ -61,6 +61,7 @@ pub(super) fn front_settings(
             shared,
             error_log,
         )?,
+        release: settings.release.clone(),
         ..settings.front_settings(ports)
     })
 }
@@ -107,7 +108,17 @@ fn fleet(
     };
     let heard = log.clone();
     let report = move |news| report_fleet(&heard, &news);
-    let fleet = Fleet::start(wanted, Box::new(apply), Box::new(report));
+    let heard = log.clone();
+    let report_render = move |outcome: RenderOutcome, detail: &str| {
+        let message = format!("fleet: {detail}; this member renders for itself");
+        heard.problem(Level::Warning, &outcome.name(), &message);
+    };
+    let fleet = Fleet::start(
+        wanted,
+        Box::new(apply),
+        Box::new(report),
+        Box::new(report_render),
+    );
     let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
     Ok(Some(fleet))
 }

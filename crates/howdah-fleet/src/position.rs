@@ -1,0 +1,108 @@
+//! Where a member is in the log, for renders that members share: which entries it has carried out at
+//! least, and which at most.
+
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use crate::protocol::{Incarnation, Ticket};
+
+/// A place in the log of a fleet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Position {
+    /// The log's incarnation: numbers of two are not compared.
+    pub incarnation: Incarnation,
+    /// The number of an entry.
+    pub number: u64,
+}
+
+impl Position {
+    /// Whether it is at `other`, or behind it in the same log.
+    pub fn has(&self, other: &Position) -> bool {
+        self.incarnation == other.incarnation && self.number >= other.number
+    }
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Everything before it, and itself, has been carried out.
+    applied: Option<Position>,
+    /// Nothing behind it has been carried out; set before anything is.
+    begun: Option<Position>,
+    /// This member's own writes with smaller tickets are in the log, at `begun` at the latest.
+    first_unpublished: Ticket,
+}
+
+/// A member's place in the log, written by its thread.
+#[derive(Debug, Default)]
+pub(crate) struct Positions(Mutex<Known>);
+
+impl Positions {
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Entries up to `position` are about to be carried out.
+    pub fn begin(&self, position: Option<Position>, first_unpublished: Ticket) {
+        let mut known = self.lock();
+        known.begun = position;
+        known.first_unpublished = first_unpublished;
+    }
+
+    /// Entries up to `position` have been carried out.
+    pub fn applied(&self, position: Option<Position>, first_unpublished: Ticket) {
+        let mut known = self.lock();
+        known.begun.clone_from(&position);
+        known.applied = position;
+        known.first_unpublished = first_unpublished;
+    }
+
+    /// The last entry that has been carried out here, with all before it.
+    pub fn last_applied(&self) -> Option<Position> {
+        self.lock().applied.clone()
+    }
+
+    /// Whether everything that has been made old here is in the log up to `position`: entries of others, and
+    /// this member's own `writes`.
+    pub fn is_within(&self, position: &Position, writes: Ticket) -> bool {
+        let known = self.lock();
+        let begun = known.begun.as_ref();
+        known.first_unpublished > writes && begun.is_some_and(|begun| position.has(begun))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(incarnation: &str, number: u64) -> Position {
+        Position {
+            incarnation: incarnation.into(),
+            number,
+        }
+    }
+
+    #[test]
+    fn what_a_member_begins_to_make_old_is_not_in_a_page_that_was_begun_before() {
+        let positions = Positions::default();
+        assert!(!positions.is_within(&at("a", 9), 0), "it has not joined");
+        positions.applied(Some(at("a", 4)), 1);
+        assert!(positions.is_within(&at("a", 4), 0) && positions.is_within(&at("a", 5), 0));
+        assert!(!positions.is_within(&at("a", 3), 0));
+        assert!(!positions.is_within(&at("b", 9), 0), "another log's number");
+        positions.begin(Some(at("a", 5)), 1);
+        assert!(!positions.is_within(&at("a", 4), 0));
+        assert_eq!(positions.last_applied(), Some(at("a", 4)));
+    }
+
+    #[test]
+    fn a_members_own_write_counts_before_it_is_in_the_log() {
+        let positions = Positions::default();
+        positions.applied(Some(at("a", 4)), 7);
+        assert!(positions.is_within(&at("a", 4), 6));
+        assert!(
+            !positions.is_within(&at("a", 100), 7),
+            "its number is not known"
+        );
+        positions.begin(Some(at("a", 5)), 8);
+        assert!(positions.is_within(&at("a", 5), 7));
+    }
+}

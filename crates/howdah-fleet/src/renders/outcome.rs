@@ -1,0 +1,82 @@
+//! What came of asking the fleet for a render, by name: the same in the log, the metric and the documents.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What came of a render that members may share. All but the first two make this member render for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// The page that another member rendered is stored here.
+    Taken,
+    /// The page was rendered here and handed over.
+    Given,
+    /// The member that rendered the page did not store it: it is for one visitor, or failed.
+    RenderNotShared,
+    /// The member that renders the page did not end within a lease.
+    RenderTooSlow,
+    /// Pages were made old here since the other member's render began.
+    RenderOutdated,
+    /// A page in Valkey is not signed with the fleet's key, or was put where it does not belong.
+    RenderForged,
+    /// A page is older than pages in Valkey get, or from the future: put back, or the clocks differ.
+    RenderUntimely,
+    /// A signed page is not what this member stores under its key.
+    RenderUnreadable,
+    /// The page is too long to be handed over.
+    RenderTooLong,
+    /// Valkey did not answer in time, or refused.
+    RenderUnreachable,
+    /// Too many renders wait for other members.
+    RenderBusy,
+}
+
+impl Outcome {
+    /// All of them.
+    pub const ALL: [Outcome; 11] = [
+        Outcome::Taken,
+        Outcome::Given,
+        Outcome::RenderNotShared,
+        Outcome::RenderTooSlow,
+        Outcome::RenderOutdated,
+        Outcome::RenderForged,
+        Outcome::RenderUntimely,
+        Outcome::RenderUnreadable,
+        Outcome::RenderTooLong,
+        Outcome::RenderUnreachable,
+        Outcome::RenderBusy,
+    ];
+
+    /// Its name.
+    pub fn name(self) -> String {
+        format!("{self:?}")
+    }
+}
+
+/// How often each outcome has occurred.
+#[derive(Debug, Default)]
+pub(super) struct Counters([AtomicU64; Outcome::ALL.len()]);
+
+impl Counters {
+    pub fn add(&self, outcome: Outcome) {
+        self.0[outcome as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub fn sums(&self) -> Vec<(String, u64)> {
+        let sum = |outcome: Outcome| self.0[outcome as usize].load(Ordering::Relaxed);
+        Outcome::ALL.map(|o| (o.name(), sum(o))).to_vec()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_outcome_is_counted_by_its_own_name() {
+        let counters = Counters::default();
+        for outcome in Outcome::ALL {
+            counters.add(outcome);
+        }
+        assert!(counters.sums().iter().all(|(_, n)| *n == 1));
+        assert_eq!(counters.sums()[2].0, "RenderNotShared");
+    }
+}

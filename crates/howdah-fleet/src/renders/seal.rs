@@ -1,0 +1,210 @@
+//! How a page travels: signed with the fleet's key, together with what it is (site, configuration, URL), where
+//! in the log its render began, and when. Who has Valkey's password can neither make a page nor put one
+//! back: an old one is behind the log, or older than pages in Valkey get.
+
+use std::fmt;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key, verify};
+
+use super::outcome::Outcome;
+use crate::position::Position;
+
+/// The least bytes of a key.
+pub const SHORTEST_KEY: usize = 32;
+/// How far the clocks of members may be apart.
+const CLOCKS: Duration = Duration::from_secs(2);
+/// Bytes of a signature.
+const SIGNATURE: usize = 32;
+
+/// The secret that the members of a fleet share.
+#[derive(Clone, PartialEq, Eq)]
+pub struct RenderKey(Vec<u8>);
+
+impl fmt::Debug for RenderKey {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("RenderKey(…)")
+    }
+}
+
+impl RenderKey {
+    /// The key in a file's content, without blanks around it; none: it is too short.
+    pub fn new(content: &[u8]) -> Option<RenderKey> {
+        let key = content.trim_ascii();
+        (key.len() >= SHORTEST_KEY).then(|| RenderKey(key.to_vec()))
+    }
+}
+
+/// A page's name in Valkey, which says nothing of its URL.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct PageName(pub(super) String);
+
+/// Signs pages and checks them.
+pub(super) struct Seal(Key);
+
+impl fmt::Debug for Seal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Seal(…)")
+    }
+}
+
+fn wall() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| since.as_millis() as u64)
+}
+
+impl Seal {
+    pub fn new(key: &RenderKey) -> Seal {
+        Seal(Key::new(HMAC_SHA256, &key.0))
+    }
+
+    /// The name of what these parts say.
+    pub fn name(&self, parts: &[&[u8]]) -> PageName {
+        let mut context = Context::with_key(&self.0);
+        context.update(b"howdah page");
+        for part in parts {
+            context.update(&(part.len() as u64).to_le_bytes());
+            context.update(part);
+        }
+        let hex = |b: &u8| format!("{b:02x}");
+        PageName(context.sign().as_ref().iter().map(hex).collect())
+    }
+
+    fn signed(name: &PageName, position: &Position, made: &[u8], page: &[u8]) -> Vec<u8> {
+        let header = format!(
+            "howdah render {} {} {} ",
+            name.0, position.incarnation, position.number
+        );
+        [header.as_bytes(), made, page].concat()
+    }
+
+    /// What Valkey is to keep of a page whose render began at `position`.
+    pub fn seal(&self, name: &PageName, position: &Position, page: &[u8]) -> Vec<u8> {
+        self.seal_at(name, position, page, wall())
+    }
+
+    fn seal_at(&self, name: &PageName, position: &Position, page: &[u8], now: u64) -> Vec<u8> {
+        let made = now.to_le_bytes();
+        let signed = Seal::signed(name, position, &made, page);
+        let signature = aws_lc_rs::hmac::sign(&self.0, &signed);
+        let header = format!("p {} {} ", position.incarnation, position.number);
+        [header.as_bytes(), signature.as_ref(), &made, page].concat()
+    }
+
+    /// The page that Valkey has kept, no longer than `life` ago, and where in the log its render began.
+    pub fn open(
+        &self,
+        name: &PageName,
+        kept: &[u8],
+        life: Duration,
+    ) -> Result<(Position, Vec<u8>), Outcome> {
+        self.open_at(name, kept, life, wall())
+    }
+
+    fn open_at(
+        &self,
+        name: &PageName,
+        kept: &[u8],
+        life: Duration,
+        now: u64,
+    ) -> Result<(Position, Vec<u8>), Outcome> {
+        let (position, rest) = header(kept).ok_or(Outcome::RenderForged)?;
+        let (signature, rest) = rest
+            .split_first_chunk::<SIGNATURE>()
+            .ok_or(Outcome::RenderForged)?;
+        let (made, page) = rest.split_first_chunk().ok_or(Outcome::RenderForged)?;
+        let signed = Seal::signed(name, &position, made, page);
+        verify(&self.0, &signed, signature).map_err(|_| Outcome::RenderForged)?;
+        let made = u64::from_le_bytes(*made);
+        let clocks = CLOCKS.as_millis() as u64;
+        let oldest = now.saturating_sub(life.as_millis() as u64 + clocks);
+        match made >= oldest && made <= now.saturating_add(clocks) {
+            true => Ok((position, page.to_vec())),
+            false => Err(Outcome::RenderUntimely),
+        }
+    }
+}
+
+/// `p INCARNATION NUMBER `, and what comes behind it.
+fn header(kept: &[u8]) -> Option<(Position, &[u8])> {
+    let rest = kept.strip_prefix(b"p ")?;
+    let (incarnation, rest) = word(rest)?;
+    let (number, rest) = word(rest)?;
+    let position = Position {
+        incarnation: incarnation.into(),
+        number: number.parse().ok()?,
+    };
+    Some((position, rest))
+}
+
+fn word(bytes: &[u8]) -> Option<(&str, &[u8])> {
+    let end = bytes.iter().position(|b| *b == b' ')?;
+    let word = std::str::from_utf8(&bytes[..end]).ok()?;
+    Some((word, &bytes[end + 1..]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIFE: Duration = Duration::from_secs(10);
+
+    fn seal(key: &str) -> Seal {
+        Seal::new(&RenderKey::new(key.as_bytes()).unwrap())
+    }
+
+    fn at(number: u64) -> Position {
+        Position {
+            incarnation: "e.run.repl".into(),
+            number,
+        }
+    }
+
+    #[test]
+    fn a_page_is_opened_by_its_name_and_key_alone() {
+        let own = seal("0123456789abcdef0123456789abcdef\n");
+        let (name, other) = (own.name(&[b"ab", b"c"]), own.name(&[b"a", b"bc"]));
+        assert_ne!(name, other, "where one part ends is part of the name");
+        let kept = own.seal_at(&name, &at(7), b"the page", 50_000);
+        let opened = own.open_at(&name, &kept, LIFE, 50_100);
+        assert_eq!(opened, Ok((at(7), b"the page".to_vec())));
+        let forged = Err(Outcome::RenderForged);
+        assert_eq!(own.open_at(&other, &kept, LIFE, 50_100), forged);
+        let foreign = seal("0123456789abcdef0123456789abcdeF");
+        assert_eq!(foreign.open_at(&name, &kept, LIFE, 50_100), forged);
+        assert_eq!(own.open_at(&name, b"p ", LIFE, 50_100), forged);
+    }
+
+    #[test]
+    fn whichever_byte_is_changed_nothing_is_opened() {
+        let own = seal("0123456789abcdef0123456789abcdef");
+        let name = own.name(&[b"a"]);
+        let kept = own.seal_at(&name, &at(7), b"the page", 50_000);
+        for byte in 0..kept.len() {
+            let mut bad = kept.clone();
+            bad[byte] ^= 1;
+            assert!(own.open_at(&name, &bad, LIFE, 50_000).is_err(), "{byte}");
+        }
+    }
+
+    #[test]
+    fn a_page_that_is_put_back_later_is_untimely() {
+        let own = seal("0123456789abcdef0123456789abcdef");
+        let name = own.name(&[b"a"]);
+        let kept = own.seal_at(&name, &at(7), b"", 50_000);
+        let open = |now| own.open_at(&name, &kept, LIFE, now).err();
+        assert_eq!(open(61_999), None);
+        assert_eq!(open(62_001), Some(Outcome::RenderUntimely));
+        assert_eq!(open(47_000), Some(Outcome::RenderUntimely));
+    }
+
+    #[test]
+    fn a_short_key_is_none_and_no_key_is_printed() {
+        assert_eq!(
+            RenderKey::new(b"  0123456789abcdef0123456789abcde \n"),
+            None
+        );
+        let key = RenderKey::new(&[b'k'; 40]).unwrap();
+        assert!(!format!("{key:?} {:?}", Seal::new(&key)).contains("kk"));
+    }
+}

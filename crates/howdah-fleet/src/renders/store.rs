@@ -1,0 +1,160 @@
+//! Renders in Valkey: calls of `renders.lua`, and what Valkey passes on.
+
+use std::time::Duration;
+
+use futures_util::{Stream, StreamExt};
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, ErrorKind, RedisError, Script, ScriptInvocation};
+use tokio::sync::Mutex;
+use tokio::time::timeout;
+
+use super::seal::PageName;
+use crate::position::Position;
+use crate::valkey::Valkey;
+
+/// What Valkey has of a page.
+#[derive(Debug)]
+pub(super) enum Kept {
+    /// Nothing that is of use: the asker renders it.
+    Lead,
+    /// Another member renders it.
+    Led,
+    /// It has been rendered, and is nobody else's.
+    Refused,
+    /// It has been rendered.
+    Page(Vec<u8>),
+}
+
+#[derive(Debug)]
+pub(super) struct Store {
+    valkey: Valkey,
+    prefix: String,
+    script: Script,
+    /// How long Valkey may take.
+    patience: Duration,
+    connection: Mutex<Option<MultiplexedConnection>>,
+}
+
+impl Store {
+    pub fn new(valkey: Valkey, fleet: &str, patience: Duration) -> Store {
+        Store {
+            valkey,
+            prefix: format!("howdah:{{{fleet}}}:render"),
+            script: Script::new(include_str!("renders.lua")),
+            patience,
+            connection: Mutex::default(),
+        }
+    }
+
+    fn key(&self, page: &PageName) -> String {
+        format!("{}:{}", self.prefix, page.0)
+    }
+
+    fn channel(&self) -> String {
+        format!("{}s", self.prefix)
+    }
+
+    /// Asks for a page that was begun at `position` or later; `anew`: what is there is of no use.
+    pub async fn ask(
+        &self,
+        page: &PageName,
+        position: &Position,
+        token: &str,
+        lead: Duration,
+        anew: bool,
+    ) -> Result<Kept, RedisError> {
+        let mut call = self.script.prepare_invoke();
+        call.key(self.key(page))
+            .arg("ask")
+            .arg(&*position.incarnation)
+            .arg(position.number)
+            .arg(token)
+            .arg(milliseconds(lead))
+            .arg(u8::from(anew));
+        let (what, page) = self.call(&call).await?;
+        Ok(match &*what {
+            "led" => Kept::Led,
+            "refused" => Kept::Refused,
+            "page" => Kept::Page(page),
+            _ => Kept::Lead,
+        })
+    }
+
+    /// Keeps the lead for this long; whether it is still the token's.
+    pub async fn renew(
+        &self,
+        page: &PageName,
+        token: &str,
+        lead: Duration,
+    ) -> Result<bool, RedisError> {
+        let mut call = self.script.prepare_invoke();
+        call.key(self.key(page));
+        call.arg("renew").arg(token).arg(milliseconds(lead));
+        Ok(self.call(&call).await?.0 == "own")
+    }
+
+    /// Ends the lead: what Valkey keeps of it, nothing if the next asker is to lead; whether it was still the
+    /// token's.
+    pub async fn settle(
+        &self,
+        page: &PageName,
+        token: &str,
+        kept: &[u8],
+        life: Duration,
+    ) -> Result<bool, RedisError> {
+        let mut call = self.script.prepare_invoke();
+        call.key(self.key(page)).arg("settle").arg(token).arg(kept);
+        call.arg(milliseconds(life)).arg(self.channel());
+        Ok(self.call(&call).await?.0 == "own")
+    }
+
+    async fn call(&self, call: &ScriptInvocation<'_>) -> Result<(String, Vec<u8>), RedisError> {
+        let work = async {
+            let mut kept = self.connection.lock().await;
+            let mut connection = match kept.take() {
+                Some(connection) => connection,
+                None => {
+                    let config = AsyncConnectionConfig::new()
+                        .set_connection_timeout(Some(self.patience))
+                        .set_response_timeout(Some(self.patience));
+                    let client = self.valkey.client().await?;
+                    client
+                        .get_multiplexed_async_connection_with_config(&config)
+                        .await?
+                }
+            };
+            *kept = Some(connection.clone());
+            drop(kept);
+            let answer = call.invoke_async(&mut connection).await;
+            if answer.is_err() {
+                self.connection.lock().await.take();
+            }
+            answer
+        };
+        timeout(self.patience, work).await.unwrap_or_else(|_| {
+            Err(RedisError::from((
+                ErrorKind::Io,
+                "Valkey does not answer in time",
+            )))
+        })
+    }
+
+    /// Names of pages whose leads have ended.
+    pub async fn listen(&self) -> Result<impl Stream<Item = PageName> + use<>, RedisError> {
+        let client = self.valkey.client().await?;
+        let mut channel = client.get_async_pubsub().await?;
+        channel.subscribe(self.channel()).await?;
+        let prefix = format!("{}:", self.prefix);
+        Ok(channel.into_on_message().filter_map(move |message| {
+            let payload = String::from_utf8_lossy(message.get_payload_bytes());
+            let name = payload.strip_prefix(&prefix);
+            std::future::ready(name.map(|name| PageName(name.to_owned())))
+        }))
+    }
+}
+
+fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis())
+        .unwrap_or(u64::MAX)
+        .max(1)
+}

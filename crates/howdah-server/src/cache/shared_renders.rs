@@ -1,0 +1,180 @@
+//! Renders that the members of a fleet share (docs/fleet.md): before a page is rendered for the cache, another
+//! member may have rendered it, or be about to. Its page is stored as if its render had begun here when it
+//! was taken, which is right if that render saw everything by which pages were made old here until then.
+//!
+//! Only clean rooms are shared, of pages that do not vary.
+
+use std::sync::Arc;
+
+use howdah_cache::Pass;
+use howdah_cache::coalescer::{Leader, RenderOutcome};
+use howdah_cache::generation::{Force, Generations, Purge};
+use howdah_cache::object::Object;
+use howdah_cache::policy::PageState;
+use howdah_cache::store::disk::Owner;
+use howdah_cache::store::disk::format::{self, What};
+use howdah_fleet::renders::{Answer, Lead, Renders};
+use howdah_fleet::{Fleet, Position, RenderOutcome as Outcome};
+
+use super::fill::RenderJob;
+use super::subrequest::Subrequest;
+use super::{PageCache, SiteCache, lookup, now};
+
+/// A tag that no page has: its purge is an entry of the log that makes nothing old.
+const LOADED: &[u8] = b"howdah: loaded";
+
+/// What a site needs to share renders.
+#[derive(Debug)]
+pub(super) struct SharedRenders {
+    fleet: Arc<Fleet>,
+    renders: Arc<Renders>,
+    /// The site and everything that shapes its pages, the same on every member that has the same.
+    owner: Owner,
+    /// `release`: which code the site runs.
+    release: Arc<str>,
+}
+
+/// What is to be done about a page.
+pub(super) enum Asked {
+    /// Another member has rendered it, and it is stored here.
+    Taken(Arc<Object>),
+    /// It is to be rendered here; with a lead, for the others as well.
+    Render(Option<Lead>),
+}
+
+impl SharedRenders {
+    /// What a site of this fleet needs; none: its members share no renders. From now on nothing is taken
+    /// whose render began before: the configuration, or the code, may be another.
+    pub fn new(
+        fleet: &Arc<Fleet>,
+        release: Option<&Arc<str>>,
+        owner: Owner,
+        generations: &Generations,
+    ) -> Option<SharedRenders> {
+        let renders = fleet.renders()?.clone();
+        let release = release?.clone();
+        generations.purge(&Purge::Tag(LOADED.to_vec()), Force::Hard);
+        Some(SharedRenders {
+            fleet: fleet.clone(),
+            renders,
+            owner,
+            release,
+        })
+    }
+
+    /// Stores a page that another member has rendered.
+    fn take(
+        &self,
+        job: &RenderJob,
+        part: &SiteCache,
+        began: &Position,
+        bytes: Vec<u8>,
+    ) -> Result<Arc<Object>, Outcome> {
+        let key = job.key.as_bytes();
+        let record = format::parse(&bytes.into()).map_err(|_| Outcome::RenderUnreadable)?;
+        let What::Page(page) = record.what else {
+            return Err(Outcome::RenderUnreadable);
+        };
+        if record.owner != self.owner || record.key != without_site(key) {
+            return Err(Outcome::RenderUnreadable);
+        }
+        if page.body.len() as u64 > part.rules().max_object {
+            return Err(Outcome::RenderTooLong);
+        }
+        let born = part.generations.now_if(|| self.fleet.is_within(began));
+        let born = born.ok_or(Outcome::RenderOutdated)?;
+        let page = page.adopted(key, born, now());
+        if page.state(&part.generations, now()) != Some(PageState::Fresh) {
+            return Err(Outcome::RenderUntimely);
+        }
+        let variant = |names: &[Vec<u8>]| match Subrequest::clean(&job.key, &[], job.https) {
+            Some(clean) => lookup::variant(&job.key, names, &clean.request),
+            None => job.key.variant(names, |_, _| {}),
+        };
+        let kept = job.cache.memory.keep(key, &[], variant, page);
+        kept.map_err(|_| Outcome::RenderUnreadable)
+    }
+}
+
+/// The part of a key that does not say which number the site has in this process.
+fn without_site(key: &[u8]) -> &[u8] {
+    key.get(4..).unwrap_or_default()
+}
+
+/// Whether the page of this job has no variants.
+fn is_one(cache: &PageCache, job: &RenderJob) -> bool {
+    job.fields.is_empty() && cache.memory.varies(job.key.as_bytes()).is_none()
+}
+
+/// Asks the fleet for a page, and waits for the member that renders it: a lease at most, and only while
+/// somebody waits here.
+pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> Result<Asked, Pass> {
+    let Some(shared) = &part.shared_renders else {
+        return Ok(Asked::Render(None));
+    };
+    let is_shared = job.visitor.is_none() && job.check_against.is_none();
+    if !is_shared || !part.may_serve() || !is_one(&job.cache, job) {
+        return Ok(Asked::Render(None));
+    }
+    let find = async {
+        let deadline = shared.renders.deadline();
+        // Once more for each write meanwhile, but not for ever.
+        for _ in 0..3 {
+            let Some(position) = shared.fleet.position() else {
+                break;
+            };
+            let Owner { site, policy } = &shared.owner;
+            let (release, key) = (shared.release.as_bytes(), without_site(job.key.as_bytes()));
+            let version = format::VERSION.to_le_bytes();
+            let page = shared.renders.name(&[&version, site, policy, release, key]);
+            match shared.renders.ask(page, position, deadline).await {
+                Answer::Lead(lead) => return Asked::Render(Some(lead)),
+                Answer::Alone(_) => break,
+                Answer::Page(began, bytes) => match shared.take(job, part, &began, bytes) {
+                    Ok(page) => {
+                        shared.renders.count(Outcome::Taken);
+                        part.reasons.stored(&job.variant);
+                        return Asked::Taken(page);
+                    }
+                    Err(Outcome::RenderOutdated) => shared.renders.count(Outcome::RenderOutdated),
+                    Err(why) => {
+                        let target = String::from_utf8_lossy(job.key.target());
+                        shared.renders.failed(why, &target);
+                        break;
+                    }
+                },
+            }
+        }
+        Asked::Render(None)
+    };
+    if job.background.is_some() {
+        return Ok(find.await);
+    }
+    tokio::select! {
+        biased;
+        asked = find => Ok(asked),
+        () = leader.abandoned() => Err(Pass::FlightFailed),
+    }
+}
+
+/// Hands over what has come of a render that this member leads. A page that was made old meanwhile is left
+/// to the next who asks.
+pub(super) fn settle<E>(
+    lead: Lead,
+    job: &RenderJob,
+    part: &SiteCache,
+    rendered: &Result<RenderOutcome, E>,
+) {
+    let page = match rendered {
+        Ok(RenderOutcome::Stored(page)) => page,
+        Ok(_) if is_one(&job.cache, job) => return,
+        Ok(_) | Err(_) => return lead.refuse(),
+    };
+    let shared = part.shared_renders.as_ref();
+    let key = without_site(job.key.as_bytes());
+    let parts = shared.and_then(|shared| format::encode_page(&shared.owner, key, key, page));
+    match parts {
+        Some(parts) if is_one(&job.cache, job) => lead.give(parts),
+        _ => lead.refuse(),
+    }
+}

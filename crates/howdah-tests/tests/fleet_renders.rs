@@ -1,0 +1,551 @@
+//! One render for the fleet: of a page that has gone old, one member's render serves all. No reader sees a page
+//! older than an answered write, no private page leaves its member, and whatever happens to the member that
+//! renders, to Valkey or to what Valkey keeps, every reader is answered.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::{Builder, Fixture, signal};
+use howdah_tests::http::{Broken, Response, exchange};
+use howdah_tests::process::wait_until;
+use howdah_tests::rig::{Howdah, Server};
+use howdah_tests::scratch::Scratch;
+use howdah_tests::valkey::Valkey;
+use howdah_tests::wordpress_home::{HOST, WordpressHome};
+use rustix::process::Signal;
+
+/// A page out of a database that all members share. It counts its own runs, and one of them stands at a gate if
+/// there is a file `hold`; it is somebody's own if there is a file `private`.
+const PAGE: &str = r#"<?php
+$db = new PDO('sqlite:DATA/site.sqlite', null, null, [PDO::ATTR_TIMEOUT => 20]);
+if (isset($_GET['write'])) {
+    $db->exec('UPDATE page SET edition = ' . (int) $_GET['write']);
+    echo 'written';
+    exit;
+}
+$edition = $db->query('SELECT edition FROM page')->fetchColumn();
+file_put_contents('DATA/runs', '.', FILE_APPEND | LOCK_EX);
+if (@unlink('DATA/hold')) {
+    require 'GATES';
+    stand_at('render');
+}
+if (file_exists('DATA/private')) {
+    header('Cache-Control: private');
+    echo 'secret-', bin2hex(random_bytes(8)), ' ';
+}
+echo "edition=$edition;", str_repeat('howdah ', 2000);
+"#;
+
+/// How long a lease lasts, and so how long another member's render is waited for.
+const LEASE: &str = "2s";
+const LONG: Duration = Duration::from_secs(20);
+
+/// Readers name the fleet, not the member that they are sent to.
+fn ask(address: SocketAddr, path: &str) -> Result<Response, Broken> {
+    let request = format!("GET {path} HTTP/1.1\r\nHost: fleet.test\r\nConnection: close\r\n\r\n");
+    exchange(address, request.as_bytes())
+}
+
+fn get(address: SocketAddr, path: &str) -> Response {
+    ask(address, path).unwrap_or_else(|why| panic!("{path}: {why}"))
+}
+
+/// An answer that another thread waits for.
+struct Meanwhile(JoinHandle<Result<Response, Broken>>);
+
+impl Meanwhile {
+    fn get(member: &Fixture) -> Meanwhile {
+        let address = member.address();
+        Meanwhile(std::thread::spawn(move || ask(address, "/page.php")))
+    }
+
+    fn text(self) -> String {
+        let answer = self.0.join().expect("the thread ends");
+        answer.expect("an answer").text()
+    }
+}
+
+struct Fleet {
+    valkey: Valkey,
+    members: Vec<Fixture>,
+    data: PathBuf,
+    edition: u64,
+}
+
+/// The configuration of a member.
+fn config(valkey: &Valkey, number: usize, key: &str, release: &str) -> String {
+    format!(
+        "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"{LEASE}\"\nrelease = \"{release}\"\nkey_file = \"{key}\"",
+        valkey.url()
+    )
+}
+
+impl Fleet {
+    fn start(name: &str, members: usize) -> Fleet {
+        Fleet::of_releases(name, &vec!["one"; members])
+    }
+
+    /// Members that serve one directory, each with its release.
+    fn of_releases(name: &str, releases: &[&str]) -> Fleet {
+        let valkey = Valkey::start();
+        let builders = (0..releases.len()).map(|n| Fixture::named(&format!("{name}-{n}")));
+        let mut builders: VecDeque<_> = builders.collect();
+        let first = builders[0].scratch();
+        let (data, root) = (first.writable_dir("data"), first.join("site"));
+        let key = first.write("fleet.key", "0123456789abcdef0123456789abcdef\n");
+        let key = key.display().to_string();
+        let made = std::process::Command::new("php")
+            .args([
+                "-r",
+                "(new PDO('sqlite:' . $argv[1]))->exec($argv[2]);",
+                "--",
+            ])
+            .arg(data.join("site.sqlite"))
+            .arg("CREATE TABLE page (edition INTEGER); INSERT INTO page VALUES (1);")
+            .status();
+        assert!(made.expect("php").success());
+        let page = PAGE.replace("DATA", &data.display().to_string());
+        if let Some(builder) = builders.pop_front() {
+            builders.push_front(builder.script("page.php", &page));
+        }
+        let start = |(number, builder): (usize, Builder)| {
+            builder
+                .root(&root.display().to_string())
+                .site("name = \"one\"\ncache = \"on\"")
+                .config(&config(&valkey, number, &key, releases[number]))
+                .start()
+        };
+        let members = builders.into_iter().enumerate().map(start).collect();
+        let fleet = Fleet {
+            valkey,
+            members,
+            data,
+            edition: 1,
+        };
+        fleet.all_hit();
+        fleet
+    }
+
+    /// Reads a member's page, which must not be older than the last answered write; whether it was stored.
+    fn read(&self, member: usize) -> bool {
+        let page = get(self.members[member].address(), "/page.php");
+        let own = format!("edition={};", self.edition);
+        assert!(
+            page.status() == 200 && page.text().contains(&own),
+            "m{member}: {}",
+            page.text()
+        );
+        page.header("X-Cache") == Some("HIT")
+    }
+
+    /// Reads the page on all members at once.
+    fn read_all(&self) {
+        std::thread::scope(|scope| {
+            for member in 0..self.members.len() {
+                scope.spawn(move || self.read(member));
+            }
+        });
+    }
+
+    fn write(&mut self, member: usize) {
+        self.edition += 1;
+        let answer = get(
+            self.members[member].address(),
+            &format!("/page.php?write={}", self.edition),
+        );
+        assert_eq!(answer.text(), "written");
+    }
+
+    fn all_hit(&self) {
+        for member in 0..self.members.len() {
+            wait_until("a page from the cache", LONG, || self.read(member));
+        }
+    }
+
+    /// How often the application has made the page.
+    fn runs(&self) -> u64 {
+        std::fs::metadata(self.data.join("runs")).map_or(0, |meta| meta.len())
+    }
+
+    /// How often this came of a render, on all members.
+    fn outcomes(&self, name: &str) -> u64 {
+        let of = |member: &Fixture| {
+            let status = member.status();
+            let renders = status["cache"]["fleet"]["renders"].as_array().cloned();
+            let renders = renders.unwrap_or_default();
+            let named = renders.iter().find(|one| one[0] == name);
+            named
+                .and_then(|one| one[1].as_u64())
+                .unwrap_or_else(|| panic!("{name}: {status}"))
+        };
+        self.members.iter().map(of).sum()
+    }
+
+    /// Writes and reads on all, so many times; how often the page was made.
+    fn rounds(&mut self, rounds: usize) -> u64 {
+        let before = self.runs();
+        for round in 0..rounds {
+            self.write(round % self.members.len());
+            self.read_all();
+        }
+        self.runs() - before
+    }
+
+    /// Pages of Valkey.
+    fn kept(&self) -> Vec<String> {
+        let keys = self.valkey.command(&["--scan", "--pattern", "*:render:*"]);
+        keys.lines().map(str::to_owned).collect()
+    }
+
+    fn hold(&self) -> howdah_tests::gate::Gate {
+        std::fs::write(self.data.join("hold"), "").expect("a file");
+        std::fs::set_permissions(
+            self.data.join("hold"),
+            std::os::unix::fs::PermissionsExt::from_mode(0o666),
+        )
+        .expect("a mode");
+        self.members[0].gate("render")
+    }
+}
+
+fn one_render_serves(members: usize) {
+    const ROUNDS: usize = 12;
+    let mut fleet = Fleet::start(&format!("one-render-{members}"), members);
+    let before = fleet.outcomes("Taken");
+    let mut runs = fleet.runs();
+    for round in 0..ROUNDS {
+        // One entry of the log; a script's write may be two, of which the second comes behind its answer.
+        let purge = fleet.members[round % members].control(&["cache", "purge", "--all"]);
+        assert!(purge.status.success(), "{purge:?}");
+        fleet.read_all();
+    }
+    runs = fleet.runs() - runs;
+    let taken = fleet.outcomes("Taken") - before;
+    println!("{members} members, {ROUNDS} purges: {runs} renders, {taken} taken");
+    // A busy machine may take a member for dead.
+    assert!(
+        (ROUNDS as u64..=ROUNDS as u64 + 2).contains(&runs),
+        "{runs} renders"
+    );
+    assert!(
+        taken as usize >= ROUNDS * (members - 1) - 4,
+        "{taken} taken"
+    );
+    let runs = fleet.rounds(ROUNDS);
+    println!("{members} members, {ROUNDS} writes: {runs} renders");
+    fleet.all_hit();
+}
+
+#[test]
+fn a_page_gone_old_is_rendered_once_by_two() {
+    one_render_serves(2);
+}
+
+#[test]
+fn a_page_gone_old_is_rendered_once_by_four() {
+    one_render_serves(4);
+}
+
+#[test]
+fn no_reader_of_any_member_sees_a_page_older_than_an_answered_write() {
+    let mut fleet = Fleet::start("one-render-readers", 4);
+    let (answered, over) = (AtomicU64::new(1), AtomicBool::new(false));
+    let (mut reads, mut hits) = (0, 0);
+    let addresses: Vec<_> = fleet.members.iter().map(Fixture::address).collect();
+    std::thread::scope(|scope| {
+        let reader = |address| {
+            let (answered, over) = (&answered, &over);
+            move || {
+                let (mut reads, mut hits) = (0_u64, 0_u64);
+                while !over.load(Ordering::SeqCst) {
+                    let least = answered.load(Ordering::SeqCst);
+                    let page = get(address, "/page.php");
+                    let text = page.text();
+                    let shown = text
+                        .split("edition=")
+                        .nth(1)
+                        .and_then(|rest| rest.split(';').next());
+                    let shown: u64 = shown.and_then(|n| n.parse().ok()).expect("an edition");
+                    assert!(shown >= least, "{shown} after {least} was answered");
+                    reads += 1;
+                    hits += u64::from(page.header("X-Cache") == Some("HIT"));
+                }
+                (reads, hits)
+            }
+        };
+        let readers: Vec<_> = addresses
+            .iter()
+            .chain(&addresses)
+            .map(|a| scope.spawn(reader(*a)))
+            .collect();
+        let end = Instant::now() + howdah_tests_seconds();
+        let mut round = 0;
+        while Instant::now() < end || round < 40 {
+            fleet.write(round % 4);
+            answered.store(fleet.edition, Ordering::SeqCst);
+            fleet.read((round + 1) % 4);
+            round += 1;
+        }
+        over.store(true, Ordering::SeqCst);
+        for reader in readers {
+            let (r, h) = reader.join().expect("a reader that saw no old page");
+            (reads, hits) = (reads + r, hits + h);
+        }
+    });
+    let taken = fleet.outcomes("Taken");
+    println!(
+        "{} writes, {reads} reads, {hits} hits, {taken} pages taken",
+        fleet.edition - 1
+    );
+    assert!(taken > 0 && hits > 0);
+}
+
+/// `HOWDAH_TESTS_CACHE_SECONDS` goes on for so long.
+fn howdah_tests_seconds() -> Duration {
+    let seconds = std::env::var("HOWDAH_TESTS_CACHE_SECONDS").ok();
+    Duration::from_secs(seconds.and_then(|text| text.parse().ok()).unwrap_or(0))
+}
+
+#[test]
+fn a_private_page_never_leaves_its_member() {
+    let mut fleet = Fleet::start("one-render-private", 2);
+    // Its visitors so far have shown that it can be stored.
+    fleet.write(0);
+    let shared = |fleet: &Fleet| fleet.outcomes("Taken") + fleet.outcomes("Given");
+    let before = shared(&fleet);
+    std::fs::write(fleet.data.join("private"), "").expect("a file");
+    let gate = fleet.hold();
+    let first = Meanwhile::get(&fleet.members[0]);
+    let standing = gate.wait();
+    let second = Meanwhile::get(&fleet.members[1]);
+    standing.open();
+    let secret = |text: String| {
+        let secret = text.split(' ').next().unwrap_or_default().to_owned();
+        assert!(secret.starts_with("secret-"), "{text}");
+        secret
+    };
+    let secrets = [first.text(), second.text()].map(secret);
+    assert_ne!(secrets[0], secrets[1]);
+    for key in fleet.kept() {
+        let kept = fleet.valkey.command(&["GET", &key]);
+        assert!(!kept.contains("secret-"), "{key}");
+    }
+    assert_eq!(shared(&fleet), before);
+}
+
+/// One member stands in the middle of its render, and this happens to it: another takes the lead.
+fn the_renderer_is_lost(name: &str, signals: Signal) {
+    let mut fleet = Fleet::start(name, 2);
+    fleet.write(1);
+    let gate = fleet.hold();
+    let lost = Meanwhile::get(&fleet.members[0]);
+    let standing = gate.wait();
+    signal(fleet.members[0].front(), signals);
+    let begun = Instant::now();
+    fleet.read(1);
+    let took = begun.elapsed();
+    println!("{name}: {took:?}");
+    assert!(took < Duration::from_secs(10), "{took:?}");
+    standing.open();
+    if signals == Signal::KILL {
+        // Nobody answers it.
+        drop(lost);
+        return;
+    }
+    signal(fleet.members[0].front(), Signal::CONT);
+    assert!(lost.text().contains("edition=2;"));
+    fleet.all_hit();
+    // What it put there late is nobody's.
+    fleet.write(1);
+    fleet.read_all();
+}
+
+#[test]
+fn when_the_member_that_renders_is_killed_another_renders() {
+    the_renderer_is_lost("one-render-killed", Signal::KILL);
+}
+
+#[test]
+fn when_the_member_that_renders_is_stopped_another_renders() {
+    the_renderer_is_lost("one-render-stopped", Signal::STOP);
+}
+
+#[test]
+fn an_emptied_a_full_and_a_hung_valkey_cost_renders_and_keep_nobody() {
+    let mut fleet = Fleet::start("one-render-valkey", 2);
+    for _ in 0..3 {
+        fleet.valkey.command(&["FLUSHALL"]);
+        fleet.rounds(1);
+    }
+    fleet.all_hit();
+    fleet.valkey.command(&["CONFIG", "SET", "maxmemory", "1"]);
+    fleet.rounds(2);
+    fleet.valkey.command(&["CONFIG", "SET", "maxmemory", "0"]);
+    fleet.all_hit();
+    fleet.valkey.signal(Signal::STOP);
+    let begun = Instant::now();
+    fleet.rounds(1);
+    let took = begun.elapsed();
+    assert!(took < Duration::from_secs(12), "{took:?}");
+    fleet.valkey.signal(Signal::CONT);
+    fleet.all_hit();
+    let before = fleet.outcomes("Taken");
+    wait_until("pages to be handed over again", LONG, || {
+        fleet.rounds(1);
+        fleet.outcomes("Taken") > before
+    });
+}
+
+#[test]
+fn a_forged_page_and_one_put_back_are_not_served() {
+    let mut fleet = Fleet::start("one-render-forged", 2);
+    fleet.write(0);
+    fleet.read(0);
+    wait_until("the page in Valkey", LONG, || {
+        fleet.outcomes("Given") > 0 && !fleet.kept().is_empty()
+    });
+    let key = fleet.kept().remove(0);
+    let old = fleet.data.join("old");
+    let get = format!(
+        "redis-cli -u {} --raw GET {key} | head -c -1 >{}",
+        fleet.valkey.url(),
+        old.display()
+    );
+    let put = format!(
+        "redis-cli -u {} -X v SET {key} v PX 60000 <{}",
+        fleet.valkey.url(),
+        old.display()
+    );
+    let shell = |text: &str| {
+        let ran = std::process::Command::new("sh").args(["-c", text]).status();
+        assert!(ran.expect("sh").success(), "{text}");
+    };
+    shell(&get);
+    // A signed page of before the next write is behind the log.
+    fleet.write(0);
+    shell(&put);
+    fleet.read_all();
+    // Changed, with its place in the log as it has to be.
+    wait_until("the page in Valkey", LONG, || !fleet.kept().is_empty());
+    shell(&get);
+    let mut bytes = std::fs::read(&old).expect("the page");
+    let number = format!(" {} ", u64::MAX >> 12);
+    let words: Vec<usize> = bytes
+        .iter()
+        .enumerate()
+        .filter(|(_, b)| **b == b' ')
+        .map(|(at, _)| at)
+        .take(3)
+        .collect();
+    bytes.splice(words[1]..=words[2], number.bytes());
+    std::fs::write(&old, bytes).expect("the page");
+    fleet.write(0);
+    shell(&put);
+    fleet.read(1);
+    assert!(fleet.outcomes("RenderForged") > 0);
+    fleet.members[1].wait_for_log(&["RenderForged"]);
+    fleet.all_hit();
+}
+
+#[test]
+fn members_of_another_release_render_for_themselves() {
+    let mut fleet = Fleet::of_releases("one-render-releases", &["one", "two"]);
+    let runs = fleet.rounds(4);
+    assert!(runs >= 8, "each member renders: {runs}");
+    assert_eq!(fleet.outcomes("Taken"), 0);
+}
+
+#[test]
+fn a_reload_takes_nothing_whose_render_began_before() {
+    let mut fleet = Fleet::start("one-render-reload", 2);
+    fleet.write(0);
+    fleet.read(0);
+    wait_until("the page in Valkey", LONG, || !fleet.kept().is_empty());
+    let runs = fleet.runs();
+    fleet.members[1].reload();
+    fleet.all_hit();
+    assert!(fleet.runs() > runs, "rendered anew");
+}
+
+/// Counts the pages that WordPress makes.
+const COUNT: &str = "<?php
+add_action('template_redirect', fn() => file_put_contents('RUNS', '.', FILE_APPEND | LOCK_EX));
+";
+/// Renames the blog.
+const RENAME: &str = "<?php
+require __DIR__ . '/wp-load.php';
+update_option('blogname', 'Edition ' . (int) $_GET['edition'] . '.');
+echo 'done';
+";
+
+/// How often WordPress makes pages that all members' readers ask for after each write, and how many readers asked.
+fn wordpress_runs(home: &WordpressHome, members: usize, release: bool) -> (u64, u64) {
+    const WRITES: u64 = 10;
+    const PAGES: [&str; 3] = ["/", "/?p=1", "/?page_id=2"];
+    let (valkey, scratch) = (Valkey::start(), Scratch::new("wordpress-renders"));
+    let runs = scratch.writable_dir("runs").join("runs");
+    let key = scratch.write("fleet.key", "0123456789abcdef0123456789abcdef\n");
+    let root = home.site().root;
+    let plugins = root.join("wp-content/mu-plugins");
+    std::fs::create_dir_all(&plugins).expect("a directory");
+    let count = COUNT.replace("RUNS", &runs.display().to_string());
+    std::fs::write(plugins.join("count.php"), count).expect("a plugin");
+    std::fs::write(root.join("rename.php"), RENAME).expect("a script");
+    let start = |number| {
+        let mut site = home.site().children(2);
+        let name = if release {
+            "one".to_owned()
+        } else {
+            format!("of m{number}")
+        };
+        site.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();
+        site.howdah_config = Some(config(&valkey, number, &key.display().to_string(), &name));
+        Howdah::start(&site)
+    };
+    let servers: Vec<Howdah> = (0..members).map(start).collect();
+    let read = |server: &Howdah, path: &str| {
+        let request = format!("GET {path} HTTP/1.1\r\nHost: {HOST}\r\nConnection: close\r\n\r\n");
+        let page = exchange(server.address(), request.as_bytes()).expect("an answer");
+        assert_eq!(page.status(), 200, "{path}: {}", page.text());
+        page
+    };
+    let hit = |server: &Howdah, path: &str| read(server, path).header("X-Cache") == Some("HIT");
+    for path in PAGES {
+        for server in &servers {
+            wait_until("a page from the cache", LONG, || hit(server, path));
+        }
+    }
+    let made = || std::fs::metadata(&runs).map_or(0, |meta| meta.len());
+    let before = made();
+    for edition in 1..=WRITES {
+        let writer = &servers[edition as usize % members];
+        let done = read(writer, &format!("/rename.php?edition={edition}"));
+        assert_eq!(done.text(), "done");
+        std::thread::scope(|scope| {
+            for (server, path) in servers.iter().flat_map(|s| PAGES.map(|path| (s, path))) {
+                scope.spawn(move || {
+                    let page = read(server, path).text();
+                    assert!(page.contains(&format!("Edition {edition}.")), "{page}");
+                });
+            }
+        });
+    }
+    (made() - before, WRITES * (PAGES.len() * members) as u64)
+}
+
+#[test]
+fn wordpress_makes_a_page_once_for_all_members() {
+    let home = WordpressHome::prepare();
+    for members in [2, 4] {
+        let (alone, asked) = wordpress_runs(&home, members, false);
+        let (shared, _) = wordpress_runs(&home, members, true);
+        println!(
+            "WordPress, {members} members, 10 writes, {asked} pages asked for: {alone} renders, shared {shared}"
+        );
+        assert!(shared < alone, "{shared} of {alone}");
+    }
+}
