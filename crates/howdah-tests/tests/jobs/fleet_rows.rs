@@ -28,7 +28,11 @@ struct Member {
 
 impl Member {
     fn new(valkey: &Valkey, name: &'static str) -> Member {
-        let address: Address = valkey.url().parse().expect("a URL");
+        Member::at(&valkey.url(), name)
+    }
+
+    fn at(url: &str, name: &'static str) -> Member {
+        let address: Address = url.parse().expect("a URL");
         let registry = Registry::new(address, "test", 0);
         let runtime = tokio::runtime::Builder::new_multi_thread();
         Member {
@@ -162,6 +166,19 @@ fn the_lock_of_a_member_that_is_not_heard_runs_out_and_that_is_said_once() {
     });
     assert!(is_yours(&second.claims(due + 2)));
     assert_eq!(first.renews().replaced[JOB], "m1");
+}
+
+#[test]
+fn a_user_with_the_rights_that_the_page_cache_needs_runs_jobs() {
+    let valkey = Valkey::start();
+    let rights = "ACL SETUSER howdah on >secret ~howdah:* &howdah:* +@read +@write +@pubsub +@scripting \
+                  +@connection -@dangerous +info +wait";
+    let words: Vec<&str> = rights.split_whitespace().collect();
+    valkey.command(&words);
+    let url = valkey.url().replace("://", "://howdah:secret@");
+    let mut member = Member::at(&url, "m0");
+    assert!(is_yours(&member.claims(now())));
+    member.ends();
 }
 
 #[test]
