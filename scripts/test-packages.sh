@@ -262,7 +262,7 @@ init() {
         howdah init /srv/zoo.test -o /etc/howdah/sites.d/zoo.toml
         howdah check --config /etc/howdah/howdah.toml
         systemctl reload howdah' >>"$log" 2>&1 || { tail -n 20 "$log"; die "howdah init, for a site of the packaged server"; }
-    expect "$(page -H 'Host: zoo.test' http://127.0.0.1/)" "zoo howdah" "a site that howdah init has added to the packaged server"
+    expect "$(page -H 'Host: zoo.test' http://127.0.0.1/)" "zoo www-data" "a site that howdah init has added to the packaged server"
     inside rm -r /srv/zoo.test /etc/howdah/sites.d/zoo.toml
     inside systemctl stop --quiet howdah.socket howdah.service
     inside sh -ec '
