@@ -268,23 +268,21 @@ init() {
     inside sh -ec '
         cp /usr/bin/howdah /opt/howdah/bin/ && cp /usr/lib/howdah/howdah-php$0 /opt/howdah/bin/howdah-php
         mv /etc/howdah /etc/howdah.away
-        useradd --create-home --home-dir /srv/shop.home shop
         echo "<?php echo posix_getpwuid(posix_geteuid())[\"name\"], file_put_contents(\"orders\", 1);" >/srv/shop/index.php
-        chown -R shop: /srv/shop && cd /srv/shop && /opt/howdah/bin/howdah init
-        sed -i "s/^listen = .*/listen = \"*:80\"/" howdah.toml && grep -q "^listen = .\*:80" howdah.toml
-        sed -i "s/^User=.*/User=shop/" howdah.service
+        chown -R www-data: /srv/shop && cd /srv/shop && /opt/howdah/bin/howdah init
+        sed -i "s/^# listen = \"127.*/listen = \"*:80\"/" howdah.toml && grep -q "^listen = .\*:80" howdah.toml
         install -m 644 howdah.service /etc/systemd/system/howdah-shop.service
         systemctl daemon-reload
         systemctl start howdah-shop
         systemctl reload howdah-shop' "$series" >>"$log" 2>&1 || { inside journalctl --no-pager -u howdah-shop -n 20; die "the unit of howdah init does not start"; }
-    expect "$(page http://127.0.0.1/)" "shop1" "a page of the unit that howdah init has written"
+    expect "$(page http://127.0.0.1/)" "www-data1" "a page of the unit that howdah init has written"
     inside sh -ec 'cp /opt/howdah/bin/howdah /opt/howdah/bin/next && mv /opt/howdah/bin/next /opt/howdah/bin/howdah
         /opt/howdah/bin/howdah upgrade --control /run/howdah-shop/control.sock' >>"$log" 2>&1 || die "no upgrade by hand"
-    expect "$(page http://127.0.0.1/)" "shop1" "a page after an upgrade by hand"
+    expect "$(page http://127.0.0.1/)" "www-data1" "a page after an upgrade by hand"
     expect "$(inside systemctl is-active howdah-shop)" active "the unit after it"
     inside systemctl stop --quiet howdah-shop
     inside sh -ec 'rm -r /etc/systemd/system/howdah-shop.service /opt/howdah /srv/shop /var/log/howdah-shop /var/cache/howdah-shop /var/lib/howdah-shop
-        userdel --remove shop 2>/dev/null; mv /etc/howdah.away /etc/howdah; systemctl daemon-reload; systemctl start howdah'
+        mv /etc/howdah.away /etc/howdah; systemctl daemon-reload; systemctl start howdah'
 }
 
 # No room for the next version: dpkg gives up, the server serves on, and can be started again. The upgrade after
