@@ -255,7 +255,7 @@ https() {
 
 # What `howdah init` writes: a site of the packaged server; and, of a program that no package has installed, a
 # server of its own, whose unit systemd starts, reloads and goes on as another program.
-init() {
+of_howdah_init() {
     inside sh -ec '
         mkdir -p /srv/zoo.test /srv/shop /opt/howdah/bin
         echo "<?php echo \"zoo \", posix_getpwuid(posix_geteuid())[\"name\"];" >/srv/zoo.test/index.php
@@ -395,7 +395,7 @@ leaves_nothing() {
 }
 
 scenario() {
-    for step in update refusals install_and_serve sites init wordpress https disk_full upgrade upgrade_in_an_upload read_only_system leaves_nothing; do
+    for step in update refusals install_and_serve sites of_howdah_init wordpress https disk_full upgrade upgrade_in_an_upload read_only_system leaves_nothing; do
         $step
     done
 }
