@@ -40,7 +40,7 @@ demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"
 # Rivals; then databases and extensions; then applications.
 test="curl openssl pebble strace python3 python3-venv systemd
   nginx-light php$PHP-fpm php$PHP-cgi apache2 libapache2-mod-php$PHP
-  libapache2-mod-fcgid libfcgi-perl varnish apache2-utils
+  libapache2-mod-fcgid libfcgi-perl varnish haproxy apache2-utils
   mariadb-server redis-server php-redis faketime iproute2 php$PHP-mysql postgresql php$PHP-pgsql php$PHP-xml php$PHP-curl php$PHP-intl
   wordpress wordpress-theme-$theme
   mediawiki
@@ -57,7 +57,7 @@ packaging="dpkg-dev debhelper patchelf lintian rpm reprepro gpg debootstrap"
 # To make a container image, to read it with other programs, and to run it with a real application.
 image="mmdebstrap skopeo umoci python3 curl mariadb-server wordpress wordpress-theme-$theme"
 
-services="nginx apache2 mariadb redis-server postgresql php$PHP-fpm varnish varnishncsa prometheus rsyslog"
+services="nginx apache2 mariadb redis-server postgresql php$PHP-fpm varnish varnishncsa haproxy prometheus rsyslog"
 
 policy=/usr/sbin/policy-rc.d
 saved=$policy.before-howdah

@@ -99,6 +99,12 @@ impl Builder {
         self
     }
 
+    /// A variable of the server's environment.
+    pub fn environment(mut self, name: &str, value: &str) -> Self {
+        self.site = self.site.environment(name, value);
+        self
+    }
+
     /// A PHP directive.
     pub fn ini(mut self, name: &str, value: &str) -> Self {
         self.site = self.site.ini(name, value);
@@ -220,6 +226,17 @@ impl Fixture {
             "hold.php",
             "<?php require 'GATES'; stand_at($_GET['gate']); echo 'released';",
         )
+    }
+
+    /// A site that is there already, served as it says.
+    pub fn of(name: &str, site: Site) -> Builder {
+        Builder {
+            scratch: Scratch::new(name),
+            site,
+            config: String::new(),
+            pool: String::new(),
+            site_lines: String::new(),
+        }
     }
 
     /// Stops the server as an administrator does, and starts it again, on another port.

@@ -1,6 +1,7 @@
 //! A private Valkey, or Redis: on a port of its own, with nothing on disk. For the tests of fleets.
 
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 
@@ -14,7 +15,19 @@ use crate::scratch::{Scratch, run};
 pub struct Valkey {
     process: Process,
     port: u16,
+    arguments: Vec<String>,
+    /// What `redis-cli` needs to be let in.
+    login: Vec<String>,
     scratch: Scratch,
+}
+
+fn free_port() -> u16 {
+    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+    free.local_addr().expect("an address").port()
+}
+
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|word| (*word).to_owned()).collect()
 }
 
 impl Valkey {
@@ -23,26 +36,85 @@ impl Valkey {
     /// # Panics
     /// If it does not come up, or no port is free.
     pub fn start() -> Valkey {
-        let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-        let port = free.local_addr().expect("an address").port();
-        drop(free);
-        let scratch = Scratch::new("valkey");
-        let process = Valkey::process(&scratch, port);
+        let port = free_port();
+        let arguments = words(&["--port", &port.to_string()]);
+        Valkey::with(port, arguments, &[], Scratch::new("valkey"))
+    }
+
+    /// Starts one with further arguments, for which `redis-cli` needs the words of `login`.
+    ///
+    /// # Panics
+    /// As [`Valkey::start`].
+    pub fn configured(more: &[&str], login: &[&str]) -> Valkey {
+        let port = free_port();
+        let mut arguments = words(&["--port", &port.to_string()]);
+        arguments.extend(words(more));
+        Valkey::with(port, arguments, login, Scratch::new("valkey"))
+    }
+
+    /// Starts one that speaks TLS only, with the certificate `valkey` of the authority in `directory`.
+    ///
+    /// # Panics
+    /// As [`Valkey::start`].
+    pub fn tls(directory: &Path) -> Valkey {
+        let port = free_port();
+        let file = |name: &str| directory.join(name).display().to_string();
+        let (authority, port_text) = (file("ca.pem"), port.to_string());
+        let (certificate, key) = (file("valkey.pem"), file("valkey.key"));
+        let arguments = [
+            ["--port", "0"],
+            ["--tls-port", &port_text],
+            ["--tls-cert-file", &certificate],
+            ["--tls-key-file", &key],
+            ["--tls-ca-cert-file", &authority],
+            ["--tls-auth-clients", "no"],
+        ];
+        let login = ["--tls", "--cacert", &authority];
+        let arguments = words(arguments.as_flattened());
+        Valkey::with(port, arguments, &login, Scratch::new("valkey"))
+    }
+
+    /// Starts a Sentinel of `primary`, which it calls `main` and replaces after a second of silence.
+    ///
+    /// # Panics
+    /// As [`Valkey::start`].
+    pub fn sentinel(primary: &Valkey) -> Valkey {
+        let port = free_port();
+        let scratch = Scratch::new("sentinel");
+        let (address, monitored) = (primary.address(), "sentinel monitor main");
+        let config = format!(
+            "port {port}\n{monitored} {} {} 1\nsentinel down-after-milliseconds main 1000\n\
+             sentinel failover-timeout main 3000\n",
+            address.ip(),
+            address.port()
+        );
+        let config = scratch.write("sentinel.conf", config);
+        let arguments = words(&[&config.display().to_string(), "--sentinel"]);
+        Valkey::with(port, arguments, &[], scratch)
+    }
+
+    fn with(port: u16, arguments: Vec<String>, login: &[&str], scratch: Scratch) -> Valkey {
+        let process = Valkey::process(&scratch, &arguments);
         let valkey = Valkey {
             process,
             port,
+            arguments,
+            login: words(login),
             scratch,
         };
         valkey.wait();
         valkey
     }
 
-    fn process(scratch: &Scratch, port: u16) -> Process {
+    fn process(scratch: &Scratch, arguments: &[String]) -> Process {
         let mut command = Command::new("/usr/bin/redis-server");
-        command
-            .args(["--port", &port.to_string(), "--bind", "127.0.0.1"])
-            .args(["--save", "", "--appendonly", "no", "--dir"])
-            .arg(scratch.path());
+        command.args(arguments).args(["--bind", "127.0.0.1"]);
+        if !arguments.iter().any(|word| word == "--sentinel") {
+            command.args(["--save", "", "--appendonly", "no"]);
+            // So that a replica has its copy at once.
+            command.args(["--repl-diskless-sync-delay", "0"]);
+        }
+        command.arg("--dir").arg(scratch.path());
         Process::start("redis-server", &mut command)
     }
 
@@ -58,9 +130,15 @@ impl Valkey {
         format!("redis://127.0.0.1:{}", self.port)
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.port).into()
+    }
+
     fn client(&self, words: &[&str]) -> Command {
         let mut command = Command::new("/usr/bin/redis-cli");
-        command.args(["-p", &self.port.to_string()]).args(words);
+        command.args(["-p", &self.port.to_string(), "--no-auth-warning"]);
+        command.args(&self.login).args(words);
         command
     }
 
@@ -89,7 +167,7 @@ impl Valkey {
     /// # Panics
     /// If it does not come up.
     pub fn start_again(&mut self) {
-        self.process = Valkey::process(&self.scratch, self.port);
+        self.process = Valkey::process(&self.scratch, &self.arguments);
         self.wait();
     }
 }

@@ -1,0 +1,128 @@
+//! A way of TCP between two programs that a test cuts and mends. What is held arrives late when the way is
+//! mended, as in a network that loses nothing: also from connections that have been given up.
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+/// What becomes of bytes on the way.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Way {
+    /// They pass.
+    Open,
+    /// They wait, both ways.
+    Held,
+    /// Those of the server wait: what it is asked it does, and nobody hears of it.
+    AnswersHeld,
+    /// Connections are closed, and so is every new one.
+    Closed,
+}
+
+#[derive(Debug)]
+struct State {
+    way: Way,
+    streams: Vec<TcpStream>,
+}
+
+/// See the module. Dropping it closes all connections.
+#[derive(Debug)]
+pub struct Link {
+    address: SocketAddr,
+    shared: Arc<(Mutex<State>, Condvar)>,
+}
+
+fn lock(state: &Mutex<State>) -> MutexGuard<'_, State> {
+    state.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Link {
+    /// An open way to this server.
+    ///
+    /// # Panics
+    /// If no port is free.
+    pub fn to(server: SocketAddr) -> Link {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
+        let address = listener.local_addr().expect("an address");
+        let state = State {
+            way: Way::Open,
+            streams: Vec::new(),
+        };
+        let shared = Arc::new((Mutex::new(state), Condvar::new()));
+        let accepts = shared.clone();
+        // It ends with the test's process: nothing is accepted once the link is closed.
+        thread::spawn(move || {
+            for client in listener.incoming().flatten() {
+                if lock(&accepts.0).way == Way::Closed {
+                    continue;
+                }
+                // Whoever asked sees it.
+                let _ = open(client, server, &accepts);
+            }
+        });
+        Link { address, shared }
+    }
+
+    /// Where its clients connect.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// From now on this becomes of bytes.
+    pub fn set(&self, way: Way) {
+        let mut state = lock(&self.shared.0);
+        state.way = way;
+        if way == Way::Closed {
+            for stream in state.streams.drain(..) {
+                // Its other end may have closed it.
+                let _ = stream.shutdown(Shutdown::Both);
+            }
+        }
+        self.shared.1.notify_all();
+    }
+}
+
+impl Drop for Link {
+    fn drop(&mut self) {
+        self.set(Way::Closed);
+    }
+}
+
+fn open(
+    client: TcpStream,
+    server: SocketAddr,
+    shared: &Arc<(Mutex<State>, Condvar)>,
+) -> io::Result<()> {
+    let server = TcpStream::connect(server)?;
+    for stream in [&client, &server] {
+        stream.set_nodelay(true)?;
+    }
+    let ways = [
+        (client.try_clone()?, server.try_clone()?, false),
+        (server.try_clone()?, client.try_clone()?, true),
+    ];
+    lock(&shared.0).streams.extend([client, server]);
+    for (from, to, answers) in ways {
+        let shared = shared.clone();
+        thread::spawn(move || pass(from, to, answers, &shared));
+    }
+    Ok(())
+}
+
+/// Passes bytes on until one end closes.
+fn pass(mut from: TcpStream, mut to: TcpStream, answers: bool, shared: &(Mutex<State>, Condvar)) {
+    let mut bytes = [0; 16 << 10];
+    while let Ok(read) = from.read(&mut bytes) {
+        let waits = |state: &mut State| match state.way {
+            Way::Held => true,
+            Way::AnswersHeld => answers,
+            Way::Open | Way::Closed => false,
+        };
+        drop(shared.1.wait_while(lock(&shared.0), waits));
+        if read == 0 || to.write_all(&bytes[..read]).is_err() {
+            break;
+        }
+    }
+    // The other end may have closed it.
+    let _ = to.shutdown(Shutdown::Write);
+}
