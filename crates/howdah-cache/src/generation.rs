@@ -229,8 +229,8 @@ impl Generations {
         self.carry_out(what, force, true)
     }
 
-    /// As [`Generations::purge`], for one that another server has passed on.
-    pub fn purge_from_elsewhere(&self, what: &Purge, force: Force) -> u64 {
+    /// As [`Generations::purge`], and not passed on: another server has passed it on, or the same follows.
+    pub fn purge_here(&self, what: &Purge, force: Force) -> u64 {
         self.carry_out(what, force, false)
     }
 

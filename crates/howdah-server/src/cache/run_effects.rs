@@ -117,12 +117,16 @@ impl RunEffects {
     }
 
     /// Output of the run is about to be seen, or the run has ended: if it has written, pages are
-    /// invalid once more, because what it wrote may only now be read by others.
-    pub fn settle(&self) {
-        if self.has_written()
-            && let Some(part) = self.cache.site_by_number(self.site)
-        {
-            flush(part);
+    /// invalid once more, because what it wrote may only now be read by others. Whether this has made all
+    /// pages of the site old.
+    pub fn settle(&self) -> bool {
+        let part = self.cache.site_by_number(self.site);
+        match part.filter(|part| self.has_written() && part.config.flush_on_write) {
+            Some(part) => {
+                flush(part);
+                true
+            }
+            None => false,
         }
     }
 
@@ -157,7 +161,10 @@ impl RunEffects {
         self.forbid(Pass::DatabaseWrite, &text);
         self.wrote.store(true, Ordering::SeqCst);
         self.may_write();
-        flush(part);
+        // Other servers hear of it when it is settled: before the answer leaves, and no later than the run ends.
+        if part.config.flush_on_write {
+            part.generations.purge_here(&Purge::All, Force::Hard);
+        }
         self.made_old();
     }
 }
@@ -176,7 +183,9 @@ impl EffectSink for RunEffects {
         };
         match name {
             effect::WRITE => self.write(part, value),
-            effect::WROTE => self.settle(),
+            effect::WROTE => {
+                self.settle();
+            }
             effect::OUTSIDE => wrote_outside(part),
             effect::PURGE => self.purge(part, value),
             effect::TAG => {

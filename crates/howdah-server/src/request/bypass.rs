@@ -165,12 +165,12 @@ impl<'a> BypassContext<'a> {
         vendor_headers::apply(self.part, request.method(), head);
         site.edit_headers(self.route, head);
         add_status_fields(head, self.verdict());
-        self.effects.settle();
+        let is_all_old = self.effects.settle();
         if let Some(cause) = self.cause() {
             let text = cause.replace(|c: char| !c.is_ascii(), "?");
             head.header(b"Howdah-Cache-Cause", text.as_bytes());
         }
-        if let Some(write) = self.write() {
+        if !is_all_old && let Some(write) = self.write() {
             self.wrote(&write, head);
         }
         // Another's write may be counted in: it is waited for in vain.
@@ -224,11 +224,11 @@ impl<'a> BypassContext<'a> {
     ) -> Option<Confirmation> {
         let failure = answered.as_ref().err();
         let before = self.part.generations.now();
-        self.effects.settle();
+        let is_all_old = self.effects.settle();
         if let Some(candidate) = &self.candidate {
             candidate.over(failure.is_some_and(|failure| *failure != Failure::ClientGone));
         }
-        if let Some(write) = self.write() {
+        if !is_all_old && let Some(write) = self.write() {
             write.happened(self.part, failure.map_or(200, Failure::status));
         }
         response.record.cache = Some(self.verdict());
