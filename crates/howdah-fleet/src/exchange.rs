@@ -37,6 +37,7 @@ struct Message<'a> {
     settled: bool,
     over: Vec<String>,
     forgets: &'a [Name],
+    fenced: Vec<(String, String)>,
 }
 
 #[derive(Deserialize)]
@@ -144,7 +145,17 @@ impl Registry {
                 name,
                 session,
                 known,
-            } => call.arg("join").arg(session).arg(&**name).arg(json(known)?),
+                is_new,
+            } => {
+                // With the sessions of members that the registry knows by name only.
+                let known = known.iter().map(|name| (row_key(&absent(name)), name));
+                call.arg("join")
+                    .arg(session)
+                    .arg(&**name)
+                    .arg(json(&known.collect::<Vec<_>>())?)
+                    .arg(u8::from(*is_new))
+                    .arg(absent(name))
+            }
             Request::Sync {
                 incarnation,
                 session,
@@ -154,12 +165,17 @@ impl Registry {
                 settled,
                 over,
                 forgets,
+                fenced,
             } => {
+                let fenced = fenced.iter();
                 let message = Message {
                     entries: entries.iter().map(text).collect(),
                     settled: *settled,
                     over: over.iter().map(row_key).collect(),
                     forgets,
+                    fenced: fenced
+                        .map(|(session, count)| (row_key(session), count.to_string()))
+                        .collect(),
                 };
                 call.arg("sync")
                     .arg(session)
@@ -279,13 +295,9 @@ fn reply(answer: ReplyText) -> Result<Reply<Text>, RedisError> {
         })
     };
     let row = |(session, name, count, position, replaced, fresh): RowText| {
-        let name: Name = name.into();
         Some(Row {
-            session: match session.starts_with("absent ") {
-                true => absent(&name),
-                false => session.parse().ok()?,
-            },
-            name,
+            session: session.parse().ok()?,
+            name: name.into(),
             count,
             position,
             replaced: replaced != 0,

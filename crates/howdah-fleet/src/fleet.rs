@@ -46,6 +46,8 @@ pub struct FleetConfig {
     pub replicas: u32,
     /// The secret by which members hand pages over; none: each renders for itself.
     pub key: Option<RenderKey>,
+    /// After how long a silent member is forgotten, which answers no write by itself then; none: never.
+    pub forget_after: Option<Duration>,
 }
 
 /// What is worth a line in the log.
@@ -59,6 +61,8 @@ pub enum News {
     Silent(Vec<String>),
     /// Answers of writes leave that no other member has heard of: no stored page is served by any of them.
     LetGo,
+    /// The others forget this member: answers of writes do not leave.
+    Fenced,
 }
 
 /// A member at one moment.
@@ -70,6 +74,8 @@ pub struct FleetStatus {
     pub valkey: String,
     /// How many members the fleet has; 0: Valkey does not know this one.
     pub members: u64,
+    /// The other members that this one knows of.
+    pub others: Vec<String>,
     /// Seconds until stored pages are not served any more; 0: they are not.
     pub lease_left: f64,
     /// Members that are not heard of.
@@ -101,16 +107,30 @@ struct Outbox {
     leaves: bool,
 }
 
+/// No other member has heard of a write, and they count on it that it is not answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fenced;
+
+/// What waiting writers see.
+#[derive(Clone, Copy, Debug)]
+struct Confirmed {
+    /// Writes with smaller tickets are done with.
+    first_unconfirmed: Ticket,
+    /// Of these, those with smaller tickets are refused if they are done with only now.
+    first_unrefused: Ticket,
+}
+
 /// A member of a fleet.
 #[derive(Debug)]
 pub struct Fleet {
     config: FleetConfig,
     /// Until when stored pages may be served.
     lease: AtomicU64,
+    /// From when on no write is answered that the others have not heard of.
+    fenced_from: AtomicU64,
     outbox: Mutex<Outbox>,
     wake: Notify,
-    /// Writes with smaller tickets are confirmed.
-    first_unconfirmed: watch::Sender<Ticket>,
+    confirmed: watch::Sender<Confirmed>,
     positions: Positions,
     renders: Option<Arc<Renders>>,
     status: Mutex<FleetStatus>,
@@ -168,7 +188,11 @@ impl Fleet {
             lease: AtomicU64::new(0),
             outbox: Mutex::default(),
             wake: Notify::new(),
-            first_unconfirmed: watch::Sender::new(1),
+            fenced_from: AtomicU64::new(Moment::MAX),
+            confirmed: watch::Sender::new(Confirmed {
+                first_unconfirmed: 1,
+                first_unrefused: 0,
+            }),
             positions: Positions::default(),
             renders,
             status: Mutex::new(FleetStatus {
@@ -193,7 +217,10 @@ impl Fleet {
             registry: Arc::new(registry),
             member: Member::new(
                 config.member.as_str().into(),
-                Timing::of(nanoseconds(config.lease)),
+                Timing {
+                    fence: config.forget_after.map(nanoseconds),
+                    ..Timing::of(nanoseconds(config.lease))
+                },
                 clock(),
             ),
             patience: config.lease / 2,
@@ -267,19 +294,31 @@ impl Fleet {
         self.positions.is_within(position, self.last())
     }
 
-    /// Waits until no member serves a page that is older than this write: a lease at most.
-    pub async fn confirmed(&self, ticket: Ticket) {
-        let mut first = self.first_unconfirmed.subscribe();
-        // The sender is this value's own.
-        let _ = first.wait_for(|first| *first > ticket).await;
+    /// Whether no write is to be answered, since no other member would hear of it.
+    pub fn is_fenced(&self) -> bool {
+        clock() >= self.fenced_from.load(Ordering::SeqCst)
+    }
+
+    /// Waits until no member serves a page that is older than this write: a lease at most. An error: the write
+    /// must not be answered.
+    pub async fn confirmed(&self, ticket: Ticket) -> Result<(), Fenced> {
+        let mut confirmed = self.confirmed.subscribe();
+        let wait = confirmed.wait_for(|confirmed| confirmed.first_unconfirmed > ticket);
+        // The sender is this value's own. A process may have been stopped since the thread saw it.
+        let is_refused = wait.await.is_ok_and(|c| ticket < c.first_unrefused);
+        match ticket > 0 && (is_refused || self.is_fenced()) {
+            true => Err(Fenced),
+            false => Ok(()),
+        }
     }
 
     /// As [`Fleet::confirmed`], for a thread without a runtime.
-    pub fn wait(&self, ticket: Ticket) {
+    pub fn wait(&self, ticket: Ticket) -> Result<(), Fenced> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        if let Ok(runtime) = runtime {
-            runtime.block_on(self.confirmed(ticket));
-        }
+        // Nobody waits where there is no memory for it.
+        runtime.map_or(Err(Fenced), |runtime| {
+            runtime.block_on(self.confirmed(ticket))
+        })
     }
 
     /// An administrator vouches for it that a member runs no more: the others wait for it no longer.
@@ -323,7 +362,14 @@ struct Ended(Arc<Fleet>);
 impl Drop for Ended {
     fn drop(&mut self) {
         self.0.lease.store(0, Ordering::SeqCst);
-        self.0.first_unconfirmed.send_replace(Ticket::MAX);
+        let first_unrefused = match self.0.config.forget_after {
+            Some(_) => Ticket::MAX,
+            None => 0,
+        };
+        self.0.confirmed.send_replace(Confirmed {
+            first_unconfirmed: Ticket::MAX,
+            first_unrefused,
+        });
         self.0.has_left.send_replace(true);
     }
 }
@@ -342,6 +388,7 @@ struct Saying {
     silent: Vec<Name>,
     let_go: u64,
     lets_go: bool,
+    fenced: bool,
 }
 
 struct Driver {
@@ -530,10 +577,14 @@ impl Driver {
         if self.fleet.outbox().leaves {
             self.fleet.lease.store(0, Ordering::SeqCst);
         }
+        self.fleet
+            .fenced_from
+            .store(self.member.fenced_from(), Ordering::SeqCst);
         let first = self.member.first_unconfirmed();
-        self.fleet.first_unconfirmed.send_if_modified(|shown| {
-            let modified = *shown != first;
-            *shown = first;
+        self.fleet.confirmed.send_if_modified(|shown| {
+            let modified = shown.first_unconfirmed != first;
+            shown.first_unconfirmed = first;
+            shown.first_unrefused = self.member.first_unrefused();
             modified
         });
         let silent = self.member.silent(now);
@@ -549,7 +600,13 @@ impl Driver {
                 *count += 1;
             }
         }
-        status.members = self.member.members().unwrap_or_default() as u64;
+        let others = self.member.others();
+        status.members = others.map_or(0, |others| others.len() as u64 + 1);
+        status.others = others
+            .into_iter()
+            .flatten()
+            .map(ToString::to_string)
+            .collect();
         status.silent = silent.iter().map(ToString::to_string).collect();
         status.let_go = self.member.let_go();
         let trouble = status.trouble.clone();
@@ -581,5 +638,11 @@ impl Driver {
         }
         self.said.lets_go &= !leased;
         self.said.let_go = let_go;
+        // A member that starts is fenced for as long as it takes to join.
+        let fenced = self.fleet.is_fenced() && !trouble.is_empty();
+        if fenced && !self.said.fenced {
+            (self.report)(News::Fenced);
+        }
+        self.said.fenced = fenced;
     }
 }

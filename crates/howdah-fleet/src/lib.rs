@@ -20,7 +20,7 @@ pub mod renders;
 pub mod valkey;
 
 pub use exchange::{Registry, Text};
-pub use fleet::{Fleet, FleetConfig, FleetStatus, News};
+pub use fleet::{Fenced, Fleet, FleetConfig, FleetStatus, News};
 pub use position::Position;
 pub use renders::Renders;
 pub use renders::outcome::Outcome as RenderOutcome;

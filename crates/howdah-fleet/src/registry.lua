@@ -61,13 +61,13 @@ end
 if kind == 'join' then
     local name = ARGV[5]
     local known = cjson.decode(ARGV[6])
-    local fresh = '1'
+    local fresh = ARGV[7]
     local names = { [name] = true }
     for other, row in pairs(rows()) do
         names[row.name] = true
         if row.name == name then
             fresh = '0'
-            if other == 'absent ' .. name then
+            if other == ARGV[8] then
                 redis.call('HDEL', hash, 'm:' .. other)
             else
                 row.replaced = '1'
@@ -76,9 +76,9 @@ if kind == 'join' then
         end
     end
     for _, other in ipairs(known) do
-        if not names[other] then
-            names[other] = true
-            write('absent ' .. other, { count = 0, position = 0, replaced = '0', fresh = '0', name = other })
+        if not names[other[2]] then
+            names[other[2]] = true
+            write(other[1], { count = 0, position = 0, replaced = '0', fresh = '0', name = other[2] })
         end
     end
     write(session, { count = 0, position = head, replaced = '0', fresh = fresh, name = name })
@@ -96,14 +96,15 @@ elseif kind == 'sync' then
         if message.settled then
             redis.call('HSET', hash, 'settled', incarnation)
         end
-        local over, forgets = {}, {}
+        local over, forgets, fenced = {}, {}, {}
         for _, other in ipairs(message.over) do over[other] = true end
         for _, name in ipairs(message.forgets) do forgets[name] = true end
-        if next(over) or next(forgets) then
+        for _, one in ipairs(message.fenced) do fenced[one[1]] = one[2] end
+        if next(over) or next(forgets) or next(fenced) then
             for other, found in pairs(rows()) do
                 if over[other] and found.replaced == '1' then
                     redis.call('HDEL', hash, 'm:' .. other)
-                elseif forgets[found.name] then
+                elseif forgets[found.name] or fenced[other] == string.format('%d', found.count) then
                     found.replaced = '1'
                     write(other, found)
                 end

@@ -82,6 +82,8 @@ pub enum Failure {
     ProxyLoop,
     /// A compressor could not be set up: out of memory.
     EncoderFailed(String),
+    /// This server of a fleet has been apart for so long that the others forget it: nothing is written by it.
+    FleetFenced,
     /// A purge request that is not carried out.
     Purge(PurgeRefused),
     /// The client takes its answer more slowly than `limits.min_rate`, or than a script that waits
@@ -128,7 +130,7 @@ impl Failure {
             Failure::Frame(FrameError::NulByte) => 400,
             // RFC 4918 §11.5: "unable to store the representation needed to complete the request".
             Failure::SpillFailed(_) => 507,
-            Failure::SpillFull | Failure::MemoryLimit => 503,
+            Failure::SpillFull | Failure::MemoryLimit | Failure::FleetFenced => 503,
             Failure::Run(error) => match error {
                 ExecError::QueueFull
                 | ExecError::QueueTimeout
@@ -209,6 +211,9 @@ impl Failure {
             .into(),
             Failure::SpillFull => "limits.spill_total is used up: many large uploads or slow downloads at once".into(),
             Failure::MemoryLimit => "limits.memory is used up".into(),
+            Failure::FleetFenced => {
+                "the fleet's Valkey has been out of reach for fleet.forget_after, and the other servers count on it that this one writes nothing".into()
+            }
             Failure::Run(error) => match error {
                 ExecError::PoolDown { name, message } => format!("{name}: {message}").into(),
                 ExecError::ChildDied(Exit::Code(code)) => {

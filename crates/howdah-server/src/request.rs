@@ -206,8 +206,11 @@ impl Front {
                 let run = script::answer(ctx, &route, &target, bypass.as_deref(), body, response);
                 let answered = run.await;
                 let confirmation = bypass.and_then(|bypass| bypass.after(&answered, response));
-                if let Some(confirmation) = confirmation {
-                    confirmation.await;
+                if let Some(confirmation) = confirmation
+                    && let Err(failure) = confirmation.await
+                    && !matches!(answered, Ok(None))
+                {
+                    return Err(failure);
                 }
                 answered
             }

@@ -48,6 +48,8 @@ struct InFlight {
     writes: usize,
     /// Members that it forgets.
     forgets: Vec<Name>,
+    /// Whether it makes everything old, here as well.
+    empties: bool,
     /// Whether the session ends with it.
     leaves: bool,
 }
@@ -80,6 +82,10 @@ pub struct Member<E> {
     leaving: bool,
     /// Members that are to be forgotten with the next exchange.
     forgets: Vec<Name>,
+    /// When the last exchange was sent by which others count on this member; none: there was none.
+    reached: Option<Moment>,
+    /// No other member has heard of the last write before this ticket, and its answer must not leave.
+    first_unrefused: Ticket,
     writes: Writes<E>,
 }
 
@@ -102,6 +108,8 @@ impl<E: Clone + PartialEq> Member<E> {
             was_joined: false,
             leaving: false,
             forgets: Vec::new(),
+            reached: None,
+            first_unrefused: 0,
             writes: Writes::new(),
         }
     }
@@ -130,8 +138,31 @@ impl<E: Clone + PartialEq> Member<E> {
     /// An administrator vouches for it that a member runs no more.
     pub fn forget(&mut self, name: Name, now: Moment) {
         self.known.remove(&name);
-        self.forgets.push(name);
+        if !self.forgets.contains(&name) {
+            self.forgets.push(name);
+        }
         self.due = now;
+    }
+
+    /// Whether it has been apart for so long that others forget it: it answers no write that they have not
+    /// heard of.
+    pub fn is_fenced(&self, now: Moment) -> bool {
+        now >= self.fenced_from()
+    }
+
+    /// From when on it is so, unless it reaches the registry before.
+    pub fn fenced_from(&self) -> Moment {
+        match (self.timing.fence, self.reached) {
+            (None, _) => Moment::MAX,
+            (Some(_), None) => 0,
+            (Some(fence), Some(reached)) => reached.saturating_add(fence),
+        }
+    }
+
+    /// Writes with smaller tickets that are confirmed only now are not: no other member has heard of them, and
+    /// their answers must not leave.
+    pub fn first_unrefused(&self) -> Ticket {
+        self.first_unrefused
     }
 
     /// How many writes no other member has heard of, whose answers have left.
@@ -144,9 +175,9 @@ impl<E: Clone + PartialEq> Member<E> {
         self.leaving && self.joined.is_none() && self.in_flight.is_none()
     }
 
-    /// The number of members, this one included; none while the registry does not know it.
-    pub fn members(&self) -> Option<usize> {
-        self.joined.as_ref().map(|_| self.known.len() + 1)
+    /// The other members by name; none while the registry does not know this one.
+    pub fn others(&self) -> Option<&BTreeSet<Name>> {
+        self.joined.as_ref().map(|_| &self.known)
     }
 
     /// A write has been applied here, and is to be published.
@@ -208,7 +239,11 @@ impl<E: Clone + PartialEq> Member<E> {
         self.writes.expire(now);
         let queued = self.writes.queued().len();
         if queued > 0 && now >= self.pledged_until() {
-            self.lets_go += self.writes.let_go();
+            let unheard = self.writes.let_go();
+            match self.is_fenced(now) {
+                true => self.first_unrefused = self.writes.next(),
+                false => self.lets_go += unheard,
+            }
             self.let_go = true;
             // The others have to hear of it with the next session's first word.
             self.joined = None;
@@ -225,6 +260,7 @@ impl<E: Clone + PartialEq> Member<E> {
             session,
             writes,
             forgets: self.forgets.clone(),
+            empties: request.forgets(),
             leaves: matches!(request, Request::Leave { .. }),
         });
         Some(request)
@@ -239,6 +275,7 @@ impl<E: Clone + PartialEq> Member<E> {
                 name: self.name.clone(),
                 session: new,
                 known: self.known.iter().cloned().collect(),
+                is_new: !self.was_joined,
             };
             return Some((join, new, 0));
         };
@@ -253,7 +290,9 @@ impl<E: Clone + PartialEq> Member<E> {
         let own = self.writes.queued();
         let writes = own.len();
         let mut entries: Vec<Entry<E>> = own.cloned().collect();
-        if self.let_go {
+        let fenced = joined.peers.fenced(&self.timing, now);
+        // Who is forgotten may have written unheard.
+        if self.let_go || !self.forgets.is_empty() || !fenced.is_empty() {
             entries.push(Entry::Everything);
         }
         let sync = Request::Sync {
@@ -265,6 +304,7 @@ impl<E: Clone + PartialEq> Member<E> {
             settled: self.is_settled(now),
             over: joined.peers.over(&self.timing, now),
             forgets: self.forgets.clone(),
+            fenced,
         };
         Some((sync, session, writes))
     }
@@ -368,7 +408,11 @@ impl<E: Clone + PartialEq> Member<E> {
             self.known.clear();
             return Vec::new();
         }
+        self.reached = Some(flight.sent);
         let mut effects = joined.catch_up(&reply);
+        if flight.empties {
+            effects.push(Effect::Apply(Entry::Everything));
+        }
         // Their hints may have come before those of entries that this member did not know.
         let authors: BTreeSet<Session> = reply.records.iter().map(|r| r.author).collect();
         effects.extend(

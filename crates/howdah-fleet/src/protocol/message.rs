@@ -53,6 +53,8 @@ pub enum Request<E> {
         session: Session,
         /// Members that this one knows of; the registry waits for those that it does not know.
         known: Vec<Name>,
+        /// Whether no session of this process has joined before.
+        is_new: bool,
     },
     /// Reads the log, renews and publishes.
     Sync {
@@ -73,6 +75,9 @@ pub enum Request<E> {
         over: Vec<Session>,
         /// Members that an administrator vouches for: they run no more.
         forgets: Vec<Name>,
+        /// Sessions that have been silent until their members have fenced themselves, each with the count at
+        /// which that is so.
+        fenced: Vec<(Session, u64)>,
     },
     /// The session ends in good order: the member serves no stored page and writes nothing.
     Leave {
@@ -81,6 +86,18 @@ pub enum Request<E> {
         /// The session of the member that asks.
         session: Session,
     },
+}
+
+impl<E> Request<E> {
+    /// Whether members are forgotten by it.
+    pub fn forgets(&self) -> bool {
+        match self {
+            Request::Sync {
+                forgets, fenced, ..
+            } => !forgets.is_empty() || !fenced.is_empty(),
+            Request::Join { .. } | Request::Leave { .. } => false,
+        }
+    }
 }
 
 /// What became of an exchange.
@@ -105,10 +122,11 @@ pub struct Row {
     pub count: u64,
     /// The last entry that it had applied when it began the last of them.
     pub position: u64,
-    /// Another session has taken its name over, or an administrator says that it runs no more: its pages may
-    /// still be served, but it writes nothing.
+    /// Another session has taken its name over, or it is forgotten: its pages may still be served, but it
+    /// writes nothing.
     pub replaced: bool,
-    /// No session of its name was there when it joined: nothing was written in its name before.
+    /// It is its process' first, and no session of its name was there when it joined: nothing was written in
+    /// its name before.
     pub fresh: bool,
 }
 

@@ -14,6 +14,11 @@
 //!   from the registry. Others count on that: they extend their own leases only as far as every other
 //!   member's row has moved, and so serve nothing when such an answer leaves.
 //!
+//! A member that is gone for good keeps the others from serving stored pages, until it is *forgotten*. With
+//! [`Timing::fence`] they need nobody's word for that: a member that has reached the registry so long ago answers
+//! no write by itself any more, so that what it writes unheard has been answered before the others forget
+//! it. Who forgets makes everything old.
+//!
 //! Nobody compares clocks: each moment is compared with others of the same member. A writer waits
 //! [`Timing::patience`], which is longer than a lease by what clocks may differ in their rates.
 
@@ -38,6 +43,9 @@ pub struct Timing {
     pub lease: Moment,
     /// How long others wait for that: the lease and what clocks may differ in their rates.
     pub patience: Moment,
+    /// After how long apart from the registry a member answers no write that the others have not heard of; they
+    /// forget it then. None: it always answers.
+    pub fence: Option<Moment>,
     /// How often a member exchanges messages with the registry.
     pub renew: Moment,
 }
@@ -48,8 +56,14 @@ impl Timing {
     pub fn of(lease: Moment) -> Timing {
         Timing {
             lease,
-            patience: lease + lease / 64 + 1,
+            patience: Timing::patience(lease),
+            fence: None,
             renew: lease / 6,
         }
+    }
+
+    /// How long others wait for what a member does within `time`.
+    pub fn patience(time: Moment) -> Moment {
+        time.saturating_add(time / 64 + 1)
     }
 }

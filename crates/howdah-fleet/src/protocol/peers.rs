@@ -96,6 +96,21 @@ impl Peers {
             .collect()
     }
 
+    /// Silent sessions whose members have fenced themselves, with the count for which that is so.
+    pub fn fenced(&self, timing: &Timing, now: Moment) -> Vec<(Session, u64)> {
+        let Some(fence) = timing.fence else {
+            return Vec::new();
+        };
+        let fence = Timing::patience(fence);
+        let fenced = |(_, peer): &(&Session, &Peer)| {
+            !peer.replaced && peer.seen.saturating_add(fence) <= now
+        };
+        let fenced = self.0.iter().filter(fenced);
+        fenced
+            .map(|(session, peer)| (*session, peer.count))
+            .collect()
+    }
+
     /// Until when a session may serve pages that it had when its row was last seen.
     pub fn serves_until(&self, session: Session, timing: &Timing) -> Moment {
         let seen = self.0.get(&session).map_or(Moment::MAX, |peer| peer.seen);
@@ -110,6 +125,7 @@ mod tests {
     const TIMING: Timing = Timing {
         lease: 100,
         patience: 110,
+        fence: Some(640),
         renew: 10,
     };
 
@@ -138,6 +154,17 @@ mod tests {
         peers.update(1, &[row(12)], Some(35), 50);
         assert_eq!(peers.pledged(&TIMING), Some(135));
         assert_eq!(peers.serves_until(2, &TIMING), 160);
+    }
+
+    #[test]
+    fn a_peer_that_has_not_moved_is_fenced_a_part_in_64_later_than_it_says() {
+        let mut peers = Peers::default();
+        peers.update(1, &[row(7)], None, 10);
+        peers.update(1, &[row(7)], Some(15), 20);
+        assert_eq!(peers.fenced(&TIMING, 660), []);
+        assert_eq!(peers.fenced(&TIMING, 661), [(2, 7)]);
+        peers.update(1, &[row(8)], Some(650), 660);
+        assert_eq!(peers.fenced(&TIMING, 1300), []);
     }
 
     #[test]

@@ -61,6 +61,11 @@ impl<E: Clone> Writes<E> {
         self.next - 1
     }
 
+    /// The ticket of the next write.
+    pub fn next(&self) -> Ticket {
+        self.next
+    }
+
     pub fn queued(&self) -> impl ExactSizeIterator<Item = &Entry<E>> {
         self.queue.iter()
     }
@@ -88,7 +93,7 @@ impl<E: Clone> Writes<E> {
             .retain(|published| published.deadline() > now);
     }
 
-    /// Gives up publishing what is queued, since no member serves stored pages; gives how many writes.
+    /// Gives up publishing what is queued; gives how many writes.
     pub fn let_go(&mut self) -> u64 {
         self.queue.drain(..).count() as u64
     }

@@ -29,6 +29,12 @@ const TIMING: Timing = Timing {
     lease: 3,
     patience: 4,
     renew: 1,
+    fence: None,
+};
+/// Members that have been apart for so long answer no write by themselves.
+const FENCED: Timing = Timing {
+    fence: Some(5),
+    ..TIMING
 };
 
 /// When a run begins.
@@ -45,6 +51,8 @@ struct Faults {
     stops: u8,
     /// A member's process is started again.
     restarts: u8,
+    /// A member dies for good, and is forgotten.
+    deaths: u8,
     /// An exchange is lost.
     lost: u8,
     /// An exchange is carried out, and its answer lost.
@@ -68,6 +76,8 @@ enum Luck {
     Late,
     /// It is lost.
     Lost,
+    /// All are answered up to the one by which it joins; then the member is cut off.
+    JoinsOnly,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -77,6 +87,9 @@ struct Node {
     page: Version,
     cut: bool,
     stopped: bool,
+    /// It never goes on.
+    dead: bool,
+    forgotten: bool,
     luck: Luck,
     /// A write whose answer has not left.
     write: Option<(Ticket, Version)>,
@@ -125,6 +138,9 @@ enum Action {
     Continue(usize),
     /// A member's process is started again.
     Restart(usize),
+    /// A member dies, and another forgets it.
+    Die(usize),
+    Forget(usize, usize),
     /// The registry is emptied.
     Empty,
     /// A replica takes the registry's state over, and later its place.
@@ -133,6 +149,7 @@ enum Action {
 }
 
 struct Fleet {
+    timing: Timing,
     ticks: Moment,
     writes: u8,
     faults: Faults,
@@ -148,12 +165,14 @@ fn incarnation(number: u8) -> Incarnation {
 
 impl World {
     /// Three members that have known each other for a while.
-    fn new(writes: u8, faults: Faults) -> World {
+    fn new(timing: &Timing, writes: u8, faults: Faults) -> World {
         let node = |number| Node {
-            member: Member::new(name(number), TIMING, START - 6),
+            member: Member::new(name(number), timing.clone(), START - 6),
             page: 1,
             cut: false,
             stopped: false,
+            dead: false,
+            forgotten: false,
             luck: Luck::Answered,
             write: None,
             written: 0,
@@ -193,7 +212,14 @@ impl World {
             let luck = std::mem::replace(&mut node.luck, Luck::Answered);
             match luck {
                 _ if node.cut => node.member.lost(self.now),
-                Luck::Answered => {
+                Luck::Answered | Luck::JoinsOnly => {
+                    if luck == Luck::JoinsOnly {
+                        node.cut = matches!(request, Request::Join { .. });
+                        node.luck = match node.cut {
+                            true => Luck::Answered,
+                            false => luck,
+                        };
+                    }
                     let reply = self.process(number, &request);
                     let effects = self.nodes[number].member.reply(self.now, reply);
                     self.apply(number, &effects);
@@ -300,7 +326,10 @@ impl World {
                 && node.member.is_confirmed(ticket)
             {
                 node.write = None;
-                self.answered = self.answered.max(version);
+                // What is refused is written, and nobody has been answered so.
+                if ticket >= node.member.first_unrefused() {
+                    self.answered = self.answered.max(version);
+                }
             }
         }
     }
@@ -330,12 +359,18 @@ impl Model for Fleet {
     type Action = Action;
 
     fn init_states(&self) -> Vec<World> {
-        vec![World::new(self.writes, self.faults)]
+        vec![World::new(&self.timing, self.writes, self.faults)]
     }
 
     fn actions(&self, world: &World, actions: &mut Vec<Action>) {
         let faults = world.faults;
         for (number, node) in world.nodes.iter().enumerate() {
+            if node.dead {
+                let forgets = |by: &usize| !world.nodes[*by].stopped && !node.forgotten;
+                let alive = (0..MEMBERS).filter(forgets);
+                actions.extend(alive.map(|by| Action::Forget(by, number)));
+                continue;
+            }
             if node.stopped {
                 actions.push(Action::Continue(number));
                 continue;
@@ -347,6 +382,7 @@ impl Model for Fleet {
                 (Luck::ReplyLost, faults.lost_replies),
                 (Luck::Late, faults.late),
                 (Luck::Lost, faults.lost),
+                (Luck::JoinsOnly, faults.cuts),
             ];
             if node.luck == Luck::Answered && !node.cut {
                 let lucks = lucks.iter().filter(|(_, left)| *left > 0);
@@ -362,6 +398,9 @@ impl Model for Fleet {
             }
             if faults.restarts > 0 {
                 actions.push(Action::Restart(number));
+            }
+            if faults.deaths > 0 {
+                actions.push(Action::Die(number));
             }
         }
         actions.extend((0..world.late.len()).map(Action::Arrive));
@@ -407,6 +446,7 @@ impl Model for Fleet {
                     Luck::ReplyLost => faults.lost_replies -= 1,
                     Luck::Late => faults.late -= 1,
                     Luck::Lost => faults.lost -= 1,
+                    Luck::JoinsOnly => faults.cuts -= 1,
                     Luck::Answered => return None,
                 }
                 world.nodes[number].luck = luck;
@@ -432,11 +472,21 @@ impl Model for Fleet {
             Action::Restart(number) => {
                 faults.restarts -= 1;
                 let node = &mut world.nodes[number];
-                node.member = Member::new(name(number), TIMING, world.now);
+                node.member = Member::new(name(number), self.timing.clone(), world.now);
                 node.page = world.database;
                 node.write = None;
                 node.written = 0;
                 world.exchange(number);
+            }
+            Action::Die(number) => {
+                faults.deaths -= 1;
+                let node = &mut world.nodes[number];
+                (node.stopped, node.dead) = (true, true);
+            }
+            Action::Forget(by, number) => {
+                world.nodes[number].forgotten = true;
+                world.nodes[by].member.forget(name(number), world.now);
+                world.exchange(by);
             }
             Action::Empty => {
                 faults.emptied -= 1;
@@ -489,6 +539,7 @@ const NONE: Faults = Faults {
     cuts: 0,
     stops: 0,
     restarts: 0,
+    deaths: 0,
     lost: 0,
     lost_replies: 0,
     late: 0,
@@ -497,8 +548,13 @@ const NONE: Faults = Faults {
 };
 
 fn explore(what: &str, ticks: Moment, writes: u8, faults: Faults) {
+    explore_with(TIMING, what, ticks, writes, faults);
+}
+
+fn explore_with(timing: Timing, what: &str, ticks: Moment, writes: u8, faults: Faults) {
     let started = Instant::now();
     let fleet = Fleet {
+        timing,
         ticks,
         writes,
         faults,
@@ -580,6 +636,44 @@ fn the_registry_is_emptied() {
         ..NONE
     };
     explore("emptied, and a restart", 6, 1, faults);
+}
+
+#[test]
+fn a_member_dies_and_is_forgotten() {
+    let faults = Faults { deaths: 1, ..NONE };
+    explore("a death", 5, 1, faults);
+    let faults = Faults {
+        deaths: 1,
+        cuts: 1,
+        ..NONE
+    };
+    explore("cut off, and dead", 5, 1, faults);
+}
+
+#[test]
+fn a_member_that_is_cut_off_fences_itself_before_the_others_forget_it() {
+    let faults = Faults { cuts: 1, ..NONE };
+    explore_with(FENCED, "fenced", 10, 1, faults);
+    let faults = Faults { stops: 1, ..NONE };
+    explore_with(FENCED, "fenced and stopped", 10, 1, faults);
+    let faults = Faults {
+        cuts: 1,
+        late: 1,
+        ..NONE
+    };
+    explore_with(FENCED, "fenced, and a late one", 7, 1, faults);
+    let faults = Faults {
+        cuts: 1,
+        emptied: 1,
+        ..NONE
+    };
+    explore_with(FENCED, "fenced, and emptied", 8, 1, faults);
+    let faults = Faults {
+        cuts: 1,
+        restarts: 1,
+        ..NONE
+    };
+    explore_with(FENCED, "fenced, and started again", 7, 1, faults);
 }
 
 #[test]

@@ -37,8 +37,9 @@ impl<E: Clone> Registry<E> {
                 name,
                 session,
                 known,
+                is_new,
             } => {
-                self.join(name, *session, known);
+                self.join(name, *session, known, *is_new);
                 Outcome::Done(0)
             }
             Request::Sync {
@@ -50,6 +51,7 @@ impl<E: Clone> Registry<E> {
                 settled,
                 over,
                 forgets,
+                fenced,
             } => match self.row(incarnation, *session) {
                 None => Outcome::Unknown,
                 Some(row) if row.count != *count => Outcome::OutOfStep(row.count),
@@ -61,7 +63,8 @@ impl<E: Clone> Registry<E> {
                     self.rows
                         .retain(|row| !(row.replaced && over.contains(&row.session)));
                     for row in &mut self.rows {
-                        row.replaced |= forgets.contains(&row.name);
+                        row.replaced |= forgets.contains(&row.name)
+                            || fenced.contains(&(row.session, row.count));
                     }
                     hint = self.append(*session, entries);
                     Outcome::Done(count + 1)
@@ -96,8 +99,8 @@ impl<E: Clone> Registry<E> {
         rows.find(|row| row.session == session && !row.replaced)
     }
 
-    fn join(&mut self, name: &Name, session: Session, known: &[Name]) {
-        let fresh = !self.rows.iter().any(|row| row.name == *name);
+    fn join(&mut self, name: &Name, session: Session, known: &[Name], is_new: bool) {
+        let fresh = is_new && !self.rows.iter().any(|row| row.name == *name);
         self.rows.retain(|row| row.session != absent(name));
         for row in self.rows.iter_mut().filter(|row| row.name == *name) {
             row.replaced = true;

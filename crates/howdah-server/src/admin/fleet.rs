@@ -18,6 +18,9 @@ pub(super) fn text(out: &mut String, fleet: &FleetStatus) {
         "  fleet: {} of {} members, by {}; {lease}; {} writes, {} of them unheard",
         fleet.member, fleet.members, fleet.valkey, fleet.writes, fleet.let_go
     );
+    if !fleet.others.is_empty() {
+        let _ = writeln!(out, "    others: {}", fleet.others.join(", "));
+    }
     if !fleet.silent.is_empty() {
         let _ = writeln!(out, "    silent: {}", fleet.silent.join(", "));
     }

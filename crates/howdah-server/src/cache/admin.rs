@@ -78,8 +78,7 @@ pub fn answer(
         } => {
             let force = if *soft { Force::Soft } else { Force::Hard };
             let done = purge_all_of(all_sites, cache, site.as_deref(), (*all, urls, tags), force);
-            cache.wait_for_fleet();
-            done
+            cache.wait_for_fleet().and(done)
         }
         AdminCommand::Wrote {
             site,
@@ -87,8 +86,7 @@ pub fn answer(
             purges,
         } => {
             let done = wrote(all_sites, cache, site.as_deref(), writes, purges);
-            cache.wait_for_fleet();
-            done
+            cache.wait_for_fleet().and(done)
         }
         AdminCommand::Relayed { purges } => {
             cache.purge_as_before(all_sites, purges);

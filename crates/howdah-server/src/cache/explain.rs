@@ -43,6 +43,7 @@ pub(super) fn explain(
         proxied: false,
     };
     let mut out = format!("site {name}, preset {}\n", part.rules().preset.name);
+    cache.explain_fleet(&mut out);
     let writes_matter = match lookup::look(cache, part, site, &request, &client, false) {
         Lookup::Pass { why, cookie } => {
             let _ = writeln!(out, "bypasses the cache: {why}: {}", why.meaning());

@@ -4,15 +4,18 @@
 //! How members agree is `howdah_fleet`'s.
 
 use std::collections::HashSet;
+use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD_NO_PAD;
+use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, Relay};
 use howdah_fleet::protocol::Entry;
-use howdah_fleet::{Fleet, Text};
+use howdah_fleet::{Fenced, Fleet, Text};
 
 use super::{PageCache, SiteCache};
+use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use crate::site::Sites;
 
@@ -112,7 +115,7 @@ impl PageCache {
             .iter()
             .filter_map(|number| self.site_by_number(*number))
         {
-            part.generations.purge_from_elsewhere(&what, force);
+            part.generations.purge_here(&what, force);
         }
         None
     }
@@ -129,17 +132,65 @@ impl PageCache {
         Ok(format!("nobody waits for `{member}` any more"))
     }
 
+    /// Says who may serve stored pages.
+    pub(super) fn explain_fleet(&self, out: &mut String) {
+        let Some(status) = self.fleet.as_ref().map(|fleet| fleet.status()) else {
+            return;
+        };
+        // Writing to a string cannot fail.
+        let _ = match status.lease_left > 0.0 {
+            true => writeln!(
+                out,
+                "fleet: {} serves stored pages, for {:.1} s without Valkey",
+                status.member, status.lease_left
+            ),
+            false => writeln!(
+                out,
+                "fleet: {} has no lease and renders every page: {}",
+                status.member,
+                Pass::NoLease
+            ),
+        };
+        let list = |out: &mut String, what: &str, names: &[String]| {
+            if !names.is_empty() {
+                let _ = writeln!(out, "  {what}: {}", names.join(", "));
+            }
+        };
+        let (silent, heard): (Vec<_>, Vec<_>) = status
+            .others
+            .iter()
+            .cloned()
+            .partition(|name| status.silent.contains(name));
+        list(out, "members that answer, each with its own pages", &heard);
+        list(
+            out,
+            "silent members, for whom nobody serves stored pages",
+            &silent,
+        );
+        if !status.trouble.is_empty() {
+            let _ = writeln!(out, "  Valkey: {}", status.trouble);
+        }
+    }
+
     fn purge_all_sites(&self) {
         for generations in self.generations() {
-            generations.purge_from_elsewhere(&Purge::All, Force::Hard);
+            generations.purge_here(&Purge::All, Force::Hard);
         }
     }
 
     /// Waits until all members have carried out what has been purged so far: for a thread without a runtime.
-    pub(super) fn wait_for_fleet(&self) {
-        if let Some(fleet) = &self.fleet {
-            fleet.wait(fleet.last());
-        }
+    pub(super) fn wait_for_fleet(&self) -> Result<(), String> {
+        let Some(fleet) = &self.fleet else {
+            return Ok(());
+        };
+        fleet.wait(fleet.last()).map_err(|Fenced| {
+            let failure = Failure::FleetFenced;
+            format!(
+                "{}: done here, and no other server has heard of it: {}",
+                failure.name(),
+                failure.message()
+            )
+        })
     }
 }
 
@@ -156,8 +207,7 @@ impl SiteCache {
         self.generations.relay_to(relay);
         if fleet.is_some() {
             // Nobody knows what was written while no process of this member ran.
-            self.generations
-                .purge_from_elsewhere(&Purge::All, Force::Hard);
+            self.generations.purge_here(&Purge::All, Force::Hard);
         }
         self.fleet = fleet.cloned();
     }
@@ -171,7 +221,15 @@ impl SiteCache {
     pub(super) fn confirmation_by_fleet(&self) -> Option<Confirmation> {
         let fleet = self.fleet.clone()?;
         let last = fleet.last();
-        Some(Box::pin(async move { fleet.confirmed(last).await }))
+        Some(Box::pin(async move {
+            let confirmed = fleet.confirmed(last).await;
+            confirmed.map_err(|Fenced| Failure::FleetFenced)
+        }))
+    }
+
+    /// Whether nothing is to be written: no other member would hear of it, and they forget this one.
+    pub fn is_fenced(&self) -> bool {
+        self.fleet.as_ref().is_some_and(|fleet| fleet.is_fenced())
     }
 }
 

@@ -17,7 +17,7 @@ use super::dry_run;
 use super::hit::Hit;
 use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
-use crate::cache::{PageCache, SiteCache, admin, protocol};
+use crate::cache::{PageCache, SiteCache, admin, protocol, write};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyKind, RequestBody, Responder};
@@ -54,7 +54,7 @@ pub(super) async fn purges(
     };
     let commands = commands.map_err(Failure::Purge)?;
     // Boxed: a connection's memory is that of its largest state.
-    Box::pin(purge(ctx, part, &commands, response.out)).await;
+    Box::pin(purge(ctx, part, &commands, response.out)).await?;
     Ok(true)
 }
 
@@ -170,16 +170,17 @@ async fn purge(
     part: &SiteCache,
     commands: &[PurgeCommand],
     out: &mut Responder,
-) {
+) -> Result<(), Failure> {
     let text = admin::execute(commands.iter().map(|command| (part, command)), &[]);
     if let Some(confirmation) = part.confirmation() {
-        confirmation.await;
+        confirmation.await?;
     }
     ctx.note(Level::Info, "Purged", &text);
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"text/plain; charset=utf-8");
     head.header(b"Cache-Control", b"no-store");
     out.answer(&head, text + "\n");
+    Ok(())
 }
 
 impl<'a> Gate<'a> {
@@ -213,6 +214,12 @@ impl<'a> Gate<'a> {
                 },
             },
         };
+        if let Some((_, part)) = ctx.page_cache()
+            && part.is_fenced()
+            && write::may_write(part, ctx.request)
+        {
+            return Err(Failure::FleetFenced);
+        }
         // Boxed, as above.
         let bypass = BypassContext::new(ctx, cache, route, bypass, response);
         Ok(Passage::Run(Some(Box::new(bypass))))

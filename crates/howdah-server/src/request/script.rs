@@ -310,7 +310,7 @@ async fn send_file(
     head::merge(&mut answer.head, script);
     (edit.head)(&mut answer.head);
     if let Some(confirmation) = edit.confirmation.and_then(|confirmation| confirmation()) {
-        confirmation.await;
+        confirmation.await?;
     }
     file::send_body(answer, out).await
 }

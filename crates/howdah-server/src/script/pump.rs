@@ -53,8 +53,9 @@ pub enum Ended {
     CutOff(Failure),
 }
 
-/// Ready when no server of a fleet serves a page that is older than what a script has written.
-pub type Confirmation = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// Ready when no server of a fleet serves a page that is older than what a script has written; an error: the
+/// answer must not leave.
+pub type Confirmation = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
 /// Gives what is to be waited for before a head is sent that has been edited; none: nothing.
 pub type Confirm<'a> = &'a (dyn Fn() -> Option<Confirmation> + Sync);
@@ -179,8 +180,12 @@ impl<'a> Pump<'a> {
                 return Poll::Ready(Ended::CutOff(failure));
             }
             if let Some(waiting) = &mut self.waiting {
-                ready!(waiting.confirmation.as_mut().poll(cx));
-                if let Err(ended) = self.confirmed(out) {
+                let confirmed = ready!(waiting.confirmation.as_mut().poll(cx));
+                let sent = match confirmed {
+                    Ok(()) => self.confirmed(out),
+                    Err(failure) => Err(Ended::Failed(failure)),
+                };
+                if let Err(ended) = sent {
                     return Poll::Ready(ended);
                 }
             }

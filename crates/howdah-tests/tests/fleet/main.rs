@@ -4,10 +4,13 @@
 #[path = "../../../howdah-fleet/tests/model/registry.rs"]
 mod registry;
 mod script;
+mod valkey;
 
 use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Builder, Fixture, signal};
+use howdah_tests::http;
+use howdah_tests::link::{Link, Way};
 use howdah_tests::process::wait_until;
 use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
@@ -28,8 +31,9 @@ const LEASE: &str = "1s";
 const LEASE_OUT: Duration = Duration::from_millis(1500);
 
 struct Fleet {
-    valkey: Valkey,
+    /// Before Valkey, to which they say that they leave.
     members: Vec<Fixture>,
+    valkey: Valkey,
     edition: u64,
 }
 
@@ -37,6 +41,21 @@ impl Fleet {
     /// Members with one database, all of which serve the page from the cache.
     fn start(name: &str, members: usize) -> Fleet {
         let valkey = Valkey::start();
+        let urls = vec![valkey.url(); members];
+        let fleet = Fleet::start_on(name, valkey, &urls, "", |builder| builder);
+        fleet.all_hit();
+        fleet
+    }
+
+    /// A member for each URL of Valkey, with further lines of `[fleet]`, and changed.
+    fn start_on(
+        name: &str,
+        valkey: Valkey,
+        urls: &[String],
+        more: &str,
+        change: impl Fn(Builder) -> Builder,
+    ) -> Fleet {
+        let members = urls.len();
         let builders = (0..members).map(|number| Fixture::named(&format!("{name}-{number}")));
         let builders: Vec<_> = builders.collect();
         builders[0].scratch().writable_dir("db");
@@ -52,23 +71,21 @@ impl Fleet {
         let page = PAGE.replace("DATABASE", &database.display().to_string());
         let start = |(number, builder): (usize, Builder)| {
             let fleet = format!(
-                "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"{LEASE}\"",
-                valkey.url()
+                "[fleet]\nvalkey = \"{}\"\nmember = \"m{number}\"\nlease = \"{LEASE}\"\n{more}",
+                urls[number]
             );
-            builder
+            change(builder)
                 .script("page.php", &page)
                 .site("name = \"one\"\ncache = \"on\"")
                 .config(&fleet)
                 .start()
         };
         let members = builders.into_iter().enumerate().map(start).collect();
-        let fleet = Fleet {
+        Fleet {
             valkey,
             members,
             edition: 1,
-        };
-        fleet.all_hit();
-        fleet
+        }
     }
 
     /// Reads a member's page, which must not be older than the last answered write; whether it was stored.
@@ -211,4 +228,57 @@ fn a_server_that_died_is_waited_for_until_it_is_back_or_forgotten() {
     fleet.members.push(died);
     fleet.members[1].start_again();
     fleet.works();
+}
+
+#[test]
+fn what_was_written_unheard_before_a_server_died_is_read_when_it_is_forgotten() {
+    let (mut fleet, links) = linked("fleet-unheard", "");
+    links[1].set(Way::Held);
+    // It waits for the others' leases; they do not hear of it.
+    fleet.write(1);
+    fleet.members[1].kill_all();
+    let died = fleet.members.pop().expect("two members");
+    let forget = fleet.members[0].control(&["cache", "forget", "m1"]);
+    assert!(forget.status.success(), "{forget:?}");
+    fleet.works();
+    drop(died);
+}
+
+#[test]
+fn a_server_that_is_silent_for_long_is_forgotten_and_writes_nothing_until_it_is_back() {
+    let (mut fleet, links) = linked("fleet-fenced", "forget_after = \"3s\"");
+    links[1].set(Way::Held);
+    // Before the others forget it, it may write unheard.
+    fleet.write(1);
+    let m0 = |fleet: &Fleet| fleet.members[0].get("/page.php").header("X-Cache") == Some("HIT");
+    wait_until("m0 to forget m1", Duration::from_secs(30), || m0(&fleet));
+    fleet.read(0);
+    // What its script has written is refused; what says that it writes does not run.
+    let refused = fleet.members[1].get("/page.php?write=1000000");
+    assert_eq!(
+        (refused.status(), refused.header("Howdah-Error")),
+        (503, Some("FleetFenced"))
+    );
+    let reset = fleet.members[0].get(&format!("/page.php?write={}", fleet.edition));
+    assert_eq!(reset.text(), "written");
+    let post = "POST /page.php?write=1000001 HTTP/1.1\r\nHost: a\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+    let refused = http::exchange(fleet.members[1].address(), post.as_bytes()).expect("an answer");
+    assert_eq!(refused.header("Howdah-Error"), Some("FleetFenced"));
+    assert!(!fleet.read(1), "it renders");
+    let purge = fleet.members[1].control(&["cache", "purge", "--all"]);
+    assert!(!purge.status.success(), "{purge:?}");
+    links[1].set(Way::Open);
+    fleet.works();
+}
+
+/// Two members, each with a way to Valkey of its own.
+fn linked(name: &str, more: &str) -> (Fleet, [Link; 2]) {
+    let valkey = Valkey::start();
+    let links = [Link::to(valkey.address()), Link::to(valkey.address())];
+    let urls = links
+        .each_ref()
+        .map(|link| format!("redis://{}", link.address()));
+    let fleet = Fleet::start_on(name, valkey, &urls, more, |builder| builder);
+    fleet.all_hit();
+    (fleet, links)
 }

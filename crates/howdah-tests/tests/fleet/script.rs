@@ -61,6 +61,7 @@ fn the_script_does_what_the_model_does() {
                 known: (0..numbers.below(3))
                     .map(|_| name(numbers.below(4)))
                     .collect(),
+                is_new: numbers.below(2) == 0,
             },
             (1, Some(of)) => Request::Leave {
                 incarnation: incarnation.clone(),
@@ -88,6 +89,15 @@ fn the_script_does_what_the_model_does() {
                     .map(|row| row.session)
                     .filter(|s| s % 3 == 0)
                     .collect(),
+                fenced: match numbers.below(8) {
+                    // Now and then it has moved meanwhile.
+                    0 => model.rows.first(),
+                    1 => model.rows.last(),
+                    _ => None,
+                }
+                .map(|row| (row.session, row.count.saturating_sub(numbers.below(2))))
+                .into_iter()
+                .collect(),
                 forgets: match numbers.below(30) {
                     0 => vec![name(numbers.below(4))],
                     _ => Vec::new(),

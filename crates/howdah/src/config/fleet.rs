@@ -40,13 +40,22 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
         let message = "with Sentinels set `replicas` to the number of Valkey's replicas: a primary that is cut off from them must give no lease";
         section.file().mistake(section.place(), message);
     }
+    let lease = section.time("lease").unwrap_or_default();
+    let forget_after = section.time("forget_after");
+    if forget_after.is_some_and(|after| after < 2 * lease) {
+        let message = "forget_after: expected two leases at least: others see a lease later that a member is silent";
+        section
+            .file()
+            .mistake(section.place_of("forget_after"), message);
+    }
     Some(FleetConfig {
         valkey,
         fleet: name?,
         member: member?,
-        lease: section.time("lease").unwrap_or_default(),
+        lease,
         replicas: u32::try_from(replicas).unwrap_or(u32::MAX),
         key: key(&section),
+        forget_after,
     })
 }
 

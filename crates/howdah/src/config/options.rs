@@ -262,6 +262,9 @@ options! {
             "For one render of a page instead of one on each member.";
         "key_file": Kind::Path, "", "File with the secret that signs shared pages: `openssl rand -hex 32`.",
             "Needed with `release`.";
+        "forget_after": Kind::TimeOrOff(SECOND, 30 * DAY), "off",
+            "After how long the others forget a silent member, which answers what writes 503 then ([fleet.md](fleet.md#a-member-that-is-gone-for-good)). At least two leases.",
+            "For servers that nobody replaces by hand.";
     }
     "limits" ANY {
         "header": Kind::Size(K, M), "32K" => server!(http.max_header_bytes),

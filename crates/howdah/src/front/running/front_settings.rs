@@ -141,6 +141,10 @@ fn report_fleet(log: &ErrorLog, news: &News) {
             let message = "fleet: a write could not be published; its answer left when no member served stored pages";
             log.problem(Level::Warning, "FleetWriteUnheard", message);
         }
+        News::Fenced => {
+            let message = "fleet: Valkey has been out of reach for `forget_after`; what writes is answered 503 until it answers";
+            log.problem(Level::Warning, "FleetFenced", message);
+        }
         News::Leased => {
             log.problem(
                 Level::Notice,
