@@ -161,6 +161,9 @@ impl SiteCache {
         }
         let successor = self.successor.clone();
         let last = successor.outbox().last;
-        Some(Box::pin(async move { successor.confirmed(last).await }))
+        Some(Box::pin(async move {
+            successor.confirmed(last).await;
+            Ok(())
+        }))
     }
 }
