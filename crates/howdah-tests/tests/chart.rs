@@ -153,6 +153,8 @@ fn pods_are_members_of_a_fleet_by_their_names() {
         yaml.contains("secretKeyRef:\n                  key: url\n                  name: valkey"),
         "{yaml}"
     );
+    let yaml = rendered(&["-f", "tests/chart/everything.yaml"]);
+    assert!(yaml.contains("{ name: HOWDAH_FLEET_FORGET_AFTER, value: \"10m\" }"));
     assert!(!rendered(&[]).contains("FLEET"));
 }
 
