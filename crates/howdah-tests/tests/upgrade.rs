@@ -121,6 +121,36 @@ fn nobody_waits_for_a_request_that_runs_and_it_is_finished() {
 }
 
 #[test]
+fn commands_are_answered_by_either_program() {
+    let fixture = Fixture::named("upgrade-commands")
+        .site("cache = \"on\"")
+        .start();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let ask = |words: &'static [&'static str]| {
+            let (fixture, over) = (&fixture, &over);
+            scope.spawn(move || {
+                let mut count = 0;
+                while !over.load(Ordering::Relaxed) {
+                    let output = fixture.control(words);
+                    assert!(output.status.success(), "{words:?}: {}", said(&output));
+                    count += 1;
+                }
+                count
+            })
+        };
+        let all = [ask(&["status"]), ask(&["cache", "purge", "--all"])];
+        for _ in 0..6 {
+            upgrade(&fixture);
+        }
+        over.store(true, Ordering::Relaxed);
+        for asked in all {
+            println!("{} answers", asked.join().expect("each is answered"));
+        }
+    });
+}
+
+#[test]
 fn a_new_program_that_finds_mistakes_changes_nothing() {
     let fixture = Fixture::named("upgrade-refused")
         .pool("request_terminate_timeout = \"60s\"")

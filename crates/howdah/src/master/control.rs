@@ -283,6 +283,11 @@ impl ControlSocket {
         }
     }
 
+    /// Whether somebody is about to ask.
+    pub fn is_talking(&self) -> bool {
+        !self.connections.is_empty()
+    }
+
     /// The socket, for the program after an upgrade.
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()

@@ -15,11 +15,17 @@ impl Master {
         let Some(front) = self.front.take() else {
             return;
         };
-        for (asker, _) in std::mem::take(&mut self.questions).into_values() {
-            asker.refuse("the front has ended");
-        }
+        let asked = std::mem::take(&mut self.questions).into_values();
+        let early = std::mem::take(&mut self.early).into_iter();
+        let askers = asked
+            .map(|(asker, _)| asker)
+            .chain(early.map(|(_, asker)| asker));
+        askers.for_each(|asker| asker.refuse("the front has ended"));
         self.unnoted.front_is_gone();
-        if matches!(self.upgrade, Upgrade::HandingOver { .. }) {
+        if matches!(
+            self.upgrade,
+            Upgrade::HandingOver { .. } | Upgrade::Leaving { .. }
+        ) {
             self.end_upgrade(&[format!("the front ended: {how}")]);
         }
         match self.state {
@@ -75,9 +81,9 @@ impl Master {
         )?;
         self.front = Some(front);
         if matches!(self.state, State::Restarting { .. }) {
-            self.state = match self.upgrade {
-                Upgrade::TakingOver { .. } => State::Starting,
-                _ => State::Serving,
+            self.state = match self.upgrade.is_taking_over() {
+                true => State::Starting,
+                false => State::Serving,
             };
         }
         Ok(())
@@ -167,7 +173,7 @@ impl Master {
                     watch.heard(number, &threads);
                 }
             }
-            ToMaster::HandedOver => self.go_on_as_new_program(),
+            ToMaster::HandedOver => self.handed_over(),
             // What a front purges after it has handed over is heard by the next program.
             ToMaster::Purged { .. } => {}
             ToMaster::Waiting { text } => {

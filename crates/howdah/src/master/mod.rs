@@ -128,6 +128,8 @@ struct Master {
     /// Who asked the front something, and when they get the answer that it does not respond.
     questions: BTreeMap<u64, (Asker, Instant)>,
     next_question: u64,
+    /// What a new program was asked before its front served.
+    early: Vec<(Ask, Asker)>,
     /// When the service manager is next notified that the server lives, and how often.
     alive: Option<(Instant, Duration)>,
     ended: Option<ExitCode>,
@@ -270,8 +272,15 @@ impl Master {
             fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
         }
         let fixed = fds.len();
-        for fd in self.control.descriptors() {
-            fds.push(PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        for (number, fd) in self.control.descriptors().enumerate() {
+            // The first is the socket: who connects while we leave is the new program's.
+            let waits = number == 0 && self.upgrade.is_leaving();
+            let flags = if waits {
+                PollFlags::empty()
+            } else {
+                PollFlags::IN
+            };
+            fds.push(PollFd::from_borrowed_fd(fd, flags));
         }
         let timeout = pause.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
@@ -328,7 +337,7 @@ impl Master {
         self.watch_front(now);
         self.answer_for_the_front(now);
         self.end_late_reload(now);
-        self.end_late_upgrade(now);
+        self.go_on_with_upgrade(now);
         self.predecessors.act(now);
         self.ordered.act(now);
         self.jobs.act(now, &self.settings);
@@ -388,6 +397,9 @@ impl Master {
 
     fn answer(&mut self, (question, asker): (Ask, Asker)) {
         match question {
+            Ask::Status | Ask::Cache { .. } if self.upgrade.is_taking_over() => {
+                self.early.push((question, asker));
+            }
             Ask::Status | Ask::Cache { .. } => {
                 let Some(front) = self.front.as_ref() else {
                     return asker.refuse("the front is being started again; ask once more");

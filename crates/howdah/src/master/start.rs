@@ -97,6 +97,7 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         waiting: Askers::new(),
         questions: BTreeMap::new(),
         next_question: 0,
+        early: Vec::new(),
         alive: notify::watchdog().map(|every| (Instant::now(), every)),
         ended: None,
     };

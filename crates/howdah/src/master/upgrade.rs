@@ -35,6 +35,8 @@ pub const FORMAT: u32 = 1;
 const VARIABLE: &str = "HOWDAH_TAKES_OVER";
 /// How long the new program may look at the configuration.
 const CHECKING: Duration = Duration::from_secs(60);
+/// How long the answers to what was asked before are waited for.
+const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How long the front may take to hand over.
 const HANDING_OVER: Duration = Duration::from_secs(10);
 
@@ -193,11 +195,30 @@ pub enum Upgrade {
         /// When it is killed.
         deadline: Instant,
     },
+    /// The front has handed over: who has asked the server something before gets the answer first.
+    Leaving {
+        /// Who has asked for the upgrade.
+        asker: Option<Asker>,
+        /// When nobody is waited for any more.
+        deadline: Instant,
+    },
     /// This is the new program: its front does not serve yet.
     TakingOver {
         /// Who has asked.
         asker: Option<Asker>,
     },
+}
+
+impl Upgrade {
+    /// Whether who connects now is the new program's.
+    pub fn is_leaving(&self) -> bool {
+        matches!(self, Upgrade::Leaving { .. })
+    }
+
+    /// Whether this is the new program, and its front does not serve yet.
+    pub fn is_taking_over(&self) -> bool {
+        matches!(self, Upgrade::TakingOver { .. })
+    }
 }
 
 impl Master {
@@ -236,15 +257,22 @@ impl Master {
     /// When an upgrade has taken too long.
     pub(super) fn upgrade_deadline(&self) -> Option<Instant> {
         match self.upgrade {
-            Upgrade::Checking { deadline, .. } | Upgrade::HandingOver { deadline, .. } => {
-                Some(deadline)
-            }
+            Upgrade::Checking { deadline, .. }
+            | Upgrade::HandingOver { deadline, .. }
+            | Upgrade::Leaving { deadline, .. } => Some(deadline),
             Upgrade::No | Upgrade::TakingOver { .. } => None,
         }
     }
 
-    /// Ends an upgrade that has taken too long.
-    pub(super) fn end_late_upgrade(&mut self, now: Instant) {
+    /// Executes the new program when nobody waits for an answer, and ends an upgrade that has taken too long.
+    pub(super) fn go_on_with_upgrade(&mut self, now: Instant) {
+        if let Upgrade::Leaving { deadline, .. } = self.upgrade {
+            let is_quiet = self.questions.is_empty() && !self.control.is_talking();
+            if is_quiet || now >= deadline {
+                self.go_on_as_new_program();
+            }
+            return;
+        }
         if self
             .upgrade_deadline()
             .is_none_or(|deadline| now < deadline)
@@ -283,6 +311,7 @@ impl Master {
             Upgrade::No => {}
             Upgrade::Checking { asker, .. }
             | Upgrade::HandingOver { asker, .. }
+            | Upgrade::Leaving { asker, .. }
             | Upgrade::TakingOver { asker } => refuse(asker, mistakes),
         }
     }
@@ -333,9 +362,17 @@ impl Master {
         true
     }
 
-    /// The front has handed over: executes the new program. Returns only if that fails.
-    pub(super) fn go_on_as_new_program(&mut self) {
-        let Upgrade::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) else {
+    /// The front has handed over.
+    pub(super) fn handed_over(&mut self) {
+        if let Upgrade::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) {
+            let deadline = Instant::now() + LAST_ANSWERS;
+            self.upgrade = Upgrade::Leaving { asker, deadline };
+        }
+    }
+
+    /// Executes the new program. Returns only if that fails.
+    fn go_on_as_new_program(&mut self) {
+        let Upgrade::Leaving { asker, .. } = std::mem::take(&mut self.upgrade) else {
             return;
         };
         self.abandon_reload("the server is being upgraded; ask again");
@@ -389,6 +426,9 @@ impl Master {
             say(&text);
             if let Some(asker) = asker {
                 asker.done(&text, &[]);
+            }
+            for question in std::mem::take(&mut self.early) {
+                self.answer(question);
             }
         }
     }
