@@ -37,6 +37,7 @@ fn all() -> BTreeMap<&'static str, u16> {
         },
         Failure::MisdirectedRequest,
         Failure::ClientGone,
+        Failure::FleetFenced,
         Failure::Purge(PurgeRefused::Denied("")),
         Failure::Purge(PurgeRefused::Unreadable("")),
     ];
