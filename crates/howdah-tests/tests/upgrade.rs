@@ -104,8 +104,9 @@ fn ask_after_a_while(address: SocketAddr) -> String {
 fn nobody_waits_for_a_request_that_runs_and_it_is_finished() {
     let fixture = Fixture::named("upgrade-slow").children(2).start();
     let before = fronts(&fixture);
+    let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
-    let standing = fixture.gate("held").wait();
+    let standing = gate.wait();
     upgrade(&fixture);
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
     let both = fronts(&fixture);
@@ -188,8 +189,9 @@ fn a_new_program_that_finds_mistakes_changes_nothing() {
 fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
     let mut fixture = Fixture::named("upgrade-signal").children(2).start();
     let before = fronts(&fixture);
+    let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
-    let standing = fixture.gate("held").wait();
+    let standing = gate.wait();
     signal(fixture.master(), Signal::USR2);
     fixture.wait("the new front", |fixture| {
         fronts(fixture).len() == 2 && fixture.howdah.process.log().contains("upgraded: ")
@@ -212,8 +214,9 @@ fn a_signal_upgrades_and_a_stop_ends_both_fronts() {
 #[test]
 fn a_front_that_dies_during_an_upgrade_is_started_again() {
     let fixture = Fixture::named("upgrade-crash").children(2).start();
+    let gate = fixture.gate("held");
     let held = fixture.get_meanwhile("/hold.php?gate=held");
-    let standing = fixture.gate("held").wait();
+    let standing = gate.wait();
     let before = fronts(&fixture);
     upgrade(&fixture);
     let new = fronts(&fixture)
@@ -286,10 +289,12 @@ fn no_page_is_older_than_what_the_program_before_has_written() {
         let output = fixture.control(&["php", "-r", &code]);
         assert!(output.status.success(), "{}", said(&output));
         assert_eq!(read_until_stored(&fixture), "first");
+        let gate = fixture.gate("write");
         let writer = fixture.get_meanwhile("/page.php?write=second&gate=write");
-        let standing = fixture.gate("write").wait();
+        let standing = gate.wait();
+        let gate = fixture.gate("held");
         let held = fixture.get_meanwhile("/hold.php?gate=held");
-        let other = fixture.gate("held").wait();
+        let other = gate.wait();
         upgrade(&fixture);
         // The new front keeps pages while the old one still runs scripts.
         assert_eq!(read_until_stored(&fixture), "first");
