@@ -315,7 +315,7 @@ impl Fleet {
     /// As [`Fleet::confirmed`], for a thread without a runtime.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Fenced> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        // Nobody waits where there is no memory for it.
+        // Without memory for a runtime the write counts as unconfirmed.
         runtime.map_or(Err(Fenced), |runtime| {
             runtime.block_on(self.confirmed(ticket))
         })

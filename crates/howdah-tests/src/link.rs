@@ -9,7 +9,7 @@ use std::thread;
 /// What becomes of bytes on the way.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Way {
-    /// They pass.
+    /// Bytes pass as they come.
     Open,
     /// They wait, both ways.
     Held,

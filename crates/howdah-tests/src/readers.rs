@@ -40,7 +40,7 @@ pub struct Drive<'a> {
     pub secrets: &'a [&'a str],
 }
 
-/// What happened.
+/// What the readers have seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
     /// Pages that anonymous readers got.

@@ -122,7 +122,7 @@ pub enum ToFront {
     HandOver,
     /// The front of the new program has carried out the purges of [`ToMaster::Purged`] up to this number.
     Carried {
-        /// The number.
+        /// The number of the last one.
         number: u64,
     },
     /// Take no more connections, finish what runs within this time, leave.

@@ -221,12 +221,15 @@ impl Renders {
     ) -> Answer {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         let token = format!("{:x}-{number:x}", self.word);
-        let mut anew = false;
+        let mut discard = false;
         // Before Valkey is asked: what ends from then on is heard.
         let mut ended = Waiting::new(self, &page);
         loop {
-            let kept = self.store.ask(&page, &position, &token, LEAD, anew).await;
-            anew = false;
+            let kept = self
+                .store
+                .ask(&page, &position, &token, LEAD, discard)
+                .await;
+            discard = false;
             match kept {
                 Err(error) => {
                     self.unreachable(&error);
@@ -243,7 +246,7 @@ impl Renders {
                     Ok((began, bytes)) => return Answer::Page(began, bytes),
                     Err(why) => {
                         self.failed(why, "a page in Valkey is not taken");
-                        anew = true;
+                        discard = true;
                     }
                 },
                 // Its leader may have died.

@@ -45,7 +45,7 @@ impl Outcome {
         Outcome::RenderBusy,
     ];
 
-    /// Its name.
+    /// The outcome's name in log, status and metrics.
     pub fn name(self) -> String {
         format!("{self:?}")
     }

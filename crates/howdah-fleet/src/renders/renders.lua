@@ -15,8 +15,8 @@ local function is_own(token)
 end
 
 if what == 'ask' then
-    local incarnation, number, token, lead, anew = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
-    if found and anew == '0' then
+    local incarnation, number, token, lead, discard = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+    if found and discard == '0' then
         local kind, log, at = string.match(string.sub(found, 1, 200), '^(%l) (%S+) (%d+) ')
         if log == incarnation and tonumber(at) >= number then
             if kind == 'l' then

@@ -54,14 +54,14 @@ impl Store {
         format!("{}s", self.prefix)
     }
 
-    /// Asks for a page that was begun at `position` or later; `anew`: what is there is of no use.
+    /// Asks for a page that was begun at `position` or later; `discard`: the page that Valkey keeps is not taken.
     pub async fn ask(
         &self,
         page: &PageName,
         position: &Position,
         token: &str,
         lead: Duration,
-        anew: bool,
+        discard: bool,
     ) -> Result<Kept, RedisError> {
         let mut call = self.script.prepare_invoke();
         call.key(self.key(page))
@@ -70,7 +70,7 @@ impl Store {
             .arg(position.number)
             .arg(token)
             .arg(milliseconds(lead))
-            .arg(u8::from(anew));
+            .arg(u8::from(discard));
         let (what, page) = self.call(&call).await?;
         Ok(match &*what {
             "led" => Kept::Led,

@@ -146,7 +146,7 @@ impl SiteCache {
         !self.successor.has_taken_over() && self.may_serve_by_fleet()
     }
 
-    /// Why not.
+    /// Why stored pages may not be served, where [`SiteCache::may_serve`] says so.
     pub fn unserved(&self) -> Pass {
         match self.successor.has_taken_over() {
             true => Pass::HandedOver,

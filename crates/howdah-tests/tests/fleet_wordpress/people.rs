@@ -36,7 +36,7 @@ pub struct Post {
     pub comments: Mutex<Vec<String>>,
 }
 
-/// What happened.
+/// What the people have done and seen.
 #[derive(Debug, Default)]
 pub struct Counts {
     pub answers: AtomicU64,

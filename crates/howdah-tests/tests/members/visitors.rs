@@ -107,7 +107,7 @@ impl Visitors {
         self.counts.writes.load(Ordering::SeqCst)
     }
 
-    /// Ends them.
+    /// Ends the visitors' threads.
     pub fn stop(self) -> Seen {
         self.counts.stops.store(true, Ordering::SeqCst);
         for thread in self.threads {

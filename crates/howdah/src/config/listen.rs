@@ -141,16 +141,7 @@ fn check_socket_owner(top: &Section<'_, '_, '_>, place: &Place, what: &str, list
 fn parse_listen(text: &str) -> Result<Listen, String> {
     let mut words = text.split_whitespace();
     let address = words.next().unwrap_or("");
-    let mut listen = Listen {
-        address: ListenAddress::from_str(address).map_err(|e| e.to_string())?,
-        proxy_protocol: false,
-        tls: false,
-        h2c: false,
-        http3: false,
-        owner: None,
-        group: None,
-        status: false,
-    };
+    let mut listen = Listen::at(ListenAddress::from_str(address).map_err(|e| e.to_string())?);
     for word in words {
         match (word.split_once('='), &mut listen.address) {
             (None, _) if word == "proxy_protocol" => listen.proxy_protocol = true,

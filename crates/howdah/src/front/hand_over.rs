@@ -4,14 +4,11 @@
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
-use std::time::Duration;
 
 use super::Shared;
-use super::running::runtime;
+use super::running::leave_fleet;
 use crate::link::{Link, ToMaster, text_file};
 
-/// How long leaving a fleet may take. The others wait for this member afterwards until it has joined again.
-const LEAVING: Duration = Duration::from_secs(2);
 /// Purges passed on in one message.
 const MOST: usize = 256;
 
@@ -30,12 +27,8 @@ pub fn begin(link: &Link, shared: &Arc<Shared>) {
             if let Some(cache) = &config.cache {
                 cache.hand_over(&config.sites);
             }
-            if let Some(fleet) = &config.settings.fleet
-                && let Ok(runtime) = runtime()
-            {
-                fleet.leave();
-                let left = async { tokio::time::timeout(LEAVING, fleet.left()).await };
-                let _ = runtime.block_on(left);
+            if let Some(fleet) = &config.settings.fleet {
+                leave_fleet(fleet);
             }
         }
         // A master that is gone is noticed by the line's thread, which lets those who wait go.

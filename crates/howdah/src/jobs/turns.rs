@@ -90,7 +90,7 @@ pub enum News {
     Lost {
         /// The job's name.
         job: String,
-        /// The member.
+        /// The name of the member.
         member: String,
     },
     /// Valkey does not answer, and why.

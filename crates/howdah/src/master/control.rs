@@ -105,7 +105,7 @@ impl Asker {
         Asker { stream }
     }
 
-    /// The connection.
+    /// The connection on which the answer is awaited.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }

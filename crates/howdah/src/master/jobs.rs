@@ -7,9 +7,10 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_server::admin::jobs::JobStatus;
-use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process_group};
 
 use super::control::Asker;
+use super::process::kill;
 use super::restart::Restart;
 use super::unnoted::Unnoted;
 use super::{reload, say};
@@ -269,12 +270,5 @@ impl BackgroundJobs {
             self.stopping = true;
             self.reaped(pid, "killed");
         }
-    }
-}
-
-fn kill(pid: i32) {
-    // Not reaped yet: the id is still its own.
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, Signal::KILL);
     }
 }

@@ -5,8 +5,8 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_server::cache::admin::AdminCommand;
-use rustix::process::{Pid, Signal, kill_process};
 
+use super::process::kill;
 use super::unnoted::Unnoted;
 use super::{LEAVING, say};
 use crate::link::{Link, Received, ToFront, ToMaster, read_text};
@@ -147,12 +147,5 @@ impl Predecessor {
             // What it says to the master that it had.
             _ => {}
         }
-    }
-}
-
-fn kill(pid: i32) {
-    // Not reaped yet: the id is still its own.
-    if let Some(pid) = Pid::from_raw(pid) {
-        let _ = kill_process(pid, Signal::KILL);
     }
 }

@@ -52,10 +52,15 @@ impl FrontProcess {
     /// Kills it; the loop reaps it.
     pub fn kill(&mut self) {
         self.killed = true;
-        // Not reaped yet, since this value lives: the id is still its own.
-        if let Some(pid) = Pid::from_raw(self.pid) {
-            let _ = kill_process(pid, Signal::KILL);
-        }
+        // Not reaped yet, since this value lives.
+        kill(self.pid);
+    }
+}
+
+/// Kills a child of the master that has not been reaped: until then the id is its own.
+pub fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _ = kill_process(pid, Signal::KILL);
     }
 }
 

@@ -20,11 +20,12 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use rustix::process::{Pid, Signal, WaitStatus, kill_process};
+use rustix::process::WaitStatus;
 use serde::{Deserialize, Serialize};
 
 use super::control::{Asker, ControlSocket};
 use super::listeners::InheritedListener;
+use super::process::{exit_text, kill};
 use super::{Master, State, notify, say, say_mistakes};
 use crate::link::{Link, ToFront};
 use crate::sys;
@@ -283,9 +284,7 @@ impl Master {
         let why = match &mut self.upgrade {
             // Reaped, it is nobody's any more.
             Upgrade::Checking { pid, .. } => {
-                if let Some(pid) = Pid::from_raw(*pid) {
-                    let _ = kill_process(pid, Signal::KILL);
-                }
+                kill(*pid);
                 format!(
                     "the new program has not read the configuration within {} s",
                     seconds(CHECKING)
@@ -338,7 +337,7 @@ impl Master {
                 .and_then(|()| mistakes.read_to_string(&mut text));
             let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
             if read.is_err() || lines.is_empty() {
-                let how = super::process::exit_text(status);
+                let how = exit_text(status);
                 lines.push(format!(
                     "the new program cannot read the configuration: {how}"
                 ));

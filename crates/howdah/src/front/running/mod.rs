@@ -36,10 +36,9 @@ use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
 use super::{NewConfig, Shared};
 use crate::config::{Listen, Settings};
-pub use finish::{finish, shorten_deadline};
+pub use finish::{finish, leave_fleet, shorten_deadline};
 use front_settings::{bound, front_settings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
-pub use pools::runtime;
 use pools::{Pools, retire, start_pools};
 
 /// The configuration that is served, with all that serves it.

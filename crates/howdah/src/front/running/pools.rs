@@ -14,7 +14,7 @@ use crate::front::launcher::MasterLauncher;
 pub(super) type Pools = HashMap<String, Arc<dyn Pool>>;
 
 /// What waits for pools: a runtime of this thread alone.
-pub fn runtime() -> io::Result<tokio::runtime::Runtime> {
+pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
