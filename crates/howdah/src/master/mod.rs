@@ -358,13 +358,9 @@ impl Master {
                 } else {
                     self.settings.server.timeouts.stop
                 };
-                self.stop(limit, false);
+                self.stop(limit);
             }
-            // A service manager that starts the server again has kept its sockets.
-            libc::SIGQUIT => {
-                let followed = self.listeners.outlive_us();
-                self.stop(self.settings.server.timeouts.drain, followed);
-            }
+            libc::SIGQUIT => self.stop(self.settings.server.timeouts.drain),
             libc::SIGHUP => self.reload(vec![None]),
             libc::SIGUSR2 => self.upgrade(None),
             libc::SIGUSR1 => self.reopen_logs(),
@@ -428,12 +424,12 @@ impl Master {
                 let limit = limit_ms.map(Duration::from_millis);
                 let limit = limit.unwrap_or(self.settings.server.timeouts.drain);
                 self.control.stop_asker = Some(asker);
-                self.stop(limit, false);
+                self.stop(limit);
             }
         }
     }
 
-    fn stop(&mut self, limit: Duration, followed: bool) {
+    fn stop(&mut self, limit: Duration) {
         if !self.is_stopping() {
             notify::stopping();
         }
@@ -449,6 +445,8 @@ impl Master {
             None => self.ended = Some(exit::done()),
             Some(front) => {
                 let limit = limit.as_millis() as u64;
+                // A service manager has kept its sockets, and starts the server again.
+                let followed = self.listeners.outlive_us();
                 let sent = front.link.send_now(&ToFront::Stop { limit, followed }, &[]);
                 self.front_must_hear(sent);
             }
