@@ -117,12 +117,12 @@ impl Registry {
         format!("{}:confirmed:{:x}", self.prefix, of >> 16)
     }
 
-    /// Connects to the server, or to the one that Sentinels name, within this time.
+    /// Connects to the server, or to the one that Sentinels or a cluster name, within this time.
     pub async fn connect(&self, patience: Duration) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(patience))
             .set_response_timeout(Some(patience));
-        let client = self.valkey.client().await?;
+        let client = self.valkey.client(&self.prefix).await?;
         client
             .get_multiplexed_async_connection_with_config(&config)
             .await
@@ -237,7 +237,7 @@ impl Registry {
         &self,
         session: Session,
     ) -> Result<impl Stream<Item = Said> + use<>, RedisError> {
-        let client: Client = self.valkey.client().await?;
+        let client: Client = self.valkey.client(&self.prefix).await?;
         let mut channels = client.get_async_pubsub().await?;
         channels.subscribe(self.hints()).await?;
         channels.subscribe(self.confirmations(session)).await?;

@@ -1,12 +1,19 @@
-//! Where Valkey is: one server, or the primary that Sentinels name. The password is in no message.
+//! Where Valkey is: one server, or the primary that Sentinels or the nodes of a cluster name. The password is
+//! in no message.
+
+mod cluster;
 
 use std::fmt;
 use std::str::FromStr;
 
 use redis::sentinel::{SentinelClient, SentinelClientBuilder, SentinelServerType};
-use redis::{Client, ConnectionAddr, IntoConnectionInfo, TlsMode};
+use redis::{Client, ConnectionAddr, IntoConnectionInfo, RedisConnectionInfo, TlsMode};
 use url::Url;
 
+use cluster::Cluster;
+
+/// The port on which Valkey listens.
+const PORT: u16 = 6379;
 /// The port on which Sentinels listen.
 const SENTINEL_PORT: u16 = 26379;
 
@@ -24,6 +31,7 @@ enum At {
     Server(Box<Client>),
     /// Boxed: it is asked by a copy.
     Sentinels(Box<Sentinels>),
+    Cluster(Cluster),
 }
 
 impl fmt::Debug for Valkey {
@@ -47,8 +55,9 @@ impl PartialEq for Valkey {
 impl FromStr for Valkey {
     type Err = String;
 
-    /// Reads `redis://user:password@host:port/database`, with `rediss` for TLS, and
-    /// `redis+sentinel://user:password@host,host:port/primary/database`.
+    /// Reads `redis://user:password@host:port/database`, with `rediss` for TLS,
+    /// `redis+sentinel://user:password@host,host:port/primary/database` and
+    /// `redis+cluster://user:password@host,host:port`.
     fn from_str(text: &str) -> Result<Valkey, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("expected a URL such as redis://host:6379".to_owned());
@@ -68,12 +77,21 @@ impl FromStr for Valkey {
             Some(user) => format!("{scheme}://{user}:…@{hosts}"),
             None => format!("{scheme}://{hosts}"),
         };
-        let at = match scheme.strip_suffix("+sentinel") {
-            Some(scheme) => {
-                let path = rest.split_once('/').map_or("", |(_, path)| path);
-                At::Sentinels(Box::new(Sentinels::read(scheme, login, hosts, path)?))
+        let path = rest.split_once('/').map_or("", |(_, path)| path);
+        let at = match scheme.split_once('+') {
+            Some((scheme, "sentinel")) => {
+                let nodes = Nodes::read(scheme, login, hosts, SENTINEL_PORT)?;
+                At::Sentinels(Box::new(Sentinels::read(nodes, path)?))
             }
-            None => At::Server(Box::new(server(text)?)),
+            Some((scheme, "cluster")) => {
+                let nodes = Nodes::read(scheme, login, hosts, PORT)?;
+                if !path.is_empty() {
+                    let how = "a cluster has one database, without a number: write nothing behind the hosts";
+                    return Err(how.to_owned());
+                }
+                At::Cluster(Cluster::new(&nodes).map_err(|error| why(&error))?)
+            }
+            _ => At::Server(Box::new(server(text)?)),
         };
         Ok(Valkey {
             shown,
@@ -95,47 +113,36 @@ fn why(error: &redis::RedisError) -> String {
 fn server(text: &str) -> Result<Client, String> {
     let info = text.into_connection_info();
     let info = info.map_err(|_| {
-        "expected redis://, rediss:// (TLS), redis+unix:// or redis+sentinel:// with a host"
+        "expected redis://, rediss:// (TLS), redis+unix://, redis+sentinel:// or redis+cluster:// with a host"
             .to_owned()
     })?;
     Client::open(info).map_err(|error| why(&error))
 }
 
-/// Sentinels, and what they are asked for.
+/// Several servers that know of each other, and how one logs in to them and to those that they name.
 #[derive(Clone)]
-struct Sentinels {
+struct Nodes {
     addresses: Vec<ConnectionAddr>,
-    primary: String,
     tls: bool,
-    database: i64,
-    user: Option<String>,
-    password: Option<String>,
+    login: RedisConnectionInfo,
 }
 
-impl Sentinels {
+impl Nodes {
     fn read(
         scheme: &str,
         login: Option<&str>,
         hosts: &str,
-        path: &str,
-    ) -> Result<Sentinels, String> {
+        default_port: u16,
+    ) -> Result<Nodes, String> {
         let tls = match scheme {
             "redis" | "valkey" => false,
             "rediss" | "valkeys" => true,
-            _ => return Err("expected redis+sentinel:// or rediss+sentinel://".to_owned()),
+            _ => return Err("expected redis or rediss (TLS) in front of the `+`".to_owned()),
         };
-        let (primary, database) = path.split_once('/').unwrap_or((path, "0"));
-        if primary.is_empty() {
-            let how = "name the primary behind the Sentinels: redis+sentinel://host:26379/NAME";
-            return Err(how.to_owned());
-        }
-        let database = database.parse().map_err(|_| {
-            format!("expected the number of a database behind the primary, found `{database}`")
-        })?;
         let address = |host: &str| {
             let url = Url::parse(&format!("redis://{host}")).ok()?;
             let (host, port) = (url.host_str()?.to_owned(), url.port());
-            let port = port.unwrap_or(SENTINEL_PORT);
+            let port = port.unwrap_or(default_port);
             Some(match tls {
                 true => ConnectionAddr::TcpTls {
                     host,
@@ -149,38 +156,66 @@ impl Sentinels {
         let mut addresses = Vec::new();
         for host in hosts.split(',') {
             let known = address(host);
-            addresses.push(
-                known.ok_or_else(|| format!("`{host}` is not a host and port of a Sentinel"))?,
-            );
+            addresses.push(known.ok_or_else(|| format!("`{host}` is not a host and port"))?);
         }
         // The reader of single servers' URLs undoes the escapes.
-        let login = login.map(|login| server(&format!("redis://{login}@host")));
-        let login = login.transpose()?;
-        let login = login
-            .as_ref()
-            .map(|client| client.get_connection_info().redis_settings());
-        Ok(Sentinels {
+        let login = match login {
+            Some(login) => server(&format!("redis://{login}@host"))?
+                .get_connection_info()
+                .redis_settings()
+                .clone(),
+            None => RedisConnectionInfo::default(),
+        };
+        Ok(Nodes {
             addresses,
-            primary: primary.to_owned(),
             tls,
+            login,
+        })
+    }
+
+    fn client(&self, address: &ConnectionAddr) -> Result<Client, redis::RedisError> {
+        let info = address.clone().into_connection_info()?;
+        Client::open(info.set_redis_settings(self.login.clone()))
+    }
+}
+
+/// Sentinels, and what they are asked for.
+#[derive(Clone)]
+struct Sentinels {
+    nodes: Nodes,
+    primary: String,
+    database: i64,
+}
+
+impl Sentinels {
+    fn read(nodes: Nodes, path: &str) -> Result<Sentinels, String> {
+        let (primary, database) = path.split_once('/').unwrap_or((path, "0"));
+        if primary.is_empty() {
+            let how = "name the primary behind the Sentinels: redis+sentinel://host:26379/NAME";
+            return Err(how.to_owned());
+        }
+        let database = database.parse().map_err(|_| {
+            format!("expected the number of a database behind the primary, found `{database}`")
+        })?;
+        Ok(Sentinels {
+            nodes,
+            primary: primary.to_owned(),
             database,
-            user: login.and_then(|login| login.username()).map(str::to_owned),
-            password: login.and_then(|login| login.password()).map(str::to_owned),
         })
     }
 
     fn client(&self) -> Result<SentinelClient, redis::RedisError> {
-        let addresses = self.addresses.iter().cloned();
+        let addresses = self.nodes.addresses.iter().cloned();
         let kind = SentinelServerType::Master;
         let mut builder = SentinelClientBuilder::new(addresses, &self.primary, kind)?
             .set_client_to_redis_db(self.database);
-        if self.tls {
+        if self.nodes.tls {
             builder = builder.set_client_to_redis_tls_mode(TlsMode::Secure);
         }
-        if let Some(user) = &self.user {
+        if let Some(user) = self.nodes.login.username() {
             builder = builder.set_client_to_redis_username(user);
         }
-        if let Some(password) = &self.password {
+        if let Some(password) = self.nodes.login.password() {
             builder = builder.set_client_to_redis_password(password);
         }
         builder.build()
@@ -188,9 +223,9 @@ impl Sentinels {
 }
 
 impl Valkey {
-    /// Whether Sentinels name the primary.
-    pub fn has_sentinels(&self) -> bool {
-        matches!(self.at, At::Sentinels(_))
+    /// Whether a replica may take the primary's place by itself.
+    pub fn fails_over(&self) -> bool {
+        !matches!(self.at, At::Server(_))
     }
 
     /// The URL with its password, for a process that connects by itself.
@@ -198,13 +233,14 @@ impl Valkey {
         &self.text
     }
 
-    /// The client of the server that is to be used now.
-    pub(crate) async fn client(&self) -> Result<Client, redis::RedisError> {
+    /// The client of the server that is to be used now for keys of the same hash slot as `key`.
+    pub(crate) async fn client(&self, key: &str) -> Result<Client, redis::RedisError> {
         // A second provider is never wanted; who came first has installed the same.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         match &self.at {
             At::Server(client) => Ok(Client::clone(client)),
             At::Sentinels(sentinels) => sentinels.client()?.async_get_client().await,
+            At::Cluster(cluster) => cluster.client(key).await,
         }
     }
 }
@@ -223,6 +259,10 @@ mod tests {
                 "redis+sentinel://:se%40cret@a:1,b,c:3/main/1",
                 "redis+sentinel://:…@a:1,b,c:3",
             ),
+            (
+                "rediss+cluster://u:se%40cret@a:1,b,c:3",
+                "rediss+cluster://u:…@a:1,b,c:3",
+            ),
         ] {
             let valkey = Valkey::from_str(text).unwrap();
             assert_eq!(valkey.to_string(), shown);
@@ -238,6 +278,10 @@ mod tests {
             ("redis+sentinel://a:26379", "/NAME"),
             ("redis+sentinel://a/main/x", "`x`"),
             ("redis+sentinel://a b/main", "`a b`"),
+            ("redis+cluster://a,b/1", "nothing behind the hosts"),
+            ("redis+cluster://a,:1", "`:1`"),
+            ("http+cluster://a", "rediss (TLS)"),
+            ("redis+other://a", "redis+cluster://"),
         ] {
             let why = Valkey::from_str(text).unwrap_err();
             assert!(why.contains(said), "{text}: {why}");

@@ -1,4 +1,7 @@
 //! A private Valkey, or Redis: on a port of its own, with nothing on disk. For the tests of fleets.
+//! [`cluster`]: several of them.
+
+pub mod cluster;
 
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::Path;
@@ -57,6 +60,10 @@ impl Valkey {
     /// # Panics
     /// As [`Valkey::start`].
     pub fn tls(directory: &Path) -> Valkey {
+        Valkey::tls_with(directory, &[], &[])
+    }
+
+    fn tls_with(directory: &Path, more: &[&str], login: &[&str]) -> Valkey {
         let port = free_port();
         let file = |name: &str| directory.join(name).display().to_string();
         let (authority, port_text) = (file("ca.pem"), port.to_string());
@@ -69,8 +76,8 @@ impl Valkey {
             ["--tls-ca-cert-file", &authority],
             ["--tls-auth-clients", "no"],
         ];
-        let login = ["--tls", "--cacert", &authority];
-        let arguments = words(arguments.as_flattened());
+        let arguments = words(&[arguments.as_flattened(), more].concat());
+        let login = [&["--tls", "--cacert", &authority], login].concat();
         Valkey::with(port, arguments, &login, Scratch::new("valkey"))
     }
 

@@ -482,6 +482,14 @@ fn what_cannot_go_together_is_a_mistake() {
             "php_ini: there is no file none.ini",
         ),
         (
+            "[fleet]\nvalkey = \"redis+cluster://a:6379,b\"",
+            "with Sentinels or a cluster set `replicas` to the number of replicas",
+        ),
+        (
+            "[fleet]\nvalkey = \"redis+cluster://a/0\"\nreplicas = 1",
+            "write nothing behind the hosts",
+        ),
+        (
             "[limits]\nspill_directory = \"gone\"",
             "spill_directory: gone is not a directory",
         ),

@@ -117,7 +117,7 @@ impl Store {
                     let config = AsyncConnectionConfig::new()
                         .set_connection_timeout(Some(self.patience))
                         .set_response_timeout(Some(self.patience));
-                    let client = self.valkey.client().await?;
+                    let client = self.valkey.client(&self.prefix).await?;
                     client
                         .get_multiplexed_async_connection_with_config(&config)
                         .await?
@@ -141,7 +141,7 @@ impl Store {
 
     /// Names of pages whose leads have ended.
     pub async fn listen(&self) -> Result<impl Stream<Item = PageName> + use<>, RedisError> {
-        let client = self.valkey.client().await?;
+        let client = self.valkey.client(&self.prefix).await?;
         let mut channel = client.get_async_pubsub().await?;
         channel.subscribe(self.channel()).await?;
         let prefix = format!("{}:", self.prefix);

@@ -1,4 +1,5 @@
-//! The ways to reach Valkey: by TLS, as a user who may do little, through Sentinels whose primary fails.
+//! The ways to reach Valkey: by TLS, as a user who may do little, through Sentinels whose primary fails, and in
+//! a cluster.
 
 use std::time::Duration;
 
@@ -7,6 +8,7 @@ use howdah_tests::pki::Pki;
 use howdah_tests::process::wait_until;
 use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::valkey::Valkey;
+use howdah_tests::valkey::cluster::Cluster;
 use rustix::process::Signal;
 
 use crate::Fleet;
@@ -39,27 +41,35 @@ fn valkey_is_reached_by_tls_as_a_user_who_may_do_what_the_document_says() {
 }
 
 #[test]
-fn a_certificate_of_another_authority_and_a_wrong_password_are_named_and_every_page_rendered() {
+fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
     let scratch = Scratch::new("fleet-wrong");
     Pki::new(scratch.path()).sign("valkey", &["localhost"]);
     let others = Scratch::new("fleet-other-authority");
     Pki::new(others.path()).sign("valkey", &["localhost"]);
-    for (valkey, url, why) in [
+    for (valkey, url, more, why) in [
         (
             Valkey::tls(scratch.path()),
             "rediss://localhost",
+            "",
             "ertificate",
         ),
         (
             Valkey::configured(&["--requirepass", "secret"], &["-a", "secret"]),
             "redis://:wrong@localhost",
+            "",
             "assword",
+        ),
+        (
+            Valkey::start(),
+            "redis+cluster://localhost",
+            "replicas = 1",
+            "no node of a cluster - Client: write redis://",
         ),
     ] {
         let url = format!("{url}:{}", valkey.address().port());
         let authority = others.join("ca.pem").display().to_string();
         let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
-        let fleet = Fleet::start_on("fleet-wrong", valkey, &[url], "", trusting);
+        let fleet = Fleet::start_on("fleet-wrong", valkey, &[url], more, trusting);
         let log = || fleet.members[0].log();
         wait_until("its name in the log", Duration::from_secs(20), || {
             log().contains("FleetUnreachable")
@@ -110,4 +120,82 @@ fn sentinels_name_the_primary_and_one_whose_replica_lags_gives_no_lease() {
             .contains("state=online")
     });
     fleet.works();
+}
+
+/// The hash tag of the fleet's keys.
+const TAG: &str = "{howdah}";
+
+#[test]
+fn the_nodes_of_a_cluster_name_the_primary_whose_slot_moves_and_whose_replica_takes_over() {
+    let mut cluster = Cluster::start(3);
+    let slot = cluster.slot(TAG);
+    let first = cluster.primary(slot);
+    let (second, third) = ((first + 1) % 3, (first + 2) % 3);
+    // Each member has one seed that dies, and one that does not.
+    let at = |number: usize| cluster.nodes[number].address();
+    let seeds = [(second, third), (second, third + 3)];
+    let urls = seeds.map(|(dies, lives)| format!("redis+cluster://{},{}", at(dies), at(lives)));
+    let replica = cluster.nodes.remove(second + 3);
+    let mut fleet = Fleet::start_on("fleet-cluster", replica, &urls, "replicas = 1", |b| b);
+    fleet.works();
+    cluster.hand_over(slot, first, second);
+    fleet.works();
+    // The replica gets no write any more, and then takes the primary's place.
+    fleet.valkey.signal(Signal::STOP);
+    fleet.write(0);
+    fleet.renders();
+    let primary = &mut cluster.nodes[second];
+    primary.kill();
+    fleet.valkey.signal(Signal::CONT);
+    wait_until("the replica to take over", Duration::from_secs(60), || {
+        fleet.write(1);
+        fleet.read(0);
+        fleet.valkey.command(&["ROLE"]).contains("master")
+    });
+    // It has no replica now, so there is no lease before it has one.
+    fleet.renders();
+    primary.start_again();
+    wait_until("a replica again", Duration::from_secs(60), || {
+        let state = fleet.valkey.command(&["INFO", "replication"]);
+        state.contains("state=online")
+    });
+    fleet.works();
+}
+
+#[test]
+fn a_cluster_is_reached_by_tls_as_a_user_whom_each_node_lets_in() {
+    let scratch = Scratch::new("fleet-cluster-tls");
+    Pki::new(scratch.path()).sign("valkey", &["localhost", "127.0.0.1"]);
+    let mut cluster = Cluster::tls(1, scratch.path(), "another");
+    let mut user = vec!["ACL", "SETUSER", "fleet", "on", ">se:cret"];
+    user.extend(USER.split(' '));
+    for node in &cluster.nodes {
+        node.command(&user);
+    }
+    // A replica names the primary.
+    let replica = cluster.nodes.pop().expect("a replica");
+    let url = format!(
+        "rediss+cluster://fleet:se%3Acret@localhost:{}",
+        replica.address().port()
+    );
+    let authority = scratch.join("ca.pem").display().to_string();
+    let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
+    let urls = [url.clone(), url];
+    let key = scratch.write("fleet.key", "0123456789abcdef0123456789abcdef\n");
+    let more = format!(
+        "replicas = 1\nrelease = \"1\"\nkey_file = \"{}\"",
+        key.display()
+    );
+    let mut fleet = Fleet::start_on("fleet-cluster-tls", replica, &urls, &more, trusting);
+    fleet.works();
+    let status = fleet.members[0].status();
+    let renders = status["cache"]["fleet"]["renders"].as_array();
+    let count = |name: &str| {
+        let of = renders.into_iter().flatten().find(|one| one[0] == name);
+        of.and_then(|one| one[1].as_u64()).unwrap_or_default()
+    };
+    assert!(count("Given") > 0, "{status}");
+    assert_eq!(count("RenderUnreachable"), 0, "{status}");
+    let log = fleet.members[0].log();
+    assert!(!log.contains("cret"), "the password is in no log: {log}");
 }

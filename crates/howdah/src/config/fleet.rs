@@ -36,8 +36,8 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
         }
     };
     let replicas = section.number("replicas").unwrap_or_default();
-    if valkey.has_sentinels() && replicas == 0 {
-        let message = "with Sentinels set `replicas` to the number of Valkey's replicas: a primary that is cut off from them must give no lease";
+    if valkey.fails_over() && replicas == 0 {
+        let message = "with Sentinels or a cluster set `replicas` to the number of replicas that the primary has: cut off from them it must give no lease";
         section.file().mistake(section.place(), message);
     }
     let lease = section.time("lease").unwrap_or_default();

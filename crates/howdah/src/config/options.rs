@@ -246,7 +246,7 @@ options! {
     }
     "fleet" ANY {
         "valkey": Kind::Text, "",
-            "URL of Valkey: `redis://user:password@host:6379/0`, `rediss://` with TLS, `redis+sentinel://user:password@host:26379,host:26379/PRIMARY`.",
+            "URL of Valkey: `redis://user:password@host:6379/0`, `rediss://` with TLS, `redis+sentinel://user:password@host:26379,host:26379/PRIMARY`, `redis+cluster://user:password@host:6379,host:6379`.",
             "For sites on several servers.";
         "name": Kind::Text, "howdah", "The fleet's name.",
             "For fleets that share Valkey.";

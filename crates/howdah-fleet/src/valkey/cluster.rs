@@ -1,0 +1,109 @@
+//! A cluster: the keys of a fleet share one hash slot, and the nodes say which of them is its primary. To
+//! everything else that primary is a server as any other: when it has changed, an exchange fails, and who
+//! connects again asks again.
+
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+use redis::{Client, ConnectionAddr, ErrorKind, RedisError, ServerErrorKind};
+
+use super::Nodes;
+
+#[derive(Clone)]
+pub(super) struct Cluster {
+    /// Nodes that are asked.
+    seeds: Vec<Client>,
+}
+
+impl Cluster {
+    pub fn new(nodes: &Nodes) -> Result<Cluster, RedisError> {
+        let seeds: Result<_, _> = nodes.addresses.iter().map(|at| nodes.client(at)).collect();
+        Ok(Cluster { seeds: seeds? })
+    }
+
+    /// The client of the primary that keeps this key. All seeds are asked at once, so that one that is hung
+    /// holds nobody up: who is cut off from the cluster answers with an error.
+    pub async fn client(&self, key: &str) -> Result<Client, RedisError> {
+        let asked = self.seeds.iter().map(|seed| async move {
+            let answer = ask(seed, key).await;
+            answer.map_err(|error| format!("{}: {error}", seed.get_connection_info().addr()))
+        });
+        let mut asked: FuturesUnordered<_> = asked.collect();
+        let mut failed = Vec::new();
+        while let Some(answer) = asked.next().await {
+            match answer {
+                Ok(primary) => return Ok(primary),
+                Err(why) => failed.push(why),
+            }
+        }
+        let text = "no node of the cluster names the fleet's primary";
+        Err(RedisError::from((
+            ErrorKind::Client,
+            text,
+            failed.join("; "),
+        )))
+    }
+}
+
+/// Who keeps this key: a node refuses keys of others, and names their primary.
+async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
+    let mut connection = seed.get_multiplexed_async_connection().await?;
+    let mut info = redis::cmd("INFO");
+    let info: String = info.arg("cluster").query_async(&mut connection).await?;
+    // A single server would keep any key.
+    if !info.contains("cluster_enabled:1") {
+        let how = "write redis:// or rediss:// with this host alone".to_owned();
+        let what = "this server is no node of a cluster";
+        return Err(RedisError::from((ErrorKind::Client, what, how)));
+    }
+    let mut exists = redis::cmd("EXISTS");
+    let known: Result<u64, _> = exists.arg(key).query_async(&mut connection).await;
+    let Err(error) = known else {
+        return Ok(seed.clone());
+    };
+    // Not where an `ASK` leads: that node does not keep the slot yet.
+    let has_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
+    let seed = seed.get_connection_info();
+    let primary = error.redirect_node().filter(|_| has_moved);
+    match primary.and_then(|(node, _)| moved(seed.addr(), node)) {
+        Some(primary) => Client::open(seed.clone().set_addr(primary)),
+        None => Err(error),
+    }
+}
+
+/// The address that a node names; without a host its own is meant.
+fn moved(from: &ConnectionAddr, node: &str) -> Option<ConnectionAddr> {
+    let (to, number) = node.rsplit_once(':')?;
+    let number = number.parse().ok()?;
+    let mut address = from.clone();
+    let (ConnectionAddr::Tcp(host, port) | ConnectionAddr::TcpTls { host, port, .. }) =
+        &mut address
+    else {
+        return None;
+    };
+    if !to.is_empty() {
+        to.clone_into(host);
+    }
+    *port = number;
+    Some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_node_names_the_primary_with_or_without_its_host() {
+        let from = ConnectionAddr::Tcp("a".to_owned(), 1);
+        for (node, host, port) in [
+            ("10.0.0.1:6380", "10.0.0.1", 6380),
+            ("::1:6380", "::1", 6380),
+            ("b.example:2", "b.example", 2),
+            (":6381", "a", 6381),
+        ] {
+            let expected = ConnectionAddr::Tcp(host.to_owned(), port);
+            assert_eq!(moved(&from, node), Some(expected), "{node}");
+        }
+        assert_eq!(moved(&from, "b"), None);
+        assert_eq!(moved(&from, "b:x"), None);
+    }
+}
