@@ -17,7 +17,7 @@ use crate::valkey::Valkey;
 pub type Text = Arc<str>;
 
 /// How the log writes that everything is old; what others make old never begins so.
-const EVERYTHING: &str = "*";
+pub const EVERYTHING: &str = "*";
 
 /// A fleet's registry in Valkey.
 #[derive(Clone, Debug)]

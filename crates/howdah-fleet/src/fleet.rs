@@ -334,11 +334,18 @@ impl Fleet {
         self.wake.notify_one();
     }
 
-    /// Waits until it has left.
-    pub async fn left(&self) {
-        let mut left = self.has_left.subscribe();
-        // As above.
-        let _ = left.wait_for(|left| *left).await;
+    /// As [`Fleet::leave`], for a thread without a runtime. Whether it has left within this time; a member that
+    /// has not is waited for until it is started again.
+    pub fn leave_within(&self, time: Duration) -> bool {
+        self.leave();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_time()
+            .build();
+        runtime.is_ok_and(|runtime| {
+            let mut left = self.has_left.subscribe();
+            let left = async { tokio::time::timeout(time, left.wait_for(|left| *left)).await };
+            runtime.block_on(left).is_ok()
+        })
     }
 
     /// The member at this moment.
@@ -581,12 +588,6 @@ impl Driver {
             .fenced_from
             .store(self.member.fenced_from(), Ordering::SeqCst);
         let first = self.member.first_unconfirmed();
-        self.fleet.confirmed.send_if_modified(|shown| {
-            let modified = shown.first_unconfirmed != first;
-            shown.first_unconfirmed = first;
-            shown.first_unrefused = self.member.first_unrefused();
-            modified
-        });
         let silent = self.member.silent(now);
         let mut status = self.fleet.status_mut();
         while let Some((ticket, since)) = self.written.front().copied()
@@ -611,6 +612,13 @@ impl Driver {
         status.let_go = self.member.let_go();
         let trouble = status.trouble.clone();
         drop(status);
+        // Whose write is let go reads in the status that it was.
+        self.fleet.confirmed.send_if_modified(|shown| {
+            let modified = shown.first_unconfirmed != first;
+            shown.first_unconfirmed = first;
+            shown.first_unrefused = self.member.first_unrefused();
+            modified
+        });
         self.report(now < lease, &trouble, silent);
     }
 

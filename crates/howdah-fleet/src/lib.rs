@@ -19,7 +19,7 @@ pub mod protocol;
 pub mod renders;
 pub mod valkey;
 
-pub use exchange::{Registry, Text};
+pub use exchange::{EVERYTHING, Registry, Text};
 pub use fleet::{Fenced, Fleet, FleetConfig, FleetStatus, News};
 pub use position::Position;
 pub use renders::Renders;

@@ -127,7 +127,11 @@ pub enum Command {
     #[command(after_help = "Example:\n  howdah run --listen :9501 server.php")]
     Run(Run),
     /// Run PHP on the command line, and report its database writes to the server's page cache.
-    #[command(after_help = "Example:\n  howdah php wp-cron.php")]
+    #[command(
+        after_help = "Where no server runs, it joins the [fleet] of --config while its script writes.\n\n\
+        Examples:\n  howdah php wp-cron.php\n  \
+        howdah php --config /etc/howdah/howdah.toml artisan queue:work"
+    )]
     Php(Php),
     /// Compile an application's PHP files into opcache's file cache, for an image.
     #[command(after_help = "Example:\n  \

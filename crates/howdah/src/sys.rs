@@ -9,7 +9,9 @@ use rustix::termios::{
 };
 
 pub use howdah_os::account::{Account, become_user, effective, group, user};
-pub use howdah_os::descriptors::{close_inherited_on_exec, execute_in_place, inherit, inherited};
+pub use howdah_os::descriptors::{
+    close_inherited_on_exec, end_with_parent, execute_in_place, inherit, inherited,
+};
 pub use howdah_os::process::{
     give_up_capabilities, is_root, may_change_user, no_new_privileges, set_dumpable,
 };

@@ -12,7 +12,7 @@ use base64::engine::general_purpose::STANDARD_NO_PAD;
 use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, Relay};
 use howdah_fleet::protocol::Entry;
-use howdah_fleet::{Fenced, Fleet, Text};
+use howdah_fleet::{EVERYTHING, Fenced, Fleet, Text};
 
 use super::{PageCache, SiteCache};
 use crate::failure::Failure;
@@ -46,6 +46,14 @@ pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
         Purge::Path { text, exact: false } => ("prefix", text),
     };
     format!("{force} {kind} {} {site}", STANDARD_NO_PAD.encode(bytes)).into()
+}
+
+/// Makes all pages of this site old on all members, or of all sites, for who knows nothing of their rules.
+pub fn publish_everything(fleet: &Fleet, site: Option<&str>) {
+    fleet.publish(match site {
+        Some(site) => text(site, &Purge::All, Force::Hard),
+        None => EVERYTHING.into(),
+    });
 }
 
 /// The site and the purge of a text; none: it is of another version of Howdah.

@@ -1,6 +1,7 @@
 //! Several servers with one page cache: no reader of any of them sees a page that is older than an answered
 //! write, whatever happens to Valkey and to the servers, and none of them stops answering.
 
+mod command_line;
 #[path = "../../../howdah-fleet/tests/model/registry.rs"]
 mod registry;
 mod script;

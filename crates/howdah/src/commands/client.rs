@@ -24,10 +24,38 @@ pub enum Wait {
     WhileItLives,
 }
 
+/// Why there is no answer.
+#[derive(Debug)]
+pub enum Unanswered {
+    /// No such server runs.
+    NoServer(String),
+    /// It runs, or it is not clear which is meant.
+    Other(String),
+}
+
+impl From<String> for Unanswered {
+    fn from(why: String) -> Unanswered {
+        Unanswered::Other(why)
+    }
+}
+
+impl Unanswered {
+    /// In words.
+    pub fn why(self) -> String {
+        let (Unanswered::NoServer(why) | Unanswered::Other(why)) = self;
+        why
+    }
+}
+
 /// Asks the server that is meant; the error says why there is no answer.
 pub fn ask(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, String> {
+    ask_if_any(target, question, wait).map_err(Unanswered::why)
+}
+
+/// As [`ask`], for who can do without a server.
+pub fn ask_if_any(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, Unanswered> {
     let (path, stream) = connect(target)?;
-    converse(&path, &stream, question, wait)
+    Ok(converse(&path, &stream, question, wait)?)
 }
 
 fn converse(
@@ -91,7 +119,7 @@ fn silent(stream: &UnixStream, path: &str) -> String {
     format!("NoAnswer: the server at {path} has not answered in time; its master: {master}")
 }
 
-fn connect(target: &Target) -> Result<(PathBuf, UnixStream), String> {
+fn connect(target: &Target) -> Result<(PathBuf, UnixStream), Unanswered> {
     let named = match (&target.control, &target.config) {
         (Some(path), _) => Some(path.clone()),
         (None, Some(file)) => {
@@ -106,15 +134,20 @@ fn connect(target: &Target) -> Result<(PathBuf, UnixStream), String> {
     };
     match UnixStream::connect(&path) {
         Ok(stream) => Ok((path, stream)),
-        Err(error) => Err(format!(
-            "NoServer: no server answers on {}: {error}",
-            path.display()
-        )),
+        Err(error) => {
+            let why = format!("NoServer: no server answers on {}: {error}", path.display());
+            Err(match error.kind() {
+                io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => {
+                    Unanswered::NoServer(why)
+                }
+                _ => Unanswered::Other(why),
+            })
+        }
     }
 }
 
 /// Among the servers in the usual directory: the one of this file, or the only one.
-fn find(file: Option<&Path>) -> Result<PathBuf, String> {
+fn find(file: Option<&Path>) -> Result<PathBuf, Unanswered> {
     let directory = runtime_directory();
     let mut alive = sockets(&directory);
     alive.retain(|path| UnixStream::connect(path).is_ok());
@@ -122,21 +155,25 @@ fn find(file: Option<&Path>) -> Result<PathBuf, String> {
         return of_configuration(file, &directory, alive);
     }
     match alive.len() {
-        0 => Err(format!(
+        0 => Err(Unanswered::NoServer(format!(
             "NoServer: no server runs (looked in {}); name its control socket with --control if it has its own",
             directory.display()
-        )),
+        ))),
         1 => Ok(alive.remove(0)),
         n => {
             let title = format!("SeveralServers: {n} servers run; say which is meant:");
-            Err(list(&title, &alive))
+            Err(list(&title, &alive).into())
         }
     }
 }
 
 /// The server that was started with this file. Its port may be the command line's, or an earlier
 /// edition's of the file: so each is asked.
-fn of_configuration(file: &Path, directory: &Path, alive: Vec<PathBuf>) -> Result<PathBuf, String> {
+fn of_configuration(
+    file: &Path,
+    directory: &Path,
+    alive: Vec<PathBuf>,
+) -> Result<PathBuf, Unanswered> {
     let whole = file.canonicalize().unwrap_or_else(|_| file.to_owned());
     let is_it = |path: &PathBuf| {
         let config = who(path).and_then(|facts| facts.config);
@@ -146,17 +183,17 @@ fn of_configuration(file: &Path, directory: &Path, alive: Vec<PathBuf>) -> Resul
     let file = whole.display();
     match (those.len(), others.is_empty()) {
         (1, _) => Ok(those.remove(0)),
-        (0, true) => Err(format!(
+        (0, true) => Err(Unanswered::NoServer(format!(
             "NoServer: no server runs with {file} (looked in {}), nor any other",
             directory.display()
-        )),
+        ))),
         (0, false) => {
             let title = format!("NoServer: no server runs with {file}; those that run:");
-            Err(list(&title, &others))
+            Err(Unanswered::NoServer(list(&title, &others)))
         }
         (n, _) => {
             let title = format!("SeveralServers: {n} servers run with {file}; say which is meant:");
-            Err(list(&title, &those))
+            Err(list(&title, &those).into())
         }
     }
 }

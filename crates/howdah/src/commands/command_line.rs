@@ -5,6 +5,11 @@
 //! reports that to the server, over its control socket. So a script that is killed has reported its
 //! writes, and PHP never waits for the server. Everything else is the script's: standard streams,
 //! terminal, exit status.
+//!
+//! Where no server answers, this process is a member of the fleet itself, if the configuration names one
+//! ([`member`]).
+
+mod member;
 
 use std::ffi::OsString;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -12,8 +17,12 @@ use std::process::{Child, Command, ExitCode, ExitStatus};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
+use rustix::process::Signal;
 
-use super::client::{self, Wait};
+use howdah_server::cache::admin::AdminCommand;
+use member::Member;
+
+use super::client::{self, Unanswered, Wait};
 use crate::arguments::Php;
 use crate::effects::Effects;
 use crate::master::control::Ask;
@@ -21,6 +30,7 @@ use crate::{exit, php, sys};
 
 /// How long the server may take to answer.
 const PATIENCE: Duration = Duration::from_secs(5);
+
 /// Runs the script and reports its writes to the server.
 pub fn run(arguments: &Php) -> ExitCode {
     let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
@@ -114,12 +124,15 @@ fn watch(
     let (effects, writer) = Effects::pair()?;
     let mut command = command(arguments, program, defines, &writer);
     sys::inherit(&mut command, vec![writer]);
+    // Nobody would hear of its writes any more.
+    sys::end_with_parent(&mut command, Signal::KILL);
     let mut child = command.spawn()?;
     // Ours of the writing end goes with the command.
     drop(command);
     let mut reporter = Reporter {
         arguments,
         effects,
+        member: None,
         failure: None,
     };
     loop {
@@ -146,6 +159,7 @@ fn watch(
             reporter.effects.read();
             reporter.report();
             reporter.complain();
+            reporter.leave();
             return Ok(status);
         }
         if reporter.effects.due() == Some(Duration::ZERO) {
@@ -158,7 +172,7 @@ fn pass_on(child: &Child, signal: i32) {
     let pid = i32::try_from(child.id())
         .ok()
         .and_then(rustix::process::Pid::from_raw);
-    if let (Some(pid), Some(signal)) = (pid, rustix::process::Signal::from_named_raw(signal)) {
+    if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
         // It may have ended by itself just now.
         let _ = rustix::process::kill_process(pid, signal);
     }
@@ -168,7 +182,9 @@ fn pass_on(child: &Child, signal: i32) {
 struct Reporter<'a> {
     arguments: &'a Php,
     effects: Effects,
-    /// Why the server did not hear it.
+    /// Where there was no server.
+    member: Option<Member>,
+    /// Why nobody has heard it.
     failure: Option<String>,
 }
 
@@ -177,35 +193,63 @@ impl Reporter<'_> {
         let Some(ask) = self.effects.report(self.arguments.site.as_deref()) else {
             return;
         };
-        let question = Ask::Cache { ask };
-        let answer = client::ask(&self.arguments.target, &question, Wait::AtMost(PATIENCE));
-        self.failure = match answer {
-            Ok(answer) => {
-                let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
-                match (word("cache"), word("mistake")) {
-                    (Some(_), _) => None,
-                    // Without a cache there is nothing to report.
-                    (None, Some(why)) if why.starts_with("CacheOff") => None,
-                    (None, why) => Some(why.unwrap_or(answer.message)),
-                }
-            }
-            Err(why) => Some(why),
-        };
+        self.failure = self.tell(ask).err();
         if self.failure.is_none() {
             self.effects.heard();
         }
     }
 
-    /// Says what the server has not heard, if anything, and what to do.
+    /// Reports to the server, or to the fleet.
+    fn tell(&mut self, ask: AdminCommand) -> Result<(), String> {
+        if let Some(member) = &self.member {
+            return member.publish(&ask);
+        }
+        let target = &self.arguments.target;
+        let question = Ask::Cache { ask: ask.clone() };
+        let answer = match client::ask_if_any(target, &question, Wait::AtMost(PATIENCE)) {
+            Ok(answer) => answer,
+            Err(Unanswered::NoServer(why)) => {
+                let joined = Member::join(target.config.as_deref())?;
+                let member = self.member.insert(joined.ok_or(why)?);
+                return member.publish(&ask);
+            }
+            Err(other) => return Err(other.why()),
+        };
+        let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
+        match (word("cache"), word("mistake")) {
+            (Some(_), _) => Ok(()),
+            // Without a cache there is nothing to report.
+            (None, Some(why)) if why.starts_with("CacheOff") => Ok(()),
+            (None, why) => Err(why.unwrap_or(answer.message)),
+        }
+    }
+
+    /// Says what nobody has heard, if anything, and what to do.
     fn complain(&self) {
         let Some(why) = &self.failure else { return };
         let all = self.effects.in_words();
         let shown: Vec<&str> = all.iter().take(5).map(String::as_str).collect();
+        let who = match self.member {
+            Some(_) => "on a server of the fleet",
+            None => "when the server runs",
+        };
         eprintln!(
             "howdah php: {why}\nhowdah php: WritesNotTold: the script wrote to a database, or purged ({}{}), and no page cache was informed; \
-             when the server runs: howdah cache purge --all",
+             {who}: howdah cache purge --all",
             shown.join("; "),
             if all.len() > shown.len() { "; …" } else { "" }
         );
+    }
+
+    /// Leaves the fleet.
+    fn leave(&self) {
+        let Some(member) = &self.member else { return };
+        let has_left = member.leave();
+        if self.failure.is_some() || !has_left {
+            eprintln!(
+                "howdah php: if servers of the fleet say FleetMemberSilent of it: howdah cache forget {}",
+                member.name()
+            );
+        }
     }
 }

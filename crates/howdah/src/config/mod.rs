@@ -244,6 +244,19 @@ pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<Path
     }
 }
 
+/// Whether a configuration names a fleet, whatever else is wrong with it.
+pub fn names_fleet(source: Option<&Source>) -> bool {
+    let mut unheard = Mistakes::default();
+    let nothing = Source::of("", "");
+    let source = source.unwrap_or(&nothing);
+    let environment = Environment::of_process();
+    let mut document = source.document(&mut unheard);
+    environment.merge(&mut document, source.end(), &mut unheard);
+    let file = File::new(&mut unheard, source, Validation::Trusted);
+    let top = Section::new(&file, "", Some(&document), None, SECTIONS);
+    top.section("fleet", "fleet").given().next().is_some()
+}
+
 const SECTIONS: &[&str] = &[
     "log",
     "limits",

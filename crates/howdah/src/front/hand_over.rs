@@ -6,7 +6,7 @@ use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
 
 use super::Shared;
-use super::running::leave_fleet;
+use super::running::LEAVING;
 use crate::link::{Link, ToMaster, text_file};
 
 /// Purges passed on in one message.
@@ -28,7 +28,7 @@ pub fn begin(link: &Link, shared: &Arc<Shared>) {
                 cache.hand_over(&config.sites);
             }
             if let Some(fleet) = &config.settings.fleet {
-                leave_fleet(fleet);
+                fleet.leave_within(LEAVING);
             }
         }
         // A master that is gone is noticed by the line's thread, which lets those who wait go.

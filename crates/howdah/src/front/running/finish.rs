@@ -3,7 +3,6 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_fleet::Fleet;
 use howdah_server::listener::Server;
 
 use super::super::Shared;
@@ -11,7 +10,7 @@ use super::pools::{Pools, runtime};
 use super::{Ending, Running};
 
 /// After the last request, how long the processes of a pool may take to leave, and leaving a fleet.
-const LEAVING: Duration = Duration::from_secs(2);
+pub const LEAVING: Duration = Duration::from_secs(2);
 /// At the end, how long pages on disk may take to be flushed; the master waits five seconds.
 const FLUSHING: Duration = Duration::from_secs(3);
 
@@ -37,7 +36,7 @@ pub fn finish(shared: &Shared) {
     if let Some(front) = shared.front.get() {
         let config = front.config();
         if let Some(fleet) = &config.settings.fleet {
-            leave_fleet(fleet);
+            fleet.leave_within(LEAVING);
         }
         if let Some(disk) = &config.settings.cache_disk {
             // What is not flushed by then is not believed after the machine was stopped; it is after a
@@ -53,15 +52,6 @@ pub fn finish(shared: &Shared) {
     }
     if let Some(log) = shared.error_log.get() {
         log.sink().flush();
-    }
-}
-
-/// Leaves the fleet. A member that has not left in time is waited for until it is started again.
-pub fn leave_fleet(fleet: &Fleet) {
-    if let Ok(runtime) = runtime() {
-        fleet.leave();
-        let left = async { tokio::time::timeout(LEAVING, fleet.left()).await };
-        let _ = runtime.block_on(left);
     }
 }
 

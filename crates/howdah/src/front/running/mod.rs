@@ -36,7 +36,7 @@ use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
 use super::{NewConfig, Shared};
 use crate::config::{Listen, Settings};
-pub use finish::{finish, leave_fleet, shorten_deadline};
+pub use finish::{LEAVING, finish, shorten_deadline};
 use front_settings::{bound, front_settings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{Pools, retire, start_pools};
