@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures_util::{Stream, StreamExt};
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, ErrorKind, RedisError, Script, Value};
+use redis::{AsyncConnectionConfig, ErrorKind, Msg, RedisError, Script, Value};
 use serde::{Deserialize, Serialize};
 
 use crate::protocol::{
@@ -232,17 +232,26 @@ impl Registry {
         publish.query_async::<Value>(connection).await.map(drop)
     }
 
+    /// What is published on these channels from now on.
+    pub(crate) async fn subscribe(
+        &self,
+        channels: &[&str],
+    ) -> Result<impl Stream<Item = Msg> + use<>, RedisError> {
+        let client = self.valkey.client(&self.prefix).await?;
+        let mut messages = client.get_async_pubsub().await?;
+        messages.subscribe(channels).await?;
+        Ok(messages.into_on_message())
+    }
+
     /// Listens for what is said to all, and to the process of this session.
     pub(crate) async fn listen(
         &self,
         session: Session,
     ) -> Result<impl Stream<Item = Said> + use<>, RedisError> {
-        let client: Client = self.valkey.client(&self.prefix).await?;
-        let mut channels = client.get_async_pubsub().await?;
-        channels.subscribe(self.hints()).await?;
-        channels.subscribe(self.confirmations(session)).await?;
         let hints = self.hints();
-        Ok(channels.into_on_message().filter_map(move |message| {
+        let confirmations = self.confirmations(session);
+        let messages = self.subscribe(&[&hints, &confirmations]).await?;
+        Ok(messages.filter_map(move |message| {
             let payload = String::from_utf8_lossy(message.get_payload_bytes());
             let said = match message.get_channel_name() == hints {
                 true => hint(&payload).map(Said::Hint),

@@ -1,7 +1,7 @@
 //! A member that runs: one thread drives the protocol over two connections to Valkey, and front threads ask
 //! it two things: whether stored pages may be served now, and whether a write is confirmed.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,6 +22,7 @@ use crate::position::{Position, Positions};
 use crate::protocol::{
     Effect, Entry, Member, Moment, Name, Reply, Request, Session, Ticket, Timing,
 };
+use crate::questions::{Answer, Questions};
 use crate::renders::seal::RenderKey;
 use crate::renders::{Renders, ReportRender};
 use crate::valkey::Valkey;
@@ -133,6 +134,7 @@ pub struct Fleet {
     confirmed: watch::Sender<Confirmed>,
     positions: Positions,
     renders: Option<Arc<Renders>>,
+    questions: Questions,
     status: Mutex<FleetStatus>,
     has_left: watch::Sender<bool>,
 }
@@ -166,6 +168,7 @@ impl Fleet {
         apply: Apply,
         report: Report,
         report_render: ReportRender,
+        answer: Answer,
     ) -> io::Result<Arc<Fleet>> {
         let renders = match &config.key {
             Some(key) => {
@@ -183,6 +186,9 @@ impl Fleet {
             }
             None => None,
         };
+        let registry = Registry::new(config.valkey.clone(), &config.fleet, config.replicas);
+        let registry = Arc::new(registry);
+        let questions = Questions::new(registry.clone(), &config.member);
         let fleet = Arc::new(Fleet {
             config: config.clone(),
             lease: AtomicU64::new(0),
@@ -195,6 +201,7 @@ impl Fleet {
             }),
             positions: Positions::default(),
             renders,
+            questions: questions.clone(),
             status: Mutex::new(FleetStatus {
                 member: config.member.clone(),
                 valkey: config.valkey.to_string(),
@@ -211,10 +218,14 @@ impl Fleet {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()?;
-        let registry = Registry::new(config.valkey.clone(), &config.fleet, config.replicas);
+        let asked = Arc::downgrade(&fleet);
+        questions.answer_by(move |text| {
+            let fleet = asked.upgrade()?;
+            (!*fleet.has_left.borrow()).then(|| answer(text))
+        })?;
         let driver = Driver {
             fleet: fleet.clone(),
-            registry: Arc::new(registry),
+            registry,
             member: Member::new(
                 config.member.as_str().into(),
                 Timing {
@@ -325,6 +336,20 @@ impl Fleet {
     pub fn forget(&self, member: &str) {
         self.outbox().forgets.push(member.into());
         self.wake.notify_one();
+    }
+
+    /// What the other members answer to a question, by their names, in two seconds at most: for a thread without
+    /// a runtime.
+    pub fn ask(&self, question: &str) -> Result<BTreeMap<String, String>, String> {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build();
+        let (runtime, word) = runtime
+            .and_then(|runtime| Ok((runtime, random()?)))
+            .map_err(|error| error.to_string())?;
+        let status = self.status();
+        let (others, silent) = (&status.others, &status.silent);
+        runtime.block_on(self.questions.ask(question, word, others, silent))
     }
 
     /// Serves no stored page any more, and leaves when all is published.

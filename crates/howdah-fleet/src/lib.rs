@@ -5,6 +5,7 @@
 //! - [`fleet`]: a member that runs: a thread, and what the server asks it.
 //! - [`position`]: where a member is in the log.
 //! - [`renders`]: one render of a page for all members.
+//! - [`questions`]: what members ask each other for people.
 //! - [`valkey`]: where Valkey is, and how it is reached.
 //! - [`jobs`]: which member runs a scheduled job, by rows in Valkey (`jobs.lua`).
 //! - `exchange`: a request of the protocol as a call of `registry.lua`.
@@ -16,6 +17,7 @@ pub mod fleet;
 pub mod jobs;
 pub mod position;
 pub mod protocol;
+pub mod questions;
 pub mod renders;
 pub mod valkey;
 

@@ -53,6 +53,9 @@ pub enum AdminCommand {
         url: String,
         /// Header lines of the request, `Name: value` each.
         fields: Vec<String>,
+        /// Whether the answer is JSON.
+        #[serde(default)]
+        json: bool,
     },
 }
 
@@ -95,7 +98,9 @@ pub fn answer(
             Ok(String::new())
         }
         AdminCommand::Forget { member } => cache.forget(member),
-        AdminCommand::Explain { url, fields } => explain(all_sites, cache, url, fields),
+        AdminCommand::Explain { url, fields, json } => {
+            explain(all_sites, cache, url, fields, *json)
+        }
     }
 }
 

@@ -1,4 +1,5 @@
-//! `howdah cache explain`: what would happen to an anonymous request, in words.
+//! `howdah cache explain`: what would happen to an anonymous request, in words, on this server and on the
+//! other members of its fleet.
 
 use std::fmt::Write as _;
 
@@ -7,11 +8,28 @@ use howdah_cache::key::Key;
 use howdah_cache::policy::PageState;
 use howdah_cache::{Object, Pass};
 
+use serde::Serialize;
+
+use super::fleet::FleetExplained;
 use super::lookup::{self, Lookup, Variant};
 use super::{PageCache, SiteCache, now, subrequest};
 use crate::client_address::Client;
 use crate::http::message::RequestHead;
 use crate::site::Sites;
+
+/// What happens to a request.
+#[derive(Debug, Serialize)]
+pub(super) struct Explanation {
+    /// The site's name.
+    pub site: String,
+    /// The preset of its page cache; none: it is off.
+    pub preset: Option<&'static str>,
+    /// What happens on this server, each line a fact.
+    pub lines: Vec<String>,
+    /// What the other members say.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fleet: Option<FleetExplained>,
+}
 
 /// Explains what happens to a request for `url`, a path or a whole URL, with these header lines.
 pub(super) fn explain(
@@ -19,7 +37,43 @@ pub(super) fn explain(
     cache: &PageCache,
     url: &str,
     fields: &[String],
+    json: bool,
 ) -> Result<String, String> {
+    let mut explanation = explain_here(all_sites, cache, url, fields)?;
+    explanation.fleet = cache.ask_fleet(url, fields);
+    if json {
+        return serde_json::to_string_pretty(&explanation).map_err(|error| error.to_string());
+    }
+    let Explanation {
+        site,
+        preset,
+        lines,
+        fleet,
+    } = explanation;
+    let Some(preset) = preset else {
+        return Ok(format!("site {site}: the page cache is off\n"));
+    };
+    let mut out = format!("site {site}, preset {preset}\n");
+    if let Some(fleet) = &fleet {
+        fleet.begin(&mut out);
+    }
+    for line in lines {
+        out += &line;
+        out.push('\n');
+    }
+    if let Some(fleet) = &fleet {
+        fleet.end(&mut out);
+    }
+    Ok(out)
+}
+
+/// Explains what happens on this server.
+pub(super) fn explain_here(
+    all_sites: &Sites,
+    cache: &PageCache,
+    url: &str,
+    fields: &[String],
+) -> Result<Explanation, String> {
     let (https, host, path) = parts(url)?;
     let host = host.unwrap_or("localhost");
     let mut text = format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n");
@@ -30,9 +84,14 @@ pub(super) fn explain(
     let request = subrequest::parse(text.as_bytes())
         .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
     let site = all_sites.find(host.as_bytes());
-    let name = &site.config().name;
+    let explanation = |preset, text: &str| Explanation {
+        site: site.config().name.clone(),
+        preset,
+        lines: text.lines().map(str::to_owned).collect(),
+        fleet: None,
+    };
     let Some(part) = cache.site(site) else {
-        return Ok(format!("site {name}: the page cache is off\n"));
+        return Ok(explanation(None, ""));
     };
     let client = Client {
         address: None,
@@ -42,8 +101,7 @@ pub(super) fn explain(
         host: None,
         proxied: false,
     };
-    let mut out = format!("site {name}, preset {}\n", part.rules().preset.name);
-    cache.explain_fleet(&mut out);
+    let mut out = String::new();
     let writes_matter = match lookup::look(cache, part, site, &request, &client, false) {
         Lookup::Pass { why, cookie } => {
             let _ = writeln!(out, "bypasses the cache: {why}: {}", why.meaning());
@@ -69,7 +127,7 @@ pub(super) fn explain(
             );
         }
     }
-    Ok(out)
+    Ok(explanation(Some(part.rules().preset.name), &out))
 }
 
 /// A URL's scheme, host and rest; a path has neither scheme nor host.

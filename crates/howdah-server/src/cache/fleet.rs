@@ -3,7 +3,7 @@
 //!
 //! How members agree is `howdah_fleet`'s.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,11 +13,74 @@ use howdah_cache::Pass;
 use howdah_cache::generation::{Force, Purge, Relay};
 use howdah_fleet::protocol::Entry;
 use howdah_fleet::{EVERYTHING, Fenced, Fleet, Text};
+use serde::Serialize;
 
+use super::explain::explain_here;
 use super::{PageCache, SiteCache};
 use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use crate::site::Sites;
+
+/// What `howdah cache explain` says of the fleet.
+#[derive(Debug, Serialize)]
+pub(super) struct FleetExplained {
+    /// This server's name.
+    member: String,
+    /// Seconds for which it serves stored pages without Valkey; 0: it serves none.
+    lease_left: f64,
+    /// Members for whom nobody serves stored pages.
+    silent: Vec<String>,
+    /// What happens on the other members; none: that one has not answered.
+    answers: BTreeMap<String, Option<String>>,
+    /// Why they could not be asked; none: they were.
+    unasked: Option<String>,
+    /// Why the last exchange with Valkey failed; empty: it did not.
+    trouble: String,
+}
+
+impl FleetExplained {
+    /// Says who may serve stored pages.
+    pub fn begin(&self, out: &mut String) {
+        // Writing to a string cannot fail.
+        let _ = match self.lease_left > 0.0 {
+            true => writeln!(
+                out,
+                "fleet: {} serves stored pages, for {:.1} s without Valkey",
+                self.member, self.lease_left
+            ),
+            false => writeln!(
+                out,
+                "fleet: {} has no lease and renders every page: {}",
+                self.member,
+                Pass::NoLease
+            ),
+        };
+        if !self.silent.is_empty() {
+            let _ = writeln!(
+                out,
+                "  silent members, for whom nobody serves stored pages: {}",
+                self.silent.join(", ")
+            );
+        }
+        if !self.trouble.is_empty() {
+            let _ = writeln!(out, "  Valkey: {}", self.trouble);
+        }
+    }
+
+    /// Says what happens on the other members, of whom each has pages of its own.
+    pub fn end(&self, out: &mut String) {
+        if let Some(why) = &self.unasked {
+            // As above.
+            let _ = writeln!(out, "the other members could not be asked: {why}");
+            return;
+        }
+        for (name, answer) in &self.answers {
+            let answer = answer.as_deref().unwrap_or("does not answer");
+            // As above.
+            let _ = writeln!(out, "{name}: {answer}");
+        }
+    }
+}
 
 /// Publishes the purges of a site.
 #[derive(Debug)]
@@ -140,44 +203,51 @@ impl PageCache {
         Ok(format!("nobody waits for `{member}` any more"))
     }
 
-    /// Says who may serve stored pages.
-    pub(super) fn explain_fleet(&self, out: &mut String) {
-        let Some(status) = self.fleet.as_ref().map(|fleet| fleet.status()) else {
-            return;
+    /// Asks the other members what happens to a request there; none: there is no fleet. Waits for them.
+    pub(super) fn ask_fleet(&self, url: &str, fields: &[String]) -> Option<FleetExplained> {
+        let fleet = self.fleet.as_ref()?;
+        let question = serde_json::json!((url, fields)).to_string();
+        let (answers, unasked) = match fleet.ask(&question) {
+            Ok(answers) => (answers, None),
+            Err(why) => (BTreeMap::new(), Some(why)),
         };
-        // Writing to a string cannot fail.
-        let _ = match status.lease_left > 0.0 {
-            true => writeln!(
-                out,
-                "fleet: {} serves stored pages, for {:.1} s without Valkey",
-                status.member, status.lease_left
-            ),
-            false => writeln!(
-                out,
-                "fleet: {} has no lease and renders every page: {}",
-                status.member,
-                Pass::NoLease
-            ),
+        let status = fleet.status();
+        let others = status.others.into_iter();
+        Some(FleetExplained {
+            answers: others
+                .map(|name| {
+                    let answer = answers.get(&name).cloned();
+                    (name, answer)
+                })
+                .collect(),
+            unasked,
+            member: status.member,
+            lease_left: status.lease_left,
+            silent: status.silent,
+            trouble: status.trouble,
+        })
+    }
+
+    /// Answers another member's question, in a line.
+    pub fn answer_member(&self, sites: &Sites, question: &str) -> String {
+        let Ok((url, fields)) = serde_json::from_str::<(String, Vec<String>)>(question) else {
+            return "its version of Howdah is another".to_owned();
         };
-        let list = |out: &mut String, what: &str, names: &[String]| {
-            if !names.is_empty() {
-                let _ = writeln!(out, "  {what}: {}", names.join(", "));
-            }
+        let explanation = match explain_here(sites, self, &url, &fields) {
+            Ok(explanation) => explanation,
+            Err(why) => return why,
         };
-        let (silent, heard): (Vec<_>, Vec<_>) = status
-            .others
-            .iter()
-            .cloned()
-            .partition(|name| status.silent.contains(name));
-        list(out, "members that answer, each with its own pages", &heard);
-        list(
-            out,
-            "silent members, for whom nobody serves stored pages",
-            &silent,
-        );
-        if !status.trouble.is_empty() {
-            let _ = writeln!(out, "  Valkey: {}", status.trouble);
+        if explanation.preset.is_none() {
+            return format!("site {}: the page cache is off", explanation.site);
         }
+        let mut facts = Vec::new();
+        if self.fleet.as_ref().is_some_and(|fleet| !fleet.may_serve()) {
+            facts.push("it has no lease and renders every page");
+        }
+        let lines = explanation.lines.iter().map(|line| line.trim());
+        // There may be many.
+        facts.extend(lines.filter(|line| !line.starts_with("tag: ")));
+        facts.join("; ")
     }
 
     fn purge_all_sites(&self) {

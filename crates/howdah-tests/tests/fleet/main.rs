@@ -2,6 +2,7 @@
 //! write, whatever happens to Valkey and to the servers, and none of them stops answering.
 
 mod command_line;
+mod explain;
 #[path = "../../../howdah-fleet/tests/model/registry.rs"]
 mod registry;
 mod script;

@@ -74,4 +74,7 @@ pub struct CacheExplain {
     /// Header of the request, for example `Cookie: a=b`; may be repeated
     #[arg(short = 'H', long, value_name = "LINE")]
     pub header: Vec<String>,
+    /// Print JSON
+    #[arg(long)]
+    pub json: bool,
 }

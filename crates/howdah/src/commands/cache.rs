@@ -34,6 +34,7 @@ pub fn run(cache: Cache) -> ExitCode {
             AdminCommand::Explain {
                 url: explain.url,
                 fields: explain.header,
+                json: explain.json,
             },
         ),
     }

@@ -60,6 +60,7 @@ impl Member {
             Box::new(|_| {}),
             Box::new(|_| {}),
             Box::new(|_, _| {}),
+            Box::new(|_| "`howdah php` has no pages".to_owned()),
         );
         let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
         let stores = Stores {

@@ -113,11 +113,23 @@ fn fleet(
         let message = format!("fleet: {detail}; this member renders for itself");
         heard.problem(Level::Warning, &outcome.name(), &message);
     };
+    let front = shared.front.clone();
+    let answer = move |question: &str| {
+        let Some(front) = front.get() else {
+            return "the server is starting".to_owned();
+        };
+        let config = front.config();
+        match &config.cache {
+            Some(cache) => cache.answer_member(&config.sites, question),
+            None => "no site has the page cache on".to_owned(),
+        }
+    };
     let fleet = Fleet::start(
         wanted,
         Box::new(apply),
         Box::new(report),
         Box::new(report_render),
+        Box::new(answer),
     );
     let fleet = fleet.map_err(|error| format!("cannot join the fleet: {error}"))?;
     Ok(Some(fleet))

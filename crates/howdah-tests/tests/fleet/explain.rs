@@ -1,0 +1,120 @@
+//! `howdah cache explain` speaks for the members of a fleet, and says who does not answer.
+
+use std::time::{Duration, Instant};
+
+use howdah_tests::fixture::signal;
+use howdah_tests::http;
+use howdah_tests::process::wait_until;
+use rustix::process::Signal;
+use serde_json::Value;
+
+use crate::{Fleet, LEASE_OUT};
+
+/// Has all members store the page of one host.
+fn store(fleet: &Fleet) {
+    let request = b"GET /page.php HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
+    for member in &fleet.members {
+        wait_until("a page from the cache", Duration::from_secs(20), || {
+            let page = http::exchange(member.address(), request).expect("an answer");
+            page.header("X-Cache") == Some("HIT")
+        });
+    }
+}
+
+/// What a member prints about the page.
+fn explain(fleet: &Fleet, member: usize, more: &[&str]) -> String {
+    let words = [&["cache", "explain", "http://a/page.php"], more].concat();
+    let output = fleet.members[member].control(&words);
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).expect("text")
+}
+
+/// The line of a member in it.
+fn line<'t>(text: &'t str, member: &str) -> &'t str {
+    let start = format!("{member}: ");
+    let line = text.lines().find_map(|line| line.strip_prefix(&start));
+    line.unwrap_or_else(|| panic!("no line of {member}:\n{text}"))
+}
+
+#[test]
+fn who_explains_a_page_asks_all_members_and_names_those_that_do_not_answer() {
+    let fleet = Fleet::start("fleet-explain", 3);
+    store(&fleet);
+    let text = explain(&fleet, 0, &[]);
+    assert!(text.contains("\nstored: fresh; status 200"), "{text}");
+    for member in ["m1", "m2"] {
+        assert!(
+            line(&text, member).starts_with("stored: fresh; status 200"),
+            "{text}"
+        );
+    }
+    let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
+    assert!(purge.status.success(), "{purge:?}");
+    let text = explain(&fleet, 0, &[]);
+    assert!(line(&text, "m2").starts_with("not stored; "), "{text}");
+    // Within its lease nobody calls it silent.
+    let front = fleet.members[2].front();
+    signal(front, Signal::STOP);
+    let begun = Instant::now();
+    let text = explain(&fleet, 0, &[]);
+    assert!(begun.elapsed() < Duration::from_secs(5), "{text}");
+    assert_eq!(line(&text, "m2"), "does not answer", "{text}");
+    assert_ne!(line(&text, "m1"), "does not answer", "{text}");
+    let json: Value = serde_json::from_str(&explain(&fleet, 1, &["--json"])).expect("JSON");
+    let answers = &json["fleet"]["answers"];
+    assert_eq!(json["fleet"]["member"], "m1", "{json}");
+    assert!(
+        answers["m0"].is_string() && answers["m2"].is_null(),
+        "{json}"
+    );
+    signal(front, Signal::CONT);
+    store(&fleet);
+    let text = explain(&fleet, 1, &[]);
+    assert!(line(&text, "m2").starts_with("stored: "), "{text}");
+}
+
+#[test]
+fn without_valkey_a_page_is_explained_for_the_server_that_is_asked() {
+    let mut fleet = Fleet::start("fleet-explain-alone", 2);
+    fleet.valkey.kill();
+    fleet.write(0);
+    let begun = Instant::now();
+    let text = explain(&fleet, 0, &[]);
+    assert!(begun.elapsed() < LEASE_OUT + Duration::from_secs(5));
+    for part in ["m0 has no lease", "the other members could not be asked: "] {
+        assert!(text.contains(part), "{part}: {text}");
+    }
+    fleet.valkey.start_again();
+    fleet.works();
+    store(&fleet);
+    // They answer on new connections.
+    wait_until("m1 to answer", Duration::from_secs(20), || {
+        line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
+    });
+}
+
+#[test]
+fn questions_and_answers_of_strangers_cost_no_member_anything() {
+    let fleet = Fleet::start("fleet-explain-strangers", 2);
+    store(&fleet);
+    let say = |channel: &str, what: &str| {
+        let channel = format!("howdah:{{howdah}}:{channel}");
+        fleet.valkey.command(&["PUBLISH", &channel, what]);
+    };
+    // No questions, or none that anybody can answer.
+    for question in ["", "1f", "1f m9 [", "x m9 []", "1f m9 [\"nowhere\",[]]"] {
+        say("questions", question);
+    }
+    let flood =
+        "for i = 1, 20000 do redis.call('PUBLISH', KEYS[1], '1f m9 [\"/page.php\",[]]') end";
+    let questions = "howdah:{howdah}:questions";
+    fleet.valkey.command(&["EVAL", flood, "1", questions]);
+    fleet.read(0);
+    fleet.read(1);
+    // Later than a second after the flood they are answered again.
+    wait_until("m1 to answer", Duration::from_secs(20), || {
+        line(&explain(&fleet, 0, &[]), "m1").starts_with("stored: ")
+    });
+    let status = fleet.members[0].status();
+    assert_eq!(status["cache"]["fleet"]["trouble"], "", "{status}");
+}
