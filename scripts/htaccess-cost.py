@@ -56,7 +56,8 @@ class Server:
             modules = "/usr/lib/apache2/modules"
             php = next(pathlib.Path(modules).glob("libphp*.so"))
             loaded = [f"LoadModule {name}_module {modules}/mod_{name}.so\n" for name in MODULES]
-            config.write_text("".join(loaded) + f"""LoadModule php_module {php}
+            tuned = pathlib.Path(__file__).parent.parent / "benchmarks/rivals/apache.conf"
+            config.write_text("".join(loaded) + tuned.read_text() + f"""LoadModule php_module {php}
                 ServerName localhost
                 Listen 127.0.0.1:{self.port}
                 DocumentRoot {root}
@@ -69,8 +70,6 @@ class Server:
                 MaxSpareServers 61
                 ServerLimit 60
                 MaxRequestWorkers 60
-                MaxKeepAliveRequests 0
-                KeepAliveTimeout 60
                 User www-data
                 Group www-data
                 <Directory {root}>

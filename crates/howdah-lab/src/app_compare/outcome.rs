@@ -150,8 +150,22 @@ pub(super) fn notes(
     notes.extend(pages(checked));
     notes.extend(changed(changes));
     notes.extend(limits(levels));
+    notes.extend(cold(measured));
     notes.extend(foreign(measured));
     notes
+}
+
+/// A sentence about windows whose servers were still getting faster; None if there are none.
+fn cold(measured: &[&Measured]) -> Option<String> {
+    let windows = || measured.iter().flat_map(|of| &of.windows);
+    let cold = windows().filter(|window| !window.steady).count();
+    (cold > 0).then(|| {
+        format!(
+            "in {} of {} the rate still rose when the measurement began: the servers were not warm yet, and --full gives them more time",
+            cold,
+            words::plural(windows().count() as u64, "window", "windows"),
+        )
+    })
 }
 
 /// Notes about pages that are hard to check.

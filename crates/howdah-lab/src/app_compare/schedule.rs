@@ -61,6 +61,8 @@ pub struct Cost {
 pub const PAIRS: u32 = 8;
 /// A window has room for this many answers of a slow page on each core.
 const ANSWERS: f64 = 10.0;
+/// How often the warm-up is repeated, as a rule, until the rate rises no more.
+pub const WARM_UPS: f64 = 3.0;
 /// The shortest window that is worth starting a stack for, seconds.
 const SHORTEST: f64 = 0.3;
 const QUICK_LONGEST: f64 = 1.5;
@@ -178,7 +180,7 @@ impl Schedule {
 
     /// How long the whole comparison will take, seconds.
     pub fn takes(&self, costs: &[Cost]) -> f64 {
-        let measuring = self.warmup + self.window;
+        let measuring = WARM_UPS * self.warmup + self.window;
         let levels = self.levels.len() as f64;
         let starts: f64 = costs.iter().map(|cost| cost.start).sum();
         let look = starts + costs.len() as f64 * levels * measuring;
@@ -196,7 +198,7 @@ impl Schedule {
     pub fn for_decision(&self, overhead: f64, turns: usize, left: f64) -> Schedule {
         let all = f64::from(self.blocks) * turns.max(1) as f64;
         let each = left * PART / all - overhead;
-        let share = (each / (self.window + self.warmup)).clamp(0.0, 1.0);
+        let share = (each / (self.window + WARM_UPS * self.warmup)).clamp(0.0, 1.0);
         Schedule {
             window: (self.window * share).max(SHORTEST.min(self.window)),
             warmup: (self.warmup * share).max(0.1),

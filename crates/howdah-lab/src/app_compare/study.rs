@@ -13,7 +13,7 @@ use super::arm::{Arm, DEFAULT, Mode, Way};
 use super::check::{self, Checked};
 use super::outcome::{self, AppOutcome};
 use super::rows::{self, ArmRow};
-use super::schedule::{AppBudget, Schedule};
+use super::schedule::{AppBudget, Schedule, WARM_UPS};
 use super::subject::AppSubject;
 use super::tree::{Changes, Tree};
 use super::{prepare, trial};
@@ -178,7 +178,7 @@ impl Study {
             turns.extend(asked.map(|arm| turn(arm, false)));
             turns.push(turn(default, true));
             let overhead = looked / f64::from(schedule.looks) / arms.len().max(1) as f64
-                - schedule.levels.len() as f64 * (schedule.window + schedule.warmup);
+                - schedule.levels.len() as f64 * (schedule.window + WARM_UPS * schedule.warmup);
             subject.schedule = self.for_decision(schedule, overhead, turns.len())?;
             let cells = [cell("decide", vec![schedule.deciding])];
             let runner = self.runner(subject.schedule.blocks);

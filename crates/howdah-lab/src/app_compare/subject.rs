@@ -20,6 +20,10 @@ use crate::stack::{Job, Running};
 /// Most requests of a warm-up, unless there are more clients.
 const MOST_WARMING: u64 = 10_000;
 
+/// How often a warm-up is repeated at most: each lets every client have an answer, and a PHP process is slow for
+/// its first few.
+const MOST_WARM_UPS: u32 = 8;
+
 /// The application, and what its windows share.
 pub struct AppSubject<'a> {
     /// The application that is measured.
@@ -59,6 +63,10 @@ impl Subject for AppSubject<'_> {
 
     fn warm_up(&self, _: &Cell, window: &Plan) -> Option<Plan> {
         Some(warm_up(window, self.pages, &self.schedule, self.app.cores))
+    }
+
+    fn most_warm_ups(&self) -> u32 {
+        MOST_WARM_UPS
     }
 }
 

@@ -48,6 +48,10 @@ pub trait Subject {
     /// in the generator's own warm-up and answered in the window is in no count, and with 500
     /// clients that is most of a short window.
     fn warm_up(&self, cell: &Cell, window: &Plan) -> Option<Plan>;
+    /// How often the warm-up is repeated at most, until its rate rises no more.
+    fn most_warm_ups(&self) -> u32 {
+        1
+    }
     /// A load beside the window's, on the same server, of which nothing is counted.
     fn beside(&self, _cell: &Cell, _window: &Plan) -> Option<Plan> {
         None
@@ -109,6 +113,9 @@ pub struct Window {
     pub concurrency: u32,
     /// The block's number, from 0.
     pub block: u32,
+    /// Whether the rate rose no more when the window began, as far as its warm-ups were compared.
+    #[serde(default = "yes")]
+    pub steady: bool,
     /// What the generator measured; the values of header fields are concealed.
     pub run: Run,
     /// CPU time of the whole stack per request; the database's is not in it. None: not known
@@ -120,6 +127,11 @@ pub struct Window {
     /// Share of the machine's cores that was busy with other programs than the stack, the database
     /// and the load tester. None: not known.
     pub foreign: Option<f64>,
+}
+
+/// What windows of older versions count as.
+fn yes() -> bool {
+    true
 }
 
 /// The figures of an arm's windows.

@@ -16,6 +16,9 @@ use crate::LabError;
 use crate::stack::Running;
 use crate::usage::{Memory, Usage, busy_time, own_time, usage_of};
 
+/// A rate that exceeds an earlier one by more still rises.
+const RISES: f64 = 1.1;
+
 /// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
 pub(super) fn measure(
     runner: &Runner<'_>,
@@ -52,13 +55,10 @@ fn windows(
     let mut windows = Vec::new();
     for level in levels {
         let plan = subject.plan(turn.arm, cell, level, running)?;
-        if let Some(warm_up) = subject.warm_up(cell, &plan) {
-            let mut unwatched = Session {
-                interrupt: session.interrupt.clone(),
-                command: Vec::new(),
-                watch: &mut |_| {},
-            };
-            drive(runner, &mut unwatched, &warm_up).map_err(not_measured)?;
+        let mut steady = true;
+        if let Some(plan) = subject.warm_up(cell, &plan) {
+            let warmed = warm_up(runner, session, &plan, subject.most_warm_ups());
+            steady = warmed.map_err(not_measured)?;
         }
         let sessions = [running.sessions(), subject.shared_sessions()];
         let sessions = [&sessions[0][..], &sessions[1][..]];
@@ -88,10 +88,37 @@ fn windows(
             cpu_per_request: knows_cpu.then_some(cpu),
             memory: after.stack.memory,
             foreign: knows_cpu.then_some(foreign),
+            steady,
             run,
         });
     }
     Ok(Some(windows))
+}
+
+/// Runs the warm-up again until its rate rises no more, at most so often; whether it has come to that.
+fn warm_up(
+    runner: &Runner<'_>,
+    session: &Session<'_>,
+    plan: &Plan,
+    most: u32,
+) -> Result<bool, BenchError> {
+    let mut best = None;
+    for _ in 0..most {
+        let mut unwatched = Session {
+            interrupt: session.interrupt.clone(),
+            command: Vec::new(),
+            watch: &mut |_| {},
+        };
+        let Some(run) = drive(runner, &mut unwatched, plan)? else {
+            break;
+        };
+        let rate = run.good_rate();
+        if best.is_some_and(|best| rate <= best * RISES) {
+            return Ok(true);
+        }
+        best = Some(rate);
+    }
+    Ok(most <= 1)
 }
 
 /// Runs a plan, cut off at the deadline, however slow the server is. None if somebody interrupted

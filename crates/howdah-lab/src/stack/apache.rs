@@ -12,6 +12,9 @@ use crate::need;
 use crate::ports::free_address;
 use crate::process::Process;
 
+/// What Apache's manual advises for speed, with the reasons.
+const TUNED: &str = include_str!("../../../../benchmarks/rivals/apache.conf");
+
 const MODULES: &str = "/usr/lib/apache2/modules";
 
 /// Starts Apache with PHP in its own processes, as many as `job.children`.
@@ -125,8 +128,6 @@ fn run(
              StartServers {servers}\nMinSpareThreads {workers}\nMaxSpareThreads {workers}"
         );
     }
-    // Debian's own `Mutex file:` is fcntl(2), which sees a deadlock where two threads of a process
-    // wait for two locks: mod_fcgid then ends the process, and 64 clients with it.
     let fallback = match &job.front_controller {
         Some(script) => format!("FallbackResource {script}"),
         None => String::new(),
@@ -136,10 +137,9 @@ fn run(
     }
     let _ = write!(
         conf,
-        "ServerName {name}\nListen {address}\nListenBacklog 4096\nDocumentRoot {root}\n\
-         PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\nMutex pthread\n\
+        "{TUNED}\nServerName {name}\nListen {address}\nDocumentRoot {root}\n\
+         PidFile {place}/apache.pid\nDefaultRuntimeDir {place}\n\
          ErrorLog /dev/stderr\nTypesConfig /etc/mime.types\n\
-         KeepAliveTimeout 60\nMaxKeepAliveRequests 0\n\
          <Directory />\n    Require all denied\n</Directory>\n\
          <Directory {root}>\n    Require all granted\n    Options FollowSymLinks ExecCGI\n    \
          AllowOverride None\n    DirectoryIndex index.php index.html\n    {fallback}\n</Directory>\n{more}",
