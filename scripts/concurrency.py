@@ -9,7 +9,7 @@ WordPress, MediaWiki and MariaDB (scripts/setup-debian.sh test). Both run with t
 each core. A row gives the medians of the turns, and of the new build's share of the old one's in one turn the
 median, smallest and largest.
 """
-import contextlib, importlib, json, pathlib, shutil, signal, socket, statistics, subprocess, sys, tempfile, threading, time
+import contextlib, importlib, pathlib, shutil, signal, socket, statistics, subprocess, sys, tempfile, threading, time
 import processes
 
 old_and_new = importlib.import_module("old-and-new")
@@ -85,7 +85,7 @@ class Server:
 
     def load(self, tester, row, seconds, database):
         """Good answers a second, their p50 and p99 in ms, and milliseconds of CPU for one."""
-        name, _, path, clients, flags, beside = row
+        _, _, path, clients, flags, beside = row
         other = None
         if beside and beside.startswith("/"):
             other = subprocess.Popen(self.command(tester, beside, 2, [], seconds + 1), stdout=subprocess.DEVNULL)
@@ -102,15 +102,8 @@ class Server:
         used = processes.cpu(processes.of([self.master.pid])) - before
         if other:
             other.wait() if isinstance(other, subprocess.Popen) else other.join()
-        try:
-            report = json.loads(run.stdout)
-            outcomes = report["outcomes"]
-        except ValueError:
-            sys.exit(f"howdah bench {path}: {run.stderr}")
-        if list(outcomes) != ["Good"]:
-            sys.exit(f"{name}: not all answers are good: {report['statuses']}")
-        latency = outcomes["Good"]["latency"]
-        count = outcomes["Good"]["count"]
+        good = old_and_new.good_answers(run, path)
+        latency, count = good["latency"], good["count"]
         return count / seconds, latency["p50_ms"], latency["p99_ms"], used / count * 1e3
 
 

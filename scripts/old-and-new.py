@@ -117,6 +117,17 @@ class Wordpress:
         subprocess.run([php, "-d", "sendmail_path=/bin/true", script], check=True, stdout=subprocess.DEVNULL)
 
 
+def good_answers(run, path):
+    """What `howdah bench --json -` says of the good answers; ends the program if there were others."""
+    try:
+        report = json.loads(run.stdout)
+    except ValueError:
+        sys.exit(f"howdah bench {path}: {run.stderr}")
+    if list(report["outcomes"]) != ["Good"]:
+        sys.exit(f"{path}: not all answers are good: {', '.join(report['outcomes'])}; statuses: {report['statuses']}")
+    return report["outcomes"]["Good"]
+
+
 class Server:
     """A running build, set up as one of `KINDS`."""
 
@@ -171,13 +182,7 @@ class Server:
             ["taskset", "-c", "0", tester, "bench", "-q", "-t", str(seconds), "-c", clients, "--no-ceiling",
              "--json", "-", *flags, f"http://127.0.0.1:{self.port}{path}"], capture_output=True, text=True)
         used = self.cpu() - before
-        try:
-            outcomes = json.loads(run.stdout)["outcomes"]
-        except ValueError:
-            sys.exit(f"howdah bench {path}: {run.stderr}")
-        if list(outcomes) != ["Good"]:
-            sys.exit(f"{path}: not all answers are good: {', '.join(outcomes)}")
-        good = outcomes["Good"]["count"]
+        good = good_answers(run, path)["count"]
         return used / good * 1e6, good / seconds
 
 

@@ -52,7 +52,7 @@ async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
     // A single server would keep any key.
     if !info.contains("cluster_enabled:1") {
         let how = "write redis:// or rediss:// with this host alone".to_owned();
-        let what = "this server is no node of a cluster";
+        let what = "the server runs without cluster-enabled";
         return Err(RedisError::from((ErrorKind::Client, what, how)));
     }
     let mut exists = redis::cmd("EXISTS");

@@ -26,7 +26,7 @@ fn arguments() -> (Vec<String>, String) {
 }
 
 impl Cluster {
-    /// Starts one.
+    /// Starts the nodes, and waits until they agree on who keeps which slot.
     ///
     /// # Panics
     /// If it does not come up.

@@ -63,7 +63,7 @@ fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
             Valkey::start(),
             "redis+cluster://localhost",
             "replicas = 1",
-            "no node of a cluster - Client: write redis://",
+            "without cluster-enabled - Client: write redis://",
         ),
     ] {
         let url = format!("{url}:{}", valkey.address().port());

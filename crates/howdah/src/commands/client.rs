@@ -40,7 +40,7 @@ impl From<String> for Unanswered {
 }
 
 impl Unanswered {
-    /// In words.
+    /// The reason, as the command prints it.
     pub fn why(self) -> String {
         let (Unanswered::NoServer(why) | Unanswered::Other(why)) = self;
         why
