@@ -26,7 +26,7 @@ pub(super) struct Explanation {
     pub preset: Option<&'static str>,
     /// What happens on this server, each line a fact.
     pub lines: Vec<String>,
-    /// What the other members say.
+    /// What the other members say, who are asked if the page cache is on here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetExplained>,
 }
@@ -40,7 +40,9 @@ pub(super) fn explain(
     json: bool,
 ) -> Result<String, String> {
     let mut explanation = explain_here(all_sites, cache, url, fields)?;
-    explanation.fleet = cache.ask_fleet(url, fields);
+    if explanation.preset.is_some() {
+        explanation.fleet = cache.ask_fleet(url, fields);
+    }
     if json {
         return serde_json::to_string_pretty(&explanation).map_err(|error| error.to_string());
     }
