@@ -102,21 +102,31 @@ fn warm_up(
     plan: &Plan,
     most: u32,
 ) -> Result<bool, BenchError> {
-    let mut best = None;
-    for _ in 0..most {
+    until_steady(most, || {
         let mut unwatched = Session {
             interrupt: session.interrupt.clone(),
             command: Vec::new(),
             watch: &mut |_| {},
         };
-        let Some(run) = drive(runner, &mut unwatched, plan)? else {
+        Ok(drive(runner, &mut unwatched, plan)?.map(|run| run.good_rate()))
+    })
+}
+
+/// Runs rounds until one's rate exceeds the one before no more, at most `most`; whether it has come
+/// to that. A single round is never compared. A round without a rate was interrupted: no more follow.
+fn until_steady<E>(
+    most: u32,
+    mut round: impl FnMut() -> Result<Option<f64>, E>,
+) -> Result<bool, E> {
+    let mut former = None;
+    for _ in 0..most {
+        let Some(rate) = round()? else {
             break;
         };
-        let rate = run.good_rate();
-        if best.is_some_and(|best| rate <= best * RISES) {
+        if former.is_some_and(|former| rate <= former * RISES) {
             return Ok(true);
         }
-        best = Some(rate);
+        former = Some(rate);
     }
     Ok(most <= 1)
 }
@@ -206,4 +216,50 @@ fn cpu_per_request(before: &Usage, after: &Usage, requests: u64) -> Duration {
         return Duration::ZERO;
     }
     Duration::from_secs_f64(used.as_secs_f64() / requests as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether rounds of these rates end as steady, and how many are run of at most `most`.
+    fn rounds(most: u32, rates: &[f64]) -> (bool, usize) {
+        let mut run = 0;
+        let steady = until_steady(most, || {
+            let rate = rates.get(run).copied();
+            run += 1;
+            Ok::<_, ()>(rate)
+        });
+        (steady.unwrap(), run)
+    }
+
+    #[test]
+    fn a_server_is_warmed_until_its_rate_rises_no_more() {
+        assert_eq!(rounds(8, &[60.0, 61.0, 90.0]), (true, 2));
+        assert_eq!(rounds(8, &[20.0, 40.0, 58.0, 60.0, 60.0]), (true, 4));
+        // A slower round is no rise; neither is a server that answers nothing.
+        assert_eq!(rounds(8, &[20.0, 40.0, 30.0]), (true, 3));
+        assert_eq!(rounds(8, &[0.0, 0.0]), (true, 2));
+    }
+
+    #[test]
+    fn a_server_that_still_rises_after_the_last_round_is_not_called_steady() {
+        assert_eq!(rounds(3, &[10.0, 20.0, 40.0, 40.0]), (false, 3));
+        assert_eq!(rounds(2, &[0.0, 10.0]), (false, 2));
+    }
+
+    #[test]
+    fn one_warm_up_or_none_is_not_judged() {
+        assert_eq!(rounds(1, &[10.0]), (true, 1));
+        assert_eq!(rounds(0, &[]), (true, 0));
+    }
+
+    #[test]
+    fn an_interrupted_warm_up_is_not_steady_and_its_error_is_passed_on() {
+        assert_eq!(rounds(8, &[10.0]), (false, 2));
+        assert_eq!(
+            until_steady(8, || Err::<Option<f64>, _>("broken")),
+            Err("broken")
+        );
+    }
 }

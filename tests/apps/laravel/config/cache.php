@@ -1,0 +1,2 @@
+<?php
+return ['default' => 'file', 'stores' => ['file' => ['driver' => 'file', 'path' => storage_path('cache')]]];
