@@ -46,7 +46,7 @@ test="curl openssl pebble strace python3 python3-venv systemd
   mediawiki
   phpmyadmin dbconfig-no-thanks
   php-symfony-framework-bundle php-symfony-twig-bundle php-symfony-security-bundle
-  php-symfony-messenger php-symfony-redis-messenger php-laravel-framework
+  php-symfony-messenger php-symfony-redis-messenger php-laravel-framework php-psr-simple-cache
   php-symfony-form php-symfony-validator php-symfony-security-csrf php-symfony-mime
   wrk prometheus rsyslog
   chromium nodejs"

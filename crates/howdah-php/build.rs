@@ -10,6 +10,7 @@ use std::process::Command;
 use howdah_proto::effect;
 use howdah_proto::request::layout;
 use howdah_proto::response::{MAX_HEAD, MAX_LOG, kind};
+use howdah_proto::shared_cache;
 use howdah_proto::variables::NAMES;
 use howdah_sql::{Dialect, StatementKind};
 
@@ -21,6 +22,7 @@ const SHIM: &[&str] = &[
     "settings.c",
     "effects.c",
     "cache_calls.c",
+    "shared_cache.c",
     "statements.c",
     "mysqlnd.c",
     "database_calls.c",
@@ -226,6 +228,9 @@ fn frame_header() -> String {
         ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
         ("MAX_ASKED", effect::MAX_ASKED as u64),
         ("MAX_TAG", effect::MAX_TAG as u64),
+        ("SHARED_MAX_KEY", shared_cache::MAX_KEY as u64),
+        ("SHARED_MAX_TAG", shared_cache::MAX_TAG as u64),
+        ("SHARED_MAX_TAGS", shared_cache::MAX_TAGS as u64),
         ("DIALECT_MYSQL", Dialect::Mysql as u64),
         ("DIALECT_SQLITE", Dialect::Sqlite as u64),
         ("DIALECT_POSTGRES", Dialect::Postgres as u64),
@@ -247,6 +252,7 @@ fn frame_header() -> String {
         ("WRITE", effect::WRITE),
         ("PURGE", effect::PURGE),
         ("TAG", effect::TAG),
+        ("FORGET", effect::FORGET),
         ("WROTE", effect::WROTE),
         ("OUTSIDE", effect::OUTSIDE),
     ] {

@@ -204,6 +204,7 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         process_idle_timeout: Duration::from_secs(10),
         max_requests: 0,
         max_memory: None,
+        shared_cache: None,
         queue_size: 100_000,
         queue_timeout: Duration::from_secs(30),
         request_terminate_timeout: None,

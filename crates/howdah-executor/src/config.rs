@@ -141,6 +141,8 @@ pub struct PoolConfig {
     pub max_requests: u64,
     /// A child whose resident memory exceeds this many bytes is replaced between requests.
     pub max_memory: Option<u64>,
+    /// Bytes of the cache that the pool's PHP shares (`howdah_cache_set()`); none: there is none.
+    pub shared_cache: Option<u64>,
     /// Most requests waiting for a child; beyond it: 503 `QueueFull`.
     pub queue_size: u32,
     /// Longest wait for a child; after it: 503 `QueueTimeout`.

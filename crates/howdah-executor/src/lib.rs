@@ -214,6 +214,13 @@ pub trait Executor: Send + Sync {
         false
     }
 
+    /// Makes all values of the cache that its PHP shares old.
+    fn forget_shared_cache(&self) {}
+
+    /// A pool whose processes know nothing of this one's shared cache finishes its requests (`true`), or has
+    /// ended: meanwhile the cache is not used.
+    fn beside_predecessor(&self, _beside: bool) {}
+
     /// Whether a body may be streamed whose length is not known. Where PHP reads a body by its
     /// CONTENT_LENGTH only, it has to be received whole first.
     fn takes_unknown_length(&self) -> bool {

@@ -201,6 +201,11 @@ static void run(const char *code)
 	zend_destroy_file_handle(&file);
 }
 
+bool howdah_is_command_line(void)
+{
+	return sapi_module.name == howdah_cli_sapi.name && unread_ends_script;
+}
+
 /* Runs `code`, or the script that is the first argument; `-`: the standard input. `tells`: report
  * writes to databases. Returns the exit status. */
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code,

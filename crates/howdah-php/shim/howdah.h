@@ -44,6 +44,31 @@ void howdah_done(void);
 const char *howdah_next_request(void);
 /* Worker mode: asks the front to replace the pool's workers by newly booted ones. */
 void howdah_ask_for_restart(void);
+/* ---- the shared cache (src/shared_cache) ---- */
+
+/* Bytes that live as long as the call. */
+typedef struct {
+	const char *at;
+	size_t len;
+} howdah_span;
+
+/* A request begins: it has asked for nothing. */
+void howdah_shared_cache_begin(void);
+/* Whether this process has a shared cache, which may be used now. */
+bool howdah_shared_cache_exists(void);
+/* The bytes of a value, until the next of these calls. False: there is none. */
+bool howdah_shared_cache_get(const char *key, size_t len, const char **bytes, size_t *bytes_len);
+/* Keeps a value for `ttl` seconds, 0: without limit. 0: kept, 1: there was one and `only_new`, 2: not kept. */
+uint32_t howdah_shared_cache_keep(const char *key, size_t len, const char *bytes, size_t bytes_len, uint64_t ttl,
+                                  const howdah_span *tags, size_t tag_count, bool only_new);
+/* Whether there was a value. */
+bool howdah_shared_cache_delete(const char *key, size_t len);
+/* False: there is no integer, or the sum is none. */
+bool howdah_shared_cache_increment(const char *key, size_t len, int64_t step, int64_t *sum);
+void howdah_shared_cache_delete_tag(const char *tag, size_t len);
+/* size, used, values, hits, misses, evicted; false: the pool has no shared cache. */
+bool howdah_shared_cache_info(uint64_t *figures);
+
 /* PHP cannot be started: says so and ends the process. The one leaf that does not return. */
 ZEND_NORETURN void howdah_cannot_start(const char *name, const char *sentence);
 
@@ -243,6 +268,8 @@ bool howdah_cli_startup(const char *ini_path, bool no_ini, const char *ini_entri
 /* php_request_startup() and what a command line adds. Under a zend_try. */
 bool howdah_cli_begin(int argc, char **argv);
 void howdah_cli_register_streams(void);
+/* Whether this is `howdah php`. */
+bool howdah_is_command_line(void);
 
 /* ---- statements.c, the extensions ---- */
 

@@ -144,6 +144,7 @@ bool howdah_open_frame(const char *frame)
 	howdah_current.own_name = flags & HOWDAH_FLAG_OWN_NAME;
 	howdah_effects_begin();
 	howdah_statements_begin();
+	howdah_shared_cache_begin();
 	for (uint32_t i = 0; i < howdah_current.var_count; i++) {
 		if (howdah_current.vars[i].id < HOWDAH_VAR_COUNT) {
 			howdah_current.known[howdah_current.vars[i].id] = &howdah_current.vars[i];

@@ -23,6 +23,7 @@ mod current_request;
 mod ffi;
 mod identity;
 mod run;
+mod shared_cache;
 mod sys;
 mod worker;
 mod zygote;

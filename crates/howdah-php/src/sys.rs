@@ -297,6 +297,12 @@ pub fn own_pid() -> i32 {
     getpid().as_raw_nonzero().get()
 }
 
+/// Whether there is a process of this number, of whatever user.
+pub fn process_exists(pid: u32) -> bool {
+    let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
+    pid.is_some_and(|pid| rustix::process::test_kill_process(pid) != Err(rustix::io::Errno::SRCH))
+}
+
 /// Whether the zygote has died.
 pub fn orphaned() -> bool {
     ORPHANED.load(Ordering::SeqCst)

@@ -26,7 +26,7 @@ use crate::arguments::{PhpIni, ZygoteOptions};
 use crate::ffi::{self, StartError};
 use crate::identity::{self, IdentityError};
 use crate::sys::{self, Forked, ProcessEnd};
-use crate::{child, current_request, worker};
+use crate::{child, current_request, shared_cache, worker};
 
 struct Zygote {
     pool: String,
@@ -160,6 +160,7 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
     sys::tidy_stdio();
     ffi::title_prepare();
     ffi::title_set(&format!("howdah-php: zygote {}", options.pool));
+    shared_cache::open(region);
     start_php(options)?;
     sys::set_orphan_timeout(options.shutdown);
     let child_signals =
@@ -429,6 +430,7 @@ impl Zygote {
                 continue;
             };
             let child = self.children.swap_remove(at).id;
+            shared_cache::child_ended(pid as u32);
             let exit = match ended {
                 ProcessEnd::Code(code) => Exit::Code(code),
                 ProcessEnd::Signal(signal) => Exit::Signal(signal),

@@ -31,6 +31,8 @@ pub const OUTSIDE: &[u8] = b"outside";
 pub const PURGE: &[u8] = b"purge";
 /// The script gives its page a tag: the value.
 pub const TAG: &[u8] = b"tag";
+/// PHP on a command line changes what a pool's shared cache may hold, too: all its values become old.
+pub const FORGET: &[u8] = b"forget";
 /// Most bytes the value of a [`PURGE`] may have.
 pub const MAX_ASKED: usize = 4000;
 /// Most bytes the value of a [`TAG`] may have.

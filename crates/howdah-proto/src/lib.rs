@@ -11,6 +11,7 @@
 //!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
 //! - [`level`]: how serious a log message is.
 //! - [`effect`]: the side effects of a run, as its frames report them.
+//! - [`shared_cache`]: the limits of what PHP keeps in a pool's shared cache.
 //! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
 //!   module here with `unsafe`.
 
@@ -23,6 +24,7 @@ pub mod fastcgi;
 pub mod level;
 pub mod request;
 pub mod response;
+pub mod shared_cache;
 pub mod shm;
 pub mod spawner;
 pub mod variables;

@@ -42,6 +42,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             process_idle_timeout: Duration::from_secs(10),
             max_requests: 0,
             max_memory: None,
+            shared_cache: None,
             queue_size: 4096,
             queue_timeout: Duration::from_secs(30),
             request_terminate_timeout: None,

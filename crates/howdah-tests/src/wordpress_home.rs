@@ -7,7 +7,7 @@ use std::process::Command;
 
 use crate::mariadb::Mariadb;
 use crate::rig::Site;
-use crate::scratch::{Scratch, copy_tree, run};
+use crate::scratch::{Scratch, copy_tree, repository, run};
 use howdah_lab::php;
 
 /// The name it believes to be reached by, whatever port a server listens on: send it as `Host`,
@@ -101,6 +101,16 @@ impl WordpressHome {
         );
         let script = self.scratch.write("run.php", text);
         run(Command::new(php::named("php{php}")).arg(&script))
+    }
+
+    /// Gives it Howdah's drop-in for the object cache.
+    ///
+    /// # Panics
+    /// If the file cannot be copied.
+    pub fn add_object_cache(&self) {
+        let drop_in = repository().join("packaging/php/object-cache.php");
+        let to = format!("site{}/wp-content/object-cache.php", self.folder);
+        std::fs::copy(drop_in, self.scratch.join(to)).expect("the drop-in can be copied");
     }
 
     /// To be served by any server.

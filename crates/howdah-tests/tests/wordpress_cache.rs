@@ -3,6 +3,7 @@
 //! reaches another, no page is older than what was written before it was asked for, and the cache does
 //! its work. At the root of a site, and in a subfolder.
 
+use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Response, exchange};
 use howdah_tests::readers::{Drive, Reader};
 use howdah_tests::rig::{Howdah, Server};
@@ -61,11 +62,15 @@ fn publish(drive: &Drive<'_>, folder: &str, owner: &str, edition: u64) {
     assert!(post.contains(&format!("Text {edition}")), "{post}");
 }
 
-fn by_several_people_at_once(folder: &'static str) {
+fn by_several_people_at_once(folder: &'static str, has_object_cache: bool) {
     let home = WordpressHome::prepare_in(folder);
-    let mut site = home.site().children(4);
-    site.howdah_arguments = ["--cache", "on"].map(str::to_owned).to_vec();
-    let server = Howdah::start(&site);
+    let site = home.site().children(4);
+    let mut server = Fixture::of("wordpress-cache", site).site("cache = \"on\"\n");
+    if has_object_cache {
+        home.add_object_cache();
+        server = server.pool("shared_cache = \"16M\"\n");
+    }
+    let server = server.start();
     let path = |rest: &str| format!("{folder}{rest}");
     let paths = ["/", "/?p=1", "/?utm_source=news", "/?page_id=2"].map(path);
     let lines = [
@@ -124,12 +129,17 @@ fn by_several_people_at_once(folder: &'static str) {
 
 #[test]
 fn nobody_reads_anothers_page_or_one_older_than_what_was_written() {
-    by_several_people_at_once("");
+    by_several_people_at_once("", false);
 }
 
 #[test]
 fn nor_where_wordpress_lies_in_a_subfolder() {
-    by_several_people_at_once("/blog");
+    by_several_people_at_once("/blog", false);
+}
+
+#[test]
+fn nor_where_wordpress_keeps_what_it_reads_in_the_shared_cache() {
+    by_several_people_at_once("", true);
 }
 
 /// What plugins and jobs do, without any request to the page: asked for by GET.

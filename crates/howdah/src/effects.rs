@@ -31,6 +31,8 @@ pub struct Effects {
     writes: Words,
     /// Purges the server has not heard of.
     purges: Words,
+    /// It changes what a shared cache of the server's may hold, which the server has not heard of.
+    forgets: bool,
     /// There is something to report.
     news: bool,
     /// When the last effect came, unless a report was made late enough after it.
@@ -103,6 +105,7 @@ impl Effects {
             // A write of which nothing is said is one to any table.
             writes: Words::new(""),
             purges: Words::new("*"),
+            forgets: false,
             news: false,
             unsettled: None,
             last: None,
@@ -148,6 +151,7 @@ impl Effects {
         match parts {
             Some((effect::WRITE, value)) => self.writes.note(text(value)),
             Some((effect::WROTE, _)) => {}
+            Some((effect::FORGET, _)) => self.forgets = true,
             Some((effect::PURGE, value)) => match std::str::from_utf8(value) {
                 Ok(word) => self.purges.note(word.to_owned()),
                 Err(_) => self.purges.note("*".to_owned()),
@@ -166,7 +170,7 @@ impl Effects {
     pub fn report(&mut self, site: Option<&str>) -> Option<AdminCommand> {
         self.news = false;
         self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLING);
-        if self.writes.words.is_empty() && self.purges.words.is_empty() {
+        if self.writes.words.is_empty() && self.purges.words.is_empty() && !self.forgets {
             return None;
         }
         self.last = Some(Instant::now());
@@ -180,6 +184,7 @@ impl Effects {
     /// The server has heard the last report: its purges are done.
     pub fn heard(&mut self) {
         self.purges = Words::new("*");
+        self.forgets = false;
     }
 
     /// Repeats no writes that were noted longer ago than this: of a program that runs for days, whose

@@ -60,6 +60,7 @@ impl Bench {
             process_idle_timeout: Duration::from_secs(10),
             max_requests: 0,
             max_memory: None,
+            shared_cache: None,
             queue_size: 100,
             queue_timeout: Duration::from_secs(10),
             request_terminate_timeout: None,

@@ -146,7 +146,9 @@ impl EmbedPool {
     pub fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
         if let Some(successor) = successor {
             // A second drain keeps the first's successor.
-            let _ = self.shared.successor.set(successor);
+            if self.shared.successor.set(successor.clone()).is_ok() {
+                successor.beside_predecessor(true);
+            }
         }
         self.shared.pool.closing.store(true, Ordering::SeqCst);
         self.shared.pool.ask(Ask::Drain(Instant::now() + limit));
@@ -249,6 +251,19 @@ impl Executor for EmbedPool {
         lane.submit(&shared.pool, in_flight.clone());
         let home = self.homes[front as usize].clone();
         Box::new(EmbedRun::new(home, in_flight, body))
+    }
+
+    fn forget_shared_cache(&self) {
+        self.shared.pool.port.forget_shared_cache();
+    }
+
+    fn beside_predecessor(&self, beside: bool) {
+        self.shared.pool.port.open_shared_cache(!beside);
+        // Also what was kept before it was known.
+        self.shared.pool.port.forget_shared_cache();
+        if !beside && self.condition() == Condition::Closed {
+            self.shared.tell_successor();
+        }
     }
 
     fn mode(&self) -> &'static str {

@@ -85,6 +85,7 @@ impl EmbedShared {
             fronts,
             slots: (config.max_children + READY_AHEAD).min(Geometry::MAX_SLOTS),
             children,
+            shared_cache: config.shared_cache.map_or(0, |bytes| bytes.div_ceil(8)),
         };
         let (memory, ports) = Memory::create(geometry)?;
         Ok(EmbedShared {
@@ -106,6 +107,15 @@ impl EmbedShared {
             pool: PoolState::new(config, log, PoolPort::new(memory.region().clone()))?,
             memory,
         })
+    }
+
+    /// This pool has ended: tells its successor, unless a predecessor of this one still runs.
+    pub fn tell_successor(&self) {
+        if let Some(successor) = self.successor.get()
+            && self.pool.port.shared_cache_is_open()
+        {
+            successor.beside_predecessor(false);
+        }
     }
 
     /// Lets a request of front thread `front` in, if there is room in the queue.

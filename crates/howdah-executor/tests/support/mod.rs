@@ -87,6 +87,7 @@ pub fn config(children: u32) -> PoolConfig {
         process_idle_timeout: Duration::from_secs(10),
         max_requests: 0,
         max_memory: None,
+        shared_cache: None,
         queue_size: 1000,
         queue_timeout: PATIENCE,
         request_terminate_timeout: None,

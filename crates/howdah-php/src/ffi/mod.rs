@@ -7,6 +7,7 @@
 
 #![allow(unsafe_code)]
 
+mod shared_cache;
 mod swoole;
 mod text;
 

@@ -87,6 +87,7 @@ fn as_c(kind: &str) -> String {
         "ServerSettings" => "howdah_run_settings",
         "EventOut" => "howdah_run_event",
         "Bytes" => "howdah_bytes",
+        "Span" => "howdah_span",
         "RequestOut" => "howdah_run_request_t",
         "StatsOut" => "howdah_run_stats_t",
         other => other,
@@ -125,6 +126,7 @@ fn between<'a>(text: &'a str, from: &str, to: &str) -> &'a str {
 }
 
 const FFI: &str = include_str!("mod.rs");
+const SHARED_CACHE: &str = include_str!("shared_cache.rs");
 const HOWDAH_H: &str = include_str!("../../shim/howdah.h");
 const SWOOLE_H: &str = include_str!("../../shim/swoole.h");
 const SWOOLE: &str = include_str!("swoole/mod.rs");
@@ -145,11 +147,9 @@ fn what_rust_calls_is_what_the_c_header_declares() {
 fn what_c_calls_is_what_rust_exports() {
     let leaves = between(HOWDAH_H, "---- leaves", "---- the request being run");
     let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
-    same(
-        written(FFI, "extern \"C\" fn ", ['{', '{']),
-        declared(leaves),
-        10,
-    );
+    let exported =
+        [FFI, SHARED_CACHE].map(|source| written(source, "extern \"C\" fn ", ['{', '{']));
+    same(exported.concat(), declared(leaves), 18);
     let leaves = between(SWOOLE_H, "---- leaves", "---- parts of this mode");
     let (_, leaves) = leaves.split_once("*/").expect("the comment's end");
     let exported = SWOOLE_FILES.map(|source| written(source, "extern \"C\" fn ", ['{', '{']));

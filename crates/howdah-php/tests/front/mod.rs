@@ -209,6 +209,7 @@ impl Front {
             fronts: 1,
             slots: 16,
             children: 8,
+            shared_cache: 0,
         };
         let (memory, port, pool) = sys::pool_memory(geometry);
         let bell = sys::eventfd();

@@ -433,6 +433,24 @@ impl PoolPort {
         Some(park)
     }
 
+    /// Makes all values of the shared cache old.
+    pub fn forget_shared_cache(&self) {
+        let header = self.region.header();
+        header.shared_cache_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Whether children may use the shared cache.
+    pub fn shared_cache_is_open(&self) -> bool {
+        self.region.shared_cache_is_open()
+    }
+
+    /// Lets children use the shared cache, or not.
+    pub fn open_shared_cache(&self, open: bool) {
+        let closed = u32::from(!open);
+        let header = self.region.header();
+        header.shared_cache_closed.store(closed, Ordering::SeqCst);
+    }
+
     /// Prepares a scoreboard row for a process about to be forked.
     pub fn enlist(&self, child: ChildId) {
         self.strike(child.index);

@@ -27,6 +27,8 @@ pub struct Geometry {
     pub slots: u32,
     /// Rows of the scoreboard: the most children that can live at once, replacements included.
     pub children: u32,
+    /// Words of the cache that PHP shares; 0: there is none.
+    pub shared_cache: u64,
 }
 
 /// Why a geometry or a mapping is refused.
@@ -51,12 +53,15 @@ impl Geometry {
     pub const MAX_SLOTS: u32 = 1024;
     /// Most rows of a pool's scoreboard.
     pub const MAX_CHILDREN: u32 = 1024;
+    /// Most words of a shared cache.
+    pub const MAX_SHARED_CACHE: u64 = 1 << 37;
 
     /// Checks that each count is at least 1 and at most its maximum.
     pub fn validate(&self) -> Result<(), GeometryError> {
         let ok = (1..=Self::MAX_FRONTS).contains(&self.fronts)
             && (1..=Self::MAX_SLOTS).contains(&self.slots)
-            && (1..=Self::MAX_CHILDREN).contains(&self.children);
+            && (1..=Self::MAX_CHILDREN).contains(&self.children)
+            && self.shared_cache <= Self::MAX_SHARED_CACHE;
         if ok {
             Ok(())
         } else {
@@ -74,9 +79,13 @@ impl Geometry {
         round(self.children_at() + self.children as usize * size_of::<ChildEntry>())
     }
 
+    fn shared_cache_at(&self) -> usize {
+        self.slots_at() + self.fronts as usize * self.slots as usize * SLOT_LEN
+    }
+
     /// Bytes the mapping must have. Most of it is never touched and so costs no memory.
     pub fn region_len(&self) -> usize {
-        self.slots_at() + self.fronts as usize * self.slots as usize * SLOT_LEN
+        self.shared_cache_at() + self.shared_cache as usize * size_of::<u64>()
     }
 }
 
@@ -95,6 +104,11 @@ pub(super) struct PoolHeader {
     fronts: AtomicU32,
     slots: AtomicU32,
     children: AtomicU32,
+    shared_cache: AtomicU64,
+    /// Raised by the front: the values of the shared cache are old.
+    pub shared_cache_epoch: AtomicU64,
+    /// 1: the shared cache is not to be used, since processes outside the pool change what it would hold.
+    pub shared_cache_closed: AtomicU32,
     /// Bit per child: sleeping on its `park` futex, nobody has woken it yet.
     pub parked: Line<[AtomicU64; WORDS]>,
     /// Bit per child: in its loop, able to claim.
@@ -274,6 +288,8 @@ impl Region {
         header.fronts.store(geometry.fronts, Ordering::Relaxed);
         header.slots.store(geometry.slots, Ordering::Relaxed);
         header.children.store(geometry.children, Ordering::Relaxed);
+        let shared_cache = geometry.shared_cache;
+        header.shared_cache.store(shared_cache, Ordering::Relaxed);
         header.version.store(VERSION, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
         Ok(region)
@@ -291,6 +307,7 @@ impl Region {
                 fronts: 0,
                 slots: 0,
                 children: 0,
+                shared_cache: 0,
             },
             _memory: memory,
         };
@@ -306,6 +323,7 @@ impl Region {
             fronts: header.fronts.load(Ordering::Relaxed),
             slots: header.slots.load(Ordering::Relaxed),
             children: header.children.load(Ordering::Relaxed),
+            shared_cache: header.shared_cache.load(Ordering::Relaxed),
         };
         geometry.validate()?;
         if size < geometry.region_len() {
@@ -313,6 +331,27 @@ impl Region {
         }
         region.geometry = geometry;
         Ok(region)
+    }
+
+    /// The memory of the cache that PHP shares.
+    pub fn shared_cache(&self) -> &[AtomicU64] {
+        let words = self.geometry.shared_cache as usize;
+        let at = self.geometry.shared_cache_at();
+        // SAFETY: in bounds by `region_len`; aligned, since a slot's length is a multiple of a page; words of
+        // atomics, mapped as long as `self` lives.
+        unsafe {
+            std::slice::from_raw_parts(self.start.add(at).cast::<AtomicU64>().as_ptr(), words)
+        }
+    }
+
+    /// Changes when the front makes all values of the pool's shared cache old.
+    pub fn shared_cache_epoch(&self) -> u64 {
+        self.header().shared_cache_epoch.load(Ordering::Acquire)
+    }
+
+    /// Whether the shared cache may be used.
+    pub fn shared_cache_is_open(&self) -> bool {
+        self.header().shared_cache_closed.load(Ordering::SeqCst) == 0
     }
 
     /// How many of each thing there are.

@@ -33,7 +33,7 @@ pub use layout::{Geometry, GeometryError, Region, SharedMemory};
 
 /// Version of this layout together with the frames and [`crate::variables::NAMES`]. A front and a
 /// `howdah-php` of different versions refuse each other by name instead of misreading memory.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 
 /// Bytes of a slot's body ring and of its response ring. A power of two.
 pub const RING: usize = 64 * 1024;

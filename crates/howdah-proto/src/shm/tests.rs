@@ -52,6 +52,7 @@ impl Memory {
             fronts,
             slots,
             children,
+            shared_cache: 0,
         };
         let layout = Layout::from_size_align(geometry.region_len(), 4096).unwrap();
         // SAFETY: the layout is not empty.

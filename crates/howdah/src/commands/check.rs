@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use howdah_executor::{Mode, fastcgi};
 
 use super::check_directory::{describe, unlimited_login};
+use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
 use crate::arguments::{Check, Serve};
 use crate::config::{self, Loaded, Settings, Source, Validation, reference};
@@ -53,7 +54,10 @@ pub fn run(check: &Check) -> ExitCode {
     match examine(loaded, Some(source.name())) {
         Err(code) => code,
         Ok((settings, _)) => {
-            let advice = advice + advise_of_logins(&settings) + advise_of_sessions(&settings);
+            let advice = advice
+                + advise_of_logins(&settings)
+                + advise_of_sessions(&settings)
+                + advise_of_object_caches(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",

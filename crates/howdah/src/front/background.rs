@@ -61,6 +61,13 @@ fn cache(shared: &Shared, ask: &AdminCommand) -> String {
     let answer = match shared.front.get() {
         Some(front) => {
             let config = front.config();
+            if let AdminCommand::Wrote { .. } = ask {
+                // What has been written elsewhere may be of what PHP here has kept.
+                config
+                    .pools
+                    .iter()
+                    .for_each(|pool| pool.forget_shared_cache());
+            }
             admin::answer(&config.sites, config.cache.as_deref(), ask)
         }
         None => Err("the server is starting".to_owned()),

@@ -149,6 +149,7 @@ impl Supervisor {
         self.refuse_all(&ExecError::Stopping);
         self.read_outputs();
         self.shared.condition.send_replace(Condition::Closed);
+        self.shared.tell_successor();
         self.shared.ring_all();
     }
 

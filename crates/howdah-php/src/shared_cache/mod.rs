@@ -1,0 +1,429 @@
+//! The shared cache of a pool: values that PHP keeps from one request to the next, in memory that the
+//! zygote's children share (`howdah_cache_get()` and its like; `shim/shared_cache.c` turns values of PHP into
+//! bytes and back).
+//!
+//! - this file: what the functions ask for, and what makes all values old at once.
+//! - [`shard`]: a part of the memory with a lock of its own: where values are, which make room for others.
+//! - [`lock`]: nobody waits for a process that hangs, and what a killed one left half done is emptied.
+//!
+//! Two processes that read a value and write what they have made of it, or of the database, do not make it old:
+//! a write counts only if nobody else has changed the value since this request has asked for it. So what a
+//! slow reader of the database finds never takes the place of what was written meanwhile.
+//!
+//! A child that does not get a lock in time goes on without the cache: a reader finds nothing. Who wants to
+//! change a value then makes all values old, so that none stays that is wrong.
+
+mod lock;
+mod shard;
+#[cfg(test)]
+mod tests;
+
+use std::cell::{Cell, RefCell};
+use std::collections::HashMap;
+use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher, Hasher, RandomState};
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use howdah_proto::shared_cache::MAX_TAGS;
+use howdah_proto::shm::Region;
+
+use crate::sys;
+use shard::{Entry, Shard};
+
+/// Changes of values are counted by a number below this, which keys share.
+const CHANGE_NUMBERS: usize = 8192;
+/// Most values of which it is remembered when a request has asked for them.
+const MOST_READ: usize = 100_000;
+/// Tags are told apart by a number below this; two with one number grow old together.
+const TAG_NUMBERS: usize = 4096;
+/// Most shards: processes that use different ones do not wait for each other.
+const MAX_SHARDS: usize = 8;
+/// Bytes that a shard has at least before there is another: a value takes half a shard at most.
+const SHARD_BYTES: usize = 8 << 20;
+
+/// What became of a value that was to be kept.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is in the cache.
+    Yes,
+    /// There is a value already (`howdah_cache_add()`), or was since this request has asked for it.
+    Present,
+    /// It has no room, the cache cannot be used now, or another process has changed the value since this request
+    /// has asked for it. A former value is gone.
+    No,
+}
+
+/// What the cache holds and has done.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Info {
+    /// Bytes for values.
+    pub size: u64,
+    /// Of them, in use.
+    pub used: u64,
+    /// Values, also such as have expired and made no room yet.
+    pub values: u64,
+    /// Questions that were answered with a value.
+    pub hits: u64,
+    /// Questions that were not.
+    pub misses: u64,
+    /// Values that made room for others before they expired.
+    pub evicted: u64,
+}
+
+/// The shared cache of a pool.
+#[derive(Debug)]
+pub struct SharedCache {
+    /// Raised when a value could not be changed: all values are old.
+    lost: &'static AtomicU64,
+    /// How often values were made old by a tag.
+    flushes: &'static AtomicU64,
+    /// How often the values of each number were changed.
+    changes: &'static [AtomicU64],
+    /// How often each number of a tag has been made old.
+    tags: &'static [AtomicU64],
+    shards: Vec<Shard>,
+    /// What hashes depend on, the same for all processes.
+    seed: u64,
+    /// The pool's memory, where the front makes all values old; none in tests.
+    pool: Option<&'static Region>,
+}
+
+static CACHE: OnceLock<SharedCache> = OnceLock::new();
+
+thread_local! {
+    /// Where a value is copied to, so that no memory is asked of PHP while others wait for a lock.
+    static COPY: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+    /// What this request has asked for: hash of the key, and [`SharedCache::version`] as it was then.
+    static READ: RefCell<Numbers> = RefCell::new(Numbers::default());
+    /// How often this request has raised each number of [`SharedCache::changes`].
+    static OWN_CHANGES: RefCell<Numbers> = RefCell::new(Numbers::default());
+    /// The same of [`SharedCache::flushes`].
+    static OWN_FLUSHES: Cell<u64> = const { Cell::new(0) };
+    /// See [`own_pid`].
+    static PID: Cell<u32> = const { Cell::new(0) };
+}
+
+/// A request begins, which has asked for nothing.
+pub fn begin_request() {
+    READ.with_borrow_mut(HashMap::clear);
+    OWN_CHANGES.with_borrow_mut(HashMap::clear);
+    OWN_FLUSHES.set(0);
+    PID.set(sys::own_pid() as u32);
+}
+
+/// This process's number, as it was when the request began: asking the system takes longer than a read.
+fn own_pid() -> u32 {
+    match PID.get() {
+        0 => sys::own_pid() as u32,
+        pid => pid,
+    }
+}
+
+/// Numbers by hashes, or by numbers below [`CHANGE_NUMBERS`].
+type Numbers = HashMap<u64, u64, BuildHasherDefault<AsItIs>>;
+
+/// For keys that are hashes.
+#[derive(Debug, Default)]
+struct AsItIs(u64);
+
+impl Hasher for AsItIs {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0 = bytes
+            .iter()
+            .fold(self.0, |hash, byte| hash << 8 | u64::from(*byte));
+    }
+
+    fn write_u64(&mut self, number: u64) {
+        // The table looks at the highest bits, too.
+        self.0 = number ^ number.rotate_left(51);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0
+    }
+}
+
+/// Opens the cache in the pool's memory, if it has one; the zygote's children inherit it. Values that an
+/// earlier zygote's children have kept are still there.
+pub fn open(pool: &'static Region) {
+    if let Some(cache) = SharedCache::open(pool.shared_cache(), Some(pool)) {
+        // Only the zygote's start comes here.
+        let _ = CACHE.set(cache);
+    }
+}
+
+/// The pool's cache; none if it has none, or none to be used now.
+pub fn cache() -> Option<&'static SharedCache> {
+    CACHE
+        .get()
+        .filter(|cache| cache.pool.is_none_or(Region::shared_cache_is_open))
+}
+
+/// What the pool's cache holds, also while it must not be used; none if it has none.
+pub fn info() -> Option<Info> {
+    CACHE.get().map(SharedCache::info)
+}
+
+/// Empties what a child of this number held when it ended.
+pub fn child_ended(pid: u32) {
+    if let Some(cache) = CACHE.get() {
+        cache.child_ended(pid);
+    }
+}
+
+impl SharedCache {
+    /// The cache in this memory, which is zeroed when it is new; none if there is too little.
+    fn open(words: &'static [AtomicU64], pool: Option<&'static Region>) -> Option<SharedCache> {
+        let (lost, words) = words.split_first()?;
+        let (seed, words) = words.split_first()?;
+        let (flushes, words) = words.split_first()?;
+        let (changes, words) = words.split_at_checked(CHANGE_NUMBERS)?;
+        let (tags, words) = words.split_at_checked(TAG_NUMBERS)?;
+        let count = (size_of_val(words) / SHARD_BYTES).clamp(1, MAX_SHARDS);
+        let shards = words.chunks_exact(words.len() / count);
+        let shards = shards.map(Shard::new).collect::<Option<Vec<_>>>()?;
+        // Nobody outside can know which keys are in one chain.
+        let own = RandomState::new().hash_one("howdah") | 1;
+        let seed = match seed.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => own,
+            Err(former) => former,
+        };
+        Some(SharedCache {
+            lost,
+            flushes,
+            changes,
+            tags,
+            shards,
+            seed,
+            pool,
+        })
+    }
+
+    fn child_ended(&self, pid: u32) {
+        for shard in &self.shards {
+            shard.recover(pid);
+        }
+    }
+
+    /// Changes when all values have become old.
+    fn epoch(&self) -> u64 {
+        let front = self.pool.map_or(0, Region::shared_cache_epoch);
+        // Both only rise, the second by far the more seldom.
+        front.wrapping_add(self.lost.load(Ordering::Acquire) << 32)
+    }
+
+    fn lose(&self) {
+        self.lost.fetch_add(1, Ordering::AcqRel);
+    }
+
+    fn hash(&self, bytes: &[u8]) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        hasher.write_u64(self.seed);
+        hasher.write(bytes);
+        hasher.finish()
+    }
+
+    fn of(&self, key: &[u8]) -> (u64, &Shard) {
+        let hash = self.hash(key);
+        let at = (hash >> 32) as usize % self.shards.len();
+        (hash, &self.shards[at])
+    }
+
+    /// Changes when another process may have changed the value.
+    fn version(&self, hash: u64) -> u64 {
+        let number = hash % CHANGE_NUMBERS as u64;
+        let own = OWN_CHANGES.with_borrow(|own| own.get(&number).copied().unwrap_or_default());
+        let flushes = self.flushes.load(Ordering::Acquire);
+        let flushes = flushes.wrapping_sub(OWN_FLUSHES.get());
+        self.changes[number as usize]
+            .load(Ordering::Acquire)
+            .wrapping_sub(own)
+            .wrapping_add(flushes << 32)
+            .wrapping_add(self.epoch())
+    }
+
+    /// Notes that this request asks for the value as it is now.
+    fn note_read(&self, hash: u64) {
+        let version = self.version(hash);
+        READ.with_borrow_mut(|read| {
+            if read.len() < MOST_READ {
+                read.insert(hash, version);
+            } else if let Some(known) = read.get_mut(&hash) {
+                *known = version;
+            }
+        });
+    }
+
+    /// Whether nobody else has changed the value since this request has asked for it, or it has not asked.
+    fn is_as_read(&self, hash: u64) -> bool {
+        READ.with_borrow(|read| match read.get(&hash) {
+            Some(version) => *version == self.version(hash),
+            None => read.len() < MOST_READ,
+        })
+    }
+
+    /// Notes that this request has changed the value.
+    fn changed(&self, hash: u64) {
+        let number = hash % CHANGE_NUMBERS as u64;
+        OWN_CHANGES.with_borrow_mut(|own| *own.entry(number).or_default() += 1);
+        self.changes[number as usize].fetch_add(1, Ordering::AcqRel);
+        self.note_read(hash);
+    }
+
+    fn tag(&self, tag: &[u8]) -> u16 {
+        (self.hash(tag) as usize % TAG_NUMBERS) as u16
+    }
+
+    fn tag_version(&self, number: u16) -> u64 {
+        let version = self.tags.get(usize::from(number));
+        version.map_or(u64::MAX, |version| version.load(Ordering::Acquire)) & shard::VERSION_MASK
+    }
+
+    /// Whether a value counts: none of its tags, and not all values, have become old; and its time is not over.
+    fn is_current(&self, entry: &Entry<'_>) -> bool {
+        entry.epoch() == self.epoch()
+            && entry.expires().is_none_or(|end| now_ms() < end)
+            && entry
+                .tags()
+                .all(|(number, version)| self.tag_version(number) == version)
+    }
+
+    /// Passes the value of a key to `take`; whether there is one.
+    pub fn get(&self, key: &[u8], take: impl FnOnce(&[u8])) -> bool {
+        let (hash, shard) = self.of(key);
+        self.note_read(hash);
+        COPY.with_borrow_mut(|copy| {
+            let found = shard.lock().is_some_and(|mut held| {
+                let found = held.find(hash, key).filter(|entry| self.is_current(entry));
+                let found = found.map(|entry| entry.copy_value(copy));
+                held.count(found.is_some());
+                found.is_some()
+            });
+            if found {
+                take(copy);
+            }
+            found
+        })
+    }
+
+    /// Keeps a value; `ttl`: none for as long as there is room.
+    pub fn set<'t>(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        ttl: Option<Duration>,
+        tags: impl Iterator<Item = &'t [u8]>,
+        only_new: bool,
+    ) -> Kept {
+        let (hash, shard) = self.of(key);
+        let mut numbers = [0; MAX_TAGS];
+        let mut count = 0;
+        for (to, tag) in numbers.iter_mut().zip(tags) {
+            let number = self.tag(tag);
+            *to = shard::tag(number, self.tag_version(number));
+            count += 1;
+        }
+        let epoch = self.epoch();
+        let Some(mut held) = shard.lock() else {
+            if !only_new {
+                self.lose();
+            }
+            return Kept::No;
+        };
+        let present = held.find(hash, key);
+        let present = present.filter(|entry| self.is_current(entry));
+        if !self.is_as_read(hash) {
+            // Who has made the same of it is no danger.
+            return match (present, only_new) {
+                (_, true) => Kept::Present,
+                (Some(entry), false) if entry.has_value(value) => Kept::Yes,
+                (_, false) => {
+                    held.remove(hash, key);
+                    self.changed(hash);
+                    Kept::No
+                }
+            };
+        }
+        if only_new && present.is_some() {
+            return Kept::Present;
+        }
+        held.remove(hash, key);
+        self.changed(hash);
+        let ttl = ttl.map(|ttl| u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+        let new = shard::New {
+            hash,
+            key,
+            value,
+            expires: ttl.map_or(0, |ttl| now_ms().saturating_add(ttl).max(1)),
+            epoch,
+            tags: &numbers[..count],
+        };
+        if held.add(&new, |entry| self.is_current(entry)) {
+            Kept::Yes
+        } else {
+            Kept::No
+        }
+    }
+
+    /// Takes a value away; whether there was one.
+    pub fn delete(&self, key: &[u8]) -> bool {
+        let (hash, shard) = self.of(key);
+        let Some(mut held) = shard.lock() else {
+            self.lose();
+            return true;
+        };
+        let was = held
+            .find(hash, key)
+            .is_some_and(|entry| self.is_current(&entry));
+        held.remove(hash, key);
+        self.changed(hash);
+        was
+    }
+
+    /// Adds to an integer; its new value, or none where there is no integer or the sum is none.
+    pub fn increment(&self, key: &[u8], step: i64) -> Option<i64> {
+        let (hash, shard) = self.of(key);
+        let Some(mut held) = shard.lock() else {
+            self.lose();
+            return None;
+        };
+        let entry = held
+            .find(hash, key)
+            .filter(|entry| self.is_current(entry))?;
+        let sum = entry.integer()?.checked_add(step)?;
+        entry.set_integer(sum);
+        self.changed(hash);
+        Some(sum)
+    }
+
+    /// Makes all values with this tag old.
+    pub fn delete_tag(&self, tag: &[u8]) {
+        // First: whoever sees the tag's new number sees this, too.
+        OWN_FLUSHES.set(OWN_FLUSHES.get() + 1);
+        self.flushes.fetch_add(1, Ordering::AcqRel);
+        if let Some(version) = self.tags.get(usize::from(self.tag(tag))) {
+            version.fetch_add(1, Ordering::AcqRel);
+        }
+    }
+
+    /// What the cache holds.
+    pub fn info(&self) -> Info {
+        let mut sum = Info::default();
+        for shard in &self.shards {
+            let one = shard.info();
+            sum.size += one.size;
+            sum.used += one.used;
+            sum.values += one.values;
+            sum.hits += one.hits;
+            sum.misses += one.misses;
+            sum.evicted += one.evicted;
+        }
+        sum
+    }
+}
+
+/// CLOCK_MONOTONIC in milliseconds.
+fn now_ms() -> u64 {
+    sys::monotonic_ns() / 1_000_000
+}

@@ -1,0 +1,344 @@
+//! The cache on memory of a test's own. Processes are stood in for by their numbers: what they leave behind is
+//! words in memory.
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use howdah_os::mapping::shared_counters;
+
+use super::*;
+
+const NO_TAGS: std::iter::Empty<&[u8]> = std::iter::empty();
+
+/// The lock of the first shard, in words.
+const FIRST_LOCK: usize = 3 + CHANGE_NUMBERS + TAG_NUMBERS;
+
+fn words(bytes: usize) -> &'static [AtomicU64] {
+    shared_counters(bytes / 8).unwrap()
+}
+
+fn cache(bytes: usize) -> SharedCache {
+    SharedCache::open(words(bytes), None).unwrap()
+}
+
+fn get(cache: &SharedCache, key: &str) -> Option<Vec<u8>> {
+    let mut found = None;
+    cache.get(key.as_bytes(), |value| found = Some(value.to_vec()));
+    found
+}
+
+fn set(cache: &SharedCache, key: &str, value: &[u8]) -> Kept {
+    cache.set(key.as_bytes(), value, None, NO_TAGS, false)
+}
+
+#[test]
+fn a_value_is_kept_replaced_and_taken_away() {
+    let cache = cache(1 << 20);
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(set(&cache, "a", b"one"), Kept::Yes);
+    assert_eq!(get(&cache, "a").unwrap(), b"one");
+    assert_eq!(set(&cache, "a", b"another, longer one"), Kept::Yes);
+    assert_eq!(get(&cache, "a").unwrap(), b"another, longer one");
+    assert_eq!(cache.info().values, 1);
+    assert!(cache.delete(b"a"));
+    assert!(!cache.delete(b"a"));
+    assert_eq!(get(&cache, "a"), None);
+    let info = cache.info();
+    assert_eq!(
+        (info.values, info.used, info.hits, info.misses),
+        (0, 0, 2, 2)
+    );
+}
+
+#[test]
+fn keys_and_values_of_every_length_come_back_as_they_were() {
+    let cache = cache(4 << 20);
+    let bytes = |len: usize| (0..len).map(|n| (n * 7 + len) as u8).collect::<Vec<_>>();
+    for len in (0..40).chain([255, 4096, 65_537]) {
+        let key = String::from_utf8(vec![b'k'; len]).unwrap();
+        assert_eq!(set(&cache, &key, &bytes(len)), Kept::Yes);
+    }
+    for len in (0..40).chain([255, 4096, 65_537]) {
+        let key = String::from_utf8(vec![b'k'; len]).unwrap();
+        assert_eq!(get(&cache, &key).unwrap(), bytes(len), "{len}");
+    }
+}
+
+#[test]
+fn only_one_of_two_adds_a_value() {
+    let cache = cache(1 << 20);
+    let add = |value: &[u8]| cache.set(b"a", value, None, NO_TAGS, true);
+    assert_eq!(add(b"first"), Kept::Yes);
+    assert_eq!(add(b"second"), Kept::Present);
+    assert_eq!(get(&cache, "a").unwrap(), b"first");
+    cache.delete(b"a");
+    assert_eq!(add(b"third"), Kept::Yes);
+}
+
+#[test]
+fn a_value_ends_with_its_time() {
+    let cache = cache(1 << 20);
+    let keep = |ttl| cache.set(b"a", b"x", Some(Duration::from_millis(ttl)), NO_TAGS, false);
+    assert_eq!(keep(0), Kept::Yes);
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(keep(3_600_000), Kept::Yes);
+    assert_eq!(get(&cache, "a").unwrap(), b"x");
+}
+
+#[test]
+fn a_tag_makes_its_values_old_and_no_other() {
+    let cache = cache(1 << 20);
+    let tagged = |key: &str, tags: &[&str]| {
+        let tags = tags.iter().map(|tag| tag.as_bytes());
+        assert_eq!(
+            cache.set(key.as_bytes(), b"x", None, tags, false),
+            Kept::Yes
+        );
+    };
+    tagged("post 1", &["posts", "site"]);
+    tagged("user 1", &["users", "site"]);
+    tagged("plain", &[]);
+    cache.delete_tag(b"posts");
+    assert_eq!(get(&cache, "post 1"), None);
+    assert!(get(&cache, "user 1").is_some() && get(&cache, "plain").is_some());
+    tagged("post 1", &["posts", "site"]);
+    assert!(get(&cache, "post 1").is_some());
+    cache.delete_tag(b"site");
+    assert!(get(&cache, "post 1").is_none() && get(&cache, "user 1").is_none());
+    assert!(get(&cache, "plain").is_some());
+}
+
+#[test]
+fn an_integer_grows_where_it_is_and_nothing_else_does() {
+    let cache = cache(1 << 20);
+    let integer = |n: i64| [&b"i"[..], &n.to_ne_bytes()].concat();
+    set(&cache, "n", &integer(40));
+    assert_eq!(cache.increment(b"n", 2), Some(42));
+    assert_eq!(get(&cache, "n").unwrap(), integer(42));
+    assert_eq!(cache.increment(b"n", -100), Some(-58));
+    set(&cache, "n", &integer(i64::MAX));
+    assert_eq!(cache.increment(b"n", 1), None);
+    assert_eq!(get(&cache, "n").unwrap(), integer(i64::MAX));
+    set(&cache, "text", b"s12345678");
+    assert_eq!(cache.increment(b"text", 1), None);
+    assert_eq!(cache.increment(b"absent", 1), None);
+}
+
+#[test]
+fn the_oldest_make_room_and_what_is_asked_for_stays() {
+    let cache = cache(1 << 20);
+    for n in 0..20_000 {
+        assert_eq!(set(&cache, &format!("value {n}"), &[b'v'; 200]), Kept::Yes);
+        assert!(get(&cache, "value 0").is_some(), "{n}");
+    }
+    assert!(get(&cache, "value 19999").is_some());
+    assert_eq!(get(&cache, "value 1"), None);
+    let info = cache.info();
+    assert!(info.used <= info.size && info.evicted > 10_000, "{info:?}");
+    assert!(info.used * 10 > info.size * 9, "{info:?}");
+}
+
+#[test]
+fn what_is_too_large_is_refused_and_its_former_value_is_gone() {
+    let cache = cache(1 << 20);
+    set(&cache, "a", b"former");
+    assert_eq!(set(&cache, "a", &vec![0; 900_000]), Kept::No);
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(set(&cache, "a", &vec![7; 300_000]), Kept::Yes);
+    assert_eq!(get(&cache, "a").unwrap(), vec![7; 300_000]);
+}
+
+#[test]
+fn it_agrees_with_a_map_whatever_is_done() {
+    let cache = cache(1 << 20);
+    let mut map = HashMap::new();
+    let mut state = 1u64;
+    let mut random = |below: u64| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) % below
+    };
+    for _ in 0..50_000 {
+        let key = format!("key {}", random(300));
+        match random(10) {
+            0..4 => {
+                let value = vec![random(256) as u8; random(400) as usize];
+                assert_eq!(set(&cache, &key, &value), Kept::Yes);
+                map.insert(key, value);
+            }
+            4 => assert_eq!(cache.delete(key.as_bytes()), map.remove(&key).is_some()),
+            _ => {
+                // What has made room may be gone; what is there is the last value.
+                if let Some(value) = get(&cache, &key) {
+                    assert_eq!(Some(&value), map.get(&key));
+                }
+            }
+        }
+    }
+    assert!(map.keys().filter(|key| get(&cache, key).is_some()).count() > 200);
+}
+
+#[test]
+fn a_process_that_hangs_with_a_lock_stops_nobody_and_no_old_value_stays() {
+    let memory = words(1 << 20);
+    let cache = SharedCache::open(memory, None).unwrap();
+    set(&cache, "a", b"old");
+    // Ours is a process that exists and does not let go.
+    let lock = &memory[FIRST_LOCK];
+    lock.store(u64::from(std::process::id()), Relaxed);
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(set(&cache, "a", b"new"), Kept::No);
+    lock.store(0, Relaxed);
+    assert_eq!(get(&cache, "a"), None);
+    assert_eq!(set(&cache, "a", b"new"), Kept::Yes);
+    lock.store(u64::from(std::process::id()), Relaxed);
+    assert!(cache.delete(b"a"));
+    lock.store(0, Relaxed);
+    assert_eq!(get(&cache, "a"), None);
+}
+
+#[test]
+fn what_a_killed_process_left_half_done_is_emptied() {
+    let memory = words(1 << 20);
+    let cache = SharedCache::open(memory, None).unwrap();
+    let lock = &memory[FIRST_LOCK];
+    for by_the_zygote in [true, false] {
+        set(&cache, "a", b"value");
+        let gone = {
+            let mut child = std::process::Command::new("true").spawn().unwrap();
+            child.wait().unwrap();
+            child.id()
+        };
+        lock.store(u64::from(gone), Relaxed);
+        if by_the_zygote {
+            cache.child_ended(gone);
+        } else {
+            assert_eq!(get(&cache, "a"), None);
+        }
+        assert_eq!(lock.load(Relaxed), 0);
+        assert_eq!((get(&cache, "a"), cache.info().values), (None, 0));
+    }
+}
+
+#[test]
+fn nonsense_in_memory_is_neither_believed_nor_followed() {
+    let mut state = 7u64;
+    for round in 0..300 {
+        let memory = words(1 << 18);
+        let cache = SharedCache::open(memory, None).unwrap();
+        for n in 0..100 {
+            set(&cache, &format!("{n}"), &[b'x'; 100]);
+        }
+        for _ in 0..20 {
+            state = state
+                .wrapping_mul(6_364_136_223_846_793_005)
+                .wrapping_add(round);
+            let at = FIRST_LOCK + 1 + (state >> 33) as usize % (memory.len() - FIRST_LOCK - 1);
+            memory[at].store(if state & 1 == 0 { state } else { state >> 48 }, Relaxed);
+        }
+        for n in 0..200 {
+            let key = format!("{n}");
+            let _ = get(&cache, &key);
+            set(&cache, &key, &[b'y'; 150]);
+            cache.increment(key.as_bytes(), 1);
+            cache.delete(key.as_bytes());
+        }
+    }
+}
+
+#[test]
+fn processes_share_it_and_no_value_is_torn() {
+    let memory = words(1 << 20);
+    let threads: Vec<_> = (0..4u8)
+        .map(|thread| {
+            std::thread::spawn(move || {
+                let cache = SharedCache::open(memory, None).unwrap();
+                for n in 0..5_000usize {
+                    let key = format!("{}", n % 17);
+                    cache.set(
+                        key.as_bytes(),
+                        &vec![thread; 1 + n % 3000],
+                        None,
+                        NO_TAGS,
+                        false,
+                    );
+                    if let Some(value) = get(&cache, &key) {
+                        assert!(value.iter().all(|byte| *byte == value[0]));
+                    }
+                }
+            })
+        })
+        .collect();
+    threads
+        .into_iter()
+        .for_each(|thread| thread.join().unwrap());
+}
+
+/// In a thread of its own, as another process.
+fn elsewhere(memory: &'static [AtomicU64], what: impl FnOnce(&SharedCache) + Send + 'static) {
+    let other = move || what(&SharedCache::open(memory, None).unwrap());
+    std::thread::spawn(other).join().unwrap();
+}
+
+#[test]
+fn what_a_slow_reader_makes_of_old_data_takes_no_newer_values_place() {
+    let memory = words(1 << 20);
+    let cache = SharedCache::open(memory, None).unwrap();
+    let add = |value: &[u8]| cache.set(b"a", value, None, NO_TAGS, true);
+    type Elsewhere = fn(&SharedCache);
+    let changes: [Elsewhere; 4] = [
+        |other| assert_eq!(set(other, "a", b"new"), Kept::Yes),
+        |other| assert!(!other.delete(b"a")),
+        |other| other.delete_tag(b"any"),
+        |other| other.lose(),
+    ];
+    for change in changes {
+        // It finds nothing, asks the database, and is overtaken.
+        begin_request();
+        cache.delete(b"a");
+        assert_eq!(get(&cache, "a"), None);
+        elsewhere(memory, change);
+        let now = {
+            let read = READ.take();
+            let now = get(&cache, "a");
+            READ.set(read);
+            now
+        };
+        assert_eq!(add(b"old"), Kept::Present);
+        assert_eq!(get(&cache, "a"), now);
+    }
+    for change in changes {
+        begin_request();
+        cache.delete(b"a");
+        assert_eq!(get(&cache, "a"), None);
+        elsewhere(memory, change);
+        assert_eq!(set(&cache, "a", b"old"), Kept::No);
+        assert_eq!(get(&cache, "a"), None);
+    }
+}
+
+#[test]
+fn of_two_who_change_what_they_have_read_neither_undoes_the_other() {
+    let memory = words(1 << 20);
+    let cache = SharedCache::open(memory, None).unwrap();
+    set(&cache, "options", b"a=1 b=1");
+    begin_request();
+    assert_eq!(get(&cache, "options").unwrap(), b"a=1 b=1");
+    elsewhere(memory, |other| {
+        assert!(get(other, "options").is_some());
+        assert_eq!(set(other, "options", b"a=1 b=2"), Kept::Yes);
+    });
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
+    assert_eq!(get(&cache, "options"), None);
+    // Its own changes are no others', and a new request has read nothing.
+    assert_eq!(set(&cache, "options", b"a=2 b=2"), Kept::Yes);
+    assert_eq!(set(&cache, "options", b"a=3 b=2"), Kept::Yes);
+    elsewhere(memory, |other| {
+        assert_eq!(set(other, "options", b"a=3 b=3"), Kept::Yes)
+    });
+    assert_eq!(set(&cache, "options", b"a=3 b=3"), Kept::Yes);
+    begin_request();
+    assert_eq!(set(&cache, "options", b"a=4 b=3"), Kept::Yes);
+}

@@ -1,0 +1,210 @@
+//! The shared cache, as scripts use it in a real server: values of every type, processes that are killed, reloads,
+//! what a command line changes, and the object cache of a real WordPress.
+
+use howdah_tests::fixture::Fixture;
+use howdah_tests::rig::Site;
+use howdah_tests::scratch::repository;
+use howdah_tests::wordpress_home::WordpressHome;
+
+const ON: &str = "shared_cache = \"16M\"\n";
+
+/// Does what `?do=` says and tells the result and who answers, as JSON.
+const SCRIPT: &str = r"<?php
+$key = $_GET['key'] ?? 'key';
+$done = match ($_GET['do']) {
+    'set' => howdah_cache_set($key, $_GET['value'] ?? 'value'),
+    'get' => howdah_cache_get($key),
+    'delete' => howdah_cache_delete($key),
+    'increment' => howdah_cache_increment($key),
+    'zero' => howdah_cache_set($key, 0),
+    'info' => howdah_cache_info(),
+};
+echo json_encode([$done, getmypid()]);
+";
+
+/// Values that come back as they were, and such as cannot.
+const VALUES: &str = r#"<?php
+class Point { public $x = 1; protected $y = [2]; private ?Point $next = null; function link() { $this->next = $this; return $this; } }
+class Closed { public function __serialize(): array { throw new LogicException('not to be kept'); } }
+class Asks { public function __wakeup() { howdah_cache_get('other', str_repeat('o', 5000)); } public $text; }
+enum Suit: string { case Hearts = 'h'; }
+$deep = 'end';
+for ($i = 0; $i < 200; $i++) { $deep = [$deep]; }
+$shared = new stdClass;
+$row = (object) ['ID' => 7, 'post_title' => 'Grüße', '12' => 'number', 'none' => null];
+$values = [
+    null, false, true, 0, -1, PHP_INT_MAX, PHP_INT_MIN, 0.0, -1.5, INF, 1e300, '', '0', 'text', str_repeat('long ', 20000), "\0\xff",
+    [], [1, 2, 3], ['a' => 1, 'b' => ['c' => null, 5 => 'five', -3 => 'minus']], [3 => 'gap', 1 => 'order'], [[], [[]], ''],
+    $row, [$row, ['row' => clone $row]], new stdClass, [$shared, $shared], new Point, (new Point)->link(), Suit::Hearts, [Suit::Hearts],
+    $deep, new ArrayObject(['x' => new DateTimeImmutable('2026-11-27')]), range(1, 5000),
+];
+$wrong = [];
+foreach ($values as $i => $value) {
+    if (!howdah_cache_set("value $i", $value)) $wrong[] = "$i is not kept";
+}
+foreach ($values as $i => $value) {
+    $back = howdah_cache_get("value $i", 'default');
+    if (gettype($back) !== gettype($value) || serialize($back) !== serialize($value)) $wrong[] = "$i: " . substr(serialize($back), 0, 200);
+}
+$pair = howdah_cache_get('value 24');
+if ($pair[0] !== $pair[1]) $wrong[] = 'one object in two places became two';
+$list = [1, 2];
+$reference = &$list[0];
+howdah_cache_set('reference', $list);
+if (howdah_cache_get('reference') !== [1, 2]) $wrong[] = 'a reference';
+howdah_cache_set('by name', 1, 0, ['t']);
+$got = howdah_cache_get('by name');
+$got++;
+if (howdah_cache_get('by name') !== 1) $wrong[] = 'what was got is not a copy';
+$asks = new Asks;
+$asks->text = str_repeat('t', 3000);
+howdah_cache_set('other', str_repeat('x', 9000));
+howdah_cache_set('asks', $asks);
+if (howdah_cache_get('asks')?->text !== $asks->text) $wrong[] = 'a class that asks, too, when it wakes up';
+foreach ([
+    'closure' => fn () => howdah_cache_set('bad', fn () => 1),
+    'refuses' => fn () => howdah_cache_set('bad', new Closed),
+    'long key' => fn () => howdah_cache_get(str_repeat('k', 1025)),
+    'negative' => fn () => howdah_cache_set('bad', 1, -1),
+    'tag' => fn () => howdah_cache_set('bad', 1, 0, [7]),
+    'tags' => fn () => howdah_cache_set('bad', 1, 0, array_fill(0, 9, 't')),
+    'no tag' => fn () => howdah_cache_delete_tag(''),
+] as $what => $call) {
+    try { $call(); $wrong[] = "$what is not refused"; } catch (Throwable) {}
+}
+if (howdah_cache_get('bad', 'none') !== 'none') $wrong[] = 'something refused was kept';
+if (howdah_cache_get('absent', ['d' => 1]) !== ['d' => 1]) $wrong[] = 'the default';
+if (howdah_cache_set('huge', str_repeat('x', 12 << 20)) || howdah_cache_get('huge') !== null) $wrong[] = 'too large';
+echo $wrong ? implode("\n", $wrong) : 'ok';
+"#;
+
+fn served(name: &str, pool: &str) -> Fixture {
+    Fixture::named(name)
+        .script("cache.php", SCRIPT)
+        .script("values.php", VALUES)
+        .children(2)
+        .pool(pool)
+        .start()
+}
+
+/// What the script says has been done, and the process that did it.
+fn ask(fixture: &Fixture, query: &str) -> (serde_json::Value, i64) {
+    let answer = fixture.get(&format!("/cache.php?{query}"));
+    let text = answer.text();
+    let mut told: serde_json::Value =
+        serde_json::from_str(&text).unwrap_or_else(|why| panic!("{query}: {why}: {text}"));
+    (told[0].take(), told[1].as_i64().unwrap())
+}
+
+#[test]
+fn values_of_every_type_come_back_as_they_were() {
+    let fixture = served("shared-cache-values", ON);
+    for _ in 0..3 {
+        assert_eq!(fixture.get("/values.php").text(), "ok");
+    }
+}
+
+#[test]
+fn what_one_process_keeps_another_finds_also_after_the_first_was_killed() {
+    let fixture = served("shared-cache-processes", ON);
+    let (kept, writer) = ask(&fixture, "do=set&value=kept");
+    assert_eq!(kept, true);
+    let pid = rustix::process::Pid::from_raw(writer as i32).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+    fixture.wait("another process finds it", |fixture| {
+        let (found, reader) = ask(fixture, "do=get");
+        assert_eq!(found, "kept");
+        reader != writer
+    });
+    assert_eq!(ask(&fixture, "do=zero&key=n").0, true);
+    for n in 1..=20 {
+        assert_eq!(ask(&fixture, "do=increment&key=n").0, n);
+    }
+    let (info, _) = ask(&fixture, "do=info");
+    assert_eq!(info["values"], 2, "{info}");
+}
+
+#[test]
+fn without_memory_for_it_nothing_is_kept_and_nothing_fails() {
+    let fixture = served("shared-cache-off", "");
+    for (query, answer) in [
+        ("do=set", serde_json::json!(false)),
+        ("do=get", serde_json::json!(null)),
+        ("do=delete", serde_json::json!(false)),
+        ("do=increment", serde_json::json!(false)),
+        ("do=info", serde_json::json!(null)),
+    ] {
+        assert_eq!(ask(&fixture, query).0, answer, "{query}");
+    }
+}
+
+/// The pool before goes on with its requests, and what these change is unknown to the new one.
+#[test]
+fn a_reload_begins_with_nothing_and_waits_for_the_pool_before() {
+    let fixture = served("shared-cache-reload", ON);
+    assert_eq!(ask(&fixture, "do=set&value=before").0, true);
+    fixture.reload();
+    assert_eq!(ask(&fixture, "do=get").0, serde_json::Value::Null);
+    fixture.wait("the pool before has ended", |fixture| {
+        ask(fixture, "do=set&value=after").0 == true
+    });
+    assert_eq!(ask(&fixture, "do=get").0, "after");
+}
+
+#[test]
+fn what_a_command_line_changes_makes_the_server_forget() {
+    let fixture = served("shared-cache-command-line", ON);
+    assert_eq!(ask(&fixture, "do=set").0, true);
+    let code = "if (howdah_cache_get('key') !== null || howdah_cache_info() !== null) exit(1); howdah_cache_delete('key');";
+    let output = fixture.control(&["php", "-r", code]);
+    assert!(output.status.success(), "{output:?}");
+    assert_eq!(ask(&fixture, "do=get").0, serde_json::Value::Null);
+    // It is used again at once.
+    assert_eq!(ask(&fixture, "do=set").0, true);
+    assert_eq!(ask(&fixture, "do=get").0, "value");
+}
+
+/// Serves the scripts of `tests/apps/shared-cache`, one of which says that all its checks pass.
+fn checked(name: &str, script: &str, pool: &str, environment: &[(&str, &str)]) {
+    let site = Site::new(repository().join("tests/apps/shared-cache")).children(2);
+    let mut fixture = Fixture::of(name, site).pool(pool);
+    for (name, value) in environment {
+        fixture = fixture.environment(name, value);
+    }
+    let fixture = fixture.start();
+    for _ in 0..2 {
+        let told = fixture.get(script).text();
+        assert!(
+            told.starts_with("ok ") && told.ends_with(" checks\n"),
+            "{told}"
+        );
+    }
+}
+
+#[test]
+fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
+    let home = WordpressHome::prepare();
+    let root = home.site().root.display().to_string();
+    let wordpress = [("WORDPRESS", root.as_str())];
+    // What is checked is what WordPress' own cache does.
+    checked("shared-cache-core", "/object-cache.php", "", &wordpress);
+    home.add_object_cache();
+    checked(
+        "shared-cache-off-wordpress",
+        "/object-cache.php",
+        "",
+        &wordpress,
+    );
+    checked(
+        "shared-cache-wordpress",
+        "/object-cache.php",
+        ON,
+        &wordpress,
+    );
+}
+
+#[test]
+fn the_class_for_frameworks_keeps_to_psr_16() {
+    checked("shared-cache-psr-16", "/simple-cache.php", ON, &[]);
+    checked("shared-cache-psr-16-off", "/simple-cache.php", "", &[]);
+}

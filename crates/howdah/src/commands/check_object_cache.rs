@@ -1,0 +1,44 @@
+//! Where WordPress would read from memory what it asks the database for at each page, and where what it reads so
+//! may be old.
+
+use howdah_executor::{Mode, PoolConfig};
+use howdah_server::site::SiteConfig;
+use howdah_server::site::recognise::{Application, recognise};
+
+use crate::config::Settings;
+
+const DROP_IN: &str = "wp-content/object-cache.php";
+
+/// Advises on sites with WordPress and no object cache, and on such with Howdah's in a fleet. How many there are.
+pub fn advise_of_object_caches(settings: &Settings) -> usize {
+    let sites = settings.sites.iter();
+    let advice = sites.filter_map(|site| Some((site, advice(settings, site)?)));
+    advice
+        .map(|(site, advice)| eprintln!("advice: site `{}`: {advice}", site.name))
+        .count()
+}
+
+fn advice(settings: &Settings, site: &SiteConfig) -> Option<&'static str> {
+    let pool = pool_of(settings, site)?;
+    let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
+    if found.application != Application::WordPress {
+        return None;
+    }
+    let has_drop_in = site.root.join(DROP_IN).exists();
+    match (settings.fleet.is_some(), has_drop_in, pool.shared_cache) {
+        (true, _, Some(_)) => Some(
+            "shared_cache is of this server alone, so what another member of the fleet writes is not seen; use Redis for the object cache (docs/shared-cache.md)",
+        ),
+        (false, false, _) => Some(
+            "WordPress has no object cache; with shared_cache = \"64M\" and Howdah's drop-in, pages of users who are logged in are faster (docs/shared-cache.md)",
+        ),
+        _ => None,
+    }
+}
+
+fn pool_of<'s>(settings: &'s Settings, site: &SiteConfig) -> Option<&'s PoolConfig> {
+    settings.pools.iter().find_map(|pool| match pool {
+        Mode::Embed(config) if config.name == site.pool => Some(config),
+        _ => None,
+    })
+}
