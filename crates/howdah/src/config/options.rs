@@ -436,14 +436,12 @@ options! {
             "Resident memory above which a process is replaced between requests.",
             "For applications that need more than four times PHP's memory_limit.";
     }
-    "pool.*" LASTING {
-        "shared_cache": Kind::SizeOrOff(M, T), "off" => pool!(embed.shared_cache),
-            "Memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
-            "`64M` for the object cache of WordPress.";
-    }
     "pool.*" OURS {
         "php": Kind::Text, "",
             "As `php` of the server, for this pool.", "For sites that need different versions of PHP.";
+        "shared_cache": Kind::SizeOrOff(M, T), "off" => pool!(embed.shared_cache),
+            "Memory for values that PHP keeps from one request to the next: [shared cache](shared-cache.md).",
+            "`64M` for the object cache of WordPress.";
         "watch": Kind::Texts, "",
             "Patterns of files (`src/**/*.php`; in mode `worker` relative to the script): when one changes, processes are replaced one after the other. At most 8192 directories (`WatchIncomplete`).",
             "For development, and deployments that do not end with `howdah reload`.";
