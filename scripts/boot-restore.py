@@ -9,8 +9,10 @@ visitor and for the owner logged in. PLUGIN is a directory with a plugin's code,
 on; with any, everything is measured without and with them. DIR is another WordPress than Debian's. FILE gets
 every read and call, a line each. Needs root and Linux 6.7 for the pages written.
 """
-import argparse, collections, importlib.util, json, pathlib, re, shutil, signal, statistics, subprocess, sys, tempfile
+import argparse, collections, importlib, json, pathlib, re, shutil, signal, statistics, subprocess, sys, tempfile
 
+old_and_new = importlib.import_module("old-and-new")
+php = old_and_new.php
 HERE = pathlib.Path(__file__).resolve().parent
 MARKS = ["rinit", "core", "plugins", "theme", "init begins", "init", "wp_loaded", "template", "shutdown", "script", "end"]
 PLUGIN = """<?php
@@ -28,37 +30,11 @@ VISITOR = ["HTTP_HOST=wordpress.test", "SERVER_NAME=wordpress.test", "SERVER_POR
            "PHP_SELF=/index.php", "HTTP_USER_AGENT=Mozilla/5.0", "HTTP_ACCEPT=text/html", "SERVER_SOFTWARE=Howdah"]
 
 
-def wordpress(other):
-    """The class that installs Debian's WordPress, or `other`."""
-    spec = importlib.util.spec_from_file_location("old_and_new", HERE / "old-and-new.py")
-    module = importlib.util.module_from_spec(spec)
-    sys.path.insert(0, str(HERE))
-    spec.loader.exec_module(module)
-
-    class Wordpress(module.Wordpress):
-        def install(self, directory, package, php):
-            super().install(directory, other or package, php)
-
-    return Wordpress
-
-
 def compile_programs(directory):
     includes = subprocess.run(["php-config8.2", "--includes"], capture_output=True, text=True, check=True).stdout.split()
     for name, flags in (("requests", [*includes, "-lphp8.2"]), ("copies", [])):
         subprocess.run(["gcc", "-O2", "-Wall", "-o", directory / name, HERE / "boot-restore" / f"{name}.c", *flags],
                        check=True)
-
-
-def php(site, code, before=""):
-    """Runs `code` in WordPress from the command line, `before` ahead of it, and returns what it prints."""
-    script = site.parent / "code.php"
-    script.write_text(f"<?php $_SERVER['HTTP_HOST'] = 'wordpress.test'; $_SERVER['REQUEST_URI'] = '/';\n"
-                      f"{before} require '{site}/wp-load.php';\n{code}")
-    run = subprocess.run(["php", "-d", "sendmail_path=/bin/true", "-d", "memory_limit=512M", script],
-                         capture_output=True, text=True)
-    if run.returncode:
-        sys.exit(f"{script}: {run.stdout}{run.stderr}")
-    return run.stdout
 
 
 def run(directory, mode, requests, variables):
@@ -211,7 +187,7 @@ def main():
         directory = pathlib.Path(name)
         directory.chmod(0o755)
         compile_programs(directory)
-        database = wordpress(given.wordpress)(directory)
+        database = old_and_new.Wordpress(directory, given.wordpress)
         site = directory / "wordpress"
         try:
             (site / "wp-content/mu-plugins").mkdir(exist_ok=True)

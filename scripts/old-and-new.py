@@ -66,10 +66,11 @@ class Fpm:
 
 
 class Wordpress:
-    """Debian's WordPress, installed in `directory`/wordpress on a private MariaDB without durability."""
+    """Debian's WordPress or that of `source`, installed in `directory`/wordpress on a private MariaDB without
+    durability."""
 
-    def __init__(self, directory):
-        package = pathlib.Path("/usr/share/wordpress")
+    def __init__(self, directory, source=None):
+        package = source or pathlib.Path("/usr/share/wordpress")
         server, php = shutil.which("mariadbd", path="/usr/sbin:/usr/bin"), shutil.which("php")
         if not (package / "wp-load.php").exists() or server is None or php is None:
             sys.exit("WordPress, MariaDB or PHP is missing: scripts/setup-debian.sh test")
@@ -115,6 +116,18 @@ class Wordpress:
             wp_install('Caravan', 'owner', 'owner@example.org', true, '', 'carry the howdah');""")
         # It sends the owner a mail, which few machines can.
         subprocess.run([php, "-d", "sendmail_path=/bin/true", script], check=True, stdout=subprocess.DEVNULL)
+
+
+def php(site, code, before=""):
+    """Runs `code` in WordPress from the command line, `before` ahead of it, and returns what it prints."""
+    script = site.parent / "code.php"
+    script.write_text(f"<?php $_SERVER['HTTP_HOST'] = 'wordpress.test'; $_SERVER['REQUEST_URI'] = '/';\n"
+                      f"{before} require '{site}/wp-load.php';\n{code}")
+    run = subprocess.run(["php", "-d", "sendmail_path=/bin/true", "-d", "memory_limit=512M", script],
+                         capture_output=True, text=True)
+    if run.returncode:
+        sys.exit(f"{script}: {run.stdout}{run.stderr}")
+    return run.stdout
 
 
 def good_answers(run, path):

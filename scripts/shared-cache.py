@@ -12,6 +12,7 @@ import argparse, contextlib, importlib, json, pathlib, shutil, signal, socket, s
 import processes
 
 old_and_new = importlib.import_module("old-and-new")
+php = old_and_new.php
 ARMS = ("without", "shared cache", "APCu")
 SECONDS = 2
 DROP_IN = pathlib.Path(__file__).resolve().parent.parent / "packaging/php/object-cache.php"
@@ -47,27 +48,6 @@ foreach ($values as $name => $value) {
         $times['howdah_cache_get'] / $times['apcu_fetch'], $times['howdah_cache_set'], $times['apcu_store'], $times['howdah_cache_set'] / $times['apcu_store']);
 }
 """
-
-
-class Wordpress(old_and_new.Wordpress):
-    def __init__(self, directory, other):
-        self.other = other
-        super().__init__(directory)
-
-    def install(self, directory, package, php):
-        super().install(directory, self.other or package, php)
-
-
-def php(site, code, before=""):
-    """Runs `code` in WordPress from the command line, `before` ahead of it, and returns what it prints."""
-    script = site.parent / "code.php"
-    script.write_text(f"<?php $_SERVER['HTTP_HOST'] = 'wordpress.test'; $_SERVER['REQUEST_URI'] = '/';\n"
-                      f"{before} require '{site}/wp-load.php';\n{code}")
-    run = subprocess.run(["php", "-d", "sendmail_path=/bin/true", "-d", "memory_limit=512M", script],
-                         capture_output=True, text=True)
-    if run.returncode:
-        sys.exit(f"{script}: {run.stdout}{run.stderr}")
-    return run.stdout
 
 
 def posts(site):
@@ -190,7 +170,7 @@ def main():
     with tempfile.TemporaryDirectory() as name:
         directory = pathlib.Path(name)
         directory.chmod(0o755)
-        database = Wordpress(directory, given.wordpress)
+        database = old_and_new.Wordpress(directory, given.wordpress)
         servers = {}
         try:
             site = directory / "wordpress"

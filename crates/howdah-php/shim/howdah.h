@@ -58,9 +58,9 @@ void howdah_shared_cache_begin(void);
 bool howdah_shared_cache_exists(void);
 /* The bytes of a value, until the next of these calls. False: there is none. */
 bool howdah_shared_cache_get(const char *key, size_t len, const char **bytes, size_t *bytes_len);
-/* Keeps a value for `ttl` seconds, 0: without limit. 0: kept, 1: there was one and `only_new`, 2: not kept. */
-uint32_t howdah_shared_cache_keep(const char *key, size_t len, const char *bytes, size_t bytes_len, uint64_t ttl,
-                                  const howdah_span *tags, size_t tag_count, bool only_new);
+/* Keeps a value for `ttl` seconds, 0: without limit; `only_new`: only where there is none. Whether it is kept. */
+bool howdah_shared_cache_keep(const char *key, size_t len, const char *bytes, size_t bytes_len, uint64_t ttl,
+                              const howdah_span *tags, size_t tag_count, bool only_new);
 /* Whether there was a value. */
 bool howdah_shared_cache_delete(const char *key, size_t len);
 /* False: there is no integer, or the sum is none. */

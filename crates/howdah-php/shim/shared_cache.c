@@ -20,8 +20,6 @@
 
 #define MOST_NESTED 64
 
-typedef enum { KEPT, KEPT_PRESENT, KEPT_NO } kept_t;
-
 /* Whether a call is for nothing: there is no cache. A change on a command line is told to the server. */
 static bool is_absent(bool changes)
 {
@@ -363,10 +361,10 @@ static void keep(INTERNAL_FUNCTION_PARAMETERS, bool only_new)
 		smart_str_free(&bytes);
 		RETURN_THROWS();
 	}
-	kept_t kept = howdah_shared_cache_keep(ZSTR_VAL(key), ZSTR_LEN(key), ZSTR_VAL(bytes.s), ZSTR_LEN(bytes.s),
-	                                       (uint64_t)ttl, names, count, only_new);
+	bool kept = howdah_shared_cache_keep(ZSTR_VAL(key), ZSTR_LEN(key), ZSTR_VAL(bytes.s), ZSTR_LEN(bytes.s),
+	                                     (uint64_t)ttl, names, count, only_new);
 	smart_str_free(&bytes);
-	RETURN_BOOL(kept == KEPT);
+	RETURN_BOOL(kept);
 }
 
 /* howdah_cache_set(string $key, mixed $value, int $ttl = 0, array $tags = []): bool */

@@ -410,6 +410,7 @@ impl Zygote {
         drop((control, child_signals, children, memories.ours));
         let worker = worker.map(|worker| (worker.script, worker.messages.theirs));
         sys::settle_child(pid);
+        shared_cache::enter_child();
         sys::hand_over_memory(memories.theirs);
         ffi::title_set(&format!("howdah-php: pool {pool}"));
         current_request::set_bells(bells);

@@ -54,7 +54,7 @@ unsafe extern "C" fn howdah_shared_cache_keep(
     tags: *const Span,
     tag_count: usize,
     only_new: bool,
-) -> u32 {
+) -> bool {
     // SAFETY: as this function demands.
     let (key, value) = unsafe { (bytes(key, len), bytes(value, value_len)) };
     let tags = match tag_count {
@@ -65,12 +65,8 @@ unsafe extern "C" fn howdah_shared_cache_keep(
     // SAFETY: as this function demands.
     let tags = tags.iter().map(|tag| unsafe { bytes(tag.at, tag.len) });
     let ttl = (ttl > 0).then(|| Duration::from_secs(ttl));
-    let kept = shared_cache::cache().map(|cache| cache.set(key, value, ttl, tags, only_new));
-    match kept.unwrap_or(Kept::No) {
-        Kept::Yes => 0,
-        Kept::Present => 1,
-        Kept::No => 2,
-    }
+    shared_cache::cache()
+        .is_some_and(|cache| cache.set(key, value, ttl, tags, only_new) == Kept::Yes)
 }
 
 /// # Safety

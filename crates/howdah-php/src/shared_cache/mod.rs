@@ -104,15 +104,25 @@ thread_local! {
     static PID: Cell<u32> = const { Cell::new(0) };
 }
 
-/// A request begins, which has asked for nothing.
-pub fn begin_request() {
-    READ.with_borrow_mut(HashMap::clear);
-    OWN_CHANGES.with_borrow_mut(HashMap::clear);
-    OWN_FLUSHES.set(0);
+/// This is a child of the zygote from now on.
+pub fn enter_child() {
     PID.set(sys::own_pid() as u32);
 }
 
-/// This process's number, as it was when the request began: asking the system takes longer than a read.
+/// A request begins, which has asked for nothing.
+pub fn begin_request() {
+    if CACHE.get().is_some() {
+        forget_reads();
+    }
+}
+
+fn forget_reads() {
+    READ.with_borrow_mut(HashMap::clear);
+    OWN_CHANGES.with_borrow_mut(HashMap::clear);
+    OWN_FLUSHES.set(0);
+}
+
+/// This process's number; a child has asked the system for it once, since that takes longer than a read.
 fn own_pid() -> u32 {
     match PID.get() {
         0 => sys::own_pid() as u32,
@@ -268,7 +278,6 @@ impl SharedCache {
         let number = hash % CHANGE_NUMBERS as u64;
         OWN_CHANGES.with_borrow_mut(|own| *own.entry(number).or_default() += 1);
         self.changes[number as usize].fetch_add(1, Ordering::AcqRel);
-        self.note_read(hash);
     }
 
     fn tag(&self, tag: &[u8]) -> u16 {

@@ -56,7 +56,7 @@ pub fn tag(number: u16, version: u64) -> u64 {
     u64::from(number) << 48 | (version & VERSION_MASK)
 }
 
-/// A shard.
+/// A part of the cache, in memory that all processes of the pool have mapped.
 #[derive(Debug)]
 pub struct Shard {
     head: &'static [AtomicU64],

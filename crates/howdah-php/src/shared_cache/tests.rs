@@ -296,7 +296,7 @@ fn what_a_slow_reader_makes_of_old_data_takes_no_newer_values_place() {
     ];
     for change in changes {
         // It finds nothing, asks the database, and is overtaken.
-        begin_request();
+        forget_reads();
         cache.delete(b"a");
         assert_eq!(get(&cache, "a"), None);
         elsewhere(memory, change);
@@ -310,7 +310,7 @@ fn what_a_slow_reader_makes_of_old_data_takes_no_newer_values_place() {
         assert_eq!(get(&cache, "a"), now);
     }
     for change in changes {
-        begin_request();
+        forget_reads();
         cache.delete(b"a");
         assert_eq!(get(&cache, "a"), None);
         elsewhere(memory, change);
@@ -324,12 +324,16 @@ fn of_two_who_change_what_they_have_read_neither_undoes_the_other() {
     let memory = words(1 << 20);
     let cache = SharedCache::open(memory, None).unwrap();
     set(&cache, "options", b"a=1 b=1");
-    begin_request();
+    forget_reads();
     assert_eq!(get(&cache, "options").unwrap(), b"a=1 b=1");
     elsewhere(memory, |other| {
         assert!(get(other, "options").is_some());
         assert_eq!(set(other, "options", b"a=1 b=2"), Kept::Yes);
     });
+    // Nor when it tries again, or after it has taken the value away itself.
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
+    assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
+    assert!(!cache.delete(b"options"));
     assert_eq!(set(&cache, "options", b"a=2 b=1"), Kept::No);
     assert_eq!(get(&cache, "options"), None);
     // Its own changes are no others', and a new request has read nothing.
@@ -339,6 +343,6 @@ fn of_two_who_change_what_they_have_read_neither_undoes_the_other() {
         assert_eq!(set(other, "options", b"a=3 b=3"), Kept::Yes)
     });
     assert_eq!(set(&cache, "options", b"a=3 b=3"), Kept::Yes);
-    begin_request();
+    forget_reads();
     assert_eq!(set(&cache, "options", b"a=4 b=3"), Kept::Yes);
 }
