@@ -9,7 +9,8 @@ use howdah_tests::valkey::Valkey;
 use rustix::process::Signal;
 use tokio::runtime::Runtime;
 
-const LOCK: Duration = Duration::from_millis(600);
+/// Longer than a busy machine lets a member wait.
+const LOCK: Duration = Duration::from_millis(1500);
 const JOB: &str = "report";
 
 fn now() -> i64 {
@@ -213,7 +214,7 @@ fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
     valkey.start_again();
     keeps(&mut second);
     valkey.signal(Signal::STOP);
-    for _ in 0..3 {
+    for _ in 0..2 {
         assert!(second.exchange().is_err(), "it takes the time of a lock");
     }
     valkey.signal(Signal::CONT);
