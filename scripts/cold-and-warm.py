@@ -8,13 +8,14 @@ and tests/apps/symfony and tests/apps/laravel (scripts/setup-debian.sh test). On
 the other and each is timed; a figure is the slowest page around the event, in ms, as median, smallest and largest
 of the turns. Howdah runs as mode embed, the same with what `howdah warm` compiled, and as a worker; nginx before
 php-fpm with the settings of benchmarks/rivals is the rival. Two processes of PHP each, 16 for reloads of workers.
+A page that is answered 502 is asked for again, and counted.
 Needs root for www-data.
 """
 import argparse, contextlib, http.client, importlib, os, pathlib, shutil, signal, socket, statistics, subprocess, sys, tempfile, threading, time
 
 old_and_new = importlib.import_module("old-and-new")
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-EVENTS = ["warm", "start", "page after start", "reload", "deployment", "replaced"]
+EVENTS = ["warm", "start", "page after start", "reload", "deployment", "deployment, reload", "replaced"]
 LIBRARIES = [f"/usr/share/php/{name}" for name in ("Illuminate", "Symfony", "Psr", "Carbon", "Twig", "Monolog")]
 OFTEN = 40  # Pages after which a process is replaced.
 
@@ -46,7 +47,7 @@ class Client:
     """Asks for the page, one request after the other."""
 
     def __init__(self, app, port):
-        self.app, self.port, self.times = app, port, []
+        self.app, self.port, self.failed = app, port, 0
 
     def page(self, starts=False):
         """ms of a page; None if a server that starts has no PHP yet."""
@@ -57,8 +58,11 @@ class Client:
         body = answer.read()
         took = (time.perf_counter() - begun) * 1e3
         connection.close()
-        if starts and answer.status == 502:
-            return None
+        if answer.status == 502:
+            if starts:
+                return None
+            self.failed += 1
+            return took + self.page()
         if answer.status != 200 or self.app.text not in body:
             sys.exit(f"{self.app.name}: {answer.status}, {body[:500]!r}")
         return took
@@ -142,7 +146,8 @@ class NginxFpm:
         fpm, nginx = self.directory / "fpm.conf", self.directory / "nginx.conf"
         rivals = ROOT / "benchmarks/rivals"
         fpm.write_text(
-            f"[global]\nerror_log = {self.directory}/fpm.log\npid = {self.directory}/fpm.pid\n[www]\nuser = www-data\n"
+            f"[global]\nerror_log = {self.directory}/fpm.log\npid = {self.directory}/fpm.pid\n"
+            "process_control_timeout = 10s\n[www]\nuser = www-data\n"  # Or a reload ends running requests.
             f"listen = {self.directory}/fpm.sock\nlisten.owner = www-data\npm.max_children = {children}\n"
             f"pm.max_requests = {often}\nphp_admin_value[memory_limit] = 256M\n" + (rivals / "php-fpm.conf").read_text())
         nginx.write_text(
@@ -167,7 +172,12 @@ def stop(server):
     for master in getattr(server, "masters", []):
         master.terminate()
     for master in getattr(server, "masters", []):
-        master.wait()
+        try:
+            master.wait(10)
+        except subprocess.TimeoutExpired:
+            # php-fpm forgets a SIGTERM that comes while it reloads.
+            master.terminate()
+            master.wait()
 
 
 def first_page(server, client):
@@ -205,6 +215,13 @@ def turn(make, app, figures):
             if getattr(server, "compiled", None):
                 server.compile(release)
         figures["deployment"].append(client.during(deploy, 3)[0])
+        client.pages(1)
+
+        def deploy_and_reload():
+            deploy()
+            server.reload()
+        figures["deployment, reload"].append(client.during(deploy_and_reload, 2)[0])
+        figures["502"].append(client.failed)
     finally:
         stop(server)
     server = make(OFTEN)
@@ -266,14 +283,16 @@ def main():
                 }
                 if app.worker:
                     arms["howdah, worker"] = lambda often: Howdah(directory, build, app, "worker", often, 2)
-                results = {arm: {event: [] for event in [*EVENTS, "reload takes"]} for arm in arms}
+                results = {arm: {event: [] for event in [*EVENTS, "reload takes", "502"]} for arm in arms}
                 for number in range(given.turns):
                     order = list(arms) if number % 2 == 0 else list(arms)[::-1]
                     for arm in order:
                         turn(arms[arm], app, results[arm])
-                print(f"\n{app.name:18}" + "".join(f"{event:>22}" for event in results[order[0]]))
+                        last = {event: round(times[-1]) for event, times in results[arm].items()}
+                        print(f"{app.name}, turn {number + 1}, {arm}: {last}", file=sys.stderr, flush=True)
+                print(f"\n{app.name:18}" + "".join(f"{event:>20}" for event in results[order[0]]))
                 for arm, figures in results.items():
-                    print(f"{arm:18}" + "".join(f"{shown(times):>22}" for times in figures.values()), flush=True)
+                    print(f"{arm:18}" + "".join(f"{shown(times):>20}" for times in figures.values()), flush=True)
             for app in apps:
                 if app.worker:
                     reloads(directory, build, app, given.turns)

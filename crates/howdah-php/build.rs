@@ -17,6 +17,7 @@ use howdah_sql::{Dialect, StatementKind};
 const SHIM: &[&str] = &[
     "sapi.c",
     "run.c",
+    "scripts.c",
     "headers.c",
     "variables.c",
     "settings.c",

@@ -35,4 +35,16 @@ pub trait Pool: Executor {
     /// are replaced, one after the other, each when its replacement is ready. Nothing to do where
     /// none does. Returns at once; what becomes of it is in the log.
     fn restart(&self) {}
+
+    /// The paths of the scripts that its opcode cache has, each ended by NUL; nothing where none are compiled
+    /// in advance.
+    fn scripts(&self) -> Happens<'_, Vec<u8>> {
+        Box::pin(std::future::ready(Vec::new()))
+    }
+
+    /// Compiles the scripts of these paths, so that no request waits for that. Of one that cannot be compiled
+    /// its request will hear.
+    fn compile<'p>(&'p self, _scripts: &'p [u8]) -> Happens<'p, ()> {
+        Box::pin(std::future::ready(()))
+    }
 }

@@ -47,6 +47,9 @@ pub struct PoolStatus {
     pub slow: Vec<SlowRow>,
     /// Number of failures since the start, by their one name.
     pub failures: Vec<(String, u64)>,
+    /// What its PHP shares; none without `shared_cache`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shared_cache: Option<SharedCacheStatus>,
     /// One row for each child.
     pub children: Vec<ChildRow>,
     /// One row for each backend (mode `fastcgi`).
@@ -59,6 +62,26 @@ impl PoolStatus {
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
     }
+}
+
+/// The shared cache of a pool.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SharedCacheStatus {
+    /// Whether it is used: not while the pool before a reload finishes its requests.
+    pub open: bool,
+    /// Bytes for values.
+    pub size: u64,
+    /// Of them, in use.
+    pub used: u64,
+    /// Values, also such as have expired and made no room yet.
+    pub values: u64,
+    /// Questions that were answered with a value.
+    pub hits: u64,
+    /// Questions that were not.
+    pub misses: u64,
+    /// Values that made room for others before they expired.
+    pub evicted: u64,
 }
 
 /// One child of the scoreboard.

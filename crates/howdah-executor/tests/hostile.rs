@@ -104,6 +104,7 @@ fn claims_that_cannot_be_true_cost_a_zygote_and_no_more() {
             message: message.clone(),
         },
         Report::Spawned { child, pid: 1 },
+        Report::ScriptsDone,
         Report::Failed { name, message },
         Report::Ready {
             version: 1,

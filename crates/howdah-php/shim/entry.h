@@ -21,6 +21,8 @@ int howdah_php_exit_status(void);
 int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries, int argc, char **argv);
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code, bool tells, int argc, char **argv);
 size_t howdah_php_trace(int memory, char *out, size_t cap);
+void howdah_scripts_list(int to);
+void howdah_scripts_compile(const char *paths, size_t len, unsigned seconds);
 void howdah_title_prepare(void);
 void howdah_title_set(const char *title);
 

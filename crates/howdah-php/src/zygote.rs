@@ -8,6 +8,8 @@
 //!                                                              └─ end of file → retire all → leave
 //! ```
 
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::ops::ControlFlow;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -18,7 +20,7 @@ use std::time::{Duration, Instant};
 use howdah_os::descriptors::inherited;
 use howdah_os::mapping::PoolMemory;
 use howdah_os::signals::SignalDescriptor;
-use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report};
+use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report, ScriptsWork};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
 use howdah_proto::worker::WorkerMessage;
 
@@ -39,6 +41,8 @@ struct Zygote {
     children: Vec<Child>,
     /// On which a child hands over a descriptor of its memory.
     memories: Pair,
+    /// The process that lists or compiles scripts.
+    scripts: Option<i32>,
     shutdown_limit: Duration,
 }
 
@@ -79,11 +83,16 @@ fn set_control(control: Option<OwnedFd>) {
     *CONTROL.lock().unwrap_or_else(PoisonError::into_inner) = control;
 }
 
-/// A child to become.
-struct Fork {
-    child: ChildId,
-    max_requests: u64,
+/// What to become after a fork.
+enum Fork {
+    /// A child that serves requests.
+    Child { child: ChildId, max_requests: u64 },
+    /// Who lists or compiles scripts.
+    Scripts(ScriptsWork, OwnedFd),
 }
+
+/// Seconds that compiling scripts may take. Longer than anybody waits for it.
+const COMPILE: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.
 pub fn run(mut options: ZygoteOptions) -> ExitCode {
@@ -182,6 +191,7 @@ fn start(options: &mut ZygoteOptions, control: OwnedFd) -> Result<Zygote, Failur
         pid: sys::own_pid(),
         children: Vec::new(),
         memories: Pair::new()?,
+        scripts: None,
         shutdown_limit: options.shutdown,
     })
 }
@@ -279,10 +289,10 @@ impl Zygote {
             if !message {
                 continue;
             }
-            match sys::receive(self.control.as_fd(), &mut buf) {
-                Ok(Some(n)) => match Command::parse(&buf[..n]) {
+            match sys::receive_with_fd(self.control.as_fd(), &mut buf) {
+                Ok(Some((n, passed))) => match Command::parse(&buf[..n]) {
                     Some(command) => {
-                        if let ControlFlow::Break(fork) = self.obey(command) {
+                        if let ControlFlow::Break(fork) = self.obey(command, passed) {
                             self.become_child(fork);
                         }
                     }
@@ -299,7 +309,7 @@ impl Zygote {
     }
 
     /// Does what the front asks for; breaks off in a process that it has forked for that.
-    fn obey(&mut self, command: Command) -> ControlFlow<Fork> {
+    fn obey(&mut self, command: Command, passed: Option<OwnedFd>) -> ControlFlow<Fork> {
         match command {
             Command::Spawn {
                 child,
@@ -318,6 +328,14 @@ impl Zygote {
                 let stack = stack.unwrap_or_default();
                 self.report(&Report::Trace { child, stack }, None);
             }
+            Command::Scripts(work) => match (passed, sys::fork(|_| ())) {
+                (Some(file), Ok(Forked::Child)) => {
+                    return ControlFlow::Break(Fork::Scripts(work, file));
+                }
+                (None, Ok(Forked::Child)) => sys::leave(1),
+                (_, Ok(Forked::Parent(pid))) => self.scripts = Some(pid),
+                (_, Err(_)) => self.report(&Report::ScriptsDone, None),
+            },
         }
         ControlFlow::Continue(())
     }
@@ -351,7 +369,7 @@ impl Zygote {
         }
         match sys::fork(|warning| eprintln!("howdah-php: {warning}")) {
             Ok(Forked::Child) => {
-                return ControlFlow::Break(Fork {
+                return ControlFlow::Break(Fork::Child {
                     child,
                     max_requests,
                 });
@@ -392,7 +410,7 @@ impl Zygote {
         }
     }
 
-    /// Serves requests in a process just forked. The zygote's own descriptors, and those of siblings'
+    /// Serves requests, or does what else is wanted, in a process just forked. The zygote's own descriptors, and those of siblings'
     /// memory, are not for scripts: they are closed here.
     fn become_child(self, fork: Fork) -> ! {
         let Zygote {
@@ -405,16 +423,23 @@ impl Zygote {
             control,
             child_signals,
             children,
+            scripts: _,
             shutdown_limit: _,
         } = self;
         drop((control, child_signals, children, memories.ours));
         let worker = worker.map(|worker| (worker.script, worker.messages.theirs));
         sys::settle_child(pid);
+        let (me, max_requests) = match fork {
+            Fork::Child {
+                child,
+                max_requests,
+            } => (child, max_requests),
+            Fork::Scripts(work, file) => do_scripts(work, file.into()),
+        };
         shared_cache::enter_child();
         sys::hand_over_memory(memories.theirs);
         ffi::title_set(&format!("howdah-php: pool {pool}"));
         current_request::set_bells(bells);
-        let (me, max_requests) = (fork.child, fork.max_requests);
         match worker {
             None => child::serve(region, me, max_requests),
             Some((script, messages)) => worker::serve(region, me, max_requests, &script, messages),
@@ -426,6 +451,10 @@ impl Zygote {
         // Last messages before the end.
         self.read_worker_messages();
         while let Some((pid, ended)) = sys::reap() {
+            if self.scripts == Some(pid) {
+                self.scripts = None;
+                self.report(&Report::ScriptsDone, None);
+            }
             let Some(at) = self.children.iter().position(|c| c.pid == pid) else {
                 // A process that a preload script or an extension started.
                 continue;
@@ -468,4 +497,21 @@ impl Zygote {
         }
         ExitCode::SUCCESS
     }
+}
+
+/// Lists or compiles scripts, and leaves.
+fn do_scripts(work: ScriptsWork, mut file: File) -> ! {
+    ffi::php_enter_child();
+    // Who asks does not wait for ever, nor may a file system that hangs.
+    sys::die_after(2 * COMPILE);
+    match work {
+        ScriptsWork::List => ffi::list_scripts(file.as_fd()),
+        ScriptsWork::Compile => {
+            let mut paths = Vec::new();
+            if file.rewind().is_ok() && file.read_to_end(&mut paths).is_ok() {
+                ffi::compile_scripts(&paths, COMPILE);
+            }
+        }
+    }
+    sys::leave(0)
 }

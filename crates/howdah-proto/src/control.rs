@@ -34,6 +34,18 @@ pub enum Command {
         /// The child whose stack is read.
         child: ChildId,
     },
+    /// Do this with the file whose descriptor travels with the packet (`SCM_RIGHTS`), in a process of its own.
+    /// Answered by [`Report::ScriptsDone`].
+    Scripts(ScriptsWork),
+}
+
+/// What to do with a file of paths of scripts, each ended by NUL.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ScriptsWork {
+    /// Write the paths of those in the opcode cache to it.
+    List,
+    /// Compile these into the opcode cache.
+    Compile,
 }
 
 /// What a zygote reports to the front.
@@ -85,6 +97,8 @@ pub enum Report {
         /// `function() FILE:LINE` lines.
         stack: String,
     },
+    /// What was to be done with scripts has been done, or cannot be.
+    ScriptsDone,
 }
 
 /// How a child, a zygote or an external program ended.
@@ -133,12 +147,19 @@ impl Command {
             }
             Command::Signal { child, signal } => format!("signal {} {signal}", child_text(*child)),
             Command::Trace { child } => format!("trace {}", child_text(*child)),
+            Command::Scripts(ScriptsWork::List) => "list-scripts".to_owned(),
+            Command::Scripts(ScriptsWork::Compile) => "compile-scripts".to_owned(),
         }
     }
 
     /// Reads a packet; `None` when it is not one of ours.
     pub fn parse(packet: &[u8]) -> Option<Command> {
         let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
+        match packet {
+            b"list-scripts" => return Some(Command::Scripts(ScriptsWork::List)),
+            b"compile-scripts" => return Some(Command::Scripts(ScriptsWork::Compile)),
+            _ => {}
+        }
         let child = child(&mut rest)?;
         Some(match verb {
             "spawn" => Command::Spawn {
@@ -178,6 +199,7 @@ impl Report {
             },
             Report::Worker(word) => format!("worker {}", word.encode()),
             Report::Trace { child, stack } => format!("trace {} {stack}", child_text(*child)),
+            Report::ScriptsDone => "scripts-done".to_owned(),
         };
         let mut end = text.len().min(MAX_MESSAGE);
         while !text.is_char_boundary(end) {
@@ -231,6 +253,7 @@ impl Report {
                 child: child(&mut rest)?,
                 stack: rest.to_owned(),
             },
+            "scripts-done" if rest.is_empty() => Report::ScriptsDone,
             _ => return None,
         })
     }
@@ -253,6 +276,8 @@ mod tests {
             },
             Command::Signal { child, signal: 15 },
             Command::Trace { child },
+            Command::Scripts(ScriptsWork::List),
+            Command::Scripts(ScriptsWork::Compile),
         ] {
             assert_eq!(Command::parse(command.encode().as_bytes()), Some(command));
         }
@@ -284,6 +309,7 @@ mod tests {
                 child,
                 stack: "f() /a b.php:3\nmain() /i.php:1".into(),
             },
+            Report::ScriptsDone,
         ] {
             assert_eq!(Report::parse(report.encode().as_bytes()), Some(report));
         }

@@ -11,7 +11,7 @@
 //!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
 //! - [`level`]: how serious a log message is.
 //! - [`effect`]: the side effects of a run, as its frames report them.
-//! - [`shared_cache`]: the limits of what PHP keeps in a pool's shared cache.
+//! - [`shared_cache`]: the limits of what PHP keeps in a pool's shared cache, and that memory's parts.
 //! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
 //!   module here with `unsafe`.
 

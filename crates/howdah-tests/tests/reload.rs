@@ -77,6 +77,88 @@ fn a_symlink_deploy_shows_only_new_code_after_the_reload() {
     outcome.only(&["200"]);
 }
 
+/// `compiled.php` says which scripts of the site the opcode cache has.
+#[test]
+fn a_reload_compiles_what_the_pool_before_had_compiled_also_of_a_new_release() {
+    let builder = Fixture::named("reload-compiled").children(2);
+    let scratch = builder.scratch();
+    for release in ["one", "two"] {
+        let write = |name: &str, php: &str| {
+            scratch.write(format!("releases/{release}/{name}"), php);
+        };
+        write(
+            "public/compiled.php",
+            "<?php foreach (opcache_get_status()['scripts'] as $path => $script)
+                if (preg_match('#/releases/(.*)#', $path, $found)) echo $found[1], \"\\n\";",
+        );
+        write(
+            "public/index.php",
+            "<?php echo require __DIR__ . '/../src/lib.php';",
+        );
+        write(
+            "src/lib.php",
+            &format!("<?php function f() {{ return '{release}'; }} return f();"),
+        );
+        // Compiled beside the first it declares a second f(), and one of them is broken in the new release.
+        let second = "<?php function f() { return 'second'; } echo f();";
+        write("public/second.php", second);
+        let broken = if release == "two" {
+            "<?php this is broken"
+        } else {
+            second
+        };
+        write("public/broken.php", broken);
+        write("public/once.php", "<?php echo 'once';");
+    }
+    symlink("releases/one", scratch.join("current")).unwrap();
+    let fixture = builder
+        .root("current/public")
+        .ini("opcache.file_update_protection", "0")
+        .start();
+    let compiled = || -> Vec<String> {
+        let text = fixture.get("/compiled.php").text();
+        let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    for _ in 0..3 {
+        assert_eq!(fixture.get("/").text(), "one");
+        assert_eq!(fixture.get("/second.php").text(), "second");
+        assert_eq!(fixture.get("/broken.php").text(), "second");
+        assert_eq!(fixture.get("/once.php").text(), "once");
+        assert!(compiled().iter().all(|line| line.starts_with("one/")));
+    }
+    let of = |release: &str, names: &[&str]| -> Vec<String> {
+        names
+            .iter()
+            .map(|name| format!("{release}/{name}"))
+            .collect()
+    };
+    fixture.reload();
+    let all = [
+        "public/broken.php",
+        "public/compiled.php",
+        "public/index.php",
+        "public/once.php",
+        "public/second.php",
+        "src/lib.php",
+    ];
+    assert_eq!(compiled(), of("one", &all));
+    for _ in 0..2 {
+        assert_eq!(fixture.get("/").text(), "one");
+        assert_eq!(fixture.get("/broken.php").text(), "second");
+        assert_eq!(fixture.get("/second.php").text(), "second");
+    }
+    // Only what has been used since is compiled for the next, in the release that is served now.
+    symlink("releases/two", fixture.path("next")).unwrap();
+    std::fs::rename(fixture.path("next"), fixture.path("current")).unwrap();
+    fixture.reload();
+    let used = [all[1], all[2], all[4], all[5]];
+    assert_eq!(compiled(), of("two", &used));
+    assert_eq!(fixture.get("/").text(), "two");
+    assert_eq!(fixture.get("/second.php").text(), "second");
+}
+
 #[test]
 fn a_corrupt_configuration_changes_nothing_and_is_explained() {
     let fixture = Fixture::named("corrupt")

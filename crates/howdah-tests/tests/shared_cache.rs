@@ -1,9 +1,12 @@
 //! The shared cache, as scripts use it in a real server: values of every type, processes that are killed, reloads,
 //! what a command line changes, and the object cache of a real WordPress.
 
+use std::os::unix::fs::FileExt;
+
 use howdah_tests::fixture::Fixture;
-use howdah_tests::rig::Site;
-use howdah_tests::scratch::repository;
+use howdah_tests::process_tree::is_alive;
+use howdah_tests::rig::{Site, howdah_check};
+use howdah_tests::scratch::{Scratch, repository};
 use howdah_tests::wordpress_home::WordpressHome;
 
 const ON: &str = "shared_cache = \"16M\"\n";
@@ -38,6 +41,13 @@ $values = [
     $row, [$row, ['row' => clone $row]], new stdClass, [$shared, $shared], new Point, (new Point)->link(), Suit::Hearts, [Suit::Hearts],
     $deep, new ArrayObject(['x' => new DateTimeImmutable('2026-11-27')]), range(1, 5000),
 ];
+if (isset($_GET['damaged'])) {
+    foreach ($values as $i => $value) {
+        try { serialize(howdah_cache_get("value $i")); } catch (Throwable) {}
+        howdah_cache_set("value $i", $value);
+    }
+    exit('ok');
+}
 $wrong = [];
 foreach ($values as $i => $value) {
     if (!howdah_cache_set("value $i", $value)) $wrong[] = "$i is not kept";
@@ -122,6 +132,107 @@ fn what_one_process_keeps_another_finds_also_after_the_first_was_killed() {
     }
     let (info, _) = ask(&fixture, "do=info");
     assert_eq!(info["values"], 2, "{info}");
+    let told = fixture.status()["pools"][0]["shared_cache"].take();
+    for name in ["size", "used", "values", "hits", "misses", "evicted"] {
+        assert_eq!(told[name], info[name], "{name}");
+    }
+    let page = String::from_utf8(fixture.control(&["status"]).stdout).unwrap();
+    assert!(
+        page.contains("  shared cache: 0.0 of 15 MB, 2 values, "),
+        "{page}"
+    );
+}
+
+/// A worker's next request has read nothing, and knows what others have written since the last.
+#[test]
+fn workers_share_it_and_each_request_begins_anew() {
+    let worker = "mode = \"worker\"\nworker = \"SCRATCH/site/worker.php\"\n";
+    let fixture = Fixture::named("shared-cache-worker")
+        .script("cache.php", SCRIPT)
+        .script(
+            "worker.php",
+            "<?php require 'GATES';
+             while (frankenphp_handle_request(function () {
+                if (isset($_GET['gate'])) stand_at($_GET['gate']);
+                require 'cache.php';
+             })) {}",
+        )
+        .children(2)
+        .pool(&format!("{ON}{worker}"))
+        .start();
+    // Two requests at once, each in a worker of its own, one after the other from where they stand.
+    let both = |queries: [&str; 2]| {
+        let held = queries.map(|query| {
+            let name = query.replace(['=', '&'], "-");
+            let gate = fixture.gate(&name);
+            let answer = fixture.get_meanwhile(&format!("/cache.php?{query}&gate={name}"));
+            (gate.wait(), answer)
+        });
+        held.map(|(standing, answer)| {
+            standing.open();
+            let told: (serde_json::Value, i64) =
+                serde_json::from_str(&answer.answer().text()).unwrap();
+            told
+        })
+    };
+    let [(first, one), (second, other)] = both(["do=get", "do=get&value=again"]);
+    assert!(first.is_null() && second.is_null() && one != other);
+    let [(first, one), (second, other)] = both(["do=set&value=first", "do=set&value=second"]);
+    assert!(first == true && second == true && one != other);
+    assert_eq!(ask(&fixture, "do=get").0, "second");
+}
+
+/// As a broken extension may do to it. What is read may be anything, and harms nobody.
+#[test]
+fn damaged_memory_harms_no_process() {
+    let fixture = served("shared-cache-damaged", ON);
+    assert_eq!(fixture.get("/values.php?damaged").text(), "ok");
+    let children = fixture.children();
+    let child = children.first().expect("a child");
+    let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap();
+    let memory = std::fs::OpenOptions::new()
+        .read(true)
+        .write(true)
+        .open(format!("/proc/{child}/mem"))
+        .unwrap();
+    let mut keys = Vec::new();
+    for line in maps.lines().filter(|line| line.contains("/memfd:")) {
+        let (from, to) = line
+            .split_whitespace()
+            .next()
+            .unwrap()
+            .split_once('-')
+            .unwrap();
+        let address = |text| u64::from_str_radix(text, 16).unwrap();
+        let mut bytes = vec![0; (address(to) - address(from)) as usize];
+        if memory.read_exact_at(&mut bytes, address(from)).is_ok() {
+            let found = bytes
+                .windows(6)
+                .enumerate()
+                .filter(|(_, at)| at == b"value ");
+            keys.extend(found.map(|(at, _)| address(from) + at as u64));
+        }
+    }
+    assert!(keys.len() > 20, "{} keys", keys.len());
+    let mut state = 7u64;
+    let mut random = |below: usize| {
+        state = state
+            .wrapping_mul(6_364_136_223_846_793_005)
+            .wrapping_add(1);
+        (state >> 33) as usize % below
+    };
+    for _ in 0..200 {
+        for _ in 0..10 {
+            // From the entry's head, in front of its key, to the first values in it.
+            let at = keys[random(keys.len())] - 48 + random(150) as u64;
+            memory.write_all_at(&[random(256) as u8], at).unwrap();
+        }
+        // PHP may have something to say of what it cannot believe.
+        let answer = fixture.get("/values.php?damaged");
+        assert!(answer.text().ends_with("ok"), "{}", answer.text());
+    }
+    assert_eq!(fixture.children(), children, "{}", fixture.log());
+    assert_eq!(fixture.get("/values.php").text(), "ok");
 }
 
 #[test]
@@ -149,6 +260,39 @@ fn a_reload_begins_with_nothing_and_waits_for_the_pool_before() {
         ask(fixture, "do=set&value=after").0 == true
     });
     assert_eq!(ask(&fixture, "do=get").0, "after");
+}
+
+/// Also where the pool before had waited itself, and ends first.
+#[test]
+fn after_two_reloads_it_waits_for_both_pools_before() {
+    for first in [0, 1] {
+        let fixture = served("shared-cache-reloads", ON);
+        let is_open = |fixture: &Fixture| {
+            let status = fixture.status();
+            status["pools"][0]["shared_cache"]["open"]
+                .as_bool()
+                .unwrap()
+        };
+        let mut held = Vec::new();
+        for name in ["one", "two"] {
+            let gate = fixture.gate(name);
+            let answer = fixture.get_meanwhile(&format!("/hold.php?gate={name}"));
+            held.push((gate.wait(), answer));
+            fixture.reload();
+            assert!(!is_open(&fixture));
+        }
+        let pids: Vec<i32> = held.iter().map(|(standing, _)| standing.pid).collect();
+        let (standing, answer) = held.remove(first);
+        standing.open();
+        answer.answer();
+        fixture.wait("the first has ended", |_| !is_alive(pids[first]));
+        assert_eq!(ask(&fixture, "do=set").0, false);
+        let (standing, answer) = held.remove(0);
+        standing.open();
+        answer.answer();
+        fixture.wait("both have ended", is_open);
+        assert_eq!(ask(&fixture, "do=set").0, true);
+    }
 }
 
 #[test]
@@ -188,7 +332,23 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
     let wordpress = [("WORDPRESS", root.as_str())];
     // What is checked is what WordPress' own cache does.
     checked("shared-cache-core", "/object-cache.php", "", &wordpress);
+    let scratch = Scratch::new("shared-cache-advice");
+    let advice = |pool: &str| {
+        let config = format!("[pool.www]\n{pool}[[site]]\nroot = \"{root}\"\n");
+        howdah_check(&scratch.write("howdah.toml", config)).1
+    };
+    assert!(
+        advice(ON).contains("WordPress has no object cache"),
+        "{}",
+        advice(ON)
+    );
     home.add_object_cache();
+    assert!(!advice(ON).contains("object cache"), "{}", advice(ON));
+    assert!(
+        advice("").contains("Howdah's object cache does nothing"),
+        "{}",
+        advice("")
+    );
     checked(
         "shared-cache-off-wordpress",
         "/object-cache.php",

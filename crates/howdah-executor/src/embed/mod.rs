@@ -31,14 +31,17 @@ pub(crate) mod timer;
 pub(crate) mod zygote;
 
 use std::collections::HashMap;
-use std::io;
+use std::io::{self, Read, Seek, Write};
 use std::net::IpAddr;
 use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use howdah_proto::control::ScriptsWork;
 use howdah_proto::shm::ChildId;
+use rustix::fs::{MemfdFlags, memfd_create};
+use tokio::sync::oneshot;
 
 use crate::common::condition::Condition;
 use crate::common::process::resident_bytes;
@@ -46,7 +49,7 @@ use crate::common::refused::RefusedRun;
 use crate::common::sys;
 use crate::launch::Launcher;
 use crate::pool::{Happens, Pool};
-use crate::status::{ChildRow, PoolStatus};
+use crate::status::{ChildRow, PoolStatus, SharedCacheStatus};
 use crate::{ExecError, Executor, Log, PoolConfig, Role, Run, ScriptRequest, front_thread};
 
 use body::BodyFeed;
@@ -55,6 +58,13 @@ use pool_state::Ask;
 use run::{EmbedRun, Home};
 use shared::EmbedShared;
 use supervisor::Supervisor;
+
+/// How long listing scripts may take.
+const LIST: Duration = Duration::from_secs(2);
+/// How long compiling them may keep a reload waiting; it goes on then.
+const COMPILE: Duration = Duration::from_secs(10);
+/// Most bytes of their paths.
+const MOST_PATHS: u64 = 4 << 20;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
 pub struct EmbedPool {
@@ -302,6 +312,7 @@ impl Executor for EmbedPool {
                     .clone(),
             ),
             failures: crate::status::failures(&counters.failures),
+            shared_cache: self.shared_cache(),
             ..PoolStatus::default()
         };
         self.fill_scoreboard(&mut status);
@@ -329,9 +340,65 @@ impl Pool for EmbedPool {
     fn restart(&self) {
         EmbedPool::restart(self);
     }
+
+    fn scripts(&self) -> Happens<'_, Vec<u8>> {
+        Box::pin(async move {
+            let mut paths = Vec::new();
+            if let Some(file) = self.on_scripts(ScriptsWork::List, &[], LIST).await {
+                let _ = file.take(MOST_PATHS).read_to_end(&mut paths);
+            }
+            paths
+        })
+    }
+
+    fn compile<'p>(&'p self, scripts: &'p [u8]) -> Happens<'p, ()> {
+        Box::pin(async move {
+            if !scripts.is_empty() {
+                let work = ScriptsWork::Compile;
+                self.on_scripts(work, scripts, COMPILE).await;
+            }
+        })
+    }
 }
 
 impl EmbedPool {
+    /// Has the zygote work on a file of scripts, which it gives back at its beginning; none: it cannot, or not
+    /// within `limit`. Workers have all they need when they have booted.
+    async fn on_scripts(
+        &self,
+        work: ScriptsWork,
+        content: &[u8],
+        limit: Duration,
+    ) -> Option<std::fs::File> {
+        let config = &self.shared.pool.config;
+        if config.worker.is_some() || !config.opcache || self.is_asleep() {
+            return None;
+        }
+        let file = memfd_create("howdah-scripts", MemfdFlags::CLOEXEC).ok()?;
+        let mut ours = std::fs::File::from(file.try_clone().ok()?);
+        ours.write_all(content).ok()?;
+        let (done, over) = oneshot::channel();
+        self.shared.pool.ask(Ask::Scripts(work, file, done));
+        let over = tokio::time::timeout(limit, over).await;
+        over.ok()?.ok()?;
+        ours.rewind().ok()?;
+        Some(ours)
+    }
+
+    fn shared_cache(&self) -> Option<SharedCacheStatus> {
+        let port = &self.shared.pool.port;
+        let info = port.shared_cache_info()?;
+        Some(SharedCacheStatus {
+            open: port.shared_cache_is_open(),
+            size: info.size,
+            used: info.used,
+            values: info.values,
+            hits: info.hits,
+            misses: info.misses,
+            evicted: info.evicted,
+        })
+    }
+
     fn fill_scoreboard(&self, status: &mut PoolStatus) {
         let shared = &self.shared;
         let running: HashMap<ChildId, Arc<InFlight>> = shared

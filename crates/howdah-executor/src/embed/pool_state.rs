@@ -7,7 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
+use howdah_proto::control::ScriptsWork;
 use howdah_proto::shm::{ChildId, PoolPort};
+use tokio::sync::oneshot;
 
 use super::leavers::Leavers;
 use crate::Log;
@@ -15,7 +17,7 @@ use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager};
 
 /// What a front thread wants of the supervisor.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub(crate) enum Ask {
     /// Kill a child whose memory or answers make no sense.
     Kill(ChildId, &'static str),
@@ -23,6 +25,8 @@ pub(crate) enum Ask {
     Restart,
     /// Finish what is in flight, by then at the latest, and end all processes.
     Drain(Instant),
+    /// Have the zygote do this with a file of scripts.
+    Scripts(ScriptsWork, OwnedFd, oneshot::Sender<()>),
 }
 
 /// A pool, but for its lanes.

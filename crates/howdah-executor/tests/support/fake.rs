@@ -144,6 +144,7 @@ impl Fake {
                     child,
                     stack: "sleep() /fake.php:3\nmain() /fake.php:1".into(),
                 }),
+                Command::Scripts(_) => self.tell(&Report::ScriptsDone),
             }
         }
         drop(process.stdin.take());

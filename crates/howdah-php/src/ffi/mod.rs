@@ -65,6 +65,8 @@ unsafe extern "C" {
         argv: *mut *mut c_char,
     ) -> c_int;
     fn howdah_php_trace(memory: c_int, out: *mut c_char, cap: usize) -> usize;
+    safe fn howdah_scripts_list(to: c_int);
+    fn howdah_scripts_compile(paths: *const c_char, len: usize, seconds: c_uint);
     fn howdah_title_prepare();
     fn howdah_title_set(title: *const c_char);
 }
@@ -263,6 +265,19 @@ pub fn php_trace(memory: BorrowedFd<'_>) -> String {
     let n = unsafe { howdah_php_trace(memory.as_raw_fd(), buf.as_mut_ptr().cast(), buf.len()) };
     buf.truncate(n);
     String::from_utf8_lossy(&buf).into_owned()
+}
+
+/// Writes the paths of the scripts in the opcode cache that have been used, each ended by NUL. The process
+/// must leave then.
+pub fn list_scripts(to: BorrowedFd<'_>) {
+    howdah_scripts_list(to.as_raw_fd());
+}
+
+/// Compiles the scripts of these paths, each ended by NUL, into the opcode cache, for so many seconds at most.
+/// The process must leave then.
+pub fn compile_scripts(paths: &[u8], seconds: u32) {
+    // SAFETY: reads `len` bytes at most.
+    unsafe { howdah_scripts_compile(paths.as_ptr().cast(), paths.len(), seconds) }
 }
 
 /// Makes room for process titles; the arguments must have been read before.

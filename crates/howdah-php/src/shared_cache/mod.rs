@@ -25,22 +25,14 @@ use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use howdah_proto::shared_cache::MAX_TAGS;
+use howdah_proto::shared_cache::{CHANGE_NUMBERS, Info, MAX_TAGS, Parts, TAG_NUMBERS};
 use howdah_proto::shm::Region;
 
 use crate::sys;
 use shard::{Entry, Shard};
 
-/// Changes of values are counted by a number below this, which keys share.
-const CHANGE_NUMBERS: usize = 8192;
 /// Most values of which it is remembered when a request has asked for them.
 const MOST_READ: usize = 100_000;
-/// Tags are told apart by a number below this; two with one number grow old together.
-const TAG_NUMBERS: usize = 4096;
-/// Most shards: processes that use different ones do not wait for each other.
-const MAX_SHARDS: usize = 8;
-/// Bytes that a shard has at least before there is another: a value takes half a shard at most.
-const SHARD_BYTES: usize = 8 << 20;
 
 /// What became of a value that was to be kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,33 +46,13 @@ pub enum Kept {
     No,
 }
 
-/// What the cache holds and has done.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Info {
-    /// Bytes for values.
-    pub size: u64,
-    /// Of them, in use.
-    pub used: u64,
-    /// Values, also such as have expired and made no room yet.
-    pub values: u64,
-    /// Questions that were answered with a value.
-    pub hits: u64,
-    /// Questions that were not.
-    pub misses: u64,
-    /// Values that made room for others before they expired.
-    pub evicted: u64,
-}
-
 /// The shared cache of a pool.
 #[derive(Debug)]
 pub struct SharedCache {
-    /// Raised when a value could not be changed: all values are old.
+    /// These four: as of [`Parts`].
     lost: &'static AtomicU64,
-    /// How often values were made old by a tag.
     flushes: &'static AtomicU64,
-    /// How often the values of each number were changed.
     changes: &'static [AtomicU64],
-    /// How often each number of a tag has been made old.
     tags: &'static [AtomicU64],
     shards: Vec<Shard>,
     /// What hashes depend on, the same for all processes.
@@ -185,26 +157,22 @@ pub fn child_ended(pid: u32) {
 impl SharedCache {
     /// The cache in this memory, which is zeroed when it is new; none if there is too little.
     fn open(words: &'static [AtomicU64], pool: Option<&'static Region>) -> Option<SharedCache> {
-        let (lost, words) = words.split_first()?;
-        let (seed, words) = words.split_first()?;
-        let (flushes, words) = words.split_first()?;
-        let (changes, words) = words.split_at_checked(CHANGE_NUMBERS)?;
-        let (tags, words) = words.split_at_checked(TAG_NUMBERS)?;
-        let count = (size_of_val(words) / SHARD_BYTES).clamp(1, MAX_SHARDS);
-        let shards = words.chunks_exact(words.len() / count);
-        let shards = shards.map(Shard::new).collect::<Option<Vec<_>>>()?;
+        let parts = Parts::of(words)?;
         // Nobody outside can know which keys are in one chain.
         let own = RandomState::new().hash_one("howdah") | 1;
-        let seed = match seed.compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire) {
+        let seed = match parts
+            .seed
+            .compare_exchange(0, own, Ordering::AcqRel, Ordering::Acquire)
+        {
             Ok(_) => own,
             Err(former) => former,
         };
         Some(SharedCache {
-            lost,
-            flushes,
-            changes,
-            tags,
-            shards,
+            lost: parts.lost,
+            flushes: parts.flushes,
+            changes: parts.changes,
+            tags: parts.tags,
+            shards: parts.shards.into_iter().map(Shard::new).collect(),
             seed,
             pool,
         })
@@ -418,17 +386,7 @@ impl SharedCache {
 
     /// What the cache holds.
     pub fn info(&self) -> Info {
-        let mut sum = Info::default();
-        for shard in &self.shards {
-            let one = shard.info();
-            sum.size += one.size;
-            sum.used += one.used;
-            sum.values += one.values;
-            sum.hits += one.hits;
-            sum.misses += one.misses;
-            sum.evicted += one.evicted;
-        }
-        sum
+        self.shards.iter().map(Shard::info).sum()
     }
 }
 

@@ -12,25 +12,14 @@
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use howdah_proto::shared_cache::MAX_TAGS;
+use howdah_proto::shared_cache::head::{EVICTED, HEAD, HITS, LOCK, MISSES, TAIL, USED, VALUES};
+use howdah_proto::shared_cache::{Info, MAX_TAGS, ShardParts};
 
-use super::{Info, lock};
+use super::lock;
 use crate::sys;
 
 /// The bits of a tag's version that an entry keeps.
 pub const VERSION_MASK: u64 = (1 << 48) - 1;
-
-const LOCK: usize = 0;
-const HEAD: usize = 1;
-const TAIL: usize = 2;
-const VALUES: usize = 3;
-const HITS: usize = 4;
-const MISSES: usize = 5;
-const EVICTED: usize = 6;
-const USED: usize = 7;
-const CHAINS: usize = 8;
-/// Words of the ring for each chain.
-const PER_CHAIN: usize = 32;
 
 /// The words of an entry in front of its tags.
 const WORDS: usize = 0;
@@ -59,9 +48,7 @@ pub fn tag(number: u16, version: u64) -> u64 {
 /// A part of the cache, in memory that all processes of the pool have mapped.
 #[derive(Debug)]
 pub struct Shard {
-    head: &'static [AtomicU64],
-    chains: &'static [AtomicU64],
-    ring: &'static [AtomicU64],
+    parts: ShardParts<'static>,
 }
 
 /// An entry to be added.
@@ -95,17 +82,18 @@ pub struct Entry<'a> {
 }
 
 impl Shard {
-    /// The shard in this memory, which is zeroed when it is new; none if there is too little.
-    pub fn new(words: &'static [AtomicU64]) -> Option<Shard> {
-        let (head, rest) = words.split_at_checked(CHAINS)?;
-        let (chains, ring) = rest.split_at_checked(rest.len() / (PER_CHAIN + 1))?;
-        let enough = !chains.is_empty();
-        enough.then_some(Shard { head, chains, ring })
+    /// The shard in this memory, which is zeroed when it is new.
+    pub fn new(parts: ShardParts<'static>) -> Shard {
+        Shard { parts }
     }
 
     /// Takes the lock; none: a process holds it that hangs, or has been killed a moment ago.
     pub fn lock(&self) -> Option<HeldShard<'_>> {
-        match lock::take(&self.head[LOCK], super::own_pid(), sys::process_exists) {
+        match lock::take(
+            &self.parts.head[LOCK],
+            super::own_pid(),
+            sys::process_exists,
+        ) {
             Ok(lock) => Some(HeldShard {
                 shard: self,
                 _lock: lock?,
@@ -119,7 +107,7 @@ impl Shard {
 
     /// Gives back the lock that process `pid` held when it ended, and forgets what it may have left half done.
     pub fn recover(&self, pid: u32) {
-        if let Some(lock) = lock::take_over(&self.head[LOCK], pid, super::own_pid()) {
+        if let Some(lock) = lock::take_over(&self.parts.head[LOCK], pid, super::own_pid()) {
             HeldShard {
                 shard: self,
                 _lock: lock,
@@ -128,27 +116,19 @@ impl Shard {
         }
     }
 
-    /// What it holds; read without the lock, so that the figures may be of different moments.
+    /// What it holds.
     pub fn info(&self) -> Info {
-        let word = |at: usize| self.head[at].load(Relaxed);
-        Info {
-            size: (self.ring.len() * 8) as u64,
-            used: word(USED) * 8,
-            values: word(VALUES),
-            hits: word(HITS),
-            misses: word(MISSES),
-            evicted: word(EVICTED),
-        }
+        self.parts.info()
     }
 
     fn chain(&self, hash: u64) -> &AtomicU64 {
-        &self.chains[hash as usize % self.chains.len()]
+        &self.parts.chains[hash as usize % self.parts.chains.len()]
     }
 
     /// The entry at a position; none if what is there makes no sense.
     fn entry(&self, position: u64) -> Option<Entry<'_>> {
-        let at = (position % self.ring.len() as u64) as usize;
-        let rest = self.ring.get(at..)?;
+        let at = (position % self.parts.ring.len() as u64) as usize;
+        let rest = self.parts.ring.get(at..)?;
         let words = rest.first()?.load(Relaxed) as u32 as usize;
         let words = rest.get(..words)?;
         let lengths = words.get(LENGTHS)?.load(Relaxed);
@@ -277,11 +257,11 @@ fn write(to: &[AtomicU64], bytes: &[u8]) {
 
 impl<'a> HeldShard<'a> {
     fn word(&self, at: usize) -> u64 {
-        self.shard.head[at].load(Relaxed)
+        self.shard.parts.head[at].load(Relaxed)
     }
 
     fn set(&self, at: usize, value: u64) {
-        self.shard.head[at].store(value, Relaxed);
+        self.shard.parts.head[at].store(value, Relaxed);
     }
 
     fn add_to(&self, at: usize, by: i64) {
@@ -295,7 +275,7 @@ impl<'a> HeldShard<'a> {
 
     /// Forgets everything.
     fn empty(&mut self) {
-        for chain in self.shard.chains {
+        for chain in self.shard.parts.chains {
             chain.store(0, Relaxed);
         }
         for at in [HEAD, TAIL, VALUES, USED] {
@@ -380,14 +360,14 @@ impl<'a> HeldShard<'a> {
     /// too large.
     pub fn add(&mut self, new: &New<'_>, is_current: impl Fn(&Entry<'_>) -> bool) -> bool {
         let words = words_of(new.tags.len(), new.key.len(), new.value.len());
-        if words > self.shard.ring.len() / 2 || new.key.len() > 0xff_ffff {
+        if words > self.shard.parts.ring.len() / 2 || new.key.len() > 0xff_ffff {
             return false;
         }
         // What moves to the front needs room there, too.
         let (mut needed, mut kept) = (words, Vec::new());
         while !self.has_room(needed) {
             let may_move = match kept.len() < MOST_MOVES {
-                true => self.shard.ring.len() / 2 - needed,
+                true => self.shard.parts.ring.len() / 2 - needed,
                 false => 0,
             };
             match self.evict(&is_current, may_move) {
@@ -416,19 +396,19 @@ impl<'a> HeldShard<'a> {
 
     /// Words to skip so that as many as `words` follow before the ring's end.
     fn skip(&self, words: usize) -> usize {
-        let length = self.shard.ring.len();
+        let length = self.shard.parts.ring.len();
         let left = length - (self.word(HEAD) % length as u64) as usize;
         if left < words { left } else { 0 }
     }
 
     fn has_room(&self, words: usize) -> bool {
         let taken = self.word(HEAD).saturating_sub(self.word(TAIL));
-        taken + (self.skip(words) + words) as u64 <= self.shard.ring.len() as u64
+        taken + (self.skip(words) + words) as u64 <= self.shard.parts.ring.len() as u64
     }
 
     /// The place of so many words at the front; there must be room.
     fn place(&self, words: usize) -> (u64, &'a [AtomicU64]) {
-        let ring: &'a [AtomicU64] = self.shard.ring;
+        let ring: &'a [AtomicU64] = self.shard.parts.ring;
         let skip = self.skip(words);
         let mut head = self.word(HEAD);
         if skip > 0 {
@@ -494,7 +474,7 @@ impl<'a> HeldShard<'a> {
         if tail >= head {
             return None;
         }
-        let ring = self.shard.ring;
+        let ring = self.shard.parts.ring;
         let first = ring[(tail % ring.len() as u64) as usize].load(Relaxed);
         let words = u64::from(first as u32);
         if words == 0 || tail + words > head {

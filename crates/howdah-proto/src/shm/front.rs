@@ -8,6 +8,7 @@ use super::layout::{
 };
 use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
 use crate::request::{MAX_FRAME, RequestFrame};
+use crate::shared_cache;
 
 /// What a slot is in, as the front reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -437,6 +438,12 @@ impl PoolPort {
     pub fn forget_shared_cache(&self) {
         let header = self.region.header();
         header.shared_cache_epoch.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// What the shared cache holds; none if the pool has none.
+    pub fn shared_cache_info(&self) -> Option<shared_cache::Info> {
+        let parts = shared_cache::Parts::of(self.region.shared_cache())?;
+        Some(parts.info())
     }
 
     /// Whether children may use the shared cache.

@@ -1,6 +1,6 @@
 //! [`ServerStatus`] for Prometheus and its kin: the samples of the families in [`super::metrics`].
 
-use howdah_executor::status::PoolStatus;
+use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 
 use super::format::Metrics;
 use super::status::ServerStatus;
@@ -140,6 +140,33 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
     for pool in &s.pools {
         for (name, n) in &pool.failures {
             failures.add(&[&pool.pool, name], n);
+        }
+    }
+    shared_caches(m, s);
+}
+
+type SharedCacheValue = (&'static str, fn(&SharedCacheStatus) -> u64);
+
+fn shared_caches(m: &mut Metrics, s: &ServerStatus) {
+    const VALUES: &[SharedCacheValue] = &[
+        ("howdah_shared_cache_size_bytes", |c| c.size),
+        ("howdah_shared_cache_used_bytes", |c| c.used),
+        ("howdah_shared_cache_values", |c| c.values),
+        ("howdah_shared_cache_hits_total", |c| c.hits),
+        ("howdah_shared_cache_misses_total", |c| c.misses),
+        ("howdah_shared_cache_evictions_total", |c| c.evicted),
+    ];
+    let pools = s.pools.iter();
+    let caches: Vec<_> = pools
+        .filter_map(|pool| Some((pool, pool.shared_cache.as_ref()?)))
+        .collect();
+    if caches.is_empty() {
+        return;
+    }
+    for (name, value) in VALUES {
+        let mut family = m.family(name);
+        for (pool, cache) in &caches {
+            family.add(&[&pool.pool], value(cache));
         }
     }
 }

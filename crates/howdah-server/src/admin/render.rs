@@ -79,7 +79,7 @@ fn names(request: &RequestHead, media: &[u8]) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use howdah_executor::status::{BackendRow, ChildRow, PoolStatus};
+    use howdah_executor::status::{BackendRow, ChildRow, PoolStatus, SharedCacheStatus};
 
     use super::*;
     use crate::admin::jobs::{JobStatus, LastRun};
@@ -180,6 +180,7 @@ mod tests {
             certificates: vec![CertificateStatus::default()],
             pools: vec![PoolStatus {
                 backends: vec![BackendRow::default()],
+                shared_cache: Some(SharedCacheStatus::default()),
                 ..PoolStatus::default()
             }],
             limits: Limits {

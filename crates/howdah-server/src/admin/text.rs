@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::SystemTime;
 
-use howdah_executor::status::PoolStatus;
+use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 
 use super::format::{duration, list};
 use super::status::ServerStatus;
@@ -116,6 +116,9 @@ fn pool(out: &mut String, p: &PoolStatus) {
         p.max_children_reached
     );
     list(out, "  failures", p.failures.iter().cloned());
+    if let Some(cache) = &p.shared_cache {
+        shared_cache(out, cache);
+    }
     backends::text(out, &p.backends);
     if !p.children.is_empty() {
         let _ = writeln!(
@@ -141,6 +144,26 @@ fn pool(out: &mut String, p: &PoolStatus) {
             request.trim_end()
         );
     }
+}
+
+fn shared_cache(out: &mut String, cache: &SharedCacheStatus) {
+    let asked = cache.hits.saturating_add(cache.misses).max(1);
+    let _ = writeln!(
+        out,
+        "  shared cache: {:.1} of {} MB, {} values, {} hits ({:.1} %), {} misses, {} evicted{}",
+        cache.used as f64 / f64::from(1 << 20),
+        cache.size >> 20,
+        cache.values,
+        cache.hits,
+        cache.hits as f64 * 100.0 / asked as f64,
+        cache.misses,
+        cache.evicted,
+        if cache.open {
+            ""
+        } else {
+            "; not used until the pool before has finished"
+        }
+    );
 }
 
 fn tls(out: &mut String, s: &ServerStatus) {

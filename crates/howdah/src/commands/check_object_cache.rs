@@ -24,16 +24,24 @@ fn advice(settings: &Settings, site: &SiteConfig) -> Option<&'static str> {
     if found.application != Application::WordPress {
         return None;
     }
-    let has_drop_in = site.root.join(DROP_IN).exists();
-    match (settings.fleet.is_some(), has_drop_in, pool.shared_cache) {
+    let drop_in = std::fs::read(site.root.join(DROP_IN)).ok();
+    let is_ours = drop_in.as_deref().is_some_and(is_ours);
+    match (settings.fleet.is_some(), drop_in, pool.shared_cache) {
         (true, _, Some(_)) => Some(
             "shared_cache is of this server alone, so what another member of the fleet writes is not seen; use Redis for the object cache (docs/shared-cache.md)",
         ),
-        (false, false, _) => Some(
+        (false, None, _) => Some(
             "WordPress has no object cache; with shared_cache = \"64M\" and Howdah's drop-in, pages of users who are logged in are faster (docs/shared-cache.md)",
+        ),
+        (_, Some(_), None) if is_ours => Some(
+            "Howdah's object cache does nothing, since the pool has no shared_cache (docs/shared-cache.md)",
         ),
         _ => None,
     }
+}
+
+fn is_ours(drop_in: &[u8]) -> bool {
+    String::from_utf8_lossy(drop_in).contains("howdah_cache_info")
 }
 
 fn pool_of<'s>(settings: &'s Settings, site: &SiteConfig) -> Option<&'s PoolConfig> {

@@ -19,6 +19,7 @@ impl Supervisor {
                 self.terminate(id, why, now);
                 self.signal(id, Signal::KILL);
             }
+            Ask::Scripts(work, file, done) => self.work_on_scripts(work, &file, done),
             Ask::Restart => self.restart_workers("asked to"),
             Ask::Drain(until) => {
                 self.shared.condition.send_replace(Condition::Draining);

@@ -14,10 +14,12 @@ use std::time::{Duration, Instant};
 use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::event::{PollFd, PollFlags, Timespec};
+use tokio::sync::oneshot;
 
 mod deadlines;
 mod draining;
 mod reaping;
+mod scripts;
 mod workers;
 mod zygote_lifecycle;
 
@@ -75,6 +77,8 @@ pub(crate) struct Supervisor {
     outputs: Vec<Output>,
     children: Children,
     traces: HashMap<ChildId, Arc<InFlight>>,
+    /// Who waits for work on scripts, and the generation of the zygote that does it.
+    scripts: Option<(u64, oneshot::Sender<()>)>,
     start_backoff: Backoff,
     ready_at: Instant,
     /// A child of the present zygote that has ended had served a request.
@@ -108,6 +112,7 @@ impl Supervisor {
             outputs: Vec::new(),
             children: Children::new(rows),
             traces: HashMap::new(),
+            scripts: None,
             start_backoff: Backoff::default(),
             ready_at: now,
             served: false,

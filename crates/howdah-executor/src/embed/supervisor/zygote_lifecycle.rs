@@ -145,6 +145,7 @@ impl Supervisor {
             link.ended();
         }
         let pid = link.pid();
+        self.scripts = None;
         if !started {
             self.read_outputs();
             let message = self.ended_while_starting();
@@ -343,6 +344,7 @@ impl Supervisor {
                 }
             }
             Report::Trace { child, stack } => self.on_trace(child, &stack),
+            Report::ScriptsDone => return self.on_scripts_done(generation),
         }
         Ok(())
     }

@@ -152,6 +152,17 @@ impl View {
         if let Some(failures) = shown_pairs(&pool["failures"]) {
             lines.push(format!("  failures so far  {failures}"));
         }
+        if let Some(cache) = pool["shared_cache"].as_object() {
+            let figure = |name: &str| cache[name].as_u64().unwrap_or(0);
+            lines.push(format!(
+                "  shared cache: {} of {} MB, {} values; {} hits/s, {} misses/s",
+                figure("used") >> 20,
+                figure("size") >> 20,
+                figure("values"),
+                self.per_second(&format!("shared cache hits {name}")),
+                self.per_second(&format!("shared cache misses {name}")),
+            ));
+        }
         let mut children: Vec<&Value> = pool["children"].as_array().into_iter().flatten().collect();
         if !children.is_empty() {
             lines.push(
@@ -211,6 +222,10 @@ fn counters(status: &Value) -> HashMap<String, f64> {
     for pool in status["pools"].as_array().into_iter().flatten() {
         let name = text(pool, "pool");
         put(format!("pool {name}"), &pool["accepted_requests"]);
+        for count in ["hits", "misses"] {
+            let counter = format!("shared cache {count} {name}");
+            put(counter, &pool["shared_cache"][count]);
+        }
         for child in pool["children"].as_array().into_iter().flatten() {
             let pid = number(child, "pid");
             put(format!("child {name} {pid}"), &child["requests"]);

@@ -3,6 +3,7 @@
 //! swapped between two requests, and the old pools drain. When anything fails nothing has changed.
 //!
 //! - [`pools`]: they are started and waited for; old ones drain.
+//! - [`scripts`]: those that are compiled before the swap.
 //! - [`logs`]: the error log and the access log, opened and moved.
 //! - [`front_settings`]: what the front needs beside sites and pools.
 //! - [`finish`]: the end.
@@ -11,8 +12,9 @@ mod finish;
 mod front_settings;
 mod logs;
 mod pools;
+mod scripts;
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -40,6 +42,7 @@ pub use finish::{LEAVING, finish, shorten_deadline};
 use front_settings::{bound, front_settings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{Pools, retire, start_pools};
+use scripts::Roots;
 
 /// The configuration that is served, with all that serves it.
 pub struct Running {
@@ -48,6 +51,7 @@ pub struct Running {
     control: Control,
     listeners: Vec<(Listen, ListenerId)>,
     pools: Pools,
+    roots: Roots,
     access_log: OpenAccessLog,
     threads: u32,
     drain: Duration,
@@ -84,21 +88,24 @@ pub fn apply(
             .listen(status.take(), &settings)
             .map_err(one)?;
     }
-    let (former_log, threads, awake) = match &*shared.running() {
-        Some(running) => {
-            let pools = running.pools.iter().filter(|(_, pool)| !pool.is_asleep());
-            let awake = pools.map(|(name, _)| name.clone()).collect();
-            (running.access_log.clone(), running.threads, awake)
-        }
-        None => (None, settings.threads, HashSet::new()),
+    let (former_log, threads, former, former_roots) = match &*shared.running() {
+        Some(running) => (
+            running.access_log.clone(),
+            running.threads,
+            running.pools.clone(),
+            running.roots.clone(),
+        ),
+        None => (None, settings.threads, Pools::new(), Roots::new()),
     };
+    let roots = scripts::roots(&settings);
     let access_log = access_log(&settings, new.access_log, former_log, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
     let launcher = Arc::new(MasterLauncher {
         launches: launches.clone(),
         generation: new.generation,
     });
-    let pools = start_pools(&settings, launcher, error_log.clone(), threads, &awake)?;
+    let pools = start_pools(&settings, launcher, error_log.clone(), threads, &former)?;
+    scripts::compile(&former, &pools, &scripts::moved(&former_roots, &roots));
     let executors: HashMap<String, Arc<dyn Executor>> = pools
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
@@ -142,7 +149,7 @@ pub fn apply(
     match &mut *running {
         None => {
             let (front, started) = first(
-                config, &error_log, &settings, listeners, pools, access_log, shared,
+                config, &error_log, &settings, listeners, pools, roots, access_log, shared,
             )
             .map_err(one)?;
             *running = Some(started);
@@ -162,6 +169,7 @@ pub fn apply(
                 )
                 .map_err(|e| one(format!("cannot reopen the error log: {e}")))?;
             running.access_log = access_log;
+            running.roots = roots;
             running.replace(config, &settings, pools, &executors);
         }
     }
@@ -208,6 +216,7 @@ fn first(
     settings: &Settings,
     listeners: Vec<(Listen, ListenerConfig)>,
     pools: Pools,
+    roots: Roots,
     access_log: OpenAccessLog,
     shared: &Shared,
 ) -> Result<(Arc<Front>, Running), String> {
@@ -247,6 +256,7 @@ fn first(
         listeners: listens.into_iter().zip(ids).collect(),
         server: Some(server),
         pools,
+        roots,
         access_log,
         threads: settings.threads,
         drain: settings.server.timeouts.drain,

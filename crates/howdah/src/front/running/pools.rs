@@ -1,6 +1,6 @@
 //! The pools of a configuration: started beside the old ones, which drain.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -21,21 +21,21 @@ pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
 }
 
 /// Starts all pools and waits until each can run scripts. All failures are reported. A pool that is
-/// to have no process at rest gets none before its first request, unless the former configuration's
-/// of that name was `awake`: its visitors are not to wait for a start.
+/// to have no process at rest gets none before its first request, unless the one of that name in `former`
+/// was awake: its visitors are not to wait for a start.
 pub(super) fn start_pools(
     settings: &Settings,
     launcher: Arc<MasterLauncher>,
     log: Log,
     threads: u32,
-    awake: &HashSet<String>,
+    former: &Pools,
 ) -> Result<Pools, Vec<String>> {
     let failed = |name: &str, why: String| format!("pool `{name}`: {why}");
     let runtime = runtime().map_err(|e| vec![e.to_string()])?;
     let (mut pools, mut mistakes) = (Pools::new(), Vec::new());
     for mode in &settings.pools {
         let name = mode.name();
-        let may_sleep = !awake.contains(name);
+        let may_sleep = former.get(name).is_none_or(|pool| pool.is_asleep());
         match modes::start(mode, launcher.clone(), log.clone(), threads, may_sleep) {
             Ok(pool) => {
                 pools.insert(name.to_owned(), pool);

@@ -1,0 +1,39 @@
+//! Scripts compiled in advance: the zygote lists what its opcode cache has, or compiles such a list.
+
+use std::os::fd::{AsFd, OwnedFd};
+
+use howdah_proto::control::{Command, ScriptsWork};
+use tokio::sync::oneshot;
+
+use super::super::zygote::ProtocolError;
+use super::{Supervisor, ZygoteState};
+
+impl Supervisor {
+    /// Has the zygote work on scripts; `done` is dropped if that is not to be had.
+    pub(super) fn work_on_scripts(
+        &mut self,
+        work: ScriptsWork,
+        file: &OwnedFd,
+        done: oneshot::Sender<()>,
+    ) {
+        if let ZygoteState::Ready { link } = &self.zygote
+            && self.scripts.is_none()
+            && link
+                .send_with(&Command::Scripts(work), &[file.as_fd()])
+                .is_ok()
+        {
+            self.scripts = Some((self.generation, done));
+        }
+    }
+
+    pub(super) fn on_scripts_done(&mut self, generation: u64) -> Result<(), ProtocolError> {
+        match self.scripts.take() {
+            Some((of, done)) if of == generation => {
+                // Who has waited may have gone on.
+                let _ = done.send(());
+                Ok(())
+            }
+            _ => Err(ProtocolError::of("scripts-done", "nothing was to be done")),
+        }
+    }
+}

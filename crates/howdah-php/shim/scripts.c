@@ -1,0 +1,117 @@
+/* Scripts compiled in advance: what a pool's opcode cache has is listed, and the pool that takes its place
+ * compiles that before its first request. Both are done in a process of their own, which ends then, and by
+ * opcache's own functions, within their rules (opcache.restrict_api, open_basedir). */
+#include "howdah.h"
+
+#include <errno.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "zend_smart_str.h"
+
+/* A request of no script, which never ends: the process leaves. */
+static bool begin(void)
+{
+	if (php_request_startup() == FAILURE) {
+		return false;
+	}
+	howdah_opcache_settle();
+	EG(error_reporting) = 0;
+	zend_set_memory_limit((size_t)ZEND_LONG_MAX);
+	return true;
+}
+
+/* Calls a function of opcache's; null: there is none, or it has thrown. */
+static void call(const char *name, zval *argument, zval *result)
+{
+	zend_function *function = zend_hash_str_find_ptr(CG(function_table), name, strlen(name));
+	ZVAL_NULL(result);
+	if (function) {
+		zend_call_known_function(function, NULL, NULL, result, 1, argument, NULL);
+	}
+}
+
+static zval *element(zval *of, const char *name)
+{
+	return of && Z_TYPE_P(of) == IS_ARRAY ? zend_hash_str_find(Z_ARRVAL_P(of), name, strlen(name)) : NULL;
+}
+
+static void write_all(int to, const char *bytes, size_t len)
+{
+	while (len > 0) {
+		ssize_t written = write(to, bytes, len);
+		if (written < 0 && errno != EINTR) {
+			return;
+		}
+		if (written > 0) {
+			bytes += written;
+			len -= (size_t)written;
+		}
+	}
+}
+
+static void list(int to)
+{
+	zval with_scripts, status, *script;
+	ZVAL_TRUE(&with_scripts);
+	call("opcache_get_status", &with_scripts, &status);
+	zval *scripts = element(&status, "scripts");
+	if (!scripts || Z_TYPE_P(scripts) != IS_ARRAY) {
+		return;
+	}
+	smart_str paths = {0};
+	ZEND_HASH_FOREACH_VAL(Z_ARRVAL_P(scripts), script) {
+		zval *path = element(script, "full_path"), *hits = element(script, "hits");
+		/* What nobody has used since it was compiled in advance is not compiled again. */
+		if (path && Z_TYPE_P(path) == IS_STRING && hits && Z_TYPE_P(hits) == IS_LONG && Z_LVAL_P(hits) > 0) {
+			smart_str_appendl(&paths, Z_STRVAL_P(path), Z_STRLEN_P(path) + 1);
+		}
+	} ZEND_HASH_FOREACH_END();
+	if (paths.s) {
+		write_all(to, ZSTR_VAL(paths.s), ZSTR_LEN(paths.s));
+	}
+}
+
+/* Writes the path of each script that the opcode cache has and somebody has used, ended by NUL. */
+void howdah_scripts_list(int to)
+{
+	zend_first_try {
+		if (begin()) {
+			list(to);
+		}
+	} zend_end_try();
+}
+
+static void compile(const char *path, size_t len)
+{
+	uint32_t functions = CG(function_table)->nNumUsed, classes = CG(class_table)->nNumUsed;
+	/* A parse error that nobody catches is a bailout. */
+	zend_try {
+		zval name, result;
+		ZVAL_STRINGL(&name, path, len);
+		call("opcache_compile_file", &name, &result);
+		zval_ptr_dtor(&name);
+	} zend_end_try();
+	/* Another file may declare the same. */
+	zend_hash_discard(CG(function_table), functions);
+	zend_hash_discard(CG(class_table), classes);
+}
+
+/* Compiles the scripts of these paths, each ended by NUL, for so many seconds at most. */
+void howdah_scripts_compile(const char *paths, size_t len, unsigned seconds)
+{
+	const char *end = paths + len;
+	time_t until = time(NULL) + seconds;
+	zend_first_try {
+		const char *nul, *at = paths;
+		if (begin()) {
+			while (at < end && (nul = memchr(at, '\0', (size_t)(end - at))) && time(NULL) < until) {
+				/* Of the file system only: a stream could run code. */
+				if (*at == '/') {
+					compile(at, (size_t)(nul - at));
+				}
+				at = nul + 1;
+			}
+		}
+	} zend_end_try();
+}
