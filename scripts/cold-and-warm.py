@@ -230,6 +230,7 @@ def turn(make, app, figures):
         first_page(server, client)
         client.pages(0.5)
         figures["replaced"].append(max(client.page() for _ in range(6 * OFTEN)))
+        figures["502"][-1] += client.failed
     finally:
         stop(server)
 

@@ -42,8 +42,8 @@ pub trait Pool: Executor {
         Box::pin(std::future::ready(Vec::new()))
     }
 
-    /// Compiles the scripts of these paths, so that no request waits for that. Of one that cannot be compiled
-    /// its request will hear.
+    /// Compiles the scripts of these paths, so that no request waits for that. What cannot be compiled is left to
+    /// its request. Goes on, for a while, when nobody waits for it any more.
     fn compile<'p>(&'p self, _scripts: &'p [u8]) -> Happens<'p, ()> {
         Box::pin(std::future::ready(()))
     }

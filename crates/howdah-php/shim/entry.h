@@ -6,6 +6,7 @@
 
 #include <stdbool.h>
 #include <stddef.h>
+#include <stdint.h>
 
 int howdah_php_startup(const char *ini_path, bool no_ini, const char *ini_entries, bool worker);
 const char *howdah_php_check_library(void);
@@ -22,7 +23,7 @@ int howdah_run_script(const char *ini_path, bool no_ini, const char *ini_entries
 int howdah_run_command_line(const char *ini_path, bool no_ini, const char *ini_entries, const char *code, bool tells, int argc, char **argv);
 size_t howdah_php_trace(int memory, char *out, size_t cap);
 void howdah_scripts_list(int to);
-void howdah_scripts_compile(const char *paths, size_t len, unsigned seconds);
+void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds);
 void howdah_title_prepare(void);
 void howdah_title_set(const char *title);
 

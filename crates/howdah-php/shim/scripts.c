@@ -98,7 +98,7 @@ static void compile(const char *path, size_t len)
 }
 
 /* Compiles the scripts of these paths, each ended by NUL, for so many seconds at most. */
-void howdah_scripts_compile(const char *paths, size_t len, unsigned seconds)
+void howdah_scripts_compile(const char *paths, size_t len, uint32_t seconds)
 {
 	const char *end = paths + len;
 	time_t until = time(NULL) + seconds;

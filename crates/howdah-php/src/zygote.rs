@@ -91,7 +91,7 @@ enum Fork {
     Scripts(ScriptsWork, OwnedFd),
 }
 
-/// Seconds that compiling scripts may take. Longer than anybody waits for it.
+/// Seconds that compiling scripts may take: longer than a reload waits for it.
 const COMPILE: u32 = 30;
 
 /// Runs the zygote until the front closes the control socket.

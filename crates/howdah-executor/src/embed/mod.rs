@@ -59,11 +59,7 @@ use run::{EmbedRun, Home};
 use shared::EmbedShared;
 use supervisor::Supervisor;
 
-/// How long listing scripts may take.
-const LIST: Duration = Duration::from_secs(2);
-/// How long compiling them may keep a reload waiting; it goes on then.
-const COMPILE: Duration = Duration::from_secs(10);
-/// Most bytes of their paths.
+/// Most bytes of paths of scripts.
 const MOST_PATHS: u64 = 4 << 20;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
@@ -344,7 +340,7 @@ impl Pool for EmbedPool {
     fn scripts(&self) -> Happens<'_, Vec<u8>> {
         Box::pin(async move {
             let mut paths = Vec::new();
-            if let Some(file) = self.on_scripts(ScriptsWork::List, &[], LIST).await {
+            if let Some(file) = self.on_scripts(ScriptsWork::List, &[]).await {
                 let _ = file.take(MOST_PATHS).read_to_end(&mut paths);
             }
             paths
@@ -354,22 +350,16 @@ impl Pool for EmbedPool {
     fn compile<'p>(&'p self, scripts: &'p [u8]) -> Happens<'p, ()> {
         Box::pin(async move {
             if !scripts.is_empty() {
-                let work = ScriptsWork::Compile;
-                self.on_scripts(work, scripts, COMPILE).await;
+                self.on_scripts(ScriptsWork::Compile, scripts).await;
             }
         })
     }
 }
 
 impl EmbedPool {
-    /// Has the zygote work on a file of scripts, which it gives back at its beginning; none: it cannot, or not
-    /// within `limit`. Workers have all they need when they have booted.
-    async fn on_scripts(
-        &self,
-        work: ScriptsWork,
-        content: &[u8],
-        limit: Duration,
-    ) -> Option<std::fs::File> {
+    /// Has the zygote work on a file of scripts, which is given back at its beginning; none: it cannot. Workers
+    /// have all they need when they have booted.
+    async fn on_scripts(&self, work: ScriptsWork, content: &[u8]) -> Option<std::fs::File> {
         let config = &self.shared.pool.config;
         if config.worker.is_some() || !config.opcache || self.is_asleep() {
             return None;
@@ -379,8 +369,7 @@ impl EmbedPool {
         ours.write_all(content).ok()?;
         let (done, over) = oneshot::channel();
         self.shared.pool.ask(Ask::Scripts(work, file, done));
-        let over = tokio::time::timeout(limit, over).await;
-        over.ok()?.ok()?;
+        over.await.ok()?;
         ours.rewind().ok()?;
         Some(ours)
     }

@@ -66,7 +66,7 @@ unsafe extern "C" {
     ) -> c_int;
     fn howdah_php_trace(memory: c_int, out: *mut c_char, cap: usize) -> usize;
     safe fn howdah_scripts_list(to: c_int);
-    fn howdah_scripts_compile(paths: *const c_char, len: usize, seconds: c_uint);
+    fn howdah_scripts_compile(paths: *const c_char, len: usize, seconds: u32);
     fn howdah_title_prepare();
     fn howdah_title_set(title: *const c_char);
 }

@@ -123,8 +123,8 @@ families! {
         howdah_pool_slow_requests_total Counter [pool] "Requests beyond request_slowlog_timeout.";
         howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; memory that they share counts for each.";
         howdah_pool_failures_total Counter [pool, name] "Failures of a pool by name.";
-        howdah_shared_cache_size_bytes Gauge [pool] "Memory for values of the shared cache.";
-        howdah_shared_cache_used_bytes Gauge [pool] "Of it, in use.";
+        howdah_shared_cache_size_bytes Gauge [pool] "Memory of the shared cache.";
+        howdah_shared_cache_used_bytes Gauge [pool] "In use.";
         howdah_shared_cache_values Gauge [pool] "Values.";
         howdah_shared_cache_hits_total Counter [pool] "Values found.";
         howdah_shared_cache_misses_total Counter [pool] "Values not found.";

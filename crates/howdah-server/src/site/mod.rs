@@ -200,6 +200,17 @@ impl Site {
         self.current_root()
     }
 
+    /// Keeps the root as it is, until [`Site::release_root`]: what takes this configuration's place is being
+    /// started, and is the one to show a new root.
+    pub fn hold_root(&self) {
+        self.root_seen.store(u64::MAX, Ordering::Relaxed);
+    }
+
+    /// Looks at the root again as before.
+    pub fn release_root(&self) {
+        self.root_seen.store(0, Ordering::Relaxed);
+    }
+
     fn current_root(&self) -> Arc<RootDir> {
         self.root
             .read()

@@ -174,6 +174,12 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     assert_eq!(at(&site, 3500), "two");
     deploy("three");
     assert_eq!(at(&site, 4500), "three");
+    // Another configuration is to show the next, unless it fails.
+    site.hold_root();
+    deploy("four");
+    assert_eq!(at(&site, 9000), "three");
+    site.release_root();
+    assert_eq!(at(&site, 9000), "four");
 }
 
 #[test]

@@ -42,7 +42,7 @@ pub use finish::{LEAVING, finish, shorten_deadline};
 use front_settings::{bound, front_settings};
 use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{Pools, retire, start_pools};
-use scripts::Roots;
+use scripts::{HeldRoots, Roots};
 
 /// The configuration that is served, with all that serves it.
 pub struct Running {
@@ -98,6 +98,10 @@ pub fn apply(
         None => (None, settings.threads, Pools::new(), Roots::new()),
     };
     let roots = scripts::roots(&settings);
+    let _held = shared
+        .front
+        .get()
+        .map(|front| HeldRoots::of(front.config()));
     let access_log = access_log(&settings, new.access_log, former_log, &error_log).map_err(one)?;
     let sites = settings.open_sites()?;
     let launcher = Arc::new(MasterLauncher {
@@ -105,7 +109,7 @@ pub fn apply(
         generation: new.generation,
     });
     let pools = start_pools(&settings, launcher, error_log.clone(), threads, &former)?;
-    scripts::compile(&former, &pools, &scripts::moved(&former_roots, &roots));
+    scripts::compile(&former, &pools, scripts::moved(&former_roots, &roots));
     let executors: HashMap<String, Arc<dyn Executor>> = pools
         .iter()
         .map(|(name, pool)| (name.clone(), pool.clone() as Arc<dyn Executor>))
@@ -149,7 +153,7 @@ pub fn apply(
     match &mut *running {
         None => {
             let (front, started) = first(
-                config, &error_log, &settings, listeners, pools, roots, access_log, shared,
+                config, &error_log, &settings, listeners, pools, access_log, shared,
             )
             .map_err(one)?;
             *running = Some(started);
@@ -216,7 +220,6 @@ fn first(
     settings: &Settings,
     listeners: Vec<(Listen, ListenerConfig)>,
     pools: Pools,
-    roots: Roots,
     access_log: OpenAccessLog,
     shared: &Shared,
 ) -> Result<(Arc<Front>, Running), String> {
@@ -256,7 +259,7 @@ fn first(
         listeners: listens.into_iter().zip(ids).collect(),
         server: Some(server),
         pools,
-        roots,
+        roots: scripts::roots(settings),
         access_log,
         threads: settings.threads,
         drain: settings.server.timeouts.drain,

@@ -2,11 +2,21 @@
 //! given requests, so that no visitor waits for that after a reload or a deployment.
 
 use std::collections::HashMap;
+use std::num::NonZero;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use howdah_server::server_config::ServerConfig;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
 
 use super::pools::{Pools, runtime};
 use crate::config::Settings;
+
+/// How long a reload waits for scripts that are compiled.
+const LONGEST: Duration = Duration::from_secs(10);
 
 /// The directories that roots of sites lead to, by the roots.
 pub(super) type Roots = HashMap<PathBuf, PathBuf>;
@@ -42,19 +52,51 @@ pub(super) fn moved(former: &Roots, now: &Roots) -> Vec<(PathBuf, PathBuf)> {
     moved
 }
 
-/// Has each pool compile the scripts of the one whose place it takes.
-pub(super) fn compile(former: &Pools, pools: &Pools, moved: &[(PathBuf, PathBuf)]) {
+/// The sites of a configuration whose roots stay as they are until this is dropped: a deployment shows with the
+/// pools that have its scripts compiled.
+pub(super) struct HeldRoots(Arc<ServerConfig>);
+
+impl HeldRoots {
+    pub fn of(config: Arc<ServerConfig>) -> HeldRoots {
+        config.sites.all().iter().for_each(|site| site.hold_root());
+        HeldRoots(config)
+    }
+}
+
+impl Drop for HeldRoots {
+    fn drop(&mut self) {
+        self.0
+            .sites
+            .all()
+            .iter()
+            .for_each(|site| site.release_root());
+    }
+}
+
+/// Has each pool compile the scripts of the one whose place it takes, and waits for that.
+pub(super) fn compile(former: &Pools, pools: &Pools, moved: Vec<(PathBuf, PathBuf)>) {
     let Ok(runtime) = runtime() else {
         return;
     };
-    for (name, pool) in pools {
-        if let Some(former) = former.get(name) {
-            runtime.block_on(async {
+    let moved = Arc::new(moved);
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    let turns = Arc::new(Semaphore::new(cores));
+    runtime.block_on(async {
+        let mut all = JoinSet::new();
+        for (name, pool) in pools {
+            let Some(former) = former.get(name).cloned() else {
+                continue;
+            };
+            let (pool, moved, turns) = (pool.clone(), moved.clone(), turns.clone());
+            all.spawn(async move {
+                let _turn = turns.acquire().await;
                 let scripts = former.scripts().await;
-                pool.compile(&renamed(&scripts, moved)).await;
+                pool.compile(&renamed(&scripts, &moved)).await;
             });
         }
-    }
+        // What takes longer goes on, with nobody waiting for it.
+        let _ = tokio::time::timeout(LONGEST, all.join_all()).await;
+    });
 }
 
 /// The paths as they are now; each is ended by NUL.
