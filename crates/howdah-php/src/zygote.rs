@@ -434,7 +434,7 @@ impl Zygote {
                 child,
                 max_requests,
             } => (child, max_requests),
-            Fork::Scripts(work, file) => do_scripts(work, file.into()),
+            Fork::Scripts(work, file) => do_scripts(&pool, work, file.into()),
         };
         shared_cache::enter_child();
         sys::hand_over_memory(memories.theirs);
@@ -500,7 +500,8 @@ impl Zygote {
 }
 
 /// Lists or compiles scripts, and leaves.
-fn do_scripts(work: ScriptsWork, mut file: File) -> ! {
+fn do_scripts(pool: &str, work: ScriptsWork, mut file: File) -> ! {
+    ffi::title_set(&format!("howdah-php: scripts of {pool}"));
     ffi::php_enter_child();
     // Who asks does not wait for ever, nor may a file system that hangs.
     sys::die_after(2 * COMPILE);
