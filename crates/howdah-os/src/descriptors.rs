@@ -4,6 +4,7 @@
 
 use std::ffi::{CString, OsString};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::CommandExt;
@@ -12,8 +13,11 @@ use std::process::Command;
 
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use nix::unistd::{Gid, Uid, execve, getgrouplist, setgid, setgroups, setuid};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd, retry_on_intr};
+use rustix::net::{
+    AddressFamily, SendAncillaryBuffer, SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    sendmsg, socketpair,
+};
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 
 use crate::account::Account;
@@ -31,6 +35,27 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
         None,
     );
     Ok(pair?)
+}
+
+/// Sends one packet and up to four descriptors; a socket whose other end is closed raises no signal.
+///
+/// # Errors
+/// What `sendmsg(2)` says; `TOOMANYREFS` for more descriptors.
+pub fn send_packet(
+    socket: BorrowedFd<'_>,
+    packet: &[u8],
+    descriptors: &[BorrowedFd<'_>],
+    flags: SendFlags,
+) -> rustix::io::Result<()> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    if !descriptors.is_empty() && !ancillary.push(SendAncillaryMessage::ScmRights(descriptors)) {
+        return Err(rustix::io::Errno::TOOMANYREFS);
+    }
+    let pieces = [io::IoSlice::new(packet)];
+    let flags = flags | SendFlags::NOSIGNAL;
+    retry_on_intr(|| sendmsg(socket, &pieces, &mut ancillary, flags))?;
+    Ok(())
 }
 
 /// Has a program inherit `fds`, at the numbers they have here. They are closed here with the command.

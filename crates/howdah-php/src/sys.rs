@@ -3,20 +3,21 @@
 
 #![allow(unsafe_code)]
 
-use std::io::{self, IoSlice, IoSliceMut};
+use std::io::{self, IoSliceMut};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use howdah_os::account::Account;
+use howdah_os::descriptors::send_packet;
 use howdah_os::process::{set_dumpable, threads};
 use nix::sys::signal::{SigSet, SigmaskHow, sigprocmask};
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, SocketFlags, SocketType,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketFlags,
+    SocketType,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, getppid};
 use rustix::thread::futex;
@@ -107,17 +108,12 @@ pub fn receive_with_fd(
 
 /// Sends one packet, with a descriptor if given.
 pub fn send(fd: BorrowedFd<'_>, packet: &[u8], passed: Option<BorrowedFd<'_>>) -> io::Result<()> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-    let mut ancillary = SendAncillaryBuffer::new(&mut space);
-    let fds = passed.as_slice();
-    if !fds.is_empty() {
-        ancillary.push(SendAncillaryMessage::ScmRights(fds));
-    }
-    let pieces = [IoSlice::new(packet)];
-    rustix::io::retry_on_intr(|| {
-        rustix::net::sendmsg(fd, &pieces, &mut ancillary, SendFlags::NOSIGNAL)
-    })?;
-    Ok(())
+    Ok(send_packet(
+        fd,
+        packet,
+        passed.as_slice(),
+        SendFlags::empty(),
+    )?)
 }
 
 /// Which process `fork` has returned in.

@@ -77,7 +77,7 @@ pub struct ShardParts<'m> {
     pub head: &'m [AtomicU64],
     /// Where the entries of each remainder of a hash begin in the ring.
     pub chains: &'m [AtomicU64],
-    /// The entries.
+    /// Where the entries follow each other, the oldest first.
     pub ring: &'m [AtomicU64],
 }
 
@@ -89,13 +89,13 @@ pub mod head {
     pub const HEAD: usize = 1;
     /// The oldest entry.
     pub const TAIL: usize = 2;
-    /// See [`super::Info`].
+    /// How many [`values`](super::Info::values) there are.
     pub const VALUES: usize = 3;
-    /// See [`super::Info`].
+    /// How many [`hits`](super::Info::hits) there were.
     pub const HITS: usize = 4;
-    /// See [`super::Info`].
+    /// How many [`misses`](super::Info::misses) there were.
     pub const MISSES: usize = 5;
-    /// See [`super::Info`].
+    /// How many values were [`evicted`](super::Info::evicted).
     pub const EVICTED: usize = 6;
     /// Words of entries.
     pub const USED: usize = 7;

@@ -1,16 +1,13 @@
 //! The front's end of a zygote: its control socket, its process, its output. Decides nothing.
 
 use std::io;
-use std::io::{IoSlice, IoSliceMut};
+use std::io::IoSliceMut;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use howdah_os::descriptors::packet_pair;
+use howdah_os::descriptors::{packet_pair, send_packet};
 use howdah_proto::control::{Command, MAX_MESSAGE, Report};
-use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags,
-};
+use rustix::net::{RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags};
 use rustix::process::{Signal, WaitId, WaitIdOptions};
 
 use super::shared::EmbedShared;
@@ -105,15 +102,14 @@ impl ZygoteClient {
 
     /// The same, with descriptors.
     pub fn send_with(&self, command: &Command, passed: &[BorrowedFd<'_>]) -> io::Result<()> {
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !passed.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(passed));
-        }
         let text = command.encode();
-        let pieces = [IoSlice::new(text.as_bytes())];
-        rustix::net::sendmsg(&self.control, &pieces, &mut ancillary, SendFlags::NOSIGNAL)?;
-        Ok(())
+        let control = self.control.as_fd();
+        Ok(send_packet(
+            control,
+            text.as_bytes(),
+            passed,
+            SendFlags::empty(),
+        )?)
     }
 
     /// Reads the next packet from the control socket without waiting.

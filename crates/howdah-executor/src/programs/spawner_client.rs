@@ -3,17 +3,17 @@
 //! starting a process and writing logs may block. Runs no request.
 
 use std::collections::HashMap;
-use std::io::{self, IoSlice};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use howdah_os::descriptors::send_packet;
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
 use howdah_proto::spawner::{MAX_PACKET, SpawnerCommand, Start};
-use rustix::net::{SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
+use rustix::net::SendFlags;
 use tokio::sync::{mpsc, watch};
 
 use crate::common::condition::Condition;
@@ -188,17 +188,8 @@ impl SpawnerClient {
             return Err(SpawnRefused::TooLarge);
         }
         let control = self.control().clone().ok_or(SpawnRefused::NoSpawner)?;
-        let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(4))];
-        let mut ancillary = SendAncillaryBuffer::new(&mut space);
-        if !fds.is_empty() {
-            ancillary.push(SendAncillaryMessage::ScmRights(fds));
-        }
-        let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
-        let sent = rustix::io::retry_on_intr(|| {
-            rustix::net::sendmsg(&control, &[IoSlice::new(&packet)], &mut ancillary, flags)
-        });
-        match sent {
-            Ok(_) => Ok(()),
+        match send_packet(control.as_fd(), &packet, fds, SendFlags::DONTWAIT) {
+            Ok(()) => Ok(()),
             Err(rustix::io::Errno::AGAIN | rustix::io::Errno::NOBUFS) => Err(SpawnRefused::Busy),
             Err(rustix::io::Errno::MSGSIZE) => Err(SpawnRefused::TooLarge),
             Err(_) => Err(SpawnRefused::NoSpawner),

@@ -152,10 +152,11 @@ pub fn apply(
     }
     match &mut *running {
         None => {
-            let (front, started) = first(
+            let (front, mut started) = first(
                 config, &error_log, &settings, listeners, pools, access_log, shared,
             )
             .map_err(one)?;
+            started.roots = roots;
             *running = Some(started);
             // Set once: there is one first configuration.
             let _ = shared.front.set(front);
@@ -259,7 +260,7 @@ fn first(
         listeners: listens.into_iter().zip(ids).collect(),
         server: Some(server),
         pools,
-        roots: scripts::roots(settings),
+        roots: Roots::new(),
         access_log,
         threads: settings.threads,
         drain: settings.server.timeouts.drain,

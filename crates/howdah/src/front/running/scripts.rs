@@ -75,6 +75,9 @@ impl Drop for HeldRoots {
 
 /// Has each pool compile the scripts of the one whose place it takes, and waits for that.
 pub(super) fn compile(former: &Pools, pools: &Pools, moved: Vec<(PathBuf, PathBuf)>) {
+    if former.is_empty() {
+        return;
+    }
     let Ok(runtime) = runtime() else {
         return;
     };
