@@ -15,6 +15,7 @@ use howdah_proto::request::RequestFrame;
 use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
+use super::leavers::Abandoned;
 use crate::common::sys;
 use crate::{EffectSink, Event, ExecError, Held};
 
@@ -51,8 +52,8 @@ pub(crate) struct RequestState {
     pub place: Position,
     /// Whether a run still wants the answer.
     pub wanted: bool,
-    /// Its client has left while a child had it: counted by [`Leavers`](super::leavers::Leavers).
-    pub abandoned: bool,
+    /// Its client has left while a child had it: known to [`Leavers`](super::leavers::Leavers).
+    pub abandoned: Option<Abandoned>,
     /// Woken when there is something to poll for.
     pub waker: Option<Waker>,
     /// The child that runs it; `None` until the front knows.
@@ -121,7 +122,7 @@ impl InFlight {
             state: Mutex::new(RequestState {
                 place: Position::Waiting,
                 wanted: true,
-                abandoned: false,
+                abandoned: None,
                 waker: None,
                 child: None,
                 claimed_ns: None,

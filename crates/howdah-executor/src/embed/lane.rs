@@ -186,8 +186,8 @@ impl Lane {
     ) {
         let was = std::mem::replace(&mut state.place, Position::Left);
         state.held = None;
-        if std::mem::take(&mut state.abandoned) {
-            pool.leavers.ended();
+        if let Some(run) = state.abandoned.take() {
+            pool.leavers.ended(run, sys::now_ns());
         }
         state.verdict = state.verdict.take().or(verdict);
         table.to_wake.extend(state.waker.take());

@@ -7,22 +7,40 @@ use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a client is remembered after it has left a script, in nanoseconds.
+/// How long a script must run on for nobody to count, in nanoseconds: a load test that ends leaves many short
+/// ones at once, which cost visitors nothing.
+const LONG: u64 = 50_000_000;
+/// How long a client is remembered after it has left scripts that ran on, in nanoseconds.
 const REMEMBERED: u64 = 10_000_000_000;
 /// Clients that are remembered.
 const MOST: usize = 4096;
 
-/// A pool's clients of that kind. Costs a request of anybody one read of memory that hardly ever changes.
+/// A pool's clients of that kind. Costs a request of anybody two reads of memory, unless half of the pool's
+/// processes work for nobody or a client is remembered.
 #[derive(Debug)]
 pub(crate) struct Leavers {
-    /// Runs that must be abandoned before a client is remembered.
+    /// Runs that must be abandoned, and run on for long, before their clients are remembered.
     many: u32,
     /// Runs whose clients have left.
     abandoned: AtomicU32,
     /// When the last of the clients is forgotten.
     until: AtomicU64,
-    /// When each is.
-    clients: Mutex<HashMap<IpAddr, u64>>,
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// Runs whose clients have left: whose, and when.
+    abandoned: Vec<Abandoned>,
+    /// When each client is forgotten.
+    clients: HashMap<IpAddr, u64>,
+}
+
+/// A run whose client has left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Abandoned {
+    client: Option<IpAddr>,
+    since: u64,
 }
 
 impl Leavers {
@@ -32,52 +50,70 @@ impl Leavers {
             many: processes.div_ceil(2).max(2),
             abandoned: AtomicU32::new(0),
             until: AtomicU64::new(0),
-            clients: Mutex::default(),
+            known: Mutex::default(),
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, u64>> {
-        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run's client has left, and a process has begun with it. The client is remembered if half of
-    /// the processes work for nobody now.
-    pub fn left(&self, client: Option<IpAddr>, now: u64) {
-        let abandoned = self.abandoned.fetch_add(1, Ordering::Relaxed) + 1;
-        let (Some(client), true) = (client, abandoned >= self.many) else {
+    /// A run's client has left, and a process has begun with it: to be given to [`Leavers::ended`].
+    pub fn left(&self, client: Option<IpAddr>, now: u64) -> Abandoned {
+        let run = Abandoned { client, since: now };
+        let mut known = self.lock();
+        known.abandoned.push(run);
+        self.abandoned.fetch_add(1, Ordering::Relaxed);
+        self.look(&mut known, now);
+        run
+    }
+
+    /// The process is done with the run.
+    pub fn ended(&self, run: Abandoned, now: u64) {
+        let mut known = self.lock();
+        self.look(&mut known, now);
+        if let Some(at) = known.abandoned.iter().position(|other| *other == run) {
+            known.abandoned.swap_remove(at);
+            self.abandoned.fetch_sub(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Remembers the clients of the runs if half of the processes have worked for nobody for long.
+    fn look(&self, known: &mut Known, now: u64) {
+        let Known { abandoned, clients } = known;
+        let is_long = |run: &&Abandoned| run.since + LONG <= now;
+        if abandoned.iter().filter(is_long).count() < self.many as usize {
             return;
-        };
-        let mut clients = self.lock();
+        }
         if clients.len() >= MOST {
             clients.retain(|_, until| *until > now);
         }
-        if clients.len() < MOST || clients.contains_key(&client) {
-            clients.insert(client, now + REMEMBERED);
-            self.until.fetch_max(now + REMEMBERED, Ordering::Relaxed);
+        for client in abandoned
+            .iter()
+            .filter(is_long)
+            .filter_map(|run| run.client)
+        {
+            if clients.len() < MOST || clients.contains_key(&client) {
+                clients.insert(client, now + REMEMBERED);
+                self.until.fetch_max(now + REMEMBERED, Ordering::Relaxed);
+            }
         }
     }
 
-    /// The process is done with a run for which [`Leavers::left`] was called.
-    pub fn ended(&self) {
-        self.abandoned.fetch_sub(1, Ordering::Relaxed);
-    }
-
-    /// Whether this client is remembered; `now` is read only if anybody is.
+    /// Whether this client is remembered; `now` is read only if anybody could be.
     pub fn has(&self, client: IpAddr, now: impl FnOnce() -> u64) -> bool {
-        let until = self.until.load(Ordering::Relaxed);
-        if until == 0 {
+        let are_many = self.abandoned.load(Ordering::Relaxed) >= self.many;
+        if !are_many && self.until.load(Ordering::Relaxed) == 0 {
             return false;
         }
         let now = now();
-        if until > now {
-            return self.lock().get(&client).is_some_and(|until| *until > now);
-        }
-        let mut clients = self.lock();
-        if self.until.load(Ordering::Relaxed) == until {
-            clients.clear();
+        let mut known = self.lock();
+        self.look(&mut known, now);
+        if self.until.load(Ordering::Relaxed) <= now {
+            known.clients.clear();
             self.until.store(0, Ordering::Relaxed);
         }
-        false
+        known.clients.get(&client).is_some_and(|until| *until > now)
     }
 }
 
@@ -89,31 +125,62 @@ mod tests {
     const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
 
     #[test]
-    fn who_leaves_is_remembered_while_half_of_the_processes_work_for_nobody() {
+    fn who_leaves_is_remembered_once_half_of_the_processes_have_worked_for_nobody_for_long() {
         let leavers = Leavers::of(4);
-        leavers.left(Some(A), 5);
+        let first = leavers.left(Some(A), 5);
+        assert!(!leavers.has(A, || unreachable!("one changes his mind")));
+        let second = leavers.left(Some(B), 6);
+        assert!(!leavers.has(A, || 5 + LONG), "the other has only left");
+        // Whoever asks next finds both out.
+        let other = IpAddr::from([192, 0, 2, 3]);
+        assert!(!leavers.has(other, || 6 + LONG));
+        leavers.ended(first, 6 + LONG);
+        leavers.ended(second, 6 + LONG);
+        let until = 6 + LONG + REMEMBERED;
+        assert!(leavers.has(A, || until - 1) && leavers.has(B, || until - 1));
+        assert!(!leavers.has(B, || until));
+        assert!(leavers.lock().clients.is_empty());
         assert!(!leavers.has(A, || unreachable!("nobody is remembered")));
-        leavers.left(Some(B), 6);
-        assert!(!leavers.has(A, || 7));
-        assert!(leavers.has(B, || 7));
-        leavers.ended();
-        leavers.ended();
-        assert!(leavers.has(B, || 5 + REMEMBERED));
-        assert!(!leavers.has(B, || 6 + REMEMBERED));
-        assert!(leavers.lock().is_empty());
+    }
+
+    #[test]
+    fn runs_that_have_lasted_long_tell_of_their_clients_at_their_end() {
+        let leavers = Leavers::of(2);
+        let runs = [A, B].map(|client| leavers.left(Some(client), 1));
+        runs.map(|run| leavers.ended(run, 1 + LONG));
+        assert!(leavers.has(A, || 2 + LONG) && leavers.has(B, || 2 + LONG));
+    }
+
+    #[test]
+    fn a_load_test_that_ends_leaves_short_scripts_and_is_not_remembered() {
+        let leavers = Leavers::of(4);
+        for round in 0..100 {
+            let runs: Vec<_> = (0..4).map(|_| leavers.left(Some(A), round)).collect();
+            assert!(!leavers.has(A, || round + LONG - 1));
+            runs.into_iter()
+                .for_each(|run| leavers.ended(run, round + LONG - 1));
+        }
+        assert!(!leavers.has(A, || unreachable!("all have ended")));
     }
 
     #[test]
     fn the_memory_is_bounded_and_has_room_again_later() {
         let leavers = Leavers::of(2);
-        leavers.left(None, 1);
         let client = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
+        let nobody = leavers.left(None, 1);
         for n in 0..2 * MOST {
             leavers.left(Some(client(n)), 1);
         }
-        assert_eq!(leavers.lock().len(), MOST);
-        assert!(leavers.has(client(0), || 2) && !leavers.has(client(MOST), || 2));
-        leavers.left(Some(A), 1 + REMEMBERED);
-        assert_eq!(leavers.lock().len(), 1);
+        let now = 1 + LONG;
+        assert!(leavers.has(client(0), || now) && !leavers.has(client(MOST), || now));
+        assert_eq!(leavers.lock().clients.len(), MOST);
+        let runs = std::mem::take(&mut leavers.lock().abandoned);
+        leavers.lock().abandoned.push(nobody);
+        leavers.left(Some(A), now);
+        assert!(leavers.has(A, || now + REMEMBERED));
+        assert_eq!(
+            (leavers.lock().clients.len(), runs.len()),
+            (1, 2 * MOST + 1)
+        );
     }
 }

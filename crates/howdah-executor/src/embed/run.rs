@@ -76,9 +76,8 @@ impl EmbedRun {
             return;
         };
         if !self.over {
-            state.abandoned = true;
             let leavers = &self.home.shared.pool.leavers;
-            leavers.left(in_flight.client, sys::now_ns());
+            state.abandoned = Some(leavers.left(in_flight.client, sys::now_ns()));
         }
         if !state.ended || error.is_some() {
             sys::wake(lane.port.abort(slot));

@@ -2,13 +2,31 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use super::Limit;
 use super::places::Places;
 use crate::tally::Tally;
 
-/// Requests of a client that may wait for its PHP processes: a browser asks for a page's parts at once.
-const MOST_WAITING: usize = 64;
+/// Who may wait for a PHP process: how many requests, and for how long.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    pub most: usize,
+    pub longest: Duration,
+}
+
+impl Patience {
+    /// Of a client: a browser asks for a page's parts at once.
+    pub const OF_A_CLIENT: Patience = Patience {
+        most: 64,
+        longest: Duration::from_secs(10),
+    };
+    /// Of all that have left scripts running, together: as a pool's queue has by default.
+    pub const OF_LEAVERS: Patience = Patience {
+        most: 1024,
+        longest: Duration::from_secs(30),
+    };
+}
 
 /// By what a meter is found again after a reload. A limit of another text is another limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,17 +50,20 @@ pub struct Meter {
     pub(super) connections: Option<Arc<Places>>,
     /// Those that have PHP processes, or wait for one, if it is about them.
     pub(super) processes: Option<Arc<Places>>,
+    /// How long these may wait.
+    pub longest_wait: Duration,
     /// Requests refused.
     pub(super) refused: Tally,
 }
 
 impl Meter {
-    pub(super) fn new(limit: Arc<Limit>) -> Meter {
+    pub(super) fn new(limit: Arc<Limit>, patience: Patience) -> Meter {
         static NEXT: AtomicU64 = AtomicU64::new(0);
         Meter {
             id: NEXT.fetch_add(1, Ordering::Relaxed),
             connections: limit.connections.map(|most| Places::new(most, 0)),
-            processes: limit.processes.map(|most| Places::new(most, MOST_WAITING)),
+            processes: limit.processes.map(|most| Places::new(most, patience.most)),
+            longest_wait: patience.longest,
             limit,
             refused: Tally::default(),
         }

@@ -23,7 +23,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
 use crate::network;
-use meter::{Meter, MeterName};
+use meter::{Meter, MeterName, Patience};
 use places::{Entry, Line, Place};
 use rate::Rate;
 use table::Table;
@@ -162,12 +162,16 @@ pub enum Process {
 impl Limiter {
     /// The meter of this name: the one that the configuration before this had, if its limit is the same.
     pub fn meter(&self, name: MeterName, limit: &Arc<Limit>) -> Arc<Meter> {
+        self.patient_meter(name, limit, Patience::OF_A_CLIENT)
+    }
+
+    fn patient_meter(&self, name: MeterName, limit: &Arc<Limit>, patience: Patience) -> Arc<Meter> {
         let mut meters = self.meters.lock().unwrap_or_else(PoisonError::into_inner);
         meters.retain(|_, meter| meter.strong_count() > 0);
         if let Some(meter) = meters.get(&name).and_then(Weak::upgrade) {
             return meter;
         }
-        let meter = Arc::new(Meter::new(limit.clone()));
+        let meter = Arc::new(Meter::new(limit.clone(), patience));
         meters.insert(name, Arc::downgrade(&meter));
         meter
     }
@@ -190,7 +194,7 @@ impl Limiter {
             text: format!("leavers {pool} {limit}"),
             number: 0,
         };
-        Some(self.meter(name, &limit))
+        Some(self.patient_meter(name, &limit, Patience::OF_LEAVERS))
     }
 
     /// The key of a client under a limit.

@@ -78,10 +78,12 @@ impl Places {
             let places = Some(self.clone());
             return Entry::Place(Place { places, key });
         }
-        // Those whose clients have left wait for nothing.
-        client.waiting.retain(|waiting| !waiting.is_closed());
         if client.waiting.len() >= self.most_waiting {
-            return Entry::Full;
+            // Those whose clients have left wait for nothing.
+            client.waiting.retain(|waiting| !waiting.is_closed());
+            if client.waiting.len() >= self.most_waiting {
+                return Entry::Full;
+            }
         }
         let (give, line) = oneshot::channel();
         client.waiting.push_back(give);

@@ -25,9 +25,6 @@ use crate::site::ScriptTarget;
 use crate::site::condition::cookies;
 use crate::turn;
 
-/// How long a request waits for a PHP process that its client has.
-const LONGEST_WAIT: Duration = Duration::from_secs(10);
-
 /// What the log says of a request that found no room among those of clients who leave.
 const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
 
@@ -161,10 +158,12 @@ pub(super) async fn wait_for_process(
         let place = match limiter.process(meter, key, turn::recently()) {
             Ok(None) => continue,
             Ok(Some(Process::Free(place))) => Ok(place),
-            Ok(Some(Process::Waits(line))) => match wait(line, watch, response.out).await? {
-                Some(place) => Ok(place),
-                None => Err(limiter.full(meter, key, Over::Processes, turn::recently())),
-            },
+            Ok(Some(Process::Waits(line))) => {
+                match wait(line, meter.longest_wait, watch, response.out).await? {
+                    Some(place) => Ok(place),
+                    None => Err(limiter.full(meter, key, Over::Processes, turn::recently())),
+                }
+            }
             Err(limited) => Err(limited),
         };
         match place {
@@ -195,8 +194,13 @@ pub(super) fn take_process(response: &mut Response<'_>) -> Option<Held> {
 }
 
 /// None: it took too long.
-async fn wait(line: Line, watch: bool, out: &mut Responder) -> Result<Option<Place>, Failure> {
-    let mut line = pin!(tokio::time::timeout(LONGEST_WAIT, line));
+async fn wait(
+    line: Line,
+    longest: Duration,
+    watch: bool,
+    out: &mut Responder,
+) -> Result<Option<Place>, Failure> {
+    let mut line = pin!(tokio::time::timeout(longest, line));
     poll_fn(|cx| {
         if let Poll::Ready(place) = line.as_mut().poll(cx) {
             return Poll::Ready(Ok(place.ok()));

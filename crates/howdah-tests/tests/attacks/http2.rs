@@ -198,7 +198,8 @@ fn clients_who_leave_scripts_running_never_have_all_children() {
         .children(4)
         .script(
             "wait.php",
-            "<?php while (!file_exists('SCRATCH/' . $_SERVER['QUERY_STRING'])) { usleep(5000); clearstatcache(); }",
+            "<?php while (!file_exists('SCRATCH/' . $_SERVER['QUERY_STRING'])) { usleep(5000); clearstatcache(); }
+            usleep(60_000);",
         )
         .start();
     let pool = |f: &Fixture| f.status()["pools"][0].clone();

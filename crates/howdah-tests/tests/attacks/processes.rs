@@ -83,6 +83,35 @@ fn clients_that_ask_and_leave_at_once_do_not_push_in_before_visitors() {
 }
 
 #[test]
+fn a_load_test_after_one_that_has_left_its_requests_is_served() {
+    let fixture = Fixture::named("load-tests")
+        .children(4)
+        .script("slow.php", "<?php usleep(70_000); echo 'slow';")
+        .start();
+    // More than a client's requests that may wait by a limit of `processes`.
+    let begin = || -> Vec<Connection> {
+        let request = "GET /slow.php HTTP/1.1\r\nHost: x\r\n\r\n";
+        let one = |_| {
+            let mut client = Connection::open(fixture.address()).unwrap();
+            client.send(request).unwrap();
+            client
+        };
+        (0..100).map(one).collect()
+    };
+    for _ in 0..3 {
+        let left = begin();
+        fixture.wait("the children are busy", |f| {
+            f.status()["pools"][0]["active_processes"].as_u64() >= Some(3)
+        });
+        drop(left);
+    }
+    for mut client in begin() {
+        let answer = client.read_response("GET").unwrap();
+        assert_eq!((answer.status(), answer.text().as_str()), (200, "slow"));
+    }
+}
+
+#[test]
 fn a_slow_reader_of_more_than_memory_and_file_does_not_keep_its_child() {
     let builder = Fixture::named("slow-reader").children(1);
     builder.scratch().writable_dir("spill");
