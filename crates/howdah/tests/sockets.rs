@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 use support::{HOWDAH, PATIENCE, Scratch, Server, answer, hold, passed, run, site, wait_until};
@@ -102,6 +103,35 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
         }
         stop.store(true, Ordering::Relaxed);
     });
+}
+
+#[test]
+fn a_stop_on_kept_sockets_gives_idle_connections_two_seconds_to_ask() {
+    let scratch = Scratch::new("parting");
+    let root = site(&scratch);
+    let (listener, address) = listening();
+    let arguments = [root.as_str(), "--listen", &address];
+    let sockets = vec![("howdah.socket", copy(&listener))];
+    let mut server = Server::start_passed(&scratch, &arguments, sockets);
+    let mut idle = TcpStream::connect(&address).unwrap();
+    idle.set_read_timeout(Some(PATIENCE)).unwrap();
+    std::io::Write::write_all(&mut idle, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut text = Vec::new();
+    while !text.ends_with(b"one") {
+        let mut byte = [0];
+        std::io::Read::read_exact(&mut idle, &mut byte).unwrap();
+        text.push(byte[0]);
+    }
+    let since = Instant::now();
+    server.signal(Signal::TERM);
+    let mut rest = Vec::new();
+    std::io::Read::read_to_end(&mut idle, &mut rest).unwrap();
+    let took = since.elapsed();
+    assert!(
+        rest.is_empty() && took >= Duration::from_millis(1900),
+        "{took:?}"
+    );
+    assert!(server.wait().success());
 }
 
 #[test]

@@ -440,13 +440,13 @@ impl Master {
         self.end_upgrade(&["the server is stopping".to_owned()]);
         self.predecessors.stop(limit, false);
         self.jobs.stop(limit);
+        // A service manager has kept its sockets, and starts the server again.
+        let followed = self.listeners.outlive_us();
         self.listeners.close();
         match &self.front {
             None => self.ended = Some(exit::done()),
             Some(front) => {
                 let limit = limit.as_millis() as u64;
-                // A service manager has kept its sockets, and starts the server again.
-                let followed = self.listeners.outlive_us();
                 let sent = front.link.send_now(&ToFront::Stop { limit, followed }, &[]);
                 self.front_must_hear(sent);
             }
