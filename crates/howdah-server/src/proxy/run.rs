@@ -173,6 +173,9 @@ impl Run for ProxyRun {
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         if matches!(self.state, State::Exchanging(_) | State::Head(_)) {
             let answered = self.poll_answered(cx);
+            if let Poll::Ready(Err(failure)) = answered {
+                return Poll::Ready(Err(failure));
+            }
             // What came before the head goes before it.
             if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
                 return Poll::Ready(Ok(Event::Informational(head)));
