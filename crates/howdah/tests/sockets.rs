@@ -2,6 +2,7 @@
 
 mod support;
 
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -50,7 +51,7 @@ fn systemd_binds_and_the_first_client_starts_the_server() {
     let mut server = Server::start_command(&scratch, command);
     let mut first = connecting.join().unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    std::io::Write::write_all(&mut first, request).unwrap();
+    first.write_all(request).unwrap();
     assert_eq!(answer(first), (200, "one".to_owned()));
     assert_eq!(server.address.to_string(), address);
     assert_eq!(server.ask(&["reload"]).0, 0);
@@ -79,7 +80,7 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
                     // A test that fails has no server any more.
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-                    std::io::Write::write_all(&mut stream, request).unwrap();
+                    stream.write_all(request).unwrap();
                     assert_eq!(answer(stream), (200, "one".to_owned()));
                     answered.fetch_add(1, Ordering::Relaxed);
                 }
@@ -115,17 +116,18 @@ fn a_stop_on_kept_sockets_gives_idle_connections_two_seconds_to_ask() {
     let mut server = Server::start_passed(&scratch, &arguments, sockets);
     let mut idle = TcpStream::connect(&address).unwrap();
     idle.set_read_timeout(Some(PATIENCE)).unwrap();
-    std::io::Write::write_all(&mut idle, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    idle.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        .unwrap();
     let mut text = Vec::new();
     while !text.ends_with(b"one") {
         let mut byte = [0];
-        std::io::Read::read_exact(&mut idle, &mut byte).unwrap();
+        idle.read_exact(&mut byte).unwrap();
         text.push(byte[0]);
     }
     let since = Instant::now();
     server.signal(Signal::TERM);
     let mut rest = Vec::new();
-    std::io::Read::read_to_end(&mut idle, &mut rest).unwrap();
+    idle.read_to_end(&mut rest).unwrap();
     let took = since.elapsed();
     assert!(
         rest.is_empty() && took >= Duration::from_millis(1900),
@@ -212,7 +214,7 @@ fn a_socket_of_both_families_serves_all_addresses_of_ipv4() {
     let server = Server::start_passed(&scratch, &arguments, sockets());
     let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
     let request = b"GET /address.php HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    std::io::Write::write_all(&mut stream, request).unwrap();
+    stream.write_all(request).unwrap();
     assert_eq!(answer(stream), (200, "127.0.0.1 127.0.0.1".to_owned()));
     drop(server);
 }
@@ -233,7 +235,7 @@ fn a_unix_socket_and_its_file_stay_the_managers() {
     let mut server = Server::start_passed(&scratch, &arguments, sockets);
     let mut stream = UnixStream::connect(&path).unwrap();
     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
-    std::io::Write::write_all(&mut stream, request).unwrap();
+    stream.write_all(request).unwrap();
     let mut text = String::new();
     std::io::Read::read_to_string(&mut stream, &mut text).unwrap();
     assert!(text.ends_with("one"), "{text}");

@@ -82,17 +82,15 @@ impl Leavers {
     fn look(&self, known: &mut Known, now: u64) {
         let Known { abandoned, clients } = known;
         let is_long = |run: &&Abandoned| run.since + LONG <= now;
-        if abandoned.iter().filter(is_long).count() < self.many as usize {
+        let long = || abandoned.iter().filter(is_long);
+        if long().count() < self.many as usize {
             return;
         }
-        if clients.len() >= MOST {
+        let left = || long().filter_map(|run| run.client);
+        if clients.len() >= MOST && left().any(|client| !clients.contains_key(&client)) {
             clients.retain(|_, until| *until > now);
         }
-        for client in abandoned
-            .iter()
-            .filter(is_long)
-            .filter_map(|run| run.client)
-        {
+        for client in left() {
             if clients.len() < MOST || clients.contains_key(&client) {
                 clients.insert(client, now + REMEMBERED);
                 self.until.fetch_max(now + REMEMBERED, Ordering::Relaxed);
@@ -108,7 +106,9 @@ impl Leavers {
         }
         let now = now();
         let mut known = self.lock();
-        self.look(&mut known, now);
+        if are_many {
+            self.look(&mut known, now);
+        }
         if self.until.load(Ordering::Relaxed) <= now {
             known.clients.clear();
             self.until.store(0, Ordering::Relaxed);

@@ -193,6 +193,7 @@ fn streams_that_are_reset_at_once_hold_nobody_up() {
 
 #[test]
 fn clients_who_leave_scripts_running_never_have_all_children() {
+    // A script that nobody waits for runs on for long enough to count.
     let fixture = Fixture::named("h2-leavers")
         .h2c()
         .children(4)
