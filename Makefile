@@ -9,7 +9,7 @@ stage = @echo "== $$(date +%T) $(1)"
 LISTEN   ?= 127.0.0.1:8080
 DEMO_DIR ?= $(TARGET)/demo
 
-.PHONY: test-unit compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-site test fmt-check clippy test-build test-run
+.PHONY: test-unit compare image test-image packages rpm repository sbom release-files test-packages help setup-build setup-demo setup-test setup-packages setup-image setup-tools toolchain build demo demo-build demo-site test fmt-check clippy test-build test-run
 
 help:
 	@echo 'make build   target/release/howdah, howdah-php and howdah-bench'
@@ -41,20 +41,26 @@ build: setup-build toolchain
 # The site is copied, so that what visitors write never lands in the checkout.
 # Entries and pictures of an earlier run are kept: they are in $(DEMO_DIR)/data.
 demo-site:
-	@mkdir -p $(DEMO_DIR)/data
-	@rm -rf $(DEMO_DIR)/site
-	@cp -r demo $(DEMO_DIR)/site
-	@DEMO_DATA=$(abspath $(DEMO_DIR))/data php $(DEMO_DIR)/site/seed.php
+	@mkdir -p "$(DEMO_DIR)/data"
+	@rm -rf "$(DEMO_DIR)/site"
+	@cp -r demo "$(DEMO_DIR)/site"
+	@DEMO_DATA="$$(cd "$(DEMO_DIR)" && pwd)/data" php "$(DEMO_DIR)/site/seed.php"
 
-demo: setup-demo build demo-site
-	@echo
-	@echo '  The guestbook:   http://$(LISTEN)/'
-	@echo '  Log in:          http://$(LISTEN)/login   (user "keeper", password "elephant")'
-	@echo '  Streamed output: http://$(LISTEN)/live'
-	@echo '  Its data:        $(abspath $(DEMO_DIR))/data'
-	@echo '  Stop with Ctrl-C.'
-	@echo
-	@exec $(TARGET)/release/howdah serve $(DEMO_DIR)/site --listen $(LISTEN) --env DEMO_DATA=$(abspath $(DEMO_DIR))/data \
+# Unoptimised, because compiling takes a third of the time of a release: a newcomer waits for the first page.
+demo-build: setup-demo toolchain
+	$(CARGO) build --bins $(CARGO_JOBS) -p howdah -p howdah-php
+
+demo: demo-build demo-site
+	@data="$$(cd "$(DEMO_DIR)" && pwd)/data"; \
+	echo; \
+	echo '  The guestbook:   http://$(LISTEN)/'; \
+	echo '  Log in:          http://$(LISTEN)/login   (user "keeper", password "elephant")'; \
+	echo '  Streamed output: http://$(LISTEN)/live'; \
+	echo "  Its data:        $$data"; \
+	echo '  This build is not optimised: measure one of "make build" instead.'; \
+	echo '  Stop with Ctrl-C.'; \
+	echo; \
+	exec "$(TARGET)/debug/howdah" serve "$(DEMO_DIR)/site" --listen $(LISTEN) --env "DEMO_DATA=$$data" \
 	  -d upload_max_filesize=10M -d post_max_size=12M
 
 # The release's own PHP is the series of the package with PHP.
