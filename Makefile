@@ -110,10 +110,8 @@ test: setup-test setup-tools toolchain
 
 # Without the feature `packages` cargo leaves out the tests that need more than the packages of a build.
 test-unit: setup-build toolchain
-	$(call stage,build)
-	$(CARGO) test --workspace --no-default-features --no-run $(CARGO_JOBS)
-	$(call stage,tests)
-	timeout --kill-after=10 $(TEST_TIME) $(CARGO) test --workspace --no-default-features --no-fail-fast $(CARGO_JOBS)
+	$(call stage,build and tests)
+	@CARGO="$(CARGO)" scripts/run-tests.py -- --no-default-features $(CARGO_JOBS)
 
 fmt-check:
 	$(call stage,format)
@@ -129,8 +127,7 @@ test-build:
 	$(call stage,build)
 	$(CARGO) test --workspace --no-run $(CARGO_JOBS)
 
-# A test that hangs is named by "has been running for over 60 seconds"; it may not hold the rest for ever.
-TEST_TIME ?= 30m
+# Several test programs run side by side; a program that hangs is killed after a quarter of an hour.
 test-run:
 	$(call stage,tests)
-	timeout --kill-after=10 $(TEST_TIME) $(CARGO) test --workspace --no-fail-fast $(CARGO_JOBS)
+	@CARGO="$(CARGO)" scripts/run-tests.py -- $(CARGO_JOBS)

@@ -32,7 +32,7 @@ case $release in
         ;;
 esac
 
-build="gcc libc6-dev make pkg-config php$PHP-dev libphp$PHP-embed"
+build="gcc libc6-dev make pkg-config python3 php$PHP-dev libphp$PHP-embed"
 
 # SQLite and GD for the guestbook's entries and thumbnails, cli to seed it.
 demo="php$PHP-cli php$PHP-sqlite3 php$PHP-gd php$PHP-mbstring"

@@ -102,21 +102,24 @@ fn server_options<'a>(command: &'a mut Command, data: &Path) -> &'a mut Command 
     command
 }
 
-/// An initialised data directory, kept in the target directory: making one takes
-/// seconds. Two processes may make it at once; the first rename wins.
+/// An initialised data directory, kept in the target directory because creating one takes seconds.
+/// Several threads and processes may ask for it at the same time: a lock lets the first one create it.
 fn template() -> PathBuf {
     let kept = profile_dir().join("fixtures/mariadb-template");
+    let directory = kept.parent().expect("a path with a directory");
+    std::fs::create_dir_all(directory)
+        .unwrap_or_else(|error| panic!("{}: {error}", directory.display()));
+    let lock = std::fs::File::create(kept.with_extension("lock")).expect("a lock file");
+    lock.lock().expect("the lock of the template");
     if !kept.exists() {
-        let fresh = kept.with_extension(std::process::id().to_string());
-        std::fs::create_dir_all(&fresh)
-            .unwrap_or_else(|error| panic!("{}: {error}", fresh.display()));
+        let fresh = kept.with_extension("unfinished");
+        let _ = std::fs::remove_dir_all(&fresh);
+        std::fs::create_dir(&fresh).unwrap_or_else(|error| panic!("{}: {error}", fresh.display()));
         run(
             server_options(&mut Command::new("/usr/bin/mariadb-install-db"), &fresh)
                 .args(["--skip-test-db", "--auth-root-authentication-method=normal"]),
         );
-        if std::fs::rename(&fresh, &kept).is_err() {
-            let _ = std::fs::remove_dir_all(&fresh);
-        }
+        std::fs::rename(&fresh, &kept).expect("the finished template to be renamed");
     }
     kept
 }
