@@ -1,4 +1,4 @@
-//! The account at an authority: made once, kept in the directory.
+//! The account at an authority: registered once, and kept in the directory.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -6,9 +6,10 @@ use instant_acme::{Account, ExternalAccountKey, NewAccount};
 
 use crate::Authority;
 use crate::failure::Failure;
+use crate::lease::{Lease, Watcher};
 use crate::nonce::nonce;
 use crate::order::Orders;
-use crate::store::replace;
+use crate::store::{failed, replace};
 
 impl Orders<'_> {
     pub(crate) fn account_path(&self, authority: &Authority) -> std::path::PathBuf {
@@ -17,17 +18,68 @@ impl Orders<'_> {
         self.store.path("accounts", &name, ".json")
     }
 
-    /// The account that is kept, or a new one.
+    /// Returns the account in the directory, or registers one.
+    ///
+    /// Only one task of one host registers at a time, because an authority accepts the renewal of a
+    /// certificate only from the account that ordered it (RFC 9773 §5): with two accounts, the
+    /// certificates of one of them could not be replaced.
     pub(crate) async fn account(&self, authority: &Authority) -> Result<Account, Failure> {
-        let failed = self.failed(authority);
-        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
-        let path = self.account_path(authority);
-        if let Some(known) = std::fs::read(&path)
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok())
-        {
-            return builder().from_credentials(known).await.map_err(failed);
+        match self.stored_account(authority).await? {
+            Some(account) => Ok(account),
+            None => self.register_alone(authority, None).await,
         }
+    }
+
+    /// Returns an account in place of one that the authority does not know any more.
+    ///
+    /// Another order may have registered it already.
+    pub(crate) async fn account_instead_of(
+        &self,
+        authority: &Authority,
+        unknown: &Account,
+    ) -> Result<Account, Failure> {
+        self.register_alone(authority, Some(unknown.id())).await
+    }
+
+    async fn stored_account(&self, authority: &Authority) -> Result<Option<Account>, Failure> {
+        let text = std::fs::read(self.account_path(authority));
+        let credentials = text
+            .ok()
+            .and_then(|text| serde_json::from_slice(&text).ok());
+        let Some(credentials) = credentials else {
+            return Ok(None);
+        };
+        let builder = Account::builder_with_http(Box::new(self.client.clone()));
+        let account = builder.from_credentials(credentials).await;
+        account.map(Some).map_err(self.failed(authority))
+    }
+
+    /// Registers an account unless the directory has another one than `unknown` by now.
+    async fn register_alone(
+        &self,
+        authority: &Authority,
+        unknown: Option<&str>,
+    ) -> Result<Account, Failure> {
+        let _only_task = self.client.registration.lock().await;
+        self.store.prepare()?;
+        let path = self.account_path(authority);
+        let name = path.file_stem().unwrap_or_default().to_string_lossy();
+        let lock = self
+            .store
+            .path("locks", &format!("account-{name}"), ".lock");
+        let lease = Lease::acquire(&mut Watcher::default(), &lock).await;
+        let mut only_host = lease.map_err(|error| failed("lock", &lock, &error))?;
+        let registering = async {
+            match self.stored_account(authority).await? {
+                Some(account) if Some(account.id()) != unknown => Ok(account),
+                _ => self.register(authority).await,
+            }
+        };
+        only_host.hold(registering).await
+    }
+
+    async fn register(&self, authority: &Authority) -> Result<Account, Failure> {
+        let builder = || Account::builder_with_http(Box::new(self.client.clone()));
         let mail = self
             .settings
             .email
@@ -44,9 +96,9 @@ impl Orders<'_> {
             None => None,
         };
         let created = nonce!(builder().create(&new, authority.url.clone(), eab.as_ref()));
-        let (account, credentials) = created.map_err(failed)?;
+        let (account, credentials) = created.map_err(self.failed(authority))?;
         let text = serde_json::to_vec(&credentials).unwrap_or_default();
-        replace(&path, &text)?;
+        replace(&self.account_path(authority), &text)?;
         Ok(account)
     }
 }

@@ -32,6 +32,8 @@ pub struct Client {
     /// Why no authority is trusted.
     untrusting: Option<Arc<str>>,
     retry_after: Arc<Mutex<Option<SystemTime>>>,
+    /// Held while an account is registered: orders of several names begin at the same time.
+    pub(crate) registration: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Client {
@@ -59,6 +61,7 @@ impl Client {
             tls: Arc::new(tls),
             untrusting: untrusting.map(Arc::from),
             retry_after: Arc::default(),
+            registration: Arc::default(),
         })
     }
 
@@ -68,6 +71,7 @@ impl Client {
             tls: self.tls.clone(),
             untrusting: self.untrusting.clone(),
             retry_after: Arc::default(),
+            registration: self.registration.clone(),
         }
     }
 

@@ -6,6 +6,7 @@
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
+use std::future::Future;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
@@ -17,6 +18,8 @@ use serde::{Deserialize, Serialize};
 pub const LEASE: Duration = Duration::from_secs(60);
 /// How often the holder renews it.
 pub const RENEW: Duration = Duration::from_secs(15);
+/// How often a lock that somebody else holds is tried.
+const RETRY: Duration = Duration::from_millis(300);
 
 /// Who holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -146,6 +149,35 @@ impl Watcher {
 }
 
 impl Lease {
+    /// Waits until the lock is free or abandoned, and takes it.
+    ///
+    /// # Errors
+    /// The error of the system when the lock file cannot be read or written.
+    pub async fn acquire(watcher: &mut Watcher, path: &Path) -> io::Result<Lease> {
+        loop {
+            match watcher.take(path, Instant::now())? {
+                Taken::Ours(lease) => return Ok(lease),
+                Taken::Others => tokio::time::sleep(RETRY).await,
+            }
+        }
+    }
+
+    /// Runs `work` to its end and renews the lock meanwhile.
+    ///
+    /// If another host takes the lock over, because this one was suspended for longer than [`LEASE`],
+    /// the work continues: two orders or two accounts do no harm.
+    pub async fn hold<T>(&mut self, work: impl Future<Output = T>) -> T {
+        let mut work = std::pin::pin!(work);
+        loop {
+            tokio::select! {
+                done = &mut work => return done,
+                () = tokio::time::sleep(RENEW) => {
+                    self.renew();
+                }
+            }
+        }
+    }
+
     /// Says that its holder lives. False: it was taken over.
     pub fn renew(&mut self) -> bool {
         if !self.is_ours() {

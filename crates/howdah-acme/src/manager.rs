@@ -23,8 +23,9 @@ use crate::challenge::{Board, Challenges};
 use crate::client::Client;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
+use crate::lease::{Lease, Watcher};
 use crate::order::Orders;
-use crate::store::{Store, Trouble};
+use crate::store::{Store, Trouble, failed};
 use crate::{Authority, Seconds, Settings, local, names, seconds};
 use name::{Keeper, Nudge};
 use on_demand::OnDemand;
@@ -219,7 +220,7 @@ impl Shared {
         on_demand::permit(self, name).await?;
         let (settings, store, client) = (self.settings(), self.store(), self.client.fresh());
         if names::is_local(name) {
-            let stored = local::issue(store.directory(), name)?;
+            let stored = issue_locally(&store, name).await?;
             return Ok((local::NAME.to_owned(), stored));
         }
         let orders = Orders {
@@ -249,6 +250,18 @@ impl Shared {
             offered: "nothing: there is no authority".to_owned(),
         }))
     }
+}
+
+/// Issues a certificate of the local authority. Only one host at a time may create its root, or the
+/// certificates of the others would not be trusted.
+async fn issue_locally(store: &Store, name: &str) -> Result<Stored, Failure> {
+    store.prepare()?;
+    let path = store.path("locks", "local-authority", ".lock");
+    let lease = Lease::acquire(&mut Watcher::default(), &path).await;
+    let mut lease = lease.map_err(|error| failed("lock", &path, &error))?;
+    lease
+        .hold(async { local::issue(store.directory(), name) })
+        .await
 }
 
 /// Serves inputs until there are none. To be run in a [`tokio::task::LocalSet`].

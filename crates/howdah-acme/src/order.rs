@@ -64,9 +64,8 @@ impl Orders<'_> {
             .await
         {
             Err(Failure::OrderRefused { why, .. }) if is_unknown_account(&why) => {
-                // The authority has forgotten it: a test authority that was restarted.
-                let _ = std::fs::remove_file(self.account_path(authority));
-                let account = self.account(authority).await?;
+                // The authority has forgotten the account, as a test authority does when it restarts.
+                let account = self.account_instead_of(authority, &account).await?;
                 self.order_with(&account, authority, name, former, attempt)
                     .await
             }
@@ -312,19 +311,26 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
     if let Some(replaced) = replaced {
         let order = NewOrder::new(&identifiers).replaces(replaced);
         match nonce!(account.new_order(&order)) {
-            // It may be of another authority, replaced already, or the authority without RFC 9773:
-            // that makes the order no worse.
-            Err(Error::Unsupported(_) | Error::Other(_)) => {}
-            Err(Error::Api(problem))
-                if matches!(
-                    problem_type(&problem),
-                    "alreadyReplaced" | "malformed" | "conflict"
-                ) || matches!(problem.status, Some(404 | 409)) => {}
-            other => return other,
+            Err(Error::Api(problem)) if is_about_the_moment(problem_type(&problem)) => {
+                return Err(Error::Api(problem));
+            }
+            // The certificate may be another account's or another authority's, it may have been replaced
+            // already, or the authority does not know RFC 9773: a plain order can still succeed.
+            Err(Error::Api(_) | Error::Unsupported(_) | Error::Other(_)) => {}
+            outcome => return outcome,
         }
     }
     let order = NewOrder::new(&identifiers);
     nonce!(account.new_order(&order))
+}
+
+/// Whether an order is refused for a reason that has nothing to do with the certificate that it replaces
+/// (RFC 8555 §6.7), so that a second order would be refused as well.
+fn is_about_the_moment(problem: &str) -> bool {
+    matches!(
+        problem,
+        "badNonce" | "rateLimited" | "serverInternal" | "accountDoesNotExist"
+    )
 }
 
 fn is_unknown_account(why: &str) -> bool {

@@ -39,6 +39,7 @@ pub mod rig;
 pub mod same_answers;
 pub mod scratch;
 pub mod tls_tunnel;
+pub mod tools;
 pub mod valkey;
 pub mod wordpress_home;
 pub mod wrk;

@@ -7,22 +7,10 @@ use std::process::{Command, Output};
 
 use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::{Scratch, repository};
+use howdah_tests::tools::tool;
 
 /// The oldest and the newest release that the chart is judged by.
 const KUBERNETES: [&str; 2] = ["1.28", "1.37"];
-
-fn tool(path: &str) -> Command {
-    let variable = |name| std::env::var_os(name).map(PathBuf::from);
-    let cache = || variable("XDG_CACHE_HOME").or_else(|| Some(variable("HOME")?.join(".cache")));
-    let tools = variable("HOWDAH_TOOLS").or_else(|| Some(cache()?.join("howdah")));
-    let tool = tools.expect("$HOME is set").join(path);
-    assert!(
-        tool.is_file(),
-        "there is no {}: run scripts/setup-tools.sh",
-        tool.display()
-    );
-    Command::new(tool)
-}
 
 fn chart() -> PathBuf {
     repository().join("packaging/helm/howdah")

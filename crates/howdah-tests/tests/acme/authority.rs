@@ -7,6 +7,7 @@ use std::time::Duration;
 use howdah_tests::process::{Process, wait_until};
 use howdah_tests::rig::{free_address, wait_for_listener};
 use howdah_tests::scratch::{Scratch, run};
+use howdah_tests::tools::tool;
 
 /// How long anything of an order may take.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -105,7 +106,7 @@ impl Authority {
 
     /// With an empty memory.
     pub fn come_up(&mut self) {
-        let mut command = Command::new("pebble");
+        let mut command = tool("bin/pebble");
         command
             .arg("-config")
             .arg(self.scratch.join("pebble.json"))
@@ -137,6 +138,11 @@ impl Authority {
     /// How many certificates it has issued.
     pub fn issued(&self) -> usize {
         self.log().matches("Issued certificate serial").count()
+    }
+
+    /// How many accounts have been registered.
+    pub fn accounts(&self) -> usize {
+        self.log().matches("accounts in memory").count()
     }
 
     /// Waits until it has been asked for an order.

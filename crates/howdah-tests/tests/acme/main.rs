@@ -142,6 +142,61 @@ fn certificates_are_renewed_in_time_and_no_visit_fails() {
     }
 }
 
+#[test]
+fn six_names_share_one_account_and_are_all_renewed_twice() {
+    let names = ["a", "b", "c", "d", "e", "f"].map(|label| format!("{label}.example.org"));
+    let names = names.each_ref().map(String::as_str);
+    let authority = Authority::start(20);
+    let options = Options {
+        names: &names,
+        ..Options::default()
+    };
+    let site = Site::start(&authority, &options);
+    for name in names {
+        site.wait_until_served(name);
+        let renewed = format!("{name}: renewed by");
+        wait_until(&renewed, 3 * PATIENCE, || site.logged(&renewed) >= 2);
+        site.wait_until_served(name);
+    }
+    assert_eq!(authority.accounts(), 1);
+}
+
+#[test]
+fn names_stay_renewable_after_the_orderer_was_killed_during_the_first_orders() {
+    let authority = Authority::start(20);
+    let site = Site::start(&authority, &Options::default());
+    authority.wait_for_an_order();
+    kill(site.orderer().expect("a process orders"));
+    site.wait_for("CertificatesDied");
+    for name in NAMES {
+        site.wait_until_served(name);
+        let renewed = format!("{name}: renewed by");
+        wait_until(&renewed, 3 * PATIENCE, || site.logged(&renewed) >= 2);
+    }
+    assert_eq!(authority.accounts(), 1, "an order follows a stored account");
+}
+
+#[test]
+fn a_certificate_that_another_account_has_ordered_is_renewed() {
+    let authority = Authority::start(90 * DAY);
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    drop(site);
+    // This is what earlier versions left behind: the account that ordered the certificate is lost.
+    let accounts = authority.scratch.join("state/accounts");
+    for account in std::fs::read_dir(accounts).unwrap() {
+        std::fs::remove_file(account.unwrap().path()).unwrap();
+    }
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    for renewals in 1..=2 {
+        let renew = site.command(&["cert", "renew", NAMES[0]]);
+        assert!(renew.status.success(), "{renew:?}\n{}", site.process.log());
+        assert_eq!(authority.issued(), 1 + renewals);
+    }
+    assert_eq!(authority.accounts(), 2);
+}
+
 fn one() -> Options<'static> {
     Options {
         names: &NAMES[..1],
@@ -344,6 +399,7 @@ fn two_servers_that_share_the_directory_order_once() {
         }
     }
     assert_eq!(authority.issued(), 2);
+    assert_eq!(authority.accounts(), 1);
 }
 
 #[test]

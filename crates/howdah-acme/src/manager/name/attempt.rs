@@ -1,18 +1,16 @@
 //! One attempt at a certificate of a name, and what is noted of its outcome.
 
 use std::rc::Rc;
-use std::time::{Duration, Instant, SystemTime};
+use std::time::SystemTime;
 
 use super::super::in_words;
 use super::{Keeper, LOOK, random};
 use crate::certificate::Stored;
 use crate::failure::Failure;
-use crate::lease::{Lease, RENEW, Taken};
+use crate::lease::Lease;
 use crate::store::{Record, Trouble, failed};
 use crate::{local, schedule, seconds};
 
-/// How often a lock that somebody else holds is tried.
-const TRY: Duration = Duration::from_millis(300);
 impl Keeper {
     /// Orders, alone among all who share the directory. What was done, or why not.
     pub(super) async fn attempt(&mut self, forced: bool) -> Result<String, String> {
@@ -31,7 +29,7 @@ impl Keeper {
 
     async fn locked(&mut self, forced: bool) -> Result<String, Failure> {
         let before = self.stamp;
-        let lease = self.lock().await?;
+        let mut lease = self.lock().await?;
         // Somebody else may have done it meanwhile.
         self.look_again();
         let done = match forced {
@@ -55,24 +53,16 @@ impl Keeper {
             .as_deref()
             .map(|c| (c, self.record.authority.as_deref()));
         let ordering = self.shared.obtain(&self.name, former, attempts);
-        let (authority, stored) = tokio::select! {
-            obtained = ordering => obtained?,
-            never = keep(&lease) => match never {},
-        };
+        let (authority, stored) = lease.hold(ordering).await?;
         Ok(self.accept(authority, stored))
     }
 
-    async fn lock(&mut self) -> Result<std::cell::RefCell<Lease>, Failure> {
+    async fn lock(&mut self) -> Result<Lease, Failure> {
         let store = self.shared.store();
         store.prepare()?;
         let path = store.path("locks", &self.name, ".lock");
-        loop {
-            let taken = self.watcher.take(&path, Instant::now());
-            match taken.map_err(|error| failed("lock", &path, &error))? {
-                Taken::Ours(lease) => return Ok(std::cell::RefCell::new(lease)),
-                Taken::Others => tokio::time::sleep(TRY).await,
-            }
-        }
+        let lease = Lease::acquire(&mut self.watcher, &path).await;
+        lease.map_err(|error| failed("lock", &path, &error))
     }
 
     /// Uses a new certificate, and writes it down.
@@ -173,14 +163,5 @@ impl Keeper {
         );
         self.shared.log(line.clone());
         line
-    }
-}
-
-/// Renews a lock as long as it is needed.
-async fn keep(lease: &std::cell::RefCell<Lease>) -> std::convert::Infallible {
-    loop {
-        tokio::time::sleep(RENEW).await;
-        // Who lost it to another goes on: two certificates do no harm.
-        lease.borrow_mut().renew();
     }
 }
