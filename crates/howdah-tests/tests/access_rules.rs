@@ -371,3 +371,84 @@ fn where_an_htaccess_file_leads_the_rules_hold_for_stored_pages_too() {
     assert_eq!(refused(&stranger), (401, "NotAuthenticated"));
     fixture.still_serves();
 }
+
+/// A front controller that takes its route from the URL as Symfony, Laravel and Drupal do, and names who asks.
+const ROUTER: &str = r#"<?php
+$path = explode('?', $_SERVER['REQUEST_URI'])[0];
+$script = $_SERVER['SCRIPT_NAME'];
+if (str_starts_with($path, $script)) $path = substr($path, strlen($script));
+header('Cache-Control: public, max-age=600');
+echo rawurldecode($path), ' for ', $_COOKIE['user'] ?? 'nobody';"#;
+
+#[test]
+fn rules_hold_for_the_route_behind_a_front_controller() {
+    let builder = Fixture::named("rules-behind-script").config(TRUSTED_PROXIES);
+    let users = builder.scratch().path().join("users");
+    std::fs::write(&users, USERS).expect("a file of users");
+    let fixture = builder
+        .script("index.php", ROUTER)
+        .script("shop/index.php", ROUTER)
+        .script("app.php", ROUTER)
+        .script("download.php", ROUTER)
+        .site(&format!(
+            "front_controller = \"/index.php\"\ndeny = [\"/closed/**\", \"/shop/closed/**\"]\n\
+             cache = \"rfc\"\ncache_never = [\"/account\"]\n\
+             [[site.rule]]\nprefix = \"/legacy/\"\nrewrite = \"/app.php/$1\"\n\
+             [[site.rule]]\nprefix = \"/intern\"\nauth_basic = \"x\"\nauth_basic_user_file = {:?}\n\
+             [[site.rule]]\nprefix = \"/admin\"\ndeny = 403\nnot = {{ from = \"10.0.0.0/8\" }}\n\
+             [[site.rule]]\nprefix = \"/gone\"\nreturn = 410\n\
+             [[site.rule]]\npath = \"/login\"\nmethods = [\"POST\"]\nrate = \"1/m\"",
+            users.display()
+        ))
+        .start();
+    for script in ["", "/index.php", "/app.php"] {
+        for (route, lines, expected) in [
+            ("/intern/x", "", 401),
+            ("/intern/x", ANN, 200),
+            ("/%69ntern/x", "", 401),
+            ("/./intern/x", "", 401),
+            ("//intern/x", "", 401),
+            ("%2fintern/x", "", 401),
+            ("/open/../intern/x", "", 401),
+            ("/admin/x", "", 403),
+            ("/admin/x", "X-Forwarded-For: 10.1.2.3\r\n", 200),
+            ("/closed/x", "", 403),
+            ("/gone/x", "", 410),
+            ("/open/x", "", 200),
+        ] {
+            let path = format!("{script}{route}");
+            // Nothing but the front controller answers for a path that begins with an escape.
+            if path.starts_with('/') {
+                let answer = ask(&fixture, &path, lines);
+                assert_eq!(
+                    answer.status(),
+                    expected,
+                    "{path} {lines} {}",
+                    answer.text()
+                );
+            }
+        }
+    }
+    // The script's directory stays in front of its route; other scripts have files behind them, not routes.
+    for (path, expected) in [
+        ("/shop/index.php/closed/x", 403),
+        ("/shop/index.php/admin/x", 200),
+        ("/legacy/intern/x", 401),
+        ("/download.php/admin/x", 200),
+    ] {
+        assert_eq!(ask(&fixture, path, "").status(), expected, "{path}");
+    }
+    // One client may log in once, whichever way.
+    let log_in =
+        |path: &str| ask(&fixture, &format!("POST {path}"), "Content-Length: 0\r\n").status();
+    assert_eq!(log_in("/index.php/login"), 200);
+    assert_eq!(log_in("/login"), 429);
+    assert_eq!(log_in("/app.php/login"), 429);
+    // Nobody gets another visitor's page of a route that is never cached.
+    for path in ["/account", "/index.php/account", "/app.php/account"] {
+        for user in ["ann", "bob"] {
+            let answer = ask(&fixture, path, &format!("Cookie: user={user}\r\n"));
+            assert_eq!(answer.text(), format!("/account for {user}"), "{path}");
+        }
+    }
+}

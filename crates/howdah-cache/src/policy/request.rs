@@ -8,6 +8,10 @@ use super::{Rules, Scheme};
 use crate::cookie;
 use crate::pass::Pass;
 
+fn is_never_cached(rules: &Rules, path: &[u8]) -> bool {
+    rules.preset.never_path(path) || rules.never.iter().any(|prefix| path.starts_with(prefix))
+}
+
 /// Looks at a request's fields one by one, then says whether it may be answered from the cache.
 #[derive(Debug)]
 pub struct RequestGate<'r> {
@@ -23,13 +27,9 @@ impl<'r> RequestGate<'r> {
     /// For a request with this method and path. The path is decoded and cleaned, as the router reads
     /// it: `/acc%6funt` is `/account` to the application. `body`: it carries one, of whatever length.
     pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
-        let never = || {
-            rules.preset.never_path(path)
-                || rules.never.iter().any(|prefix| path.starts_with(prefix))
-        };
         let why = match method {
             b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
-            b"GET" | b"HEAD" if never() => Some(Pass::NeverCachedPath),
+            b"GET" | b"HEAD" if is_never_cached(rules, path) => Some(Pass::NeverCachedPath),
             b"GET" | b"HEAD" => None,
             _ => Some(Pass::Method),
         };
@@ -38,6 +38,14 @@ impl<'r> RequestGate<'r> {
             why,
             cookie: None,
             conditional: false,
+        }
+    }
+
+    /// Takes another path of the same page into account: the route that a front controller reads from
+    /// `PATH_INFO`.
+    pub fn also_for(&mut self, path: &[u8]) {
+        if self.why.is_none() && is_never_cached(self.rules, path) {
+            self.why = Some(Pass::NeverCachedPath);
         }
     }
 

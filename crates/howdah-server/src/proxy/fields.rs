@@ -90,14 +90,33 @@ pub fn request(out: &Outgoing<'_>) -> Result<Request<()>, Failure> {
     Ok(request)
 }
 
-/// What an authorization service is asked: a GET of `path` with the client's fields, the method and target
-/// of the client's request in fields of their own (as Caddy's `forward_auth` and Traefik's
-/// `forwardAuth` name them), and nothing of its body.
+/// Headers by which a client could tell an authorization service that it asks for something else, or is
+/// somebody else. Authelia's `/api/verify` prefers `X-Original-URL` to `X-Forwarded-Uri`, for example.
+const OF_ANOTHER_REQUEST: [&str; 10] = [
+    "cf-connecting-ip",
+    "fastly-client-ip",
+    "true-client-ip",
+    "x-cluster-client-ip",
+    "x-host",
+    "x-http-host-override",
+    "x-http-method",
+    "x-http-method-override",
+    "x-method-override",
+    "x-rewrite-url",
+];
+const OF_ANOTHER_REQUEST_BEGIN: [&str; 3] = ["x-auth-request-", "x-envoy-", "x-original-"];
+
+/// The question to an authorization service: a GET of `path` with the client's headers and without its body.
+///
+/// `out.path` is the cleaned path that the service is asked about. It is in `X-Forwarded-Uri` with the query
+/// and in `X-Original-URL` with scheme and host, always in the same spelling, so that the service decides
+/// about the path that the rules have seen. `X-Forwarded-Method` and `X-Original-Method` have the client's
+/// method. These are the names that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
 pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<()>, Failure> {
-    let mut asked = request(out)?;
-    *asked.method_mut() = Method::GET;
-    *asked.uri_mut() = Uri::from(path.clone());
-    let headers = asked.headers_mut();
+    let mut question = request(out)?;
+    *question.method_mut() = Method::GET;
+    *question.uri_mut() = Uri::from(path.clone());
+    let headers = question.headers_mut();
     for of_a_body in [
         header::CONTENT_LENGTH,
         header::CONTENT_TYPE,
@@ -106,15 +125,41 @@ pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<
     ] {
         headers.remove(of_a_body);
     }
+    let names: Vec<HeaderName> = headers.keys().cloned().collect();
+    for name in names {
+        let is_misleading = OF_ANOTHER_REQUEST.contains(&name.as_str())
+            || OF_ANOTHER_REQUEST_BEGIN
+                .iter()
+                .any(|begin| name.as_str().starts_with(begin));
+        if is_misleading {
+            headers.remove(name);
+        }
+    }
+    let mut uri = Vec::new();
+    encode_path(out.path, &mut uri);
+    if let Some(query) = out.query {
+        uri.push(b'?');
+        encode(query, OF_TARGETS, &mut uri);
+    }
+    let client = out.client;
+    let host = client.host.as_deref().unwrap_or_else(|| out.request.host());
+    let scheme: &[u8] = if client.https {
+        b"https://"
+    } else {
+        b"http://"
+    };
+    let url = [scheme, host, &uri].concat();
     for (name, value) in [
         ("x-forwarded-method", out.request.method()),
-        ("x-forwarded-uri", out.request.target()),
+        ("x-forwarded-uri", &uri[..]),
+        ("x-original-method", out.request.method()),
+        ("x-original-url", &url[..]),
     ] {
         if let Ok(value) = HeaderValue::from_bytes(value) {
             headers.insert(HeaderName::from_static(name), value);
         }
     }
-    Ok(asked)
+    Ok(question)
 }
 
 /// What may stand in a path and query (RFC 3986 §3.3, §3.4), existing percent-encodings included.

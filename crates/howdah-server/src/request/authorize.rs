@@ -18,6 +18,7 @@ use super::context::{RequestContext, Response};
 use super::script;
 use crate::authentication::{Authentication, NotAuthenticated};
 use crate::cache::tee::Tee;
+use crate::docroot::path::UrlPath;
 use crate::failure::Failure;
 use crate::http::BodyKind;
 use crate::http::message::ResponseHead;
@@ -55,67 +56,104 @@ pub(super) async fn ask(
         authenticate(ctx, demand, &mut granted).await?;
     }
     for guard in ctx.site.guards(route) {
-        let (mut run, server) = match guard {
-            RuleAction::Authenticate(demand) => {
-                authenticate(ctx, demand, &mut granted).await?;
-                continue;
+        match guard {
+            RuleAction::Authenticate(demand) => authenticate(ctx, demand, &mut granted).await?,
+            RuleAction::Authorize(authorizer) => {
+                let run = start(ctx, authorizer)?;
+                if !is_allowed(ctx, route, run, None, &mut granted, response).await? {
+                    return Ok(Permission::Answered);
+                }
             }
-            RuleAction::Authorize(authorizer) => (start(ctx, authorizer)?, None),
-            RuleAction::AuthRequest(server) => (send(ctx, server)?, Some(server)),
-            _ => continue,
-        };
-        if let Some(recording) = &mut response.record.recording {
-            recording.begin_run(RunBy::Guard);
-        }
-        let mut head = loop {
-            match poll_fn(|cx| run.poll_event(cx)).await {
-                Ok(Event::Head(head)) => break head,
-                Ok(_) => {}
-                Err(error) => return Err(Failure::Run(error)),
+            RuleAction::AuthRequest(server) => {
+                for path in paths_to_ask_about(ctx)? {
+                    let run = send(ctx, server, &path)?;
+                    if !is_allowed(ctx, route, run, Some(server), &mut granted, response).await? {
+                        return Ok(Permission::Answered);
+                    }
+                }
             }
-        };
-        let allowed = match server {
-            Some(_) => (200..300).contains(&head.status),
-            None => head.status == 200,
-        };
-        if !allowed {
-            // Where a refused client is sent, it goes by itself, to be asked about again.
-            head.local_redirect = false;
-            let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
-            let mut answer = Tee::new(run, Event::Head(head), 0, None);
-            let ended =
-                script::pass_on(ctx, &mut answer, script::Edit::of(&edit), None, response).await;
-            script::finish(ctx, ended, &[], script::Edit::of(&edit), response).await?;
-            return Ok(Permission::Answered);
-        }
-        match server {
-            Some(server) => take_variables(server, &head, &mut granted),
-            None => grant(ctx, &head, &mut granted),
-        }
-        let mut ignored = 0;
-        while ignored <= MOST_IGNORED {
-            match poll_fn(|cx| run.poll_event(cx)).await {
-                Ok(Event::End) => break,
-                Ok(Event::Body(bytes)) => ignored += Bytes::len(&bytes),
-                Ok(_) => {}
-                Err(error) => return Err(Failure::Run(error)),
-            }
-        }
-        if let Some(recording) = &mut response.record.recording {
-            recording.end_run(run.timing(), run.process());
+            _ => {}
         }
     }
     Ok(Permission::Granted(granted))
 }
 
-/// Asks a server.
-fn send(ctx: RequestContext<'_>, server: &AuthRequest) -> Result<Box<dyn Run>, Failure> {
+/// The client's path, cleaned, after the route that an application would take from it.
+fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> {
+    let path = UrlPath::parse(ctx.request.path()).map_err(|refusal| Failure::Refused {
+        refusal,
+        status: refusal.status(),
+        allow: None,
+    })?;
+    let path = path.as_bytes().to_vec();
+    let behind_script = ctx.site.route_behind_script(&path);
+    Ok(behind_script.into_iter().chain([path]).collect())
+}
+
+/// Hears one guard out. Returns false if it refuses the request: the client has got its response then.
+async fn is_allowed(
+    ctx: RequestContext<'_>,
+    route: &RouteInfo,
+    mut run: Box<dyn Run>,
+    server: Option<&AuthRequest>,
+    granted: &mut GrantedVariables,
+    response: &mut Response<'_>,
+) -> Result<bool, Failure> {
+    if let Some(recording) = &mut response.record.recording {
+        recording.begin_run(RunBy::Guard);
+    }
+    let mut head = loop {
+        match poll_fn(|cx| run.poll_event(cx)).await {
+            Ok(Event::Head(head)) => break head,
+            Ok(_) => {}
+            Err(error) => return Err(Failure::Run(error)),
+        }
+    };
+    let allowed = match server {
+        Some(_) => (200..300).contains(&head.status),
+        None => head.status == 200,
+    };
+    if !allowed {
+        // A refused client follows the redirect by itself, and is asked about again.
+        head.local_redirect = false;
+        let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
+        let mut answer = Tee::new(run, Event::Head(head), 0, None);
+        let ended =
+            script::pass_on(ctx, &mut answer, script::Edit::of(&edit), None, response).await;
+        script::finish(ctx, ended, &[], script::Edit::of(&edit), response).await?;
+        return Ok(false);
+    }
+    match server {
+        Some(server) => take_variables(server, &head, granted),
+        None => grant(ctx, &head, granted),
+    }
+    let mut ignored = 0;
+    while ignored <= MOST_IGNORED {
+        match poll_fn(|cx| run.poll_event(cx)).await {
+            Ok(Event::End) => break,
+            Ok(Event::Body(bytes)) => ignored += Bytes::len(&bytes),
+            Ok(_) => {}
+            Err(error) => return Err(Failure::Run(error)),
+        }
+    }
+    if let Some(recording) = &mut response.record.recording {
+        recording.end_run(run.timing(), run.process());
+    }
+    Ok(true)
+}
+
+/// Asks a server about a cleaned path.
+fn send(
+    ctx: RequestContext<'_>,
+    server: &AuthRequest,
+    path: &[u8],
+) -> Result<Box<dyn Run>, Failure> {
     let outgoing = Outgoing {
         request: ctx.request,
         client: ctx.client,
         peer: ctx.conn.peer.map(|peer| peer.ip()),
-        path: b"/",
-        query: None,
+        path,
+        query: ctx.request.query(),
         body: BodyKind::None,
         websocket: false,
     };

@@ -98,9 +98,11 @@ impl Site {
         visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Route {
+        let behind_script = self.route_behind_script(path.as_bytes());
         let walk = Walk {
             head,
             client: visitor.client.unwrap_or(&UNKNOWN),
+            behind_script: behind_script.and_then(|path| UrlPath::from_decoded(&path).ok()),
             path,
             query: None,
             rewritten: false,
@@ -121,9 +123,13 @@ impl Site {
         visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Action {
-        if self.denies(walk.path.as_bytes()) {
-            self.note_denial(walk.asked(), walk.path.as_bytes());
-            return Action::refused(Refusal::Denied);
+        let behind_script = walk.behind_script.as_ref();
+        let named = [Some(&walk.path), behind_script].into_iter().flatten();
+        for path in named.map(UrlPath::as_bytes) {
+            if self.denies(path) {
+                self.note_denial(walk.asked(), path);
+                return Action::refused(Refusal::Denied);
+            }
         }
         self.guard(walk.path.as_bytes(), walk.asked(), info);
         for (number, rule) in self.config.rules.iter().enumerate() {

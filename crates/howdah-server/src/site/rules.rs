@@ -58,8 +58,18 @@ impl Site {
     /// Notes the rules for this path by which somebody is asked first, and those that limit clients.
     /// Asked for the client's path, for each a rule rewrites it to, and for the file or script that is
     /// found ([`Site::guard_what_was_found`]): whatever leads to what is guarded, somebody is asked; the
-    /// order of the rules does not matter.
+    /// order of the rules does not matter. A route behind a script counts as its path.
     pub(super) fn guard(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
+        if self.guards.is_empty() && self.limits.is_empty() {
+            return;
+        }
+        self.guard_path(path, asked, info);
+        if let Some(route) = self.route_behind_script(path) {
+            self.guard_path(&route, asked, info);
+        }
+    }
+
+    fn guard_path(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
         for (numbers, noted) in [
             (&self.guards, &mut info.guards),
             (&self.limits, &mut info.limits),
@@ -82,8 +92,12 @@ impl Site {
             false => UrlPath::parse(asked.head.path()).ok(),
         };
         path.into_iter().flat_map(move |path| {
+            let behind_script = self.route_behind_script(path.as_bytes());
             let is_for = move |number: &usize| {
-                self.is_for(&self.config.rules[*number], asked, path.as_bytes())
+                let rule = &self.config.rules[*number];
+                let behind_script = behind_script.as_deref();
+                self.is_for(rule, asked, path.as_bytes())
+                    || behind_script.is_some_and(|route| self.is_for(rule, asked, route))
             };
             self.limits.iter().copied().filter(is_for)
         })
@@ -157,6 +171,9 @@ impl Site {
                 info.personal |= rule.is_personal();
             }
             return None;
+        }
+        if let Some(refused) = self.refuse_behind_script(number, rule, tree, walk, info) {
+            return Some(refused);
         }
         let path = walk.path.as_bytes().to_vec();
         let Some(captures) = rule.pattern.captures(&path) else {
@@ -249,6 +266,35 @@ impl Site {
         }
     }
 
+    /// Refuses a request whose route behind a script is closed by this rule: `/index.php/admin` where
+    /// `/admin` is denied.
+    fn refuse_behind_script(
+        &self,
+        number: usize,
+        rule: &Rule,
+        tree: &FileView,
+        walk: &Walk<'_>,
+        info: &mut RouteInfo,
+    ) -> Option<Action> {
+        let route = walk.behind_script.as_ref()?;
+        let action = match rule.action {
+            RuleAction::Deny(status) => Action::refused_with(Refusal::Denied, status),
+            RuleAction::Return { status, .. } if status >= 400 => {
+                Action::refused_with(Refusal::Returned, status)
+            }
+            _ => return None,
+        };
+        let asked = walk.asked();
+        let closes = self.why_not_for(rule, asked, route.as_bytes()).is_none()
+            && (!rule.if_missing || self.is_missing(tree, route));
+        if !closes {
+            return None;
+        }
+        asked.note_rule(number, route.as_bytes(), None);
+        info.personal |= rule.is_personal();
+        Some(action)
+    }
+
     /// The program that a `cgi` rule leads to, if it may be run.
     fn program(
         &self,
@@ -291,6 +337,7 @@ impl Site {
             Ok(path) => {
                 self.guard(path.as_bytes(), walk.asked(), info);
                 walk.path = path;
+                walk.behind_script = None;
                 walk.rewritten = true;
                 None
             }

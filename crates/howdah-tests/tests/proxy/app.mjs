@@ -39,6 +39,15 @@ function answer(req, res) {
     } else {
       res.writeHead(302, { Location: `https://login.example/?rd=${encodeURIComponent(req.headers['x-forwarded-uri'])}`, 'Set-Cookie': 'a=b' }).end();
     }
+  } else if (path === '/by-url') {
+    // Decides by the URL in the order of Authelia's /api/verify: X-Original-URL, then X-Forwarded-*.
+    const it = (name) => req.headers[name] ?? '';
+    const url = it('x-original-url') || `${it('x-forwarded-proto')}://${it('x-forwarded-host')}${it('x-forwarded-uri')}`;
+    const sent = ['x-original-uri', 'x-rewrite-url', 'x-auth-request-redirect'].some((name) => name in req.headers);
+    // The raw path: no dot segments are resolved.
+    const raw = url.replace(/^https?:\/\/[^/]*/, '').split('?')[0];
+    const allowed = !sent && raw.startsWith('/public/') && it('x-forwarded-uri').startsWith('/public/');
+    res.writeHead(allowed ? 200 : 401).end();
   } else if (path === '/hint') {
     res.writeEarlyHints({ link: '</a.css>; rel=preload' });
     res.end('hinted');

@@ -60,7 +60,9 @@ fn a_server_is_asked_before_anything_is_answered() {
             (302, Some("a=b")),
             "{path}"
         );
-        let rd = format!("https://login.example/?rd={}", path.replace('/', "%2F"));
+        // The service is asked about the path that the rules saw.
+        let cleaned = path.replace("//", "/");
+        let rd = format!("https://login.example/?rd={}", cleaned.replace('/', "%2F"));
         assert_eq!(login.header("Location"), Some(rd.as_str()));
     }
     // Nobody who could allow it: nobody comes in.
@@ -71,4 +73,61 @@ fn a_server_is_asked_before_anything_is_answered() {
         (503, Some("BackendDown"))
     );
     fixture.still_serves();
+}
+
+#[test]
+fn a_client_cannot_choose_the_url_that_the_service_decides_about() {
+    let builder = Fixture::named("auth-request-url");
+    let app = App::start(&builder, "app", "0", "");
+    // The service allows what is below /public/ alone, by the headers that Authelia and others read.
+    let fixture = builder
+        .script(
+            "index.php",
+            "<?php echo 'route ', $_SERVER['PATH_INFO'] ?? '-';",
+        )
+        .file("secret.txt", "the secret")
+        .file("public/page.txt", "public")
+        .site(&format!(
+            "front_controller = \"/index.php\"\n\
+             [[site.rule]]\nprefix = \"/\"\nauth_request = \"http://127.0.0.1:{}/by-url\"",
+            app.at
+        ))
+        .start();
+    let at = fixture.address();
+    for (target, headers, expected) in [
+        ("/public/page.txt", "", 200),
+        ("/secret.txt", "", 401),
+        (
+            "/secret.txt",
+            "X-Original-URL: https://example.org/public/",
+            401,
+        ),
+        (
+            "/secret.txt",
+            "x-original-uri: /public/\r\nX-Rewrite-URL: /public/",
+            401,
+        ),
+        (
+            "/secret.txt",
+            "X-Forwarded-Uri: /public/\r\nX-Forwarded-Host: h/public/?",
+            401,
+        ),
+        ("/secret.txt", "X-Auth-Request-Redirect: /public/", 401),
+        ("/public/../secret.txt", "", 401),
+        ("/public/%2e%2e/secret.txt", "", 401),
+        ("/public/..%2fsecret.txt", "", 401),
+        ("//public/../secret.txt", "", 401),
+        ("http://example.org/secret.txt?/public/", "", 401),
+        ("/%70ublic/page.txt", "", 200),
+        ("/public/none", "", 200),
+        ("/index.php/public/x", "", 401),
+        ("/index.php/intern", "", 401),
+    ] {
+        let line = match headers {
+            "" => format!("GET {target} HTTP/1.1"),
+            _ => format!("GET {target} HTTP/1.1\r\n{headers}"),
+        };
+        let response = ask(at, &line, "");
+        assert_eq!(response.status(), expected, "{line}: {}", response.text());
+    }
 }

@@ -295,6 +295,7 @@ impl Site {
             head,
             client: &UNKNOWN,
             path,
+            behind_script: None,
             query: None,
             rewritten: false,
             pool: None,
