@@ -53,6 +53,11 @@ pub enum Pass {
     Rule,
     /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
     AmbiguousPath,
+    /// Under `rfc` a script would see a spelling of the URL that others do not use: capitals or a trailing dot
+    /// in the host, a default port, an absolute URL in the request line.
+    AmbiguousUrl,
+    /// Under `rfc` no page is stored for an HTTP/1.0 request, because scripts see the protocol.
+    OldProtocol,
     /// The client accepts JSON alone.
     OtherRepresentation,
     /// The request asks to upgrade the connection.
@@ -155,6 +160,8 @@ impl Pass {
                 | Pass::NoHost
                 | Pass::Rule
                 | Pass::AmbiguousPath
+                | Pass::AmbiguousUrl
+                | Pass::OldProtocol
                 | Pass::OtherRepresentation
                 | Pass::Upgrade
                 | Pass::DryRun

@@ -183,6 +183,68 @@ fn urls_that_can_be_read_in_two_ways_are_not_cached() {
 }
 
 #[test]
+fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
+    let fixture = Fixture::named("cache-rfc-spelling")
+        .script(
+            "page.php",
+            "<?php header('Cache-Control: max-age=600'); echo \"http://$_SERVER[HTTP_HOST]$_SERVER[REQUEST_URI] $_SERVER[SERVER_PROTOCOL]\";",
+        )
+        .site("cache = \"rfc\"")
+        .start();
+    let exchange = |request: String| {
+        let request = format!("{request}Connection: close\r\n\r\n");
+        exchange(fixture.address(), request.as_bytes()).expect("a response")
+    };
+    let spellings = [
+        (
+            "AmbiguousUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: SHOP.example\r\n",
+        ),
+        (
+            "AmbiguousUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example.\r\n",
+        ),
+        (
+            "AmbiguousUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example:80\r\n",
+        ),
+        (
+            "AmbiguousUrl",
+            "GET http://shop.example/page.php?N HTTP/1.1\r\nHost: shop.example\r\n",
+        ),
+        (
+            "AmbiguousUrl",
+            "GET hTTp://SHOP.EXAMPLE./page.php?N HTTP/1.1\r\nHost: x\r\n",
+        ),
+        (
+            "OldProtocol",
+            "GET /page.php?N HTTP/1.0\r\nHost: shop.example\r\n",
+        ),
+    ];
+    for (number, (why, attack)) in spellings.iter().enumerate() {
+        let path = format!("/page.php?{number}");
+        for _ in 0..3 {
+            let response = exchange(attack.replace("/page.php?N", &path));
+            let told = cache(&response);
+            assert!(told.ends_with(&format!("detail={why}")), "{attack}: {told}");
+        }
+        let plain = || exchange(format!("GET {path} HTTP/1.1\r\nHost: shop.example\r\n"));
+        let expected = format!("http://shop.example{path} HTTP/1.1");
+        assert_eq!(plain().text(), expected, "after {attack}");
+        let stored = plain();
+        assert_eq!(stored.text(), expected);
+        assert!(
+            cache(&stored).starts_with("Howdah; hit"),
+            "{}",
+            cache(&stored)
+        );
+    }
+    // A client of HTTP/1.0 gets what is stored.
+    let old = exchange("GET /page.php?0 HTTP/1.0\r\nHost: shop.example\r\n".to_owned());
+    assert!(cache(&old).starts_with("Howdah; hit"), "{}", cache(&old));
+}
+
+#[test]
 fn who_writes_reads_what_he_wrote_and_so_does_everybody() {
     let fixture = server("cache-writes", "cache = \"on\"");
     ask(fixture.address(), "GET", "/page.php", "");

@@ -12,7 +12,7 @@ use howdah_cache::{Millis, Object, Pass};
 use super::{FieldLine, PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
-use crate::http::message::RequestHead;
+use crate::http::message::{RequestHead, Version};
 use crate::site::Site;
 
 /// Longest value of a field in a variant's key, in bytes.
@@ -87,6 +87,10 @@ pub fn look(
         if let Err(why) = make(key, part, site, request, client) {
             return why.into();
         }
+        let rfc = rules.scheme == Scheme::Rfc;
+        if rfc && is_spelled_otherwise(key, request, client) {
+            return Pass::AmbiguousUrl.into();
+        }
         let variant = |names: &[Vec<u8>]| variant(key, names, request);
         let now = super::now();
         let memory = &cache.memory;
@@ -98,9 +102,21 @@ pub fn look(
                 now,
                 key: (state != PageState::Fresh).then(|| Box::new(key.clone())),
             },
+            Found::Nothing if rfc && request.version() == Version::Http10 => {
+                Pass::OldProtocol.into()
+            }
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
     })
+}
+
+/// Whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a
+/// visitor's own run is stored, and its links may repeat what the visitor wrote.
+fn is_spelled_otherwise(key: &Key, request: &RequestHead, client: &Client<'_>) -> bool {
+    let forwarded = client.host.as_deref();
+    key.host() != forwarded.unwrap_or_else(|| request.host())
+        || key.host() != request.header(b"host").unwrap_or_default() && forwarded.is_none()
+        || !request.target().starts_with(b"/")
 }
 
 /// Makes the key of a request.
