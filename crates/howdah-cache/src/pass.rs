@@ -53,8 +53,7 @@ pub enum Pass {
     Rule,
     /// Programs may read the path differently: `//`, `/./`, an encoded slash, NUL or line end.
     AmbiguousPath,
-    /// Under `rfc` a script would see a spelling of the URL that others do not use: capitals or a trailing dot
-    /// in the host, a default port, an absolute URL in the request line.
+    /// Under `rfc` a script would see an unusual spelling of the URL: capitals in the host, an absolute target.
     AmbiguousUrl,
     /// Under `rfc` no page is stored for an HTTP/1.0 request, because scripts see the protocol.
     OldProtocol,
