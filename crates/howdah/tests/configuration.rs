@@ -296,8 +296,14 @@ fn a_site_that_no_request_reaches_is_named() {
 }
 
 #[test]
-fn an_empty_file_is_the_default_configuration() {
-    assert_eq!(check("").0, 0);
+fn an_empty_file_in_the_directory_to_be_served_is_the_default_configuration() {
+    let scratch = Scratch::new("empty");
+    scratch.write("index.php", "<?php");
+    scratch.write("howdah.toml", "");
+    let (code, out, err) = run(howdah(["check"])
+        .current_dir(&scratch.0)
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_eq!(code, 0, "{out}{err}");
 }
 
 #[test]
@@ -724,4 +730,43 @@ fn pools_can_name_their_own_php() {
         "[pool.old]\nmode = \"cgi\"\nphp = \"8.2\"\n{site}"
     ));
     assert!(said.contains("php: has no effect in mode `cgi`"), "{said}");
+}
+
+#[test]
+fn nothing_is_served_by_accident_where_a_configuration_has_no_site() {
+    let scratch = Scratch::new("no-site");
+    scratch.write("a.toml", "include = [\"sites.d/*.toml\"]\n");
+    for command in ["check", "serve"] {
+        let (code, out, err) = run(howdah([command, "--config", "a.toml"])
+            .current_dir(&scratch.0)
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let said = out + &err;
+        assert_ne!(code, 0, "{said}");
+        assert!(said.contains("NoSite: "), "{command}: {said}");
+        assert!(
+            said.contains("include: no file matches sites.d/*.toml"),
+            "{said}"
+        );
+    }
+}
+
+#[test]
+fn directories_of_the_system_are_not_recognised() {
+    let scratch = Scratch::new("system-directory");
+    let link = scratch.path("link");
+    std::os::unix::fs::symlink("/", &link).unwrap();
+    let link = link.display().to_string();
+    for directory in ["/", "/etc", "/usr/", "/home", "/var/../var", &link] {
+        let (code, out, err) = run(howdah(["serve", directory, "--listen", "127.0.0.1:0"])
+            .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+        let said = out + &err;
+        assert_ne!(code, 0, "{directory}: {said}");
+        assert!(said.contains("SystemDirectory: "), "{directory}: {said}");
+    }
+    // In the current directory, which is that of a service.
+    let (code, out, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"])
+        .current_dir("/")
+        .env("HOWDAH_PHP", scratch.fitting_stand_in()));
+    assert_ne!(code, 0);
+    assert!((out + &err).contains("SystemDirectory: "));
 }

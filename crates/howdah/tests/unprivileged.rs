@@ -77,3 +77,44 @@ fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
     assert_eq!(server.ask(&["reload"]).0, 0, "{}", server.log());
     assert_eq!(server.get("/").0, 200);
 }
+
+#[test]
+fn a_master_that_may_change_users_lets_no_script_run_as_itself() {
+    if !rustix::process::geteuid().is_root() {
+        return; // Only root can give such rights to the master.
+    }
+    let scratch = Scratch::new("unprivileged-alone");
+    scratch.write("site/index.php", "<?php echo 'never';");
+    let root = scratch.path("site").display().to_string();
+    let directory = scratch.path("site");
+    let directory = directory.parent().unwrap();
+    fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
+    for (user, pool, job) in [
+        ("", "", ""),
+        ("user = \"5\"\n", "", ""),
+        ("user = \"www-data\"\n", "user = \"5\"\n", ""),
+        (
+            "user = \"www-data\"\n",
+            "",
+            "[[job]]\nname = \"j\"\nuser = \"5\"\ncommand = [\"true\"]\n",
+        ),
+    ] {
+        let config = format!(
+            "listen = \"127.0.0.1:0\"\n{user}[pool.www]\n{pool}[[site]]\nroot = \"{root}\"\n{job}"
+        );
+        let file = scratch.write("howdah.toml", &config);
+        let mut command = Command::new("setpriv");
+        command
+            .args(["--reuid=5", "--regid=5", "--clear-groups", "--no-new-privs"])
+            .arg(format!("--inh-caps={CAPABILITIES}"))
+            .arg(format!("--ambient-caps={CAPABILITIES}"))
+            .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
+            .args([HOWDAH, "check", "--config"])
+            .arg(&file);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        assert!(!output.status.success(), "{config}{said}");
+        assert!(said.contains("MasterIdentity: "), "{config}{said}");
+    }
+}

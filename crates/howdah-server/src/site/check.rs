@@ -6,6 +6,7 @@ use howdah_proto::response::is_field_value;
 use super::access::error_page_refusal;
 use super::config::{Rule, RuleAction, SiteConfig, TryFile};
 use super::mistake::ConfigError;
+use super::redirect_check;
 use super::template::Template;
 use crate::docroot::path::UrlPath;
 
@@ -85,6 +86,7 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
     match &rule.action {
         RuleAction::Redirect { status, to } => {
             template(to);
+            redirect_check::check(rule, to, errors);
             if ![301, 302, 303, 307, 308].contains(status) {
                 let may = "301, 302, 303, 307 or 308";
                 errors.push(ConfigError::BadStatus(status.to_string(), may));

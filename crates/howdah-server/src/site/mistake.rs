@@ -18,6 +18,15 @@ pub enum ConfigError {
     BadStatus(String, &'static str),
     /// The target of a redirect or rewrite cannot be parsed.
     Template(TemplateError),
+    /// A client could choose the host that a redirect leads to.
+    OpenRedirect {
+        /// The target of the redirect.
+        target: String,
+        /// The variable that may continue or replace the host.
+        variable: String,
+    },
+    /// A redirect leads to the path that it is for.
+    RedirectLoop(String),
     /// An internal target that is no absolute path.
     RelativeTarget(String),
     /// Not a header name, or one the server sets itself.
@@ -61,6 +70,14 @@ impl fmt::Display for ConfigError {
                 write!(f, "status `{status}` cannot be used here; it may be {may}")
             }
             ConfigError::Template(error) => error.fmt(f),
+            ConfigError::OpenRedirect { target, variable } => write!(
+                f,
+                "OpenRedirect: `{target}`: a client could choose the host by what it puts into {variable}, which need not begin with a slash; write `/` in front of it, or use $request_uri"
+            ),
+            ConfigError::RedirectLoop(target) => write!(
+                f,
+                "RedirectLoop: `{target}` leads to the path that the rule is for, and browsers give up; add a condition, or name another path or host"
+            ),
             ConfigError::RelativeTarget(target) => {
                 write!(
                     f,

@@ -6,7 +6,7 @@
 //! - [`condition`], [`network_file`]: what rules ask of a request beside its path.
 //! - [`script`]: the proof that a path names a script; `behind_script`: the route that it takes from
 //!   `PATH_INFO`.
-//! - [`pattern`], [`template`]: what rules match and where they lead.
+//! - [`pattern`], [`template`]: what rules match and where they lead; `redirect_check`: mistakes in that.
 //! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
 //!   [`Route`] for a request ([`route`]).
 //! - [`login`]: where known applications take passwords.
@@ -32,6 +32,7 @@ pub mod network_file;
 pub mod pattern;
 mod placed;
 pub mod recognise;
+mod redirect_check;
 pub mod route;
 mod router;
 mod rules;

@@ -18,7 +18,7 @@ pub struct Template {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum TemplatePiece {
+pub(super) enum TemplatePiece {
     Text(Vec<u8>),
     Number(usize),
     Name(String),
@@ -123,6 +123,18 @@ impl Template {
             }
         }
         Ok(())
+    }
+
+    pub(super) fn pieces(&self) -> &[TemplatePiece] {
+        &self.pieces
+    }
+
+    /// A variable as it was written.
+    pub(super) fn name_of(piece: &TemplatePiece) -> String {
+        let alone = Template {
+            pieces: vec![piece.clone()],
+        };
+        alone.to_string()
     }
 
     /// The text before the first variable.

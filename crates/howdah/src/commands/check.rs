@@ -49,7 +49,11 @@ pub fn run(check: &Check) -> ExitCode {
             return exit::configuration();
         }
     };
-    let loaded = config::load(&Serve::default(), Some(&source), Validation::Full);
+    let serve = Serve {
+        config: check.config.clone(),
+        ..Serve::default()
+    };
+    let loaded = config::load(&serve, Some(&source), Validation::Full);
     let advice = loaded.advice.len();
     match examine(loaded, Some(source.name())) {
         Err(code) => code,
@@ -103,7 +107,11 @@ pub fn mistakes(path: &Path) -> Vec<String> {
         Ok(source) => source,
         Err(why) => return vec![why],
     };
-    let settings = match config::load(&Serve::default(), Some(&source), Validation::Full).settings {
+    let serve = Serve {
+        config: Some(path.to_owned()),
+        ..Serve::default()
+    };
+    let settings = match config::load(&serve, Some(&source), Validation::Full).settings {
         Ok(settings) => settings,
         Err(mistakes) => return mistakes,
     };

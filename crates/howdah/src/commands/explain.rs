@@ -105,6 +105,7 @@ fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
     };
     let serve = Serve {
         dir: arguments.dir.clone(),
+        config: arguments.config.clone(),
         ..Serve::default()
     };
     // Whoever asks may be nobody in particular: users, keys and PHP are the server's business.

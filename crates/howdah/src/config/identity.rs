@@ -40,6 +40,15 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
             "running as root: name a user (`user = \"www-data\"` or --user www-data) so that neither HTTP nor PHP is served with root's rights",
         );
     }
+    if identity.user.is_none() && full && has_rights_to_protect() {
+        top.file().mistake(
+            None,
+            format!(
+                "MasterIdentity: this server was started with the right to change users, and PHP would run as its own user (`{}`), so that scripts could read its keys and command it; name another user (`user = \"www-data\"` or --user www-data)",
+                own_name()
+            ),
+        );
+    }
     if sys::is_root() && full {
         for (_, file) in top.file().source().files() {
             let name = Path::new(&file.name);
@@ -57,6 +66,19 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
         }
     }
     identity
+}
+
+/// Whether the master has rights that its own user does not have: it is not root, and may change users all
+/// the same. Root is dealt with where listeners are known (`listen::check_root`).
+fn has_rights_to_protect() -> bool {
+    !sys::is_root() && sys::may_change_user()
+}
+
+/// The name of the user that this process runs as, or the number of one without a name.
+fn own_name() -> String {
+    let account = howdah_os::account::effective();
+    let name = account.name.and_then(|name| name.into_string().ok());
+    name.unwrap_or_else(|| account.uid.to_string())
 }
 
 /// Who besides root can write to a file.
@@ -96,6 +118,14 @@ pub fn identity_of(
             {
                 mistake(format!(
                     "only root can run as another user (`{user}`); start howdah as root, or with CAP_SETUID and CAP_SETGID as howdah.service does, or leave it out"
+                ));
+            }
+            Some(account)
+                if has_rights_to_protect()
+                    && account.uid == rustix::process::geteuid().as_raw() =>
+            {
+                mistake(format!(
+                    "MasterIdentity: `{user}` is the user that this server itself runs as, so that scripts could read its keys and command it; name another user"
                 ));
             }
             Some(_) => {}

@@ -311,6 +311,11 @@ pub fn load_with(
 }
 
 fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) -> Settings {
+    for pattern in top.file().source().unmatched_includes() {
+        let place = top.place_of("include");
+        top.file()
+            .advise(place, format!("include: no file matches {pattern}"));
+    }
     let identity = identity::identity(arguments, top);
     let program = Program::new(top);
     let server = server::options(top);

@@ -115,7 +115,7 @@ pub const SECTIONS: &[(&str, &str)] = &[
     ),
     (
         "site",
-        "What is served for which host. Without any, the directory on the command line is recognised and served.",
+        "What is served for which host. Without any, the directory on the command line is recognised and served; `--config` without a site or a directory is a mistake.",
     ),
     (
         "site.certificate",

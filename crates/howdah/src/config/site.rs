@@ -37,6 +37,12 @@ pub fn sites(
     certificates: &mut Certificates,
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
+    if sections.is_empty() && arguments.dir.is_none() && arguments.config.is_some() {
+        // The current directory of a service is `/`: nothing is served by accident.
+        let message = "NoSite: the configuration has no [[site]]; add one with its `root`, or name the directory to serve on the command line";
+        top.file().mistake(None, message);
+        return Vec::new();
+    }
     if sections.is_empty() {
         let directory = arguments.dir.clone().unwrap_or_else(|| PathBuf::from("."));
         let site = recognised(top, &directory, None, usual(top), chosen);
@@ -124,6 +130,14 @@ fn recognised(
     usual: SiteConfig,
     chosen: &mut Vec<String>,
 ) -> Option<SiteConfig> {
+    if is_system_directory(directory) {
+        let message = format!(
+            "SystemDirectory: {} belongs to the system, and all of it would be published; name the directory of the site",
+            directory.display()
+        );
+        top.file().mistake(place, message);
+        return None;
+    }
     match recognise(directory, usual) {
         Ok(found) => {
             chosen.extend(found.lines());
@@ -137,6 +151,25 @@ fn recognised(
             top.file().mistake(place, message);
             None
         }
+    }
+}
+
+/// Whether a directory holds files of the system or of several people, so that nobody means to publish all of
+/// it: `/`, where services start, and the directories right below it that are no place for a site.
+fn is_system_directory(directory: &Path) -> bool {
+    const NAMES: [&str; 14] = [
+        "bin", "boot", "dev", "etc", "home", "lib", "lib64", "proc", "root", "run", "sbin", "sys",
+        "usr", "var",
+    ];
+    let Ok(real) = directory.canonicalize() else {
+        return false;
+    };
+    match real.parent() {
+        None => true,
+        Some(parent) if parent == Path::new("/") => real
+            .file_name()
+            .is_some_and(|name| NAMES.iter().any(|system| name == *system)),
+        Some(_) => false,
     }
 }
 

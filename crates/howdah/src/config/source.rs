@@ -17,6 +17,9 @@ use super::mistake::Mistakes;
 pub struct Source {
     /// The one that was named comes first.
     files: Vec<ConfigFile>,
+    /// Patterns of `include` that no file matches.
+    #[serde(default)]
+    unmatched: Vec<String>,
 }
 
 /// A file of it.
@@ -34,6 +37,7 @@ impl Source {
         let (name, text) = (name.into(), text.into());
         Source {
             files: vec![ConfigFile { name, text }],
+            unmatched: Vec::new(),
         }
     }
 
@@ -41,11 +45,17 @@ impl Source {
     pub fn read(path: &Path) -> Result<Source, String> {
         let first = ConfigFile::read(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
-        let mut names = Vec::new();
+        let (mut names, mut unmatched) = (Vec::new(), Vec::new());
         for pattern in includes(&first.text) {
             let pattern = directory.join(pattern);
             match is_pattern(&pattern.to_string_lossy()) {
-                true => names.extend(matches(&pattern)),
+                true => {
+                    let found = matches(&pattern);
+                    if found.is_empty() {
+                        unmatched.push(pattern.display().to_string());
+                    }
+                    names.extend(found);
+                }
                 false => names.push(pattern),
             }
         }
@@ -53,7 +63,12 @@ impl Source {
         for name in names {
             files.push(ConfigFile::read(&name)?);
         }
-        Ok(Source { files })
+        Ok(Source { files, unmatched })
+    }
+
+    /// Patterns of `include` that no file matches.
+    pub fn unmatched_includes(&self) -> &[String] {
+        &self.unmatched
     }
 
     /// The name of the file that was named.

@@ -1,0 +1,304 @@
+//! Mistakes in the target of a `redirect`: a client must not choose the host, and a redirect must not lead to
+//! the path that it is for. Judges the rule alone, without a request.
+
+use regex_syntax::hir::{Class, Hir, HirKind, Look};
+
+use super::condition::Conditions;
+use super::config::Rule;
+use super::mistake::ConfigError;
+use super::pattern::Pattern;
+use super::template::{Template, TemplatePiece, Values};
+
+/// What is wrong with the target of a redirect.
+pub(super) fn check(rule: &Rule, to: &Template, errors: &mut Vec<ConfigError>) {
+    if let Some(variable) = variable_in_host(to, &rule.pattern) {
+        errors.push(ConfigError::OpenRedirect {
+            target: to.to_string(),
+            variable,
+        });
+    }
+    if leads_to_itself(rule, to) {
+        errors.push(ConfigError::RedirectLoop(to.to_string()));
+    }
+}
+
+/// Returns the variable by which a client could choose the host of the target.
+fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
+    let mut pieces = to.pieces().iter().peekable();
+    let mut host = match pieces.peek() {
+        Some(TemplatePiece::Text(text)) => {
+            let text = String::from_utf8_lossy(text);
+            let after = text.split_once("://").map(|(_, after)| after);
+            let host = after.or_else(|| text.strip_prefix("//"))?.to_owned();
+            pieces.next();
+            host
+        }
+        // Without a text in front, the variable is the whole beginning of the target.
+        _ => String::new(),
+    };
+    while !host.contains(['/', '?', '#']) {
+        let piece = pieces.next()?;
+        match piece {
+            TemplatePiece::Text(text) => host.push_str(&String::from_utf8_lossy(text)),
+            TemplatePiece::Host => host.push('h'),
+            piece if begins_with_slash(piece, pattern) => return None,
+            piece => {
+                let before =
+                    host.is_empty() && to.literal_start().ends_with(b"//") || host.ends_with('.');
+                let followed = matches!(pieces.peek(), Some(TemplatePiece::Text(text)) if text.starts_with(b"."));
+                // `https://$1.example.org/` for a capture of a label.
+                if before && followed && is_of_a_label(piece, pattern) {
+                    host.push('h');
+                    continue;
+                }
+                return Some(Template::name_of(piece));
+            }
+        }
+    }
+    None
+}
+
+/// Whether the value of a variable always begins with a slash, or is empty.
+fn begins_with_slash(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+    match piece {
+        TemplatePiece::Uri | TemplatePiece::RequestUri => true,
+        TemplatePiece::Number(0) => match pattern {
+            Pattern::Exact(_) | Pattern::Prefix(_) => true,
+            Pattern::Glob(..) | Pattern::Regex(_) => {
+                parsed(pattern).is_some_and(|hir| starts_with_slash(&hir))
+            }
+        },
+        TemplatePiece::Number(1) if matches!(pattern, Pattern::Prefix(_)) => {
+            matches!(pattern, Pattern::Prefix(prefix) if !prefix.ends_with(b"/"))
+        }
+        piece => {
+            let inside = capture(piece, pattern);
+            inside.is_some_and(|hir| starts_with_slash(&hir)) || is_at_the_start(piece, pattern)
+        }
+    }
+}
+
+/// Whether the value can only be a part of one host name.
+fn is_of_a_label(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+    capture(piece, pattern).is_some_and(|hir| {
+        has_only(&hir, &|byte| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_')
+        })
+    })
+}
+
+fn parsed(pattern: &Pattern) -> Option<Hir> {
+    let mut parser = regex_syntax::ParserBuilder::new();
+    let parser = parser.unicode(false).utf8(false).dot_matches_new_line(true);
+    parser.build().parse(&pattern.expression()).ok()
+}
+
+/// Whether the capture is the first thing behind `^`: it begins where the path does, with a slash.
+fn is_at_the_start(piece: &TemplatePiece, pattern: &Pattern) -> bool {
+    let Some(whole) = parsed(pattern) else {
+        return false;
+    };
+    let HirKind::Concat(parts) = whole.kind() else {
+        return false;
+    };
+    match (parts.first().map(Hir::kind), parts.get(1).map(Hir::kind)) {
+        (Some(HirKind::Look(Look::Start)), Some(HirKind::Capture(group))) => match piece {
+            TemplatePiece::Number(number) => usize::try_from(group.index) == Ok(*number),
+            TemplatePiece::Name(name) => group.name.as_deref() == Some(name),
+            _ => false,
+        },
+        _ => false,
+    }
+}
+
+/// The expression inside the capture that a variable names.
+fn capture(piece: &TemplatePiece, pattern: &Pattern) -> Option<Hir> {
+    fn find(hir: &Hir, is_it: &dyn Fn(u32, Option<&str>) -> bool) -> Option<Hir> {
+        match hir.kind() {
+            HirKind::Capture(group) if is_it(group.index, group.name.as_deref()) => {
+                Some((*group.sub).clone())
+            }
+            HirKind::Capture(group) => find(&group.sub, is_it),
+            HirKind::Repetition(repeated) => find(&repeated.sub, is_it),
+            HirKind::Concat(all) | HirKind::Alternation(all) => {
+                all.iter().find_map(|part| find(part, is_it))
+            }
+            _ => None,
+        }
+    }
+    let whole = parsed(pattern)?;
+    match piece {
+        TemplatePiece::Number(number) => {
+            find(&whole, &|index, _| usize::try_from(index) == Ok(*number))
+        }
+        TemplatePiece::Name(name) => find(&whole, &|_, named| named == Some(name)),
+        _ => None,
+    }
+}
+
+fn starts_with_slash(hir: &Hir) -> bool {
+    match hir.kind() {
+        HirKind::Literal(literal) => literal.0.first() == Some(&b'/'),
+        HirKind::Class(_) => has_only(hir, &|byte| byte == b'/'),
+        HirKind::Capture(group) => starts_with_slash(&group.sub),
+        // What may be absent altogether is followed by nothing that a client chooses.
+        HirKind::Repetition(repeated) => repeated.min > 0 && starts_with_slash(&repeated.sub),
+        HirKind::Alternation(all) => all.iter().all(starts_with_slash),
+        HirKind::Concat(all) => all
+            .iter()
+            .find(|part| !matches!(part.kind(), HirKind::Look(_) | HirKind::Empty))
+            .is_some_and(starts_with_slash),
+        HirKind::Empty | HirKind::Look(_) => false,
+    }
+}
+
+/// Whether an expression matches nothing but these bytes.
+fn has_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
+    match hir.kind() {
+        HirKind::Empty | HirKind::Look(_) => true,
+        HirKind::Literal(literal) => literal.0.iter().all(|byte| fits(*byte)),
+        HirKind::Class(Class::Bytes(class)) => class
+            .iter()
+            .all(|range| (range.start()..=range.end()).all(fits)),
+        HirKind::Class(Class::Unicode(class)) => class.iter().all(|range| {
+            range.end().is_ascii() && (range.start()..=range.end()).all(|letter| fits(letter as u8))
+        }),
+        HirKind::Capture(group) => has_only(&group.sub, fits),
+        HirKind::Repetition(repeated) => has_only(&repeated.sub, fits),
+        HirKind::Concat(all) | HirKind::Alternation(all) => {
+            all.iter().all(|part| has_only(part, fits))
+        }
+    }
+}
+
+/// Whether the redirect leads to the very path that it is for. Conditions may end such a circle, so that
+/// only a redirect without any is judged, by a path of its own.
+fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
+    if !to.literal_start().starts_with(b"/")
+        || rule.if_missing
+        || !is_unconditional(&rule.conditions)
+    {
+        return false;
+    }
+    let path = match &rule.pattern {
+        Pattern::Exact(path) => path.clone(),
+        Pattern::Prefix(prefix) => [prefix.strip_suffix(b"/").unwrap_or(prefix), b"/x/y"].concat(),
+        Pattern::Glob(..) | Pattern::Regex(_) => b"/x/y".to_vec(),
+    };
+    let Some(captures) = rule.pattern.captures(&path) else {
+        return false;
+    };
+    let location = to.expand_location(&Values {
+        captures: &captures,
+        uri: &path,
+        query: None,
+        request_uri: &path,
+        host: b"h",
+    });
+    location == path
+}
+
+/// Whether there are no conditions at all.
+fn is_unconditional(conditions: &Conditions) -> bool {
+    let Conditions {
+        methods,
+        query,
+        cookie,
+        header,
+        env,
+        from,
+        not,
+    } = conditions;
+    let tests = [query, cookie, header, env];
+    methods.is_empty()
+        && tests.iter().all(|tests| tests.is_empty())
+        && from.is_none()
+        && not.is_empty()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::site::config::RuleAction;
+
+    fn mistakes(pattern: Pattern, to: &str) -> Vec<String> {
+        let to = Template::parse(to).unwrap();
+        let action = RuleAction::Redirect {
+            status: 301,
+            to: to.clone(),
+        };
+        let mut errors = Vec::new();
+        check(&Rule::new(pattern, action), &to, &mut errors);
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    fn prefix(text: &str) -> Pattern {
+        Pattern::prefix(text).unwrap()
+    }
+
+    fn regex(text: &str) -> Pattern {
+        Pattern::regex(text).unwrap()
+    }
+
+    #[test]
+    fn no_client_chooses_the_host() {
+        for (pattern, to) in [
+            (prefix("/"), "https://shop.test$1"),
+            (prefix("/api/"), "//shop.test$1"),
+            (prefix("/"), "https://$host$1"),
+            (prefix("/"), "https://shop.test:$1"),
+            (prefix("/"), "https://$1/"),
+            (prefix("/"), "$1"),
+            (regex("^/to/(.*)$"), "${1}"),
+            (regex("^/(.*)$"), "https://shop.test$1"),
+            (regex("^(/|x)(.*)$"), "https://shop.test$2"),
+            (regex("^/(x?)(/.*|.)$"), "https://shop.test$2"),
+            (regex("^/(.+)$"), "https://$1.shop.test/"),
+            (regex("^/([a-z]+)$"), "https://shop.test$1"),
+            (regex("^/([a-z]+)$"), "https://$1"),
+        ] {
+            let said = mistakes(pattern.clone(), to);
+            assert!(
+                said.len() == 1 && said[0].starts_with("OpenRedirect: "),
+                "{pattern} {to}: {said:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_variable_that_begins_with_a_slash_or_is_a_label_may_stand_behind_a_host() {
+        for (pattern, to) in [
+            (prefix("/"), "https://shop.test/$1"),
+            (prefix("/old"), "https://shop.test$1"),
+            (prefix("/"), "https://shop.test$request_uri"),
+            (prefix("/"), "https://$host$uri"),
+            (prefix("/"), "https://www.$host/$1"),
+            (prefix("/a"), "https://shop.test?from=$1"),
+            (regex("^(/.*)$"), "https://shop.test$1"),
+            (regex("^(.*)$"), "https://shop.test$1"),
+            (regex("^(?P<all>.*)/old$"), "https://shop.test${all}"),
+            (regex("^/x(?P<rest>/.*)$"), "https://shop.test${rest}"),
+            (regex("^/([a-z0-9-]+)/(.*)$"), "https://$1.shop.test/$2"),
+            (prefix("/old"), "/new$1"),
+        ] {
+            assert_eq!(mistakes(pattern.clone(), to), [""; 0], "{pattern} {to}");
+        }
+    }
+
+    #[test]
+    fn a_redirect_onto_its_own_path_is_a_mistake() {
+        for (pattern, to) in [
+            (prefix("/"), "/$1"),
+            (prefix("/a"), "/a$1"),
+            (Pattern::exact("/a").unwrap(), "/a"),
+            (regex("^/(.*)$"), "/$1"),
+        ] {
+            let said = mistakes(pattern.clone(), to);
+            assert!(
+                said.len() == 1 && said[0].starts_with("RedirectLoop: "),
+                "{pattern} {to}: {said:?}"
+            );
+        }
+        assert_eq!(mistakes(prefix("/a"), "/b$1"), [""; 0]);
+    }
+}
