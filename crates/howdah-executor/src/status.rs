@@ -42,7 +42,9 @@ pub struct PoolStatus {
     pub max_children_reached: u64,
     /// Requests beyond `request_slowlog_timeout`.
     pub slow_requests: u64,
-    /// The last of them, the newest first.
+    /// Children that left because PHP had bailed out of a request: a fatal error.
+    pub bailouts: u64,
+    /// The slow requests that came last, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow: Vec<SlowRow>,
     /// Number of failures since the start, by their one name.

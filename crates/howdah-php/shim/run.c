@@ -244,11 +244,18 @@ static void execute(void)
 	}
 }
 
-/* Runs one request. 0: the process is fit for the next; 1: it must leave, a bailout escaped
- * PHP's own shutdown; 2: this is a script's fork. With 0 and 1 the request has been handed back. */
+/* Runs one request. 0: the process is fit for the next one; 1: it must leave because a bailout escaped
+ * PHP's own shutdown; 2: this is a script's fork; 3: it must leave because PHP bailed out of the request. The
+ * request has been handed back, except with 2.
+ *
+ * A bailout is a longjmp over whatever C code was running: references it held, flags it had set and pointers
+ * it had not yet cleared stay as they are, and a later request would use them (the condition of
+ * CVE-2026-109618). exit() and uncaught exceptions unwind and are no bailouts. php_request_shutdown() handles
+ * bailouts of shutdown functions, destructors and output handlers by itself, hence the second look. */
 int howdah_php_run(const char *frame)
 {
 	volatile int outcome = 0;
+	CG(unclean_shutdown) = 0;
 	if (!howdah_open_frame(frame)) {
 		howdah_logf(LOG_CRIT, "FrameCorrupt: the request frame has no magic");
 		howdah_current.open = false;
@@ -273,6 +280,7 @@ int howdah_php_run(const char *frame)
 		}
 	} zend_end_try();
 
+	volatile bool bailed_out = CG(unclean_shutdown);
 	howdah_phase = HOWDAH_ENDING;
 	zend_first_try {
 		howdah_tell_effects();
@@ -296,5 +304,8 @@ int howdah_php_run(const char *frame)
 	}
 	howdah_signals_between_requests();
 	howdah_forks_reap();
+	if (outcome == 0 && (bailed_out || CG(unclean_shutdown))) {
+		return 3;
+	}
 	return outcome;
 }

@@ -3,6 +3,7 @@
  * differ, the comment says whom we follow. Knows nothing of the ring or of wake-ups: that is the
  * Rust side of howdah.h. */
 #include "howdah.h"
+#include "zend_exceptions.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -22,6 +23,17 @@ static bool output_goes_nowhere(void)
 	return !howdah_current.open || howdah_current.finished || howdah_is_copy;
 }
 
+/* As php_handle_aborted_connection(), but the script ends as by exit(): a bailout would cost the process, and
+ * clients leave as often as they like. */
+static void end_script_of_gone_client(void)
+{
+	PG(connection_status) = PHP_CONNECTION_ABORTED;
+	php_output_set_status(PHP_OUTPUT_DISABLED);
+	if (!PG(ignore_user_abort) && EG(current_execute_data) && !EG(exception)) {
+		zend_throw_unwind_exit();
+	}
+}
+
 /* As sapi_cgibin_ub_write(), except after fastcgi_finish_request(): there php-fpm treats output
  * as an aborted connection and ends the script; it is discarded here, as under LiteSpeed. */
 static size_t ub_write(const char *bytes, size_t len)
@@ -39,7 +51,7 @@ static size_t ub_write(const char *bytes, size_t len)
 		howdah_send_headers(&SG(sapi_headers));
 	}
 	if (!howdah_write_body(bytes, len)) {
-		php_handle_aborted_connection();
+		end_script_of_gone_client();
 		return 0;
 	}
 	return len;
@@ -55,7 +67,7 @@ static void flush(void *server_context)
 		sapi_send_headers();
 	}
 	if (howdah_current.open && !howdah_publish()) {
-		php_handle_aborted_connection();
+		end_script_of_gone_client();
 	}
 }
 

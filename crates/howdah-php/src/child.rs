@@ -1,7 +1,7 @@
 //! The life of a child: claim a request, run it, sleep when there is none, leave when asked.
 //! Decides nothing about when to be forked or killed: that is the front's.
 
-use howdah_proto::shm::{ChildId, ChildPort, Claim, Region};
+use howdah_proto::shm::{ChildId, ChildPort, Claim, EXIT_BAILED_OUT, Region};
 
 use crate::ffi::{self, Outcome};
 use crate::{current_request, sys};
@@ -24,7 +24,11 @@ pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
         if last {
             ask_for_replacement(&port);
         }
-        run(&port, claim);
+        let outcome = run(&port, claim);
+        if outcome == Outcome::BailedOut {
+            port.leave();
+            sys::leave(EXIT_BAILED_OUT);
+        }
         if last {
             break;
         }
@@ -66,7 +70,7 @@ pub fn wait_for_claim(port: &ChildPort, turn: &mut u32, rest: impl Fn()) -> Opti
     }
 }
 
-fn run(port: &ChildPort, claim: Claim) {
+fn run(port: &ChildPort, claim: Claim) -> Outcome {
     let now = sys::monotonic_ns();
     port.begin_job(now);
     claim.begun(now);
@@ -74,8 +78,12 @@ fn run(port: &ChildPort, claim: Claim) {
     if let Outcome::Copy(status) = outcome {
         sys::leave(status);
     }
+    if outcome == Outcome::BailedOut {
+        ask_for_replacement(port);
+    }
     port.end_job();
     if outcome == Outcome::Broken {
         sys::leave(EXIT_BROKEN);
     }
+    outcome
 }

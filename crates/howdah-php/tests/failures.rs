@@ -4,7 +4,8 @@
 mod front;
 
 use front::{Answer, Dir, Front, Request};
-use howdah_proto::control::Exit;
+use howdah_proto::control::{Exit, Report};
+use howdah_proto::shm::EXIT_BAILED_OUT;
 
 const QUIET: &[&str] = &[
     "-d",
@@ -17,20 +18,81 @@ const QUIET: &[&str] = &[
     "html_errors=0",
 ];
 
-/// Runs the text, then a sound script with the same child, which must work.
+/// Runs the text, then a sound script, which must work. A bailout costs the process, and nothing else does:
+/// see the test of `EXIT_BAILED_OUT`.
 fn then_fit(text: &str, args: &[&str]) -> Answer {
+    let (answer, exit) = answer_and_exit(text, args);
+    assert!(
+        matches!(exit, None | Some(Exit::Code(EXIT_BAILED_OUT))),
+        "{text}: {exit:?}"
+    );
+    answer
+}
+
+/// Runs the text, then a sound script, which must work, in another process if the first one has ended.
+fn answer_and_exit(text: &str, args: &[&str]) -> (Answer, Option<Exit>) {
     let dir = Dir::new();
     let (script, sound) = (
         dir.write("bad.php", text),
         dir.write("good.php", "<?php echo 'fit';"),
     );
     let mut front = Front::start(1, &[QUIET, args].concat());
+    let child = front.children[0].0;
     let answer = front.run(Request::get(&script));
-    let pid = front.children[0].1;
+    front.wait_child(child, |c| c.busy_since.is_none());
+    let exit = if front.pool.child(child.index).spent {
+        let exited = |report: &Report| matches!(report, Report::Exited { .. });
+        let Report::Exited { exit, .. } = front.wait_report(exited) else {
+            unreachable!("only this kind of report is waited for");
+        };
+        let (successor, _) = front.spawn(0);
+        front.wait_child(successor, |c| c.live);
+        Some(exit)
+    } else {
+        None
+    };
     let next = front.run(Request::get(&sound));
     assert_eq!((next.status(), next.text()), (200, "fit".into()), "{text}");
-    assert_eq!(front.children[0].1, pid, "the same process");
-    answer
+    (answer, exit)
+}
+
+#[test]
+fn a_bailout_is_the_last_act_of_a_process_and_exit_is_none() {
+    let gone = Some(Exit::Code(EXIT_BAILED_OUT));
+    for (text, expected) in [
+        (
+            "<?php ini_set('memory_limit', '16M'); $s = str_repeat('x', 32 << 20);",
+            gone,
+        ),
+        ("<?php trigger_error('by hand', E_USER_ERROR);", gone),
+        ("<?php set_time_limit(1); while (true);", gone),
+        ("<?php function a() {} eval('function a() {}');", gone),
+        // PHP's own shutdown catches the bailout of a shutdown function, an output handler or a destructor.
+        (
+            "<?php register_shutdown_function(fn () => trigger_error('late', E_USER_ERROR));",
+            gone,
+        ),
+        (
+            "<?php ob_start(function ($t) { trigger_error('held', E_USER_ERROR); return $t; }); echo 1;",
+            gone,
+        ),
+        (
+            "<?php class A { function __destruct() { trigger_error('end', E_USER_ERROR); } } $a = new A;",
+            gone,
+        ),
+        ("<?php echo 'a'; exit;", None),
+        ("<?php exit(3);", None),
+        (
+            "<?php (function () { try { exit; } finally { echo 'never'; } })();",
+            None,
+        ),
+        ("<?php throw new RuntimeException('thrown');", None),
+        ("<?php nothing_of_that_name();", None),
+        ("<?php this is no php", None),
+    ] {
+        let (_, exit) = answer_and_exit(text, &[]);
+        assert_eq!(exit, expected, "{text}");
+    }
 }
 
 #[test]
@@ -131,6 +193,9 @@ fn memory_taken_by_a_post_is_a_500_not_a_dead_child() {
         answer.text()
     );
     assert!(answer.logged("Allowed memory size"), "{:?}", answer.logs);
+    front.wait_report(|report| matches!(report, Report::Exited { .. }));
+    let (child, _) = front.spawn(0);
+    front.wait_child(child, |c| c.live);
     assert_eq!(front.run(Request::get(&script)).text(), "ran");
 }
 

@@ -47,6 +47,7 @@ impl Pair {
         });
         front.next_report();
         front.spawn(0);
+        front.replaces_bailed_out = true;
         Pair {
             dir: Dir::new(),
             front,

@@ -300,6 +300,7 @@ impl Executor for EmbedPool {
             max_active_processes: counters.max_active.load(Ordering::Relaxed),
             max_children_reached: shared.sum(|c| &c.max_children_reached),
             slow_requests: counters.slow.load(Ordering::Relaxed),
+            bailouts: counters.bailouts.load(Ordering::Relaxed),
             slow: Vec::from(
                 shared
                     .slow

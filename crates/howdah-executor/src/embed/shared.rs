@@ -40,6 +40,7 @@ pub(crate) struct Counters {
     pub max_queue: AtomicU32,
     pub max_active: AtomicU32,
     pub slow: AtomicU64,
+    pub bailouts: AtomicU64,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
 }
 

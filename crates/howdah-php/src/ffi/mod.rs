@@ -76,6 +76,8 @@ unsafe extern "C" {
 pub enum Outcome {
     /// The child can take the next request.
     Fit,
+    /// PHP bailed out of the request and ended it properly: the process must leave all the same.
+    BailedOut,
     /// A bailout escaped PHP's own shutdown: the process must leave.
     Broken,
     /// This process is a script's own fork, at its end; it leaves with the script's exit status.
@@ -162,6 +164,7 @@ pub fn php_run(claim: Claim) -> Outcome {
     match unsafe { howdah_php_run(frame.cast()) } {
         0 => Outcome::Fit,
         2 => Outcome::Copy(howdah_php_exit_status()),
+        3 => Outcome::BailedOut,
         _ => Outcome::Broken,
     }
 }

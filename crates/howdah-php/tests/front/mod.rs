@@ -20,7 +20,7 @@ use howdah_proto::control::{Command as Order, Exit, Report};
 use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, IniKind, RequestFrame};
 use howdah_proto::response::{Frame, Head, Parser};
-use howdah_proto::shm::{ChildId, FrontPort, Geometry, PoolPort, SlotState, Wake};
+use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, FrontPort, Geometry, PoolPort, SlotState, Wake};
 use howdah_proto::variables::Var;
 
 /// Nothing a test waits for takes longer, also on a loaded machine.
@@ -65,6 +65,8 @@ pub struct Front {
     reports: Vec<Report>,
     pub children: Vec<(ChildId, i32)>,
     pub opcache: bool,
+    /// A child that PHP has bailed out of is replaced while a request waits.
+    pub replaces_bailed_out: bool,
     log: Arc<Mutex<String>>,
     log_reader: Option<JoinHandle<()>>,
 }
@@ -249,6 +251,7 @@ impl Front {
             reports: Vec::new(),
             children: Vec::new(),
             opcache: false,
+            replaces_bailed_out: false,
             log,
             log_reader: Some(log_reader),
         }
@@ -257,6 +260,19 @@ impl Front {
     /// What the zygote and its children wrote to stderr so far.
     pub fn log(&self) -> String {
         self.log.lock().unwrap().clone()
+    }
+
+    /// Forks a child in place of the last one if PHP has bailed out of its request, as a supervisor does.
+    fn replace_bailed_out(&mut self) {
+        self.take_reports();
+        let bailed_out = |report: &Report| {
+            let exit = Exit::Code(EXIT_BAILED_OUT);
+            matches!(report, Report::Exited { exit: how, .. } if *how == exit)
+        };
+        if self.children.is_empty() && self.reports.iter().any(bailed_out) {
+            self.reports.retain(|report| !bailed_out(report));
+            self.spawn(0);
+        }
     }
 
     /// Waits until that has been written to stderr: the pipe is read by a thread of its own.
@@ -497,6 +513,9 @@ impl Front {
                     flight.answer.head,
                     self.log()
                 );
+                if self.replaces_bailed_out {
+                    self.replace_bailed_out();
+                }
                 self.nap();
             }
         }

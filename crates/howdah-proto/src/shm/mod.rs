@@ -52,6 +52,9 @@ pub struct Wake<'a>(pub Option<&'a std::sync::atomic::AtomicU32>);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Bell(pub bool);
 
+/// Exit status of a child that leaves because PHP bailed out of its last request.
+pub const EXIT_BAILED_OUT: i32 = 72;
+
 /// A child's index in the scoreboard together with the number of its life there. An index is
 /// reused, the pair is not (within 65 536 lives).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

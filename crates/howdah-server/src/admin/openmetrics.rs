@@ -114,6 +114,7 @@ fn pools(m: &mut Metrics, s: &ServerStatus) {
             p.max_children_reached
         }),
         ("howdah_pool_slow_requests_total", |p| p.slow_requests),
+        ("howdah_pool_bailouts_total", |p| p.bailouts),
         ("howdah_pool_memory_bytes", |p| {
             p.children.iter().map(|child| child.memory).sum()
         }),

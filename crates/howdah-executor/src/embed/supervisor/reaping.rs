@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use howdah_proto::control::{Command, Exit};
 use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
+use howdah_proto::shm::EXIT_BAILED_OUT;
 
 use super::super::children::Child;
 use super::super::pidfd::{self, Origin};
@@ -103,7 +104,12 @@ impl Supervisor {
         }
         // A worker script may end as it likes between two requests, any child after its last one.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
-        let by_itself = may_end && exit == Exit::Code(0) && served > 0 && lost == 0;
+        let bailed_out = row.spent && exit == Exit::Code(EXIT_BAILED_OUT);
+        if bailed_out {
+            let counters = &self.shared.counters;
+            counters.bailouts.fetch_add(1, Ordering::Relaxed);
+        }
+        let by_itself = may_end && (bailed_out || exit == Exit::Code(0)) && served > 0 && lost == 0;
         let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
             let how = process::exit_text(exit);
