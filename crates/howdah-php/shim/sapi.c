@@ -120,7 +120,8 @@ void howdah_logf(int level, const char *format, ...)
 
 static void log_message(const char *message, int syslog_type)
 {
-	howdah_log(syslog_type, message, strlen(message));
+	/* error_log($message, 4) says -1, for no level: it has that of error_log($message). */
+	howdah_log(syslog_type < 0 ? LOG_NOTICE : syslog_type, message, strlen(message));
 }
 
 static zend_result get_request_time(double *seconds)

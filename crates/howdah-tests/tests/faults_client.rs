@@ -200,6 +200,59 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
 }
 
 #[test]
+fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() {
+    let builder = Fixture::named("fire-and-forget").children(1);
+    let scratch = builder.scratch().path().to_owned();
+    let fixture = builder
+        .script(
+            "busy.php",
+            "<?php touch('SCRATCH/busy'); while (!file_exists('SCRATCH/go')) usleep(1000);",
+        )
+        .script(
+            "job.php",
+            "<?php file_put_contents('SCRATCH/ran', \"$_SERVER[REQUEST_METHOD]\\n\", FILE_APPEND);",
+        )
+        .start();
+    let address = fixture.address();
+    let busy = std::thread::spawn(move || howdah_tests::http::get(address, "/busy.php").status());
+    fixture.wait("the only child to be busy", |_| {
+        scratch.join("busy").exists()
+    });
+    let leave = |method: &str, headers: &str, body: &str| {
+        let mut stream = TcpStream::connect(address).unwrap();
+        let request = format!("{method} /job.php HTTP/1.1\r\nHost: x\r\n{headers}\r\n{body}");
+        stream.write_all(request.as_bytes()).unwrap();
+    };
+    for _ in 0..5 {
+        leave("POST", "Content-Length: 3\r\n", "a=1");
+        leave(
+            "POST",
+            "Transfer-Encoding: chunked\r\n",
+            "3\r\na=1\r\n0\r\n\r\n",
+        );
+        leave("GET", "", "");
+    }
+    leave("DELETE", "", "");
+    // A request that never arrives whole is not run.
+    leave("POST", "Content-Length: 9\r\n", "a=1");
+    fixture.wait("all clients to have left", |fixture| {
+        fixture.status()["connections"]["open"].as_u64() <= Some(12)
+    });
+    std::fs::write(scratch.join("go"), "").unwrap();
+    assert_eq!(busy.join().unwrap(), 200);
+    let ran = || {
+        let text = std::fs::read_to_string(scratch.join("ran")).unwrap_or_default();
+        let mut methods: Vec<_> = text.lines().map(str::to_owned).collect();
+        methods.sort();
+        methods
+    };
+    let expected = [vec!["DELETE"], vec!["POST"; 10]].concat();
+    fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
+    fixture.still_serves();
+    assert_eq!(ran(), expected);
+}
+
+#[test]
 fn a_client_gone_in_the_middle_of_a_download_frees_the_child() {
     let fixture = Fixture::named("gone-download")
         .children(1)

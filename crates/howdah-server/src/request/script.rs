@@ -21,6 +21,7 @@ use crate::respond;
 use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
 use crate::script::frame::{BodyLength, script_frame};
 use crate::script::head::{self, SendFile};
+use crate::script::left_behind::{LeftBehind, is_for_its_effect};
 use crate::script::pump::{Confirm, Ended, Pump};
 use crate::script::streams::StreamPlace;
 use crate::site::{Refused, RouteInfo, ScriptTarget};
@@ -75,7 +76,8 @@ pub(super) async fn answer(
     }
     if limits::wants_process(ctx, target, response) {
         // Boxed: a connection's memory is that of its largest state.
-        Box::pin(limits::wait_for_process(ctx, upload.is_none(), response)).await?;
+        let watch = upload.is_none() && !is_for_its_effect(ctx.request.method());
+        Box::pin(limits::wait_for_process(ctx, watch, response)).await?;
     }
     let service = ctx.service();
     let frame = script_frame(
@@ -191,6 +193,11 @@ pub(super) fn pass_on<'a>(
     // No async function: what it is given would take its room twice in every connection.
     let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit.head, upload.is_none());
     pump.confirmation = edit.confirmation;
+    if is_for_its_effect(ctx.request.method()) {
+        pump.run_without_client(LeftBehind::by(
+            ctx.client.address.map(network::of_one_client),
+        ));
+    }
     poll_fn(move |cx| {
         let ended = match poll_upload(&mut upload, &mut pump, cx) {
             Err(failure) => Ended::Failed(failure),

@@ -16,6 +16,7 @@ mod coder;
 pub mod frame;
 pub mod granted;
 pub mod head;
+pub mod left_behind;
 pub mod pump;
 pub mod pump_config;
 pub mod response_sink;

@@ -20,6 +20,7 @@ use howdah_executor::{Event, Head, Run};
 use super::backlog::{Backlog, REFILL, Room};
 use super::coder::Coder;
 use super::head;
+use super::left_behind::LeftBehind;
 use super::pump_config::PumpConfig;
 use super::response_sink::ResponseSink;
 use super::spill::SpillError;
@@ -79,6 +80,8 @@ pub struct Pump<'a> {
     waiting: Option<Box<Waiting>>,
     /// Whether the client's leaving is looked for here (not while its body is being read).
     watch_client: bool,
+    /// The request is run although its client leaves before a process has begun with it.
+    left_behind: Option<LeftBehind>,
     /// The client's head until it is begun with.
     head: Option<ResponseHead>,
     /// The script's head, if it names what is sent in place of its body.
@@ -123,6 +126,7 @@ impl<'a> Pump<'a> {
             confirmation: None,
             waiting: None,
             watch_client,
+            left_behind: None,
             head: None,
             replaced: None,
             held: Gathered::default(),
@@ -155,6 +159,11 @@ impl<'a> Pump<'a> {
     /// why, once a response. A line for the log, at once: it explains children that seem stuck.
     pub fn take_spill_error(&mut self) -> Option<SpillError> {
         self.backlog.take_error()
+    }
+
+    /// Has the request run although its client leaves before a process has begun with it.
+    pub fn run_without_client(&mut self, left_behind: LeftBehind) {
+        self.left_behind = Some(left_behind);
     }
 
     /// From now on the client's leaving is looked for: its body has been read.
@@ -244,13 +253,22 @@ impl<'a> Pump<'a> {
                     return Poll::Ready(Ended::CutOff(failure));
                 }
                 Poll::Pending => {
-                    if self.watch_client && out.poll_client_gone(cx).is_ready() {
+                    if self.watch_client
+                        && out.poll_client_gone(cx).is_ready()
+                        && !self.stays_in_queue(cx, run)
+                    {
                         return Poll::Ready(Ended::CutOff(Failure::ClientGone));
                     }
                     return Poll::Pending;
                 }
             }
         }
+    }
+
+    /// Whether the request of a client that has left waits on for a process.
+    fn stays_in_queue(&mut self, cx: &mut Context<'_>, run: &dyn Run) -> bool {
+        let left_behind = self.left_behind.as_mut();
+        !run.is_claimed() && left_behind.is_some_and(|left_behind| left_behind.stays(cx))
     }
 
     fn event(

@@ -1,0 +1,115 @@
+//! Requests that have arrived whole and whose clients leave before a process has begun with them.
+//!
+//! Applications send requests to their own site and close the connection at once: WordPress' cron, Action
+//! Scheduler, background processing. Such a request is meant to be run, as nginx with php-fpm and Apache run it.
+//! A request whose method is safe (RFC 9110 §9.2.1: GET, HEAD, OPTIONS, TRACE) asks for nothing but its response,
+//! so nobody misses it. What one client can leave behind is limited, because it would otherwise fill a pool's
+//! queue with requests that cost it no connection.
+
+use std::cell::RefCell;
+use std::collections::HashMap;
+use std::future::Future;
+use std::net::IpAddr;
+use std::pin::Pin;
+use std::task::Context;
+use std::time::Duration;
+
+use tokio::time::{Sleep, sleep};
+
+/// Requests that one client may leave in the queues of a front thread.
+const MAX_LEFT_BY_CLIENT: u32 = 32;
+/// How often it is looked whether a process has begun with a request.
+const LOOK: Duration = Duration::from_millis(20);
+
+thread_local! {
+    static LEFT: RefCell<HashMap<Option<IpAddr>, u32>> = RefCell::default();
+}
+
+/// A request that is run although its client leaves.
+#[derive(Debug)]
+pub struct LeftBehind {
+    client: Option<IpAddr>,
+    counted: bool,
+    look: Option<Pin<Box<Sleep>>>,
+}
+
+/// Whether a request with this method is run although its client has left.
+pub fn is_for_its_effect(method: &[u8]) -> bool {
+    !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
+}
+
+impl LeftBehind {
+    /// For a request of this client (an address, or an IPv6 network that counts as one).
+    pub fn by(client: Option<IpAddr>) -> LeftBehind {
+        LeftBehind {
+            client,
+            counted: false,
+            look: None,
+        }
+    }
+
+    /// Whether the request, whose client has left, stays in the queue. The task is woken to ask again, because
+    /// nothing else says when a process begins with a request.
+    pub fn stays(&mut self, cx: &mut Context<'_>) -> bool {
+        if !self.counted {
+            let has_room = LEFT.with_borrow_mut(|left| {
+                let count = left.entry(self.client).or_default();
+                let has_room = *count < MAX_LEFT_BY_CLIENT;
+                *count += u32::from(has_room);
+                has_room
+            });
+            if !has_room {
+                return false;
+            }
+            self.counted = true;
+        }
+        loop {
+            let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+            if look.as_mut().poll(cx).is_pending() {
+                return true;
+            }
+            self.look = None;
+        }
+    }
+}
+
+impl Drop for LeftBehind {
+    fn drop(&mut self) {
+        if self.counted {
+            LEFT.with_borrow_mut(|left| {
+                if let Some(count) = left.get_mut(&self.client) {
+                    *count -= 1;
+                    if *count == 0 {
+                        left.remove(&self.client);
+                    }
+                }
+            });
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::task::Waker;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn one_client_leaves_so_many_behind_and_others_as_many() {
+        let mut cx = Context::from_waker(Waker::noop());
+        let client = |last: u8| Some(IpAddr::from([192, 0, 2, last]));
+        let mut left: Vec<_> = (0..MAX_LEFT_BY_CLIENT)
+            .map(|_| LeftBehind::by(client(1)))
+            .collect();
+        assert!(left.iter_mut().all(|one| one.stays(&mut cx)));
+        let mut more = LeftBehind::by(client(1));
+        assert!(!more.stays(&mut cx), "the client has left too many");
+        assert!(LeftBehind::by(client(2)).stays(&mut cx));
+        left.pop();
+        assert!(more.stays(&mut cx), "one of them has been run");
+        assert!(
+            left.iter_mut().all(|one| one.stays(&mut cx)),
+            "none counts twice"
+        );
+    }
+}
