@@ -247,3 +247,89 @@ fn a_file_that_is_no_script_is_never_run_by_path_info() {
     assert_eq!(fixture.get("/real.php").text(), "info=none");
     assert_eq!(fixture.get("/hello.php").text(), HELLO);
 }
+
+#[test]
+fn a_file_that_a_script_names_is_not_labelled_with_the_scripts_own_compression() {
+    let fixture = Fixture::named("sendfile-compressed")
+        .file("letters.txt", LETTERS)
+        .script(
+            "accel.php",
+            "<?php ob_start('ob_gzhandler'); header('Vary: Cookie'); header('Content-MD5: x'); \
+             header('Content-Range: bytes 0-0/1'); header('X-Own: yes'); \
+             header('X-Accel-Redirect: /letters.txt'); echo str_repeat('y', 5000);",
+        )
+        .script(
+            "zlib.php",
+            "<?php ini_set('zlib.output_compression', '1'); header('X-Accel-Redirect: /letters.txt'); echo 'z';",
+        )
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    for path in ["/accel.php", "/zlib.php"] {
+        client
+            .send(format!(
+                "GET {path} HTTP/1.1\r\nHost: x\r\nAccept-Encoding: gzip\r\n\r\n"
+            ))
+            .unwrap();
+        let response = client.read_response("GET").unwrap();
+        assert_eq!(
+            (response.status(), response.text()),
+            (200, LETTERS.to_owned())
+        );
+        for name in ["Content-Encoding", "Content-MD5", "Content-Range"] {
+            assert_eq!(response.header(name), None, "{path} {name}");
+        }
+        if path == "/accel.php" {
+            assert_eq!(response.header("X-Own"), Some("yes"));
+            assert_eq!(
+                response.header("Vary").map(|it| it.contains("Cookie")),
+                Some(true)
+            );
+        }
+    }
+}
+
+#[test]
+fn a_304_has_the_length_that_a_script_announces_or_none() {
+    let fixture = Fixture::named("not-modified")
+        .script("plain.php", "<?php http_response_code(304);")
+        .script(
+            "wordy.php",
+            "<?php http_response_code(304); echo 'nobody sees this';",
+        )
+        .script(
+            "flushed.php",
+            "<?php http_response_code(304); echo 'x'; flush();",
+        )
+        .script(
+            "length.php",
+            "<?php http_response_code(304); header('Content-Length: 9500');",
+        )
+        .file("letters.txt", LETTERS)
+        .start();
+    let mut client = Connection::open(fixture.address()).unwrap();
+    for (path, length) in [
+        ("/plain.php", None),
+        ("/wordy.php", None),
+        ("/flushed.php", None),
+        ("/length.php", Some("9500")),
+    ] {
+        for method in ["GET", "HEAD"] {
+            client
+                .send(format!("{method} {path} HTTP/1.1\r\nHost: x\r\n\r\n"))
+                .unwrap();
+            // A response to HEAD has no body, and neither has a 304.
+            let response = client.read_response("HEAD").unwrap();
+            assert_eq!(response.status(), 304, "{path}");
+            assert_eq!(response.header("Content-Length"), length, "{method} {path}");
+            assert_eq!(
+                response.header("Transfer-Encoding"),
+                None,
+                "{method} {path}"
+            );
+        }
+    }
+    client
+        .send("GET /letters.txt HTTP/1.1\r\nHost: x\r\n\r\n")
+        .unwrap();
+    assert_eq!(client.read_response("GET").unwrap().text(), LETTERS);
+}

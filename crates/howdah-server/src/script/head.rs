@@ -137,6 +137,21 @@ pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead 
     out
 }
 
+/// Whether a header describes the bytes of a script's own body, which a file takes the place of: output
+/// compression has labelled them, for example. The file has such headers of its own.
+fn describes_body(name: &[u8]) -> bool {
+    const NAMES: [&[u8]; 7] = [
+        b"accept-ranges",
+        b"content-digest",
+        b"content-encoding",
+        b"content-md5",
+        b"content-range",
+        b"digest",
+        b"repr-digest",
+    ];
+    NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
+}
+
 /// Adds what a script said to the head of the file it named: what the file says of itself (its type,
 /// validators, ranges) stays.
 pub fn merge(file: &mut ResponseHead, script: &Head) {
@@ -145,7 +160,10 @@ pub fn merge(file: &mut ResponseHead, script: &Head) {
         .map(|(name, _)| name.to_ascii_lowercase())
         .collect();
     for (name, value) in &script.headers {
-        if !stays_here(name) && !own.contains(&name.to_ascii_lowercase()) {
+        // The response depends on what either of them says.
+        let may_repeat = name.eq_ignore_ascii_case(b"vary");
+        let is_new = may_repeat || !own.contains(&name.to_ascii_lowercase());
+        if is_new && !stays_here(name) && !describes_body(name) {
             file.header(name, value);
         }
     }

@@ -89,6 +89,8 @@ pub struct Pump<'a> {
     held: Gathered,
     began: bool,
     announced: Option<u64>,
+    /// The status is 204 or 304.
+    ends_with_header: bool,
     written: u64,
     unbuffered: bool,
     /// Boxed: an idle connection keeps the room for it.
@@ -132,6 +134,7 @@ impl<'a> Pump<'a> {
             held: Gathered::default(),
             began: false,
             announced: None,
+            ends_with_header: false,
             written: 0,
             unbuffered: false,
             coder: None,
@@ -285,6 +288,7 @@ impl<'a> Pump<'a> {
             Event::Head(head) => {
                 let instructions = head::instructions(&head);
                 self.announced = instructions.announced;
+                self.ends_with_header = matches!(instructions.status, 204 | 304);
                 self.rejected = head.rejected;
                 self.unbuffered = instructions.unbuffered;
                 if head.local_redirect || instructions.send_file.is_some() {
@@ -391,10 +395,11 @@ impl<'a> Pump<'a> {
     ) -> Result<(), Ended> {
         let coding = self.coding(&mut head, self.announced);
         let length = match (coding, self.announced) {
+            _ if head.status == 304 => self.length_of_not_modified(),
             (None, Some(announced)) => Length::Known(announced),
             _ => Length::Unknown,
         };
-        if let Some(coding) = coding.filter(|_| !self.is_head()) {
+        if let Some(coding) = coding.filter(|_| !self.has_no_content()) {
             // Without the length: what the script will write is its own claim.
             match Encoder::new(coding, None) {
                 Ok(encoder) => self.coder = Some(Box::new(Coder::new(encoder))),
@@ -412,7 +417,8 @@ impl<'a> Pump<'a> {
     /// The coding the body is sent in, which the head has to name.
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
-        let worth = |coding: &Coding| self.is_head() || stream::is_worth_waiting(*coding, length);
+        let worth =
+            |coding: &Coding| self.has_no_content() || stream::is_worth_waiting(*coding, length);
         let coding = choice.coding.filter(worth);
         choice.say(head, coding.is_some());
         coding
@@ -460,7 +466,7 @@ impl<'a> Pump<'a> {
             return self.whole(out);
         }
         let missing = match self.announced {
-            Some(announced) if !self.is_head() && self.written < announced => announced,
+            Some(announced) if !self.has_no_content() && self.written < announced => announced,
             _ => {
                 match &mut self.coder {
                     Some(coder) => coder.then(Then::End),
@@ -476,8 +482,10 @@ impl<'a> Pump<'a> {
         }))
     }
 
-    fn is_head(&self) -> bool {
-        self.request.method() == b"HEAD"
+    /// Whether the response ends with its header, whatever the script writes or announces: it answers HEAD, or
+    /// its status is 204 or 304 (RFC 9112 §6.3).
+    fn has_no_content(&self) -> bool {
+        self.ends_with_header || self.request.method() == b"HEAD"
     }
 
     /// The whole response is here and nothing of it has been sent.
@@ -499,12 +507,18 @@ impl<'a> Pump<'a> {
         }
     }
 
+    /// The length of a 304 is that of the response which the client has, not of what came with the 304
+    /// (RFC 9110 §8.6): caches would take a zero for the length of what they have stored.
+    fn length_of_not_modified(&self) -> Length {
+        self.announced.map_or(Length::NoBody, Length::Known)
+    }
+
     fn code_whole(
         &mut self,
         mut head: ResponseHead,
         out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
-        let is_head = self.is_head();
+        let is_head = self.has_no_content();
         // A HEAD's body is not written; its length is what GET's would be, if the script says so.
         let length = if is_head {
             self.announced
@@ -539,9 +553,10 @@ impl<'a> Pump<'a> {
         pieces: Vec<Bytes>,
         out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
-        let is_head = self.is_head();
+        let is_head = self.has_no_content();
         let announced = whole.announced.filter(|_| !is_head).unwrap_or(self.written);
         let length = match (is_head, whole.announced) {
+            _ if whole.head.status == 304 => self.length_of_not_modified(),
             (true, Some(announced)) if !whole.coded => Length::Known(announced),
             (true, _) => Length::Unknown,
             (false, _) if announced > self.written => Length::Known(announced),
