@@ -131,12 +131,6 @@ fn skip(input: &[u8], at: usize, class: u8) -> usize {
         .map_or(input.len(), |n| at + n)
 }
 
-/// How many bytes a fragment has with its `#`.
-fn fragment_length(input: &[u8]) -> usize {
-    let ends = |b: &u8| *b != b'#' && CLASS[*b as usize] & TARGET == 0;
-    input.iter().position(ends).unwrap_or(input.len())
-}
-
 /// Parses the head at the front of `input`. `Ok(None)`: more bytes are needed. `fields` is cleared
 /// and filled with the spans of names and values.
 pub fn parse(
@@ -195,22 +189,14 @@ fn parse_all(
     if target_end - start > limits.request_line {
         return Err(BadRequest::UriTooLong);
     }
-    // Clients keep fragments to themselves. One that is sent is dropped, as nginx does, and as HTTP/2's and
-    // HTTP/3's libraries do before anybody sees it: the same path, however it came.
-    let fragment = match &input[target_start..target_end] {
-        [] | b"*" => 0,
-        _ if *stop == b'#' => fragment_length(&input[target_end..]),
-        _ => 0,
-    };
-    let Some(stop) = input.get(target_end + fragment) else {
-        return line_may_go_on(target_end + fragment);
-    };
+    // A target has no fragment (RFC 9112 §3.2), and clients keep theirs to themselves. `DELETE /report#3` must not
+    // delete `/report`.
     match stop {
         b' ' if target_end > target_start => {}
         b' ' | b'\r' => return Err(BadRequest::BadRequestLine),
         other => return Err(unexpected(*other, BadRequest::BadTarget)),
     }
-    let version_start = target_end + fragment + 1;
+    let version_start = target_end + 1;
     let line_end = skip(input, version_start, VALUE);
     let Some(stop) = input.get(line_end) else {
         return line_may_go_on(line_end);
