@@ -1,15 +1,16 @@
 /* What a request changes in PHP and nothing undoes before the process ends: put back between two
  * requests of a worker. "The boot" is what the script did before it first asked for a request.
  *
- *   always as after the boot   settings (ini_set), $_ENV, putenv(), working directory, umask,
- *                              locale, default stream context, stream filters, tick functions
+ *   always as after the boot   settings (ini_set), time zone, mbstring and libxml switches, $_ENV,
+ *                              putenv(), working directory, umask, locale, default stream context,
+ *                              stream filters, tick functions
  *   gone                       $_SESSION, session id, SID, error_get_last(), strtok(), stat cache,
  *                              random seeds, zlib's choice of coding, filter_input()'s copies
- *   as after the first request error and exception handlers, stream wrappers, time zone, mbstring
- *                              and libxml switches, settings of kept_settings
+ *   as after the first request error and exception handlers, stream wrappers
  *
- * The last group is what frameworks set up once, and many boot in their first request (Symfony's
- * kernel, older Octane workers). Nothing of a visitor belongs there.
+ * The last group is code that frameworks register once, and many boot in their first request (Symfony's
+ * kernel, older Octane workers). A value that a request sets may be its visitor's choice (a time zone, a
+ * precision), so every value goes back to what the boot has left.
  *
  * Not undone, since it is what a worker is for: global and static variables, classes, functions,
  * constants, autoloaders, open resources that the script still holds. */
@@ -25,13 +26,6 @@
 #include "zend_stack.h"
 
 /* ---- settings ---- */
-
-/* Set up by a framework's bootstrap, be it in the first request. */
-static const char *const kept_settings[] = {
-	"assert.", "date.timezone", "default_charset", "display_errors", "display_startup_errors",
-	"error_log", "error_reporting", "html_errors", "iconv.", "include_path", "log_errors",
-	"mbstring.", "pcre.", "precision", "serialize_precision", "xdebug.", "zend.assertions",
-};
 
 typedef struct {
 	zend_string *value;
@@ -56,30 +50,6 @@ static void free_setting(zval *value)
 		zend_string_release(kept->value);
 	}
 	efree(kept);
-}
-
-static bool is_kept_after_first(const zend_string *name)
-{
-	for (size_t i = 0; i < sizeof(kept_settings) / sizeof(*kept_settings); i++) {
-		size_t len = strlen(kept_settings[i]);
-		bool prefix = kept_settings[i][len - 1] == '.';
-		if (ZSTR_LEN(name) >= len && memcmp(ZSTR_VAL(name), kept_settings[i], len) == 0
-		    && (prefix || ZSTR_LEN(name) == len)) {
-			return true;
-		}
-	}
-	return false;
-}
-
-static bool is_of_site(const zend_string *name)
-{
-	for (uint32_t i = 0; i < howdah_current.ini_count; i++) {
-		const howdah_ini_ref *ref = &howdah_current.inis[i];
-		if (ref->kind != HOWDAH_INI_ENVIRONMENT && zend_string_equals_cstr(name, howdah_text(ref->name_off), ref->name_len)) {
-			return true;
-		}
-	}
-	return false;
 }
 
 /* As zend_alter_ini_entry_ex() does it, but PHP's stage for putting values back: no rule about
@@ -477,19 +447,9 @@ void howdah_state_keep_boot(void)
 
 void howdah_state_keep_first(void)
 {
-	zend_string *name;
-	zend_ini_entry *entry;
-	if (EG(modified_ini_directives)) {
-		ZEND_HASH_FOREACH_STR_KEY_PTR(EG(modified_ini_directives), name, entry) {
-			if (is_kept_after_first(name) && !is_of_site(name)) {
-				keep_setting(name, entry);
-			}
-		} ZEND_HASH_FOREACH_END();
-	}
 	keep_handlers();
 	free_table(&wrappers);
 	wrappers = copy_of(FG(stream_wrappers));
-	howdah_calls_keep();
 }
 
 void howdah_state_restore(void)

@@ -231,21 +231,20 @@ fn what_the_boot_has_set_up_stays_whatever_requests_do_to_it() {
 
 #[test]
 #[cfg_attr(not(feature = "packages"), ignore = "needs php-mbstring")]
-fn what_a_framework_sets_up_in_its_first_request_stays() {
+fn a_framework_s_handlers_stay_and_what_the_first_visitor_sets_does_not() {
     let mut worker = Worker::plain();
-    worker.says(
-        "set_error_handler(function () { echo 'framework'; return true; }); ini_set('display_errors', '1');
-         date_default_timezone_set('Europe/Paris'); mb_internal_encoding('EUC-JP'); ini_set('memory_limit', '99M');",
-    );
-    assert_eq!(
-        worker.says("trigger_error('x'); echo ini_get('display_errors'), date_default_timezone_get(), mb_internal_encoding();"),
-        "framework1Europe/ParisEUC-JP"
-    );
-    assert_ne!(
-        worker.says("echo ini_get('memory_limit');"),
-        "99M",
-        "a limit is no setup"
-    );
+    let look = "trigger_error('x'); echo json_encode([ini_get('display_errors'), date_default_timezone_get(), \
+                mb_internal_encoding(), ini_get('precision'), error_reporting(), ini_get('memory_limit'), libxml_use_internal_errors()]);";
+    let handler = "set_error_handler(function () { return true; });";
+    let as_booted = worker.says(&format!("{handler} {look}"));
+    let mut worker = Worker::plain();
+    worker.says(&format!(
+        "{handler} ini_set('display_errors', '1'); date_default_timezone_set('Asia/Tokyo'); mb_internal_encoding('EUC-JP');
+         ini_set('precision', '3'); error_reporting(0); ini_set('memory_limit', '99M'); libxml_use_internal_errors(true);"
+    ));
+    for _ in 0..2 {
+        assert_eq!(worker.says(look), as_booted);
+    }
 }
 
 /// Two visitors; the second sends nothing at all, the worst case: nothing overwrites the first's.
