@@ -169,15 +169,23 @@ pub fn merge(file: &mut ResponseHead, script: &Head) {
     }
 }
 
+/// Whether a header describes the content of a response, which a 1xx or 304 does not have. The
+/// `Content-Security-Policy` is the page's, and browsers take it from a 304 as well.
+pub fn describes_content(name: &[u8]) -> bool {
+    const POLICY: &[u8] = b"content-security-policy";
+    let begins = |prefix: &[u8]| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    begins(b"content-") && !begins(POLICY)
+}
+
 /// A 1xx head for the client.
 pub fn informational(head: &Head) -> ResponseHead {
     let mut out = ResponseHead::new(head.status);
     for (name, value) in &head.headers {
-        // No content, so no fields that describe it (RFC 9110 §15.2); the rest is as above.
-        let describes = name.len() > 8
-            && name[..8].eq_ignore_ascii_case(b"content-")
-            && !name.eq_ignore_ascii_case(b"content-security-policy");
-        if !stays_here(name) && !describes {
+        // No content, so no headers that describe it (RFC 9110 §15.2); the rest is as above.
+        if !stays_here(name) && !describes_content(name) {
             out.header(name, value);
         }
     }

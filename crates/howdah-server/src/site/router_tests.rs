@@ -237,6 +237,13 @@ fn try_files_in_order() {
         ("/app.php", "script /app.php"),
         ("/none", "404 NotFound"),
     ]);
+    // A page cache's entry is no path info of a script; the last entry may be.
+    let entries = ["$uri/index.html", "$uri", "/app.php$uri"];
+    fixture(|config| config.try_files = list(&entries)).check(&[
+        ("/app.php", "script /app.php"),
+        ("/d", "file d/index.html"),
+        ("/none", "script /app.php info /none redirected"),
+    ]);
 }
 
 #[test]

@@ -87,6 +87,13 @@ impl Site {
                         // To a file that was looked for under another name there is no slash to
                         // redirect to.
                         Found::NeedsSlash => continue,
+                        // Only the last entry is a place to go to, as in nginx; the others name a file.
+                        // `$uri/index.html` is none for `/index.php`, although a script is in its path.
+                        Found::Script(script)
+                            if !script.path_info().is_empty() && entries.peek().is_some() =>
+                        {
+                            continue;
+                        }
                         Found::Script(script) => {
                             note(walk, entry, &script);
                             return Searched::Other(script, query);

@@ -310,6 +310,24 @@ ExpiresByType application/javascript M600
             ("GET", "/x.php?hdr=1", ""),
             ("GET", "/none", ""),
             ("GET", "/x.js", ""),
+            ("GET", "/x.css", "If-None-Match: *\r\n"),
+            ("GET", "/x.jpg", "If-None-Match: *\r\n"),
+            ("GET", "/x.txt", "If-None-Match: *\r\n"),
+            ("GET", "/x.html", "If-None-Match: *\r\n"),
+        ],
+    ),
+    (
+        "headers of a 304",
+        &[(
+            ".htaccess",
+            r#"Header set Content-Security-Policy "default-src 'self'"
+Header set Content-Security-Policy-Report-Only "default-src 'none'"
+Header set X-A b
+"#,
+        )],
+        &[
+            ("GET", "/x.css", ""),
+            ("GET", "/x.css", "If-None-Match: *\r\n"),
         ],
     ),
     (

@@ -8,6 +8,7 @@ use howdah_proto::response::{is_field_value, is_token};
 use super::super::world::SiteWorld;
 use crate::docroot::root::RootDir;
 use crate::http::message::ResponseHead;
+use crate::script::head::describes_content;
 use crate::site::Site;
 use crate::static_file::mime;
 
@@ -79,6 +80,14 @@ impl Live {
                 false => fields.table.add(name, value),
             }
         }
+        // A 304 does not say the type that its file has, by which lifetimes are chosen.
+        if bodiless
+            && fields.is_file
+            && let apache::Action::File(path) = &self.answer.action
+        {
+            let known = || site.serving.media_type(path).to_vec();
+            fields.media_type.get_or_insert_with(known);
+        }
         // Apache knows no type for such a name, and says nothing.
         let guessed =
             fields.is_file && fields.media_type.as_deref() == Some(mime::DEFAULT.as_bytes());
@@ -103,8 +112,7 @@ impl Live {
         for (name, value) in fields.table.iter() {
             let fits = is_token(name) && is_field_value(value);
             let framing = FRAMING.iter().any(|known| name.eq_ignore_ascii_case(known));
-            let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
-            if fits && !framing && !(bodiless && of_content) {
+            if fits && !framing && !(bodiless && describes_content(name)) {
                 edited.header(name, value);
             }
         }
