@@ -83,7 +83,7 @@ fn a_script_that_crashes_php_gets_502_and_the_next_request_is_served() {
 }
 
 #[test]
-fn what_ends_a_script_does_not_end_its_child() {
+fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
     let fixture = Fixture::named("endings")
         .children(1)
         .ini("display_errors", "Off")
@@ -97,7 +97,8 @@ fn what_ends_a_script_does_not_end_its_child() {
         .script("time.php", "<?php while (true) { sqrt(2); }")
         .script("die.php", "<?php http_response_code(418); die('teapot');")
         .start();
-    let child = fixture.get("/pid.php").text();
+    let mut child = fixture.get("/pid.php").text();
+    let mut bailouts = 0;
     let cases = [
         ("/exit.php", 200, "bye", None),
         (
@@ -138,8 +139,16 @@ fn what_ends_a_script_does_not_end_its_child() {
             let line = fixture.wait_for_log(&[message]);
             assert!(line.contains(path), "the message names its request: {line}");
         }
+        let next = fixture.get("/pid.php").text();
+        let bailed_out = ["/memory.php", "/time.php"].contains(&path);
+        assert_eq!(next != child, bailed_out, "{path}");
+        bailouts += u64::from(bailed_out);
+        child = next;
     }
-    assert_eq!(fixture.get("/pid.php").text(), child, "the child lives on");
+    fixture.wait("the bailouts to be counted", |fixture| {
+        fixture.status()["pools"][0]["bailouts"] == bailouts
+    });
+    fixture.still_serves();
 }
 
 #[test]

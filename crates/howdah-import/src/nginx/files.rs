@@ -80,6 +80,11 @@ pub fn fallback(work: &mut Work<'_, '_>, line: &Directive, last: &str, when: &Wh
         Ok(target) => without_query(&target).to_owned(),
         Err(need) => return leads_nowhere(work, line, when, &need),
     };
+    // nginx finds no location for a target without a slash but by an expression; what is meant is clear.
+    let target = match target.starts_with(['/', '$', '=']) {
+        true => target,
+        false => format!("/{target}"),
+    };
     let (path, _) = target.split_once('?').unwrap_or((&target, ""));
     if !has_variables(path) && refuses(work, path) {
         let need = format!("{path} is closed to some here, and this would lead around it");
@@ -109,11 +114,50 @@ fn leads_nowhere(work: &mut Work<'_, '_>, line: &Directive, when: &When, need: &
 /// Whether the location of a path refuses some requests by rules, which an inner redirect would pass by.
 fn refuses(work: &Work<'_, '_>, path: &str) -> bool {
     let chosen = work.locations.iter().find(|location| location.has(path));
-    chosen.is_some_and(|location| {
-        let refuses =
-            |d: &Directive| matches!(d.name.as_str(), "deny" | "return" | "if" | "limit_except");
-        location.block.inner().iter().any(refuses)
+    chosen.is_some_and(|location| location.block.inner().iter().any(may_refuse))
+}
+
+/// Whether a directive of a location may answer a request in place of its script. An `if` that only sets
+/// variables, as page caches have it, does not; neither does one that answers 404 where the script is missing,
+/// which Howdah does by itself.
+fn may_refuse(directive: &Directive) -> bool {
+    match directive.name.as_str() {
+        "deny" | "return" | "limit_except" => true,
+        "if" => {
+            let block = directive.inner();
+            let is_harmless = |d: &Directive| matches!(d.name.as_str(), "set" | "add_header");
+            let answers = !block.iter().all(is_harmless);
+            answers && !(asks_for_the_script(directive) && block.iter().all(is_not_found))
+        }
+        _ => false,
+    }
+}
+
+/// `if (!-f $document_root$fastcgi_script_name)`, as nginx' own documentation advises it.
+fn asks_for_the_script(directive: &Directive) -> bool {
+    let mut condition = String::new();
+    for number in 0.. {
+        match directive.arg(number) {
+            "" => break,
+            word => condition += word,
+        }
+    }
+    let condition = condition.trim_matches(['(', ')']);
+    ["!-f", "!-e"].iter().any(|test| {
+        condition.strip_prefix(test).is_some_and(|file| {
+            matches!(
+                file,
+                "$document_root$fastcgi_script_name"
+                    | "$document_root/$fastcgi_script_name"
+                    | "$realpath_root$fastcgi_script_name"
+                    | "$request_filename"
+            )
+        })
     })
+}
+
+fn is_not_found(directive: &Directive) -> bool {
+    directive.name == "return" && directive.arg(0) == "404"
 }
 
 /// What `location @name` does, done where it is named.

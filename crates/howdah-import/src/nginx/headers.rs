@@ -12,6 +12,17 @@ use crate::target::{Value, is_settable};
 use crate::time::{SECOND, milliseconds};
 use crate::when::When;
 
+/// `Strict-Transport-Security` without what browsers overlook in it: a semicolon at the end, quotes around the
+/// number of seconds (RFC 6797 §6.1 allows both).
+fn without_mistakes(value: &str) -> String {
+    let directives = value.split(';').map(str::trim);
+    let directives = directives.filter(|directive| !directive.is_empty());
+    let directives: Vec<String> = directives
+        .map(|directive| directive.replace('"', ""))
+        .collect();
+    directives.join("; ")
+}
+
 /// Fields of the whole server.
 pub fn of_server(work: &mut Work<'_, '_>) {
     let scope = work.scope.clone();
@@ -23,7 +34,8 @@ pub fn of_server(work: &mut Work<'_, '_>) {
             .eq_ignore_ascii_case("strict-transport-security")
             && !has_variables(line.arg(1))
         {
-            work.site.table.set("hsts", line.arg(1), Some(&line.place));
+            let value = without_mistakes(line.arg(1));
+            work.site.table.set("hsts", &*value, Some(&line.place));
             work.ledger
                 .remark(line.id, "in answers by HTTPS only, as RFC 6797 wants it");
         } else {

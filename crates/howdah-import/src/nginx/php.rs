@@ -148,6 +148,18 @@ pub fn params(params: &[&Directive], constants: &Constants, site: &mut Site, led
                 };
                 settings(param, &value, table, site, ledger);
             }
+            "PHP_FLAG" | "PHP_ADMIN_FLAG" => {
+                ledger.moot(
+                    param.id,
+                    "php-fpm does not know it, and it has never had an effect",
+                );
+            }
+            _ if value.contains(|c: char| c.is_ascii_control()) => {
+                ledger.list(
+                    param.id,
+                    "its value has a line end or another control character",
+                );
+            }
             _ if SET.contains(&name) => ledger.moot(param.id, "Howdah sets it for every script"),
             "modHeadersAvailable" | "front_controller_active" | "MOD_X_ACCEL_REDIRECT_ENABLED"
                 if !has_variables(&value) =>

@@ -63,21 +63,25 @@ impl Site {
         if self.guards.is_empty() && self.limits.is_empty() {
             return;
         }
-        self.guard_path(path, asked, info);
-        if let Some(route) = self.route_behind_script(path) {
-            self.guard_path(&route, asked, info);
-        }
-    }
-
-    fn guard_path(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
+        let route = self.route_behind_script(path);
         for (numbers, noted) in [
             (&self.guards, &mut info.guards),
             (&self.limits, &mut info.limits),
         ] {
             for &number in numbers {
                 let rule = &self.config.rules[number];
-                if !noted.contains(&number) && self.is_for(rule, asked, path) {
-                    asked.note_rule(number, path, None);
+                if noted.contains(&number) {
+                    continue;
+                }
+                let behind_script = route.as_deref();
+                let by_route =
+                    behind_script.filter(|route| self.is_for_route(rule, asked, path, route));
+                let matched = match self.is_for(rule, asked, path) {
+                    true => Some(path),
+                    false => by_route,
+                };
+                if let Some(matched) = matched {
+                    asked.note_rule(number, matched, None);
                     noted.push(number);
                     noted.sort_unstable();
                 }
@@ -97,7 +101,8 @@ impl Site {
                 let rule = &self.config.rules[*number];
                 let behind_script = behind_script.as_deref();
                 self.is_for(rule, asked, path.as_bytes())
-                    || behind_script.is_some_and(|route| self.is_for(rule, asked, route))
+                    || behind_script
+                        .is_some_and(|route| self.is_for_route(rule, asked, path.as_bytes(), route))
             };
             self.limits.iter().copied().filter(is_for)
         })
@@ -126,6 +131,12 @@ impl Site {
         // The method first: most rules that limit are about one, and expressions cost more.
         rule.conditions.have_method(asked.head.method())
             && self.why_not_for(rule, asked, path).is_none()
+    }
+
+    /// Whether a rule is for the route behind the script that `path` names, `if_missing` aside. Where its pattern
+    /// matches the path itself, the rule has decided about the request already, exceptions included.
+    fn is_for_route(&self, rule: &Rule, asked: Requested<'_>, path: &[u8], route: &[u8]) -> bool {
+        !rule.pattern.is_match(path) && self.is_for(rule, asked, route)
     }
 
     /// The option that keeps a rule from this request, `if_missing` aside.
@@ -172,7 +183,7 @@ impl Site {
             }
             return None;
         }
-        if let Some(refused) = self.refuse_behind_script(number, rule, tree, walk, info) {
+        if let Some(refused) = self.refuse_behind_script(number, rule, walk, info) {
             return Some(refused);
         }
         let path = walk.path.as_bytes().to_vec();
@@ -272,11 +283,14 @@ impl Site {
         &self,
         number: usize,
         rule: &Rule,
-        tree: &FileView,
         walk: &Walk<'_>,
         info: &mut RouteInfo,
     ) -> Option<Action> {
         let route = walk.behind_script.as_ref()?;
+        // A route is mostly missing as a file.
+        if rule.if_missing {
+            return None;
+        }
         let action = match rule.action {
             RuleAction::Deny(status) => Action::refused_with(Refusal::Denied, status),
             RuleAction::Return { status, .. } if status >= 400 => {
@@ -285,9 +299,8 @@ impl Site {
             _ => return None,
         };
         let asked = walk.asked();
-        let closes = self.why_not_for(rule, asked, route.as_bytes()).is_none()
-            && (!rule.if_missing || self.is_missing(tree, route));
-        if !closes {
+        let path = walk.path.as_bytes();
+        if !self.is_for_route(rule, asked, path, route.as_bytes()) {
             return None;
         }
         asked.note_rule(number, route.as_bytes(), None);
