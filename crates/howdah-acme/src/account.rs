@@ -42,11 +42,15 @@ impl Orders<'_> {
     }
 
     async fn stored_account(&self, authority: &Authority) -> Result<Option<Account>, Failure> {
-        let text = std::fs::read(self.account_path(authority));
-        let credentials = text
-            .ok()
-            .and_then(|text| serde_json::from_slice(&text).ok());
-        let Some(credentials) = credentials else {
+        let path = self.account_path(authority);
+        let text = match std::fs::read(&path) {
+            Ok(text) => text,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            // Another account could not replace the certificates of the one that cannot be read now.
+            Err(error) => return Err(failed("read", &path, &error)),
+        };
+        // A damaged file is of no use to anybody, and orders without `replaces` succeed.
+        let Ok(credentials) = serde_json::from_slice(&text) else {
             return Ok(None);
         };
         let builder = Account::builder_with_http(Box::new(self.client.clone()));

@@ -165,7 +165,8 @@ impl Lease {
     /// Runs `work` to its end and renews the lock meanwhile.
     ///
     /// If another host takes the lock over, because this one was suspended for longer than [`LEASE`],
-    /// the work continues: two orders or two accounts do no harm.
+    /// the work continues: a second certificate does no harm, and what a second account could not replace is
+    /// ordered without `replaces`.
     pub async fn hold<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {

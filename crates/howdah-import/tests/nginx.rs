@@ -1,0 +1,98 @@
+//! What small configurations of nginx become. Whole ones are compared with nginx itself in
+//! `crates/howdah-tests/tests/import.rs`.
+
+use howdah_import::{Format, Import, import_text};
+
+/// A server with these lines, an application behind `/index.php`, and these lines in its PHP location.
+fn imported(lines: &str, php: &str) -> Import {
+    let text = format!(
+        "events {{}}\nhttp {{\nserver {{\nlisten 80;\nserver_name a.test;\nroot /srv/a;\nindex index.php;\n{lines}\n\
+         location ~ \\.php$ {{\n{php}\nfastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name;\n\
+         fastcgi_pass unix:/run/php/php.sock;\n}}\n}}\n}}\n"
+    );
+    import_text(Format::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+}
+
+const APPLICATION: &str = "location / { try_files $uri $uri/ /index.php?$args; }";
+
+fn keeps_the_front_controller(import: &Import) -> bool {
+    import
+        .configuration
+        .contains("front_controller = \"/index.php\"")
+}
+
+#[test]
+fn a_condition_that_refuses_nobody_leaves_the_front_controller() {
+    for php in [
+        "if ($http_cookie ~* \"logged_in|PHPSESSID\") { set $no_cache 1; }",
+        "if ($request_uri ~* \"/cart\") { set $no_cache 1; add_header X-A b; }",
+        "if (!-f $document_root$fastcgi_script_name) { return 404; }",
+        "if (!-e $request_filename) { return 404; }",
+    ] {
+        let import = imported(APPLICATION, php);
+        assert!(
+            keeps_the_front_controller(&import),
+            "{php}\n{}",
+            import.configuration
+        );
+    }
+    for php in [
+        "if ($http_user_agent ~* bad) { return 403; }",
+        "if (!-f $document_root$fastcgi_script_name) { return 403; }",
+        "if (-f $document_root/maintenance) { return 404; }",
+        "deny 192.0.2.1;",
+    ] {
+        let import = imported(APPLICATION, php);
+        assert!(
+            !keeps_the_front_controller(&import),
+            "{php}\n{}",
+            import.configuration
+        );
+    }
+}
+
+#[test]
+fn a_target_of_try_files_without_a_slash_is_the_front_controller() {
+    let import = imported("location / { try_files $uri $uri/ index.php; }", "");
+    assert!(
+        keeps_the_front_controller(&import),
+        "{}",
+        import.configuration
+    );
+}
+
+#[test]
+fn strict_transport_security_is_written_as_it_is_meant() {
+    for (value, expected) in [
+        ("max-age=31536000;", "max-age=31536000"),
+        (
+            "max-age=31536000; includeSubDomains; preload;",
+            "max-age=31536000; includeSubDomains; preload",
+        ),
+    ] {
+        let line = format!("add_header Strict-Transport-Security \"{value}\" always;");
+        let import = imported(&line, "");
+        let expected = format!("hsts = \"{expected}\"");
+        assert!(
+            import.configuration.contains(&expected),
+            "{}",
+            import.configuration
+        );
+    }
+}
+
+#[test]
+fn parameters_that_no_variable_can_hold_are_not_written() {
+    let import = imported(
+        "",
+        "fastcgi_param PHP_FLAG \"session.auto_start=off \\n suhosin.session=off\";\n\
+         fastcgi_param BROKEN \"a\nb\";\nfastcgi_param FINE yes;",
+    );
+    let configuration = &import.configuration;
+    assert!(
+        !configuration.contains("PHP_FLAG") && !configuration.contains("BROKEN"),
+        "{configuration}"
+    );
+    assert!(configuration.contains("FINE"), "{configuration}");
+    assert!(import.list.contains("BROKEN"), "{}", import.list);
+}
