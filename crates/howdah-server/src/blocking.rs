@@ -1,6 +1,10 @@
-//! Threads for what would keep a front thread from its other visitors: a password's check takes 50 ms
-//! by design. So much may wait, and of one client only a part of it: somebody who guesses passwords
-//! does not keep the others from logging in.
+//! Threads for what would keep a front thread from its other visitors: a password's check takes 50 ms by
+//! design, and a file on a slow disk takes what it takes.
+//!
+//! Each client has a line of its own, and the lines are served in turn: a visitor waits for one check of each
+//! client that guesses passwords, not for all of them. When too much waits, the newest job of the client that
+//! has most makes room. Files are read by a thread of their own, so that a list of blocked addresses is read
+//! again while those who should be on it keep the others busy.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -9,10 +13,10 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Jobs that may wait: a few seconds of bcrypt.
-const MOST_WAITING: usize = 64;
-/// Of one client's.
-const MOST_OF_ONE: usize = 8;
+/// Jobs that may wait in one queue.
+const MAX_WAITING: usize = 64;
+/// Jobs of one client that may wait or run.
+const MAX_OF_CLIENT: usize = 8;
 
 /// Too much is waiting, or there are no threads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,103 +24,205 @@ pub(crate) struct Full;
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// The jobs of one client that wait, the oldest first.
+struct Line {
+    client: Option<IpAddr>,
+    jobs: VecDeque<Job>,
+}
+
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<(Option<IpAddr>, Job)>,
+    /// In the order of their turns; none is empty.
+    lines: VecDeque<Line>,
     /// How many of a client's jobs wait or run.
     of: HashMap<IpAddr, usize>,
 }
 
-static QUEUE: Mutex<Option<Queue>> = Mutex::new(None);
-static MORE: Condvar = Condvar::new();
-
-fn queue() -> MutexGuard<'static, Option<Queue>> {
-    QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Has `job` done for a client, by another thread. A caller that stops waiting has it left undone, if
-/// it has not begun.
-pub(crate) async fn run<T: Send + 'static>(
-    client: Option<IpAddr>,
-    job: impl FnOnce() -> T + Send + 'static,
-) -> Result<T, Full> {
-    let (done, waited) = oneshot::channel();
-    let job = move || {
-        if !done.is_closed() {
-            // Nobody waits any more: nothing is lost.
-            let _ = done.send(job());
-        }
-    };
-    push(client, Box::new(job))?;
-    // Dropped without a word: it panicked.
-    waited.await.map_err(|_| Full)
-}
-
-/// Has `job` done for a client, by another thread, without waiting for it.
-pub(crate) fn offer(
-    client: Option<IpAddr>,
-    job: impl FnOnce() + Send + 'static,
-) -> Result<(), Full> {
-    push(client, Box::new(job))
-}
-
-fn push(client: Option<IpAddr>, job: Job) -> Result<(), Full> {
-    if !start() {
-        return Err(Full);
+impl Queue {
+    fn waiting(&self) -> usize {
+        self.lines.iter().map(|line| line.jobs.len()).sum()
     }
-    let mut queue = queue();
-    let queue = queue.get_or_insert_default();
-    if queue.waiting.len() >= MOST_WAITING {
-        return Err(Full);
-    }
-    if let Some(client) = client {
-        let count = queue.of.entry(client).or_default();
-        if *count >= MOST_OF_ONE {
+
+    fn push(&mut self, client: Option<IpAddr>, job: Job) -> Result<(), Full> {
+        let of_client = client.and_then(|client| self.of.get(&client));
+        if of_client.is_some_and(|count| *count >= MAX_OF_CLIENT) {
             return Err(Full);
         }
-        *count += 1;
+        if self.waiting() >= MAX_WAITING {
+            self.make_room_for(client)?;
+        }
+        if let Some(client) = client {
+            *self.of.entry(client).or_default() += 1;
+        }
+        match self.lines.iter_mut().find(|line| line.client == client) {
+            Some(line) => line.jobs.push_back(job),
+            None => self.lines.push_back(Line {
+                client,
+                jobs: VecDeque::from([job]),
+            }),
+        }
+        Ok(())
     }
-    queue.waiting.push_back((client, job));
-    MORE.notify_one();
-    Ok(())
-}
 
-/// Starts the threads when there is first something to do: one for two cores, so that PHP and the front
-/// keep the others. Whether there are any.
-fn start() -> bool {
-    static STARTED: OnceLock<bool> = OnceLock::new();
-    *STARTED.get_or_init(|| {
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let started = (0..(cores / 2).max(1)).filter(|number| {
-            std::thread::Builder::new()
-                .name(format!("blocking-{number}"))
-                .spawn(work)
-                .is_ok()
-        });
-        started.count() > 0
-    })
-}
+    /// Drops the newest job of the client that has most, if that is more than the newcomer would have. The
+    /// caller of a dropped job sees its channel closed.
+    fn make_room_for(&mut self, newcomer: Option<IpAddr>) -> Result<(), Full> {
+        let line_of_newcomer = self.lines.iter().find(|line| line.client == newcomer);
+        let own = line_of_newcomer.map_or(0, |line| line.jobs.len());
+        let longest = self.lines.iter_mut().max_by_key(|line| line.jobs.len());
+        let longest = longest
+            .filter(|line| line.jobs.len() > own + 1)
+            .ok_or(Full)?;
+        drop(longest.jobs.pop_back());
+        let client = longest.client;
+        self.count_down(client);
+        Ok(())
+    }
 
-fn work() {
-    loop {
-        let (client, job) = {
-            let mut queue = queue();
-            loop {
-                match queue.as_mut().and_then(|queue| queue.waiting.pop_front()) {
-                    Some(entry) => break entry,
-                    None => queue = MORE.wait(queue).unwrap_or_else(PoisonError::into_inner),
-                }
-            }
-        };
-        // The caller of a job that panicked sees it dropped.
-        let _ = catch_unwind(AssertUnwindSafe(job));
+    /// The next job: the oldest of the client whose turn it is.
+    fn pop(&mut self) -> Option<(Option<IpAddr>, Job)> {
+        let mut line = self.lines.pop_front()?;
+        let client = line.client;
+        let job = line.jobs.pop_front()?;
+        if !line.jobs.is_empty() {
+            self.lines.push_back(line);
+        }
+        Some((client, job))
+    }
+
+    fn count_down(&mut self, client: Option<IpAddr>) {
         if let Some(client) = client
-            && let Some(queue) = queue().as_mut()
-            && let Some(count) = queue.of.get_mut(&client)
+            && let Some(count) = self.of.get_mut(&client)
         {
             *count -= 1;
             if *count == 0 {
-                queue.of.remove(&client);
+                self.of.remove(&client);
+            }
+        }
+    }
+}
+
+/// Threads with the queue that they work on.
+struct Workers {
+    name: &'static str,
+    queue: Mutex<Option<Queue>>,
+    more: Condvar,
+    started: OnceLock<bool>,
+    threads: fn() -> usize,
+}
+
+static CHECKS: Workers = Workers::new("passwords", || {
+    // One for two cores, so that PHP and the front keep the others.
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    (cores / 2).max(1)
+});
+static READINGS: Workers = Workers::new("files", || 1);
+
+/// Has `job`, the check of a password, done for a client by another thread. A caller that stops waiting has
+/// it left undone, if it has not begun.
+///
+/// # Errors
+/// [`Full`] if too much is waiting.
+pub(crate) async fn check<T: Send + 'static>(
+    client: Option<IpAddr>,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Full> {
+    CHECKS.run(client, job).await
+}
+
+/// Has `job`, the reading of a file, done for a client by another thread.
+///
+/// # Errors
+/// [`Full`] if too much is waiting.
+pub(crate) async fn read<T: Send + 'static>(
+    client: Option<IpAddr>,
+    job: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Full> {
+    READINGS.run(client, job).await
+}
+
+/// As [`read`], without waiting for it.
+///
+/// # Errors
+/// [`Full`] if too much is waiting.
+pub(crate) fn offer_reading(job: impl FnOnce() + Send + 'static) -> Result<(), Full> {
+    READINGS.push(None, Box::new(job))
+}
+
+impl Workers {
+    const fn new(name: &'static str, threads: fn() -> usize) -> Workers {
+        Workers {
+            name,
+            queue: Mutex::new(None),
+            more: Condvar::new(),
+            started: OnceLock::new(),
+            threads,
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Option<Queue>> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    async fn run<T: Send + 'static>(
+        &'static self,
+        client: Option<IpAddr>,
+        job: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Full> {
+        let (done, waited) = oneshot::channel();
+        let job = move || {
+            if !done.is_closed() {
+                // Nobody waits any more: nothing is lost.
+                let _ = done.send(job());
+            }
+        };
+        self.push(client, Box::new(job))?;
+        // Dropped without a word: it panicked, or made room for another client's.
+        waited.await.map_err(|_| Full)
+    }
+
+    fn push(&'static self, client: Option<IpAddr>, job: Job) -> Result<(), Full> {
+        if !self.start() {
+            return Err(Full);
+        }
+        self.lock().get_or_insert_default().push(client, job)?;
+        self.more.notify_one();
+        Ok(())
+    }
+
+    /// Starts the threads when there is first something to do. Returns whether there are any.
+    fn start(&'static self) -> bool {
+        *self.started.get_or_init(|| {
+            let started = (0..(self.threads)()).filter(|number| {
+                std::thread::Builder::new()
+                    .name(format!("{}-{number}", self.name))
+                    .spawn(|| self.work())
+                    .is_ok()
+            });
+            started.count() > 0
+        })
+    }
+
+    fn work(&self) {
+        loop {
+            let (client, job) = {
+                let mut queue = self.lock();
+                loop {
+                    match queue.as_mut().and_then(Queue::pop) {
+                        Some(entry) => break entry,
+                        None => {
+                            queue = self
+                                .more
+                                .wait(queue)
+                                .unwrap_or_else(PoisonError::into_inner);
+                        }
+                    }
+                }
+            };
+            // The caller of a job that panicked sees it dropped.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+            if let Some(queue) = self.lock().as_mut() {
+                queue.count_down(client);
             }
         }
     }
@@ -127,31 +233,61 @@ mod tests {
     use super::*;
     use std::sync::mpsc;
 
+    fn client(last: u8) -> Option<IpAddr> {
+        Some(IpAddr::from([192, 0, 2, last]))
+    }
+
     #[tokio::test]
     async fn one_client_cannot_fill_the_queue_and_everybody_is_served_at_last() {
-        let guesser: IpAddr = "192.0.2.1".parse().unwrap();
         let (go, wait) = mpsc::channel::<()>();
         let wait = std::sync::Arc::new(Mutex::new(wait));
         let mut jobs = Vec::new();
-        for _ in 0..MOST_OF_ONE {
+        for _ in 0..MAX_OF_CLIENT {
             let wait = wait.clone();
-            let job = run(Some(guesser), move || {
+            let job = check(client(1), move || {
                 let _ = wait.lock().unwrap().recv();
                 1
             });
             jobs.push(tokio::spawn(job));
         }
         tokio::task::yield_now().await;
-        assert_eq!(run(Some(guesser), || 1).await, Err(Full));
-        let other = tokio::spawn(run(Some("192.0.2.2".parse().unwrap()), || 2));
+        assert_eq!(check(client(1), || 1).await, Err(Full));
+        let other = tokio::spawn(check(client(2), || 2));
         tokio::task::yield_now().await;
+        // Files are read meanwhile.
+        assert_eq!(read(None, || 4).await, Ok(4));
         drop(go);
         for job in jobs {
             assert_eq!(job.await.unwrap(), Ok(1));
         }
         assert_eq!(other.await.unwrap(), Ok(2));
-        let broken = run(None, || panic!("a job's own mistake")).await;
+        let broken = check(None, || panic!("a job's own mistake")).await;
         assert_eq!(broken, Err::<(), Full>(Full));
-        assert_eq!(run(None, || 3).await, Ok(3));
+        assert_eq!(check(None, || 3).await, Ok(3));
+    }
+
+    #[test]
+    fn clients_are_served_in_turn_and_who_has_most_makes_room() {
+        let mut queue = Queue::default();
+        let job = || -> Job { Box::new(|| ()) };
+        for guesser in 1..=8 {
+            for _ in 0..MAX_OF_CLIENT {
+                queue.push(client(guesser), job()).unwrap();
+            }
+            assert_eq!(queue.push(client(guesser), job()), Err(Full));
+        }
+        assert_eq!(queue.waiting(), MAX_WAITING);
+        // The queue is full, and a newcomer has room all the same.
+        queue.push(client(9), job()).unwrap();
+        assert_eq!(queue.waiting(), MAX_WAITING);
+        let served: Vec<_> = (0..9).map(|_| queue.pop().unwrap().0).collect();
+        assert_eq!(served, (1..=9).map(client).collect::<Vec<_>>());
+        // Nobody makes room for a client that has as much.
+        let mut queue = Queue::default();
+        for visitor in 0..MAX_WAITING {
+            queue.push(client(visitor as u8), job()).unwrap();
+        }
+        assert_eq!(queue.push(client(200), job()), Err(Full));
+        assert_eq!(queue.push(client(0), job()), Err(Full));
     }
 }

@@ -222,7 +222,7 @@ impl Authentication {
             return Ok(false);
         };
         let password = credentials.password.clone();
-        let matches = blocking::run(client, move || checked.matches(&password)).await?;
+        let matches = blocking::check(client, move || checked.matches(&password)).await?;
         let right = matches && stored.is_some();
         if let Some(mark) = mark.filter(|_| right) {
             verified::keep(mark);
@@ -240,7 +240,7 @@ async fn current<T: Send + Sync + 'static>(
         Some(content) => Ok(content?),
         None => {
             let file = file.clone();
-            Ok(blocking::run(client, move || file.read()).await??)
+            Ok(blocking::read(client, move || file.read()).await??)
         }
     }
 }

@@ -156,7 +156,7 @@ impl NetworkFile {
         if now >= seen + INTERVAL && look(seen) && self.file.unchanged().is_none() {
             let file = self.clone();
             // Too much to do: the next look is in a second. What is wrong is said by `news`.
-            let _ = blocking::offer(None, move || drop(file.read()));
+            let _ = blocking::offer_reading(move || drop(file.read()));
         }
         self.networks.load().contains(address)
     }
