@@ -206,12 +206,18 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
     }
 }
 
+/// Whether connections that the server closed are more than one in a hundred of its responses. Servers close a
+/// kept connection after some thousands of requests, which costs nobody anything that could be measured.
+pub(super) fn is_test_of_connecting(closed: u64, responses: u64) -> bool {
+    responses > 0 && closed * 100 > responses
+}
+
 fn keep_alive(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
     if !run.plan.connection.keep_alive {
         return;
     }
     let without_length = run.document.without_length;
-    if run.connections.refused_to_keep > 0 && run.answers() > 0 {
+    if is_test_of_connecting(run.connections.refused_to_keep, run.answers()) {
         add(
             "Keep-Alive requests",
             words::count(run.connections.kept),
@@ -278,5 +284,19 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
                 ),
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_test_of_connecting;
+
+    #[test]
+    fn a_server_that_closes_a_connection_now_and_then_is_no_test_of_connecting() {
+        assert!(!is_test_of_connecting(16, 205_615));
+        assert!(!is_test_of_connecting(10, 1000));
+        assert!(is_test_of_connecting(11, 1000));
+        assert!(is_test_of_connecting(3000, 3000));
+        assert!(!is_test_of_connecting(0, 0));
     }
 }

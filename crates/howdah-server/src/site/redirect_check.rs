@@ -28,26 +28,28 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
     let mut host = match pieces.peek() {
         Some(TemplatePiece::Text(text)) => {
             let text = String::from_utf8_lossy(text);
-            let after = text.split_once("://").map(|(_, after)| after);
-            let host = after.or_else(|| text.strip_prefix("//"))?.to_owned();
+            let host = authority(&text)?.to_owned();
             pieces.next();
             host
         }
-        // Without a text in front, the variable is the whole beginning of the target.
-        _ => String::new(),
+        // The variable is the beginning of the target, which has to be a path.
+        Some(piece) if !begins_with_slash(piece, pattern) && **piece != TemplatePiece::Host => {
+            return Some(Template::name_of(piece));
+        }
+        _ => return None,
     };
-    while !host.contains(['/', '?', '#']) {
+    while !host.contains(['/', '\\', '?', '#']) {
         let piece = pieces.next()?;
         match piece {
             TemplatePiece::Text(text) => host.push_str(&String::from_utf8_lossy(text)),
             TemplatePiece::Host => host.push('h'),
-            piece if begins_with_slash(piece, pattern) => return None,
+            // Without a host in front, browsers take what follows the slashes for one.
+            piece if !host.is_empty() && begins_with_slash(piece, pattern) => return None,
             piece => {
-                let before =
-                    host.is_empty() && to.literal_start().ends_with(b"//") || host.ends_with('.');
+                let begins_label = host.is_empty() || host.ends_with('.');
                 let followed = matches!(pieces.peek(), Some(TemplatePiece::Text(text)) if text.starts_with(b"."));
                 // `https://$1.example.org/` for a capture of a label.
-                if before && followed && is_of_a_label(piece, pattern) {
+                if begins_label && followed && is_of_a_label(piece, pattern) {
                     host.push('h');
                     continue;
                 }
@@ -56,6 +58,25 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
         }
     }
     None
+}
+
+/// What follows the scheme and the slashes of a URL; `None` for a path. As the URL standard has it, browsers
+/// take any number of slashes and backslashes behind `https:` for two, and `/\` for `//`.
+fn authority(text: &str) -> Option<&str> {
+    const SLASHES: [char; 2] = ['/', '\\'];
+    let is_scheme = |scheme: &str| {
+        scheme.starts_with(|c: char| c.is_ascii_alphabetic())
+            && scheme
+                .chars()
+                .all(|c| c.is_ascii_alphanumeric() || "+-.".contains(c))
+    };
+    match text.split_once(':') {
+        Some((scheme, rest)) if is_scheme(scheme) => Some(rest.trim_start_matches(SLASHES)),
+        _ => {
+            let host = text.trim_start_matches(SLASHES);
+            (text.len() - host.len() >= 2).then_some(host)
+        }
+    }
 }
 
 /// Whether the value of a variable always begins with a slash, or is empty.
@@ -248,6 +269,13 @@ mod tests {
             (prefix("/"), "https://$host$1"),
             (prefix("/"), "https://shop.test:$1"),
             (prefix("/"), "https://$1/"),
+            (prefix("/"), "https:$1"),
+            (prefix("/"), "https:/$1"),
+            (prefix("/"), "https:\\\\$1"),
+            (prefix("/"), "/\\$1"),
+            (prefix("/"), "//$1"),
+            (prefix("/"), "https://$uri"),
+            (prefix("/"), "https:$request_uri"),
             (prefix("/"), "$1"),
             (regex("^/to/(.*)$"), "${1}"),
             (regex("^/(.*)$"), "https://shop.test$1"),
@@ -280,6 +308,9 @@ mod tests {
             (regex("^/x(?P<rest>/.*)$"), "https://shop.test${rest}"),
             (regex("^/([a-z0-9-]+)/(.*)$"), "https://$1.shop.test/$2"),
             (prefix("/old"), "/new$1"),
+            (prefix("/"), "/login?next=https://shop.test$1"),
+            (prefix("/a"), "$uri/b"),
+            (prefix("/a"), "https://shop.test:8443/$1"),
         ] {
             assert_eq!(mistakes(pattern.clone(), to), [""; 0], "{pattern} {to}");
         }

@@ -100,10 +100,11 @@ fn run_badges(run: &Run) -> Vec<Badge> {
         Steadiness::Unsteady { .. } => badge("warn", "unsteady"),
     });
     if run.plan.connection.keep_alive {
-        all.push(if run.connections.refused_to_keep == 0 {
-            badge("", "connections kept")
-        } else {
+        let closed = run.connections.refused_to_keep;
+        all.push(if misled::is_test_of_connecting(closed, run.answers()) {
             badge("warn", "the server closed connections")
+        } else {
+            badge("", "connections kept")
         });
     }
     if run.in_flight.count > 0 && run.in_flight.oldest > run.latency().max() as f64 / 1e9 {
