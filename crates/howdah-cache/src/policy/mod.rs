@@ -59,6 +59,13 @@ pub struct Rules {
     pub keep_tags: bool,
 }
 
+impl Rules {
+    /// Whether the preset or `cache_never` keeps pages of a path, decoded and cleaned, from the cache.
+    pub fn never_caches(&self, path: &[u8]) -> bool {
+        self.preset.never_path(path) || self.never.iter().any(|prefix| path.starts_with(prefix))
+    }
+}
+
 impl Default for Rules {
     /// The blank form that the options of a site fill in.
     fn default() -> Self {

@@ -8,10 +8,6 @@ use super::{Rules, Scheme};
 use crate::cookie;
 use crate::pass::Pass;
 
-fn is_never_cached(rules: &Rules, path: &[u8]) -> bool {
-    rules.preset.never_path(path) || rules.never.iter().any(|prefix| path.starts_with(prefix))
-}
-
 /// Looks at a request's fields one by one, then says whether it may be answered from the cache.
 #[derive(Debug)]
 pub struct RequestGate<'r> {
@@ -29,7 +25,7 @@ impl<'r> RequestGate<'r> {
     pub fn new(rules: &'r Rules, method: &[u8], path: &[u8], body: bool) -> RequestGate<'r> {
         let why = match method {
             b"GET" | b"HEAD" if body => Some(Pass::RequestBody),
-            b"GET" | b"HEAD" if is_never_cached(rules, path) => Some(Pass::NeverCachedPath),
+            b"GET" | b"HEAD" if rules.never_caches(path) => Some(Pass::NeverCachedPath),
             b"GET" | b"HEAD" => None,
             _ => Some(Pass::Method),
         };
@@ -44,7 +40,7 @@ impl<'r> RequestGate<'r> {
     /// Takes another path of the same page into account: the route that a front controller reads from
     /// `PATH_INFO`.
     pub fn also_for(&mut self, path: &[u8]) {
-        if self.why.is_none() && is_never_cached(self.rules, path) {
+        if self.why.is_none() && self.rules.never_caches(path) {
             self.why = Some(Pass::NeverCachedPath);
         }
     }

@@ -71,7 +71,7 @@ pub fn look(
         return Pass::AmbiguousPath.into();
     };
     let mut gate = RequestGate::new(rules, request.method(), path.as_bytes(), has_body);
-    if let Some(route) = site.route_behind_script(path.as_bytes()) {
+    for route in site.routes_behind_script(path.as_bytes()) {
         gate.also_for(&route);
     }
     for (name, value) in request.headers() {

@@ -74,3 +74,13 @@ impl ResponseHead {
         &self.lines
     }
 }
+/// Whether a header describes the content of a response, which a 1xx or 304 does not have. The
+/// `Content-Security-Policy` is the page's, and browsers take it from a 304 as well.
+pub fn describes_content(name: &[u8]) -> bool {
+    const POLICY: &[u8] = b"content-security-policy";
+    let begins = |prefix: &[u8]| {
+        let start = name.get(..prefix.len());
+        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
+    };
+    begins(b"content-") && !begins(POLICY)
+}

@@ -78,7 +78,7 @@ pub(super) async fn ask(
     Ok(Permission::Granted(granted))
 }
 
-/// The client's path, cleaned, after the route that an application would take from it.
+/// The client's path, cleaned, after the routes that an application may take from it.
 fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let path = UrlPath::parse(ctx.request.path()).map_err(|refusal| Failure::Refused {
         refusal,
@@ -86,8 +86,8 @@ fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> 
         allow: None,
     })?;
     let path = path.as_bytes().to_vec();
-    let behind_script = ctx.site.route_behind_script(&path);
-    Ok(behind_script.into_iter().chain([path]).collect())
+    let routes = ctx.site.routes_behind_script(&path);
+    Ok(routes.into_iter().chain([path]).collect())
 }
 
 /// Hears one guard out. Returns false if it refuses the request: the client has got its response then.

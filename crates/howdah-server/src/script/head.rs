@@ -3,7 +3,7 @@
 
 use howdah_executor::Head;
 
-use crate::http::message::ResponseHead;
+use crate::http::message::{ResponseHead, describes_content};
 
 /// What a script asks of the server by its head.
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -167,17 +167,6 @@ pub fn merge(file: &mut ResponseHead, script: &Head) {
             file.header(name, value);
         }
     }
-}
-
-/// Whether a header describes the content of a response, which a 1xx or 304 does not have. The
-/// `Content-Security-Policy` is the page's, and browsers take it from a 304 as well.
-pub fn describes_content(name: &[u8]) -> bool {
-    const POLICY: &[u8] = b"content-security-policy";
-    let begins = |prefix: &[u8]| {
-        let start = name.get(..prefix.len());
-        start.is_some_and(|start| start.eq_ignore_ascii_case(prefix))
-    };
-    begins(b"content-") && !begins(POLICY)
 }
 
 /// A 1xx head for the client.

@@ -4,7 +4,7 @@
 //! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
 //! - `access`: the one check that everything passes which is sent or run, whoever named it.
 //! - [`condition`], [`network_file`]: what rules ask of a request beside its path.
-//! - [`script`]: the proof that a path names a script; `behind_script`: the route that it takes from
+//! - [`script`]: the proof that a path names a script; `behind_script`: the routes that it may take from
 //!   `PATH_INFO`.
 //! - [`pattern`], [`template`]: what rules match and where they lead; `redirect_check`: mistakes in that.
 //! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
@@ -72,7 +72,6 @@ pub struct Site {
     /// When the root was last looked at, in milliseconds of [`monotonic`].
     root_seen: AtomicU64,
     front_controller: Option<UrlPath<'static>>,
-    routing_scripts: behind_script::RoutingScripts,
     serving: serve::Serving,
     denials: denials::Denials,
     internal: Vec<accel::Internal>,
@@ -132,7 +131,6 @@ impl Site {
                 root: RwLock::new(Arc::new(root)),
                 root_seen: AtomicU64::new(monotonic().as_millis() as u64),
                 front_controller,
-                routing_scripts: behind_script::RoutingScripts::new(&config),
                 serving: serve::Serving::new(&config),
                 denials: denials::Denials::new(&config.deny),
                 internal,

@@ -202,10 +202,10 @@ pub(super) struct Walk<'r> {
     pub(super) head: &'r RequestHead,
     pub(super) client: &'r Client<'r>,
     pub(super) path: UrlPath<'r>,
-    /// The route that an application takes from the client's path ([`Site::route_behind_script`]).
+    /// The routes that an application may take from `path` ([`Site::routes_behind_script`]).
     ///
-    /// [`Site::route_behind_script`]: super::Site::route_behind_script
-    pub(super) behind_script: Option<UrlPath<'static>>,
+    /// [`Site::routes_behind_script`]: super::Site::routes_behind_script
+    pub(super) routes: Vec<UrlPath<'static>>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
     pub(super) pool: Option<Arc<str>>,

@@ -98,11 +98,11 @@ impl Site {
         visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Route {
-        let behind_script = self.route_behind_script(path.as_bytes());
+        let routes = self.routes_of(&path);
         let walk = Walk {
             head,
             client: visitor.client.unwrap_or(&UNKNOWN),
-            behind_script: behind_script.and_then(|path| UrlPath::from_decoded(&path).ok()),
+            routes,
             path,
             query: None,
             rewritten: false,
@@ -123,13 +123,8 @@ impl Site {
         visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Action {
-        let behind_script = walk.behind_script.as_ref();
-        let named = [Some(&walk.path), behind_script].into_iter().flatten();
-        for path in named.map(UrlPath::as_bytes) {
-            if self.denies(path) {
-                self.note_denial(walk.asked(), path);
-                return Action::refused(Refusal::Denied);
-            }
+        if let Some(denied) = self.denied(&walk, true) {
+            return denied;
         }
         self.guard(walk.path.as_bytes(), walk.asked(), info);
         for (number, rule) in self.config.rules.iter().enumerate() {
@@ -155,6 +150,23 @@ impl Site {
             Ok(()) => self.finish(found, walk),
             Err(refused) => Action::refused_with(refused.refusal, refused.status),
         }
+    }
+
+    /// The routes behind a script that `path` names.
+    pub(super) fn routes_of(&self, path: &UrlPath<'_>) -> Vec<UrlPath<'static>> {
+        let routes = self.routes_behind_script(path.as_bytes());
+        let routes = routes.iter().map(|route| UrlPath::from_decoded(route));
+        routes.flatten().collect()
+    }
+
+    /// Refuses what a pattern of `deny` matches: a route behind a script, and with `path` also the path itself.
+    pub(super) fn denied(&self, walk: &Walk<'_>, path: bool) -> Option<Action> {
+        let path = path.then_some(&walk.path);
+        let paths = path.into_iter().map(UrlPath::as_bytes);
+        let mut paths = paths.chain(walk.routes.iter().map(UrlPath::as_bytes));
+        let denied = paths.find(|path| self.denies(path))?;
+        self.note_denial(walk.asked(), denied);
+        Some(Action::refused(Refusal::Denied))
     }
 
     /// Asks the `.htaccess` files on the paths that the request names: the client's own, and what rules

@@ -63,7 +63,7 @@ impl Site {
         if self.guards.is_empty() && self.limits.is_empty() {
             return;
         }
-        let route = self.route_behind_script(path);
+        let routes = self.routes_behind_script(path);
         for (numbers, noted) in [
             (&self.guards, &mut info.guards),
             (&self.limits, &mut info.limits),
@@ -73,9 +73,8 @@ impl Site {
                 if noted.contains(&number) {
                     continue;
                 }
-                let behind_script = route.as_deref();
-                let by_route =
-                    behind_script.filter(|route| self.is_for_route(rule, asked, path, route));
+                let mut by_route = routes.iter().map(Vec::as_slice);
+                let by_route = by_route.find(|route| self.is_for_route(rule, asked, path, route));
                 let matched = match self.is_for(rule, asked, path) {
                     true => Some(path),
                     false => by_route,
@@ -96,13 +95,12 @@ impl Site {
             false => UrlPath::parse(asked.head.path()).ok(),
         };
         path.into_iter().flat_map(move |path| {
-            let behind_script = self.route_behind_script(path.as_bytes());
+            let routes = self.routes_behind_script(path.as_bytes());
             let is_for = move |number: &usize| {
                 let rule = &self.config.rules[*number];
-                let behind_script = behind_script.as_deref();
-                self.is_for(rule, asked, path.as_bytes())
-                    || behind_script
-                        .is_some_and(|route| self.is_for_route(rule, asked, path.as_bytes(), route))
+                let is_for_route =
+                    |route: &Vec<u8>| self.is_for_route(rule, asked, path.as_bytes(), route);
+                self.is_for(rule, asked, path.as_bytes()) || routes.iter().any(is_for_route)
             };
             self.limits.iter().copied().filter(is_for)
         })
@@ -277,6 +275,16 @@ impl Site {
         }
     }
 
+    /// Whether a page of one of these routes may not be cached. The cache has asked about the client's path alone.
+    fn never_caches(&self, routes: &[UrlPath<'_>]) -> bool {
+        let never = |rules: &howdah_cache::policy::Rules| {
+            let mut paths = routes.iter().map(UrlPath::as_bytes);
+            paths.any(|path| rules.never_caches(path))
+        };
+        let cache = self.config.cache.as_ref();
+        cache.is_some_and(|cache| never(&cache.rules))
+    }
+
     /// Refuses a request whose route behind a script is closed by this rule: `/index.php/admin` where
     /// `/admin` is denied.
     fn refuse_behind_script(
@@ -286,7 +294,6 @@ impl Site {
         walk: &Walk<'_>,
         info: &mut RouteInfo,
     ) -> Option<Action> {
-        let route = walk.behind_script.as_ref()?;
         // A route is mostly missing as a file.
         if rule.if_missing {
             return None;
@@ -300,9 +307,8 @@ impl Site {
         };
         let asked = walk.asked();
         let path = walk.path.as_bytes();
-        if !self.is_for_route(rule, asked, path, route.as_bytes()) {
-            return None;
-        }
+        let mut routes = walk.routes.iter();
+        let route = routes.find(|route| self.is_for_route(rule, asked, path, route.as_bytes()))?;
         asked.note_rule(number, route.as_bytes(), None);
         info.personal |= rule.is_personal();
         Some(action)
@@ -349,10 +355,11 @@ impl Site {
         match UrlPath::from_decoded(target) {
             Ok(path) => {
                 self.guard(path.as_bytes(), walk.asked(), info);
+                walk.routes = self.routes_of(&path);
                 walk.path = path;
-                walk.behind_script = None;
                 walk.rewritten = true;
-                None
+                info.personal |= self.never_caches(&walk.routes);
+                self.denied(walk, false)
             }
             Err(refusal) => Some(Action::refused(refusal)),
         }

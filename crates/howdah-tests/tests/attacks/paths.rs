@@ -123,8 +123,8 @@ fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
     for (path, info) in [
         ("/index.php/pinfo", "/pinfo"),
         ("/get/pinfo", "/pinfo"),
-        ("/get/up/evil.php", "/up/evil.php"),
-        ("/get/up/x.jpg/y", "/up/x.jpg/y"),
+        ("/index.php/down/evil.php", "/down/evil.php"),
+        ("/get/down/x.jpg/y", "/down/x.jpg/y"),
     ] {
         let answer = fixture.get(path);
         assert_eq!(
@@ -138,6 +138,8 @@ fn no_path_info_names_a_script(fixture: &Fixture, setting: &str) {
         "/up/evil.php",
         "/index.php/up/evil.php",
         "/index.php/up/x.jpg/y",
+        "/get/up/evil.php",
+        "/get/up/x.jpg/y",
     ] {
         let response = fixture.get(closed);
         let name = response.header("Howdah-Error");

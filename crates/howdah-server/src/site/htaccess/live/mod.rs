@@ -295,7 +295,7 @@ impl Site {
             head,
             client: &UNKNOWN,
             path,
-            behind_script: None,
+            routes: Vec::new(),
             query: None,
             rewritten: false,
             pool: None,

@@ -7,8 +7,7 @@ use howdah_proto::response::{is_field_value, is_token};
 
 use super::super::world::SiteWorld;
 use crate::docroot::root::RootDir;
-use crate::http::message::ResponseHead;
-use crate::script::head::describes_content;
+use crate::http::message::{ResponseHead, describes_content};
 use crate::site::Site;
 use crate::static_file::mime;
 
