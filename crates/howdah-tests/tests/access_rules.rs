@@ -468,3 +468,40 @@ fn rules_hold_for_the_route_behind_a_front_controller() {
         }
     }
 }
+
+#[test]
+fn headers_of_rules_are_on_errors_too() {
+    let builder = site("rules-error-headers");
+    let users = builder.scratch().path().join("users");
+    std::fs::write(&users, USERS).expect("a file of users");
+    let fixture = builder
+        .file("own.html", "the site's own page")
+        .script("crash.php", "<?php posix_kill(getmypid(), 9);")
+        .site(&format!(
+            "error_pages = {{ 410 = \"own.html\" }}\n\
+             [[site.rule]]\nset_header = {{ X-Frame-Options = \"DENY\", Cache-Control = \"max-age=600\" }}\n\
+             [[site.rule]]\nprefix = \"/admin\"\nset_header = {{ X-Admin = \"yes\" }}\n\
+             [[site.rule]]\nprefix = \"/admin\"\ndeny = 403\n\
+             [[site.rule]]\nprefix = \"/gone\"\ndeny = 410\n\
+             [[site.rule]]\nprefix = \"/intern\"\nauth_basic = \"x\"\nauth_basic_user_file = {:?}",
+            users.display()
+        ))
+        .start();
+    for (path, status, admin) in [
+        ("/a.txt", 200, None),
+        ("/none", 404, None),
+        ("/admin/x", 403, Some("yes")),
+        ("/intern/x", 401, None),
+        ("/gone/x", 410, None),
+        ("/crash.php", 502, None),
+        ("DELETE /a.txt", 405, None),
+    ] {
+        let response = ask(&fixture, path, "");
+        assert_eq!(response.status(), status, "{path}");
+        assert_eq!(response.header("X-Frame-Options"), Some("DENY"), "{path}");
+        assert_eq!(response.header("X-Admin"), admin, "{path}");
+        // An error must not be kept for as long as the page that it stands for.
+        let kept = response.header("Cache-Control") == Some("max-age=600");
+        assert_eq!(kept, status == 200, "{path}");
+    }
+}

@@ -148,6 +148,7 @@ pub(super) fn page(
 ) -> (ResponseHead, Bytes) {
     let (mut head, page) = file::configured_page(ctx, failure, live)
         .unwrap_or_else(|| respond::page(failure, ctx.request, ctx.id));
+    ctx.site.edit_error_headers(ctx.asked(), &mut head);
     if let Some(live) = live {
         live.edit(ctx.site, &mut head, true);
     }

@@ -16,20 +16,47 @@ use crate::refusal::Refusal;
 impl Site {
     /// Changes a response's header as the matched rules and `hsts` say.
     pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
-        use HeaderEdit::{Add, Set, Unset};
-        for edit in self.edits(info) {
-            if let Set(name, _) | Unset(name) = edit {
-                head.remove(name.as_bytes());
-            }
-            if let Set(name, value) | Add(name, value) = edit {
-                head.header(name.as_bytes(), value.as_bytes());
-            }
-        }
+        self.edits(info).for_each(|edit| apply_edit(edit, head));
         if let Some(live) = &info.live {
             live.edit(self, head, false);
         }
         if info.https {
             self.add_hsts(head);
+        }
+    }
+
+    /// Changes the header of an error of the server's own as the rules for the client's path say: security
+    /// headers belong on every response. How long a response may be kept, and what it contains, is said of pages
+    /// that exist.
+    pub(crate) fn edit_error_headers(&self, asked: Requested<'_>, head: &mut ResponseHead) {
+        use HeaderEdit::{Add, Set, Unset};
+        const OF_PAGES: [&str; 6] = [
+            "cache-control",
+            "content-disposition",
+            "content-type",
+            "etag",
+            "expires",
+            "last-modified",
+        ];
+        let Ok(path) = UrlPath::parse(asked.head.path()) else {
+            return;
+        };
+        let asked = Requested {
+            trace: None,
+            ..asked
+        };
+        for rule in &self.config.rules {
+            let RuleAction::Header(edit) = &rule.action else {
+                continue;
+            };
+            let (Add(name, _) | Set(name, _) | Unset(name)) = edit;
+            let is_of_pages = OF_PAGES
+                .iter()
+                .any(|known| name.eq_ignore_ascii_case(known));
+            if rule.if_missing || is_of_pages || !self.is_for(rule, asked, path.as_bytes()) {
+                continue;
+            }
+            apply_edit(edit, head);
         }
     }
 
@@ -363,6 +390,16 @@ impl Site {
             }
             Err(refusal) => Some(Action::refused(refusal)),
         }
+    }
+}
+
+fn apply_edit(edit: &HeaderEdit, head: &mut ResponseHead) {
+    use HeaderEdit::{Add, Set, Unset};
+    if let Set(name, _) | Unset(name) = edit {
+        head.remove(name.as_bytes());
+    }
+    if let Set(name, value) | Add(name, value) = edit {
+        head.header(name.as_bytes(), value.as_bytes());
     }
 }
 

@@ -647,8 +647,8 @@ options! {
         "return": Kind::Integer(200, 599), "", "Answers with this status and `body`.", "For health checks and `robots.txt`.";
         "body": Kind::Text, "", "The body of `return`.", "For texts with `return`.";
         "pool": Kind::Text, "", "Pool that runs a script here; the last such rule counts.", "For workers on a part of a site.";
-        "set_header": Kind::Pairs, "", "Header fields to replace: `{ X-Frame-Options = \"DENY\" }`; an empty value removes.", "For security headers.";
-        "add_header": Kind::Pairs, "", "Header fields to add.", "For fields that may repeat, such as `Link`.";
+        "set_header": Kind::Pairs, "", "Headers to replace in every response: `{ X-Frame-Options = \"DENY\" }`; an empty value removes. Error pages get them, too, except those that say how long a page may be kept and what is in it (`Cache-Control`, `Expires`, `ETag`, `Last-Modified`, `Content-Type`, `Content-Disposition`).", "For security headers.";
+        "add_header": Kind::Pairs, "", "Headers to add, likewise.", "For fields that may repeat, such as `Link`.";
         "cache_control": Kind::Text, "", "`Cache-Control` of files; the first such rule counts. Scripts set their own.", "For assets with versions in their names.";
         "type": Kind::Text, "", "`Content-Type` of files, or of `body` (default `text/plain; charset=utf-8`).", "For files without an extension.";
     }
