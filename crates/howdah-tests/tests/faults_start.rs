@@ -169,3 +169,43 @@ fn a_missing_directory_is_named() {
         "{said}"
     );
 }
+
+#[test]
+fn the_command_line_says_which_php_it_runs_and_checks_syntax() {
+    let scratch = Scratch::new("php-questions");
+    let good = scratch.write("good.php", "<?php echo 'not run';");
+    let bad = scratch.write("bad.php", "<?php echo(;");
+    let php = |words: &[&str]| {
+        let output = Command::new(howdah_program())
+            .arg("php")
+            .args(words)
+            .output()
+            .expect("howdah runs");
+        let said =
+            String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+        (output.status.code(), said.into_owned())
+    };
+    for (words, expected) in [
+        (&["-v"][..], "Zend Engine v"),
+        (&["-m"], "\nZend OPcache"),
+        (&["-i"], "PHP Version => "),
+        (&["--ini"], "Loaded Configuration File: "),
+        (
+            &["-l", good.to_str().unwrap()],
+            "No syntax errors detected in ",
+        ),
+    ] {
+        let (code, said) = php(words);
+        assert_eq!(code, Some(0), "{words:?} {said}");
+        assert!(said.contains(expected), "{words:?} {said}");
+        assert!(!said.contains("not run"), "{words:?} {said}");
+    }
+    let (code, said) = php(&["-l", bad.to_str().unwrap()]);
+    assert_eq!(code, Some(255), "{said}");
+    assert!(
+        said.contains("PHP Parse error: ") && said.contains("on line 1"),
+        "{said}"
+    );
+    let (code, said) = php(&["-v", "-m"]);
+    assert_ne!(code, Some(0), "{said}");
+}

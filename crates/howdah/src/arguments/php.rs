@@ -49,6 +49,32 @@ pub struct Php {
     /// Run this PHP code, without <?php, in place of a script
     #[arg(short = 'r', value_name = "CODE", allow_hyphen_values = true)]
     pub run: Option<String>,
+    /// Say which PHP this is
+    #[arg(
+        short = 'v',
+        long = "php-version",
+        group = "question",
+        conflicts_with = "run"
+    )]
+    pub php_version: bool,
+    /// Show phpinfo()
+    #[arg(short = 'i', long, group = "question", conflicts_with = "run")]
+    pub info: bool,
+    /// List the extensions
+    #[arg(short = 'm', long, group = "question", conflicts_with = "run")]
+    pub modules: bool,
+    /// Say which ini files are read
+    #[arg(long, group = "question", conflicts_with = "run")]
+    pub ini: bool,
+    /// Check the syntax of a script without running it
+    #[arg(
+        short = 'l',
+        long,
+        value_name = "FILE",
+        group = "question",
+        conflicts_with = "run"
+    )]
+    pub syntax_check: Option<PathBuf>,
     /// The script, and its arguments ($argv); without one, or with `-`, read it from the standard input
     #[arg(
         trailing_var_arg = true,
@@ -56,6 +82,32 @@ pub struct Php {
         value_name = "SCRIPT"
     )]
     pub script: Vec<std::ffi::OsString>,
+}
+
+impl Php {
+    /// The code that runs in place of a script, with its arguments.
+    pub fn code(&self) -> Option<(&str, Vec<&std::ffi::OsStr>)> {
+        const VERSION: &str = "echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ') (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '', \")\\nZend Engine v\", zend_version(), \"\\n\";";
+        const MODULES: &str = "$e = get_loaded_extensions(); natcasesort($e); $z = get_loaded_extensions(true); natcasesort($z); \
+            echo \"[PHP Modules]\\n\", implode(\"\\n\", $e), \"\\n\\n[Zend Modules]\\n\", implode(\"\\n\", $z), \"\\n\";";
+        const INI: &str = "echo 'Loaded Configuration File:         ', php_ini_loaded_file() ?: '(none)', \"\\n\", \
+            'Additional .ini files parsed:      ', str_replace(\"\\n\", '', php_ini_scanned_files() ?: '(none)'), \"\\n\";";
+        const SYNTAX: &str = "$f = $argv[1]; $t = @file_get_contents($f); \
+            if ($t === false) { fwrite(STDERR, \"Could not open input file: $f\\n\"); exit(1); } \
+            try { token_get_all($t, TOKEN_PARSE); echo \"No syntax errors detected in $f\\n\"; } \
+            catch (ParseError $e) { fwrite(STDERR, \"PHP Parse error:  {$e->getMessage()} in $f on line {$e->getLine()}\\n\"); exit(255); }";
+        if let Some(file) = &self.syntax_check {
+            return Some((SYNTAX, vec![file.as_os_str()]));
+        }
+        let code = match (self.php_version, self.info, self.modules, self.ini) {
+            (true, ..) => VERSION,
+            (_, true, ..) => "phpinfo();",
+            (_, _, true, _) => MODULES,
+            (_, _, _, true) => INI,
+            _ => self.run.as_deref()?,
+        };
+        Some((code, Vec::new()))
+    }
 }
 
 /// `howdah warm`

@@ -97,12 +97,15 @@ pub fn program_arguments(arguments: &Php, defines: &[(String, String)]) -> Vec<O
     for setting in defines.chain(arguments.define.iter().cloned()) {
         words.extend(["-d".into(), setting.into()]);
     }
-    if let Some(code) = &arguments.run {
+    let code = arguments.code();
+    if let Some((code, _)) = &code {
         words.extend(["--code".into(), code.into()]);
     }
     words.push("--".into());
-    if arguments.run.is_none() && arguments.script.is_empty() {
-        words.push("-".into());
+    match code {
+        Some((_, own)) => words.extend(own.into_iter().map(OsString::from)),
+        None if arguments.script.is_empty() => words.push("-".into()),
+        None => {}
     }
     words.extend(arguments.script.iter().map(OsString::from));
     words

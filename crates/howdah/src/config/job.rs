@@ -232,7 +232,7 @@ fn php(
     if php.target.control.is_some() || php.target.config.is_some() {
         mistake("command: --control and --config: a job's writes reach its own server".to_owned());
     }
-    if php.run.is_none() && php.script.is_empty() {
+    if php.code().is_none() && php.script.is_empty() {
         mistake("command: `php` needs a script, or -r and code".to_owned());
     }
     let program = howdah_php.of_server();
