@@ -333,3 +333,45 @@ fn a_304_has_the_length_that_a_script_announces_or_none() {
         .unwrap();
     assert_eq!(client.read_response("GET").unwrap().text(), LETTERS);
 }
+
+#[test]
+fn an_htaccess_file_limits_request_bodies() {
+    let fixture = Fixture::named("limit-request-body")
+        .file(".htaccess", "LimitRequestBody 20\n")
+        .file("free/.htaccess", "LimitRequestBody 0\n")
+        .script(
+            "up.php",
+            "<?php echo strlen(file_get_contents('php://input'));",
+        )
+        .script(
+            "free/up.php",
+            "<?php echo strlen(file_get_contents('php://input'));",
+        )
+        .site("htaccess = \"on\"")
+        .start();
+    for (path, length, status) in [
+        ("/up.php", 20, 200),
+        ("/up.php", 21, 413),
+        ("/up.php", 5000, 413),
+        ("/free/up.php", 5000, 200),
+    ] {
+        let body = "x".repeat(length);
+        for chunked in [false, true] {
+            let framed = match chunked {
+                false => format!("Content-Length: {length}\r\n\r\n{body}"),
+                true => {
+                    format!("Transfer-Encoding: chunked\r\n\r\n{length:x}\r\n{body}\r\n0\r\n\r\n")
+                }
+            };
+            let mut client = Connection::open(fixture.address()).unwrap();
+            client
+                .send(format!("POST {path} HTTP/1.1\r\nHost: x\r\n{framed}"))
+                .unwrap();
+            let response = client.read_response("POST").unwrap();
+            assert_eq!(response.status(), status, "{path} {length} {chunked}");
+            if status == 200 {
+                assert_eq!(response.text(), length.to_string());
+            }
+        }
+    }
+}

@@ -147,11 +147,12 @@ async fn receive(
     }
     let service = ctx.service();
     let settings = &ctx.config.settings;
+    let of_files = target.apache.as_ref().and_then(|apache| apache.body_limit);
     let policy = BodyPolicy {
         memory: allowance(BODY_MEMORY),
         directory: &settings.buffers.directory,
         room: &settings.spill_room,
-        limit: service.body_limit,
+        limit: service.body_limit.min(of_files.unwrap_or(u64::MAX)),
         buffering: ctx.site.config().request_buffering,
         streams: service.streams(target),
         progress_name: &service.progress_name,

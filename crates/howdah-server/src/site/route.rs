@@ -181,6 +181,8 @@ pub struct ApacheRequest {
     pub headers: Option<Table>,
     /// The user whose password was right.
     pub user: Option<Vec<u8>>,
+    /// The longest request body in bytes (`LimitRequestBody`); none: no limit but the site's.
+    pub body_limit: Option<u64>,
 }
 
 impl Action {

@@ -273,6 +273,8 @@ impl Site {
                 method: answer.method,
                 headers: answer.headers.clone(),
                 user: answer.user.clone(),
+                // Zero is no limit in Apache.
+                body_limit: answer.body_limit.filter(|limit| *limit > 0),
             })),
         })
     }
