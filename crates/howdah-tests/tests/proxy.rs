@@ -148,6 +148,9 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
         ))
         .start();
     let at = fixture.address();
+    // A header that means something to CGI alone.
+    let found = ask(at, "GET /cgi-status HTTP/1.1", "");
+    assert_eq!((found.status(), found.text().as_str()), (200, "found"));
     let hinted = ask(at, "GET /hint HTTP/1.1", "");
     assert_eq!(
         hinted.interim[0].headers.get("Link"),

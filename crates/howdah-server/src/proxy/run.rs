@@ -247,7 +247,9 @@ fn head_of(status: StatusCode, headers: &HeaderMap) -> Head {
     };
     for (name, value) in headers {
         let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-        if listed.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+        // `Status` is CGI's way to say a status; from an HTTP server it would change the one that it has sent.
+        let is_listed = listed.iter().any(|other| name.eq_ignore_ascii_case(other));
+        if is_listed || name == b"status" {
             continue;
         }
         match is_token(name) && is_field_value(value) {

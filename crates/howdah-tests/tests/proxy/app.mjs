@@ -48,6 +48,8 @@ function answer(req, res) {
     const raw = url.replace(/^https?:\/\/[^/]*/, '').split('?')[0];
     const allowed = !sent && raw.startsWith('/public/') && it('x-forwarded-uri').startsWith('/public/');
     res.writeHead(allowed ? 200 : 401).end();
+  } else if (path === '/cgi-status') {
+    res.writeHead(200, { Status: '301 Moved', Location: '/elsewhere' }).end('found');
   } else if (path === '/hint') {
     res.writeEarlyHints({ link: '</a.css>; rel=preload' });
     res.end('hinted');
