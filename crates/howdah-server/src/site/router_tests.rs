@@ -244,6 +244,15 @@ fn try_files_in_order() {
         ("/d", "file d/index.html"),
         ("/none", "script /app.php info /none redirected"),
     ]);
+    fixture(|config| {
+        config.try_files = list(&["$uri", "$uri/index.html"]);
+        config.front_controller = front(false);
+    })
+    .check(&[
+        ("/app.php", "script /app.php"),
+        ("/app.php/x", "script /app.php info /x"),
+        ("/d", "file d/index.html"),
+    ]);
 }
 
 #[test]

@@ -87,10 +87,11 @@ impl Site {
                         // To a file that was looked for under another name there is no slash to
                         // redirect to.
                         Found::NeedsSlash => continue,
-                        // Only the last entry is a place to go to, as in nginx; the others name a file.
+                        // Only the last resort is a place to go to, as in nginx; the others name a file.
                         // `$uri/index.html` is none for `/index.php`, although a script is in its path.
                         Found::Script(script)
-                            if !script.path_info().is_empty() && entries.peek().is_some() =>
+                            if !script.path_info().is_empty()
+                                && (entries.peek().is_some() || self.has_a_last_resort()) =>
                         {
                             continue;
                         }
@@ -118,6 +119,11 @@ impl Site {
         self.controlled(tree, walk, absent, info)
     }
 
+    /// Something answers for paths at which `try_files` finds nothing.
+    fn has_a_last_resort(&self) -> bool {
+        self.front_controller.is_some() || self.config.worker.is_some()
+    }
+
     /// The front controller for a path at which nothing may be found, and why.
     pub(super) fn controlled(
         &self,
@@ -126,7 +132,7 @@ impl Site {
         absent: Refusal,
         info: &mut RouteInfo,
     ) -> Searched {
-        if self.front_controller.is_none() && self.config.worker.is_none() {
+        if !self.has_a_last_resort() {
             return Searched::Here(Found::Absent(absent));
         }
         if absent != Refusal::NotFound && absent != Refusal::NoIndex {
