@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::process::Command;
 
@@ -82,7 +83,10 @@ pub fn start(
     let log = folder.join("php-fpm.log");
     let mut process = Process::start("php-fpm", &command, log, folder.run_as())?;
     match &address {
-        Address::Unix(path) => process.wait_for("socket", || path.exists())?,
+        // The file is there from bind() on, and connections are refused until listen().
+        Address::Unix(path) => {
+            process.wait_for("socket", || UnixStream::connect(path).is_ok())?;
+        }
         Address::Tcp(address) => process.wait_for_listener(*address)?,
     }
     Ok((address, process))

@@ -74,7 +74,8 @@ impl Fpm {
             .parse::<SocketAddr>()
         {
             Ok(address) => std::net::TcpStream::connect(address).is_ok(),
-            Err(_) => socket.exists(),
+            // Its file is there before it listens.
+            Err(_) => std::os::unix::net::UnixStream::connect(&socket).is_ok(),
         });
         Fpm { socket, process }
     }

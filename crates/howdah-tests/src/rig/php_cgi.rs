@@ -36,7 +36,8 @@ impl PhpCgi {
             .env("PHP_FCGI_MAX_REQUESTS", max_requests.to_string());
         let process = Process::start("php-cgi", &mut command);
         wait_until("php-cgi's socket", Duration::from_secs(30), || {
-            socket.exists()
+            // Its file is there before it listens.
+            std::os::unix::net::UnixStream::connect(&socket).is_ok()
         });
         PhpCgi { socket, process }
     }
