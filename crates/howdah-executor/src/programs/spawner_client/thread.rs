@@ -59,6 +59,16 @@ impl ClientThread {
             if self.worked || since.elapsed() >= STEADY {
                 backoff.succeeded();
             }
+            // Requests wait for one that could be started before, as they do in mode `embed`. The state changes before
+            // the log tells of it: whoever has read the line meets no spawner that is gone.
+            let next = match was_ready {
+                true => Condition::Starting,
+                false => Condition::Down {
+                    name: name.clone(),
+                    message: message.clone(),
+                },
+            };
+            self.link.condition.send_replace(next);
             let complaint = format!("{name}: {message}");
             if was_ready || complaint != last_complaint {
                 let text = format!("{message} (retrying until it succeeds)");
@@ -66,13 +76,7 @@ impl ClientThread {
                 last_complaint = complaint;
             }
             // At once when it has worked; later and later when it dies again and again without.
-            // Requests wait for one that could be started before, as they do in mode `embed`.
             let pause = backoff.failed() - Duration::from_millis(100);
-            let next = match was_ready {
-                true => Condition::Starting,
-                false => Condition::Down { name, message },
-            };
-            self.link.condition.send_replace(next);
             self.pause(pause.max(Duration::from_millis(if was_ready { 0 } else { 100 })));
         }
         self.read_outputs();
