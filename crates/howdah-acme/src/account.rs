@@ -6,7 +6,7 @@ use instant_acme::{Account, ExternalAccountKey, NewAccount};
 
 use crate::Authority;
 use crate::failure::Failure;
-use crate::lease::{Lease, Watcher};
+use crate::lease::Watcher;
 use crate::nonce::nonce;
 use crate::order::Orders;
 use crate::store::{failed, replace};
@@ -65,14 +65,10 @@ impl Orders<'_> {
         unknown: Option<&str>,
     ) -> Result<Account, Failure> {
         let _only_task = self.client.registration.lock().await;
-        self.store.prepare()?;
         let path = self.account_path(authority);
         let name = path.file_stem().unwrap_or_default().to_string_lossy();
-        let lock = self
-            .store
-            .path("locks", &format!("account-{name}"), ".lock");
-        let lease = Lease::acquire(&mut Watcher::default(), &lock).await;
-        let mut only_host = lease.map_err(|error| failed("lock", &lock, &error))?;
+        let lock = format!("account-{name}");
+        let mut only_host = self.store.lock(&lock, &mut Watcher::default()).await?;
         let registering = async {
             match self.stored_account(authority).await? {
                 Some(account) if Some(account.id()) != unknown => Ok(account),

@@ -23,9 +23,9 @@ use crate::challenge::{Board, Challenges};
 use crate::client::Client;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
-use crate::lease::{Lease, Watcher};
+use crate::lease::Watcher;
 use crate::order::Orders;
-use crate::store::{Store, Trouble, failed};
+use crate::store::{Store, Trouble};
 use crate::{Authority, Seconds, Settings, local, names, seconds};
 use name::{Keeper, Nudge};
 use on_demand::OnDemand;
@@ -255,13 +255,10 @@ impl Shared {
 /// Issues a certificate of the local authority. Only one host at a time may create its root, or the
 /// certificates of the others would not be trusted.
 async fn issue_locally(store: &Store, name: &str) -> Result<Stored, Failure> {
-    store.prepare()?;
-    let path = store.path("locks", "local-authority", ".lock");
-    let lease = Lease::acquire(&mut Watcher::default(), &path).await;
-    let mut lease = lease.map_err(|error| failed("lock", &path, &error))?;
-    lease
-        .hold(async { local::issue(store.directory(), name) })
-        .await
+    let _only_host = store
+        .lock("local-authority", &mut Watcher::default())
+        .await?;
+    local::issue(store.directory(), name)
 }
 
 /// Serves inputs until there are none. To be run in a [`tokio::task::LocalSet`].

@@ -15,6 +15,7 @@ use serde::{Deserialize, Serialize};
 use crate::Seconds;
 use crate::certificate::Stored;
 use crate::failure::Failure;
+use crate::lease::{Lease, Watcher};
 
 /// What is known of a name beside its certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,17 @@ impl Store {
                 .map_err(|error| failed("make", &path, &error))?;
         }
         Ok(())
+    }
+
+    /// Waits for the lock of this name, and takes it. Every host that shares the directory honours it.
+    ///
+    /// # Errors
+    /// [`Failure::StoreFailed`]
+    pub(crate) async fn lock(&self, name: &str, watcher: &mut Watcher) -> Result<Lease, Failure> {
+        self.prepare()?;
+        let path = self.path("locks", name, ".lock");
+        let lease = Lease::acquire(watcher, &path).await;
+        lease.map_err(|error| failed("lock", &path, &error))
     }
 
     /// The path of a file in one of the directories.

@@ -113,10 +113,8 @@ pub fn look(
 /// Whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a
 /// visitor's own run is stored, and its links may repeat what the visitor wrote.
 fn is_spelled_otherwise(key: &Key, request: &RequestHead, client: &Client<'_>) -> bool {
-    let forwarded = client.host.as_deref();
-    key.host() != forwarded.unwrap_or_else(|| request.host())
-        || key.host() != request.header(b"host").unwrap_or_default() && forwarded.is_none()
-        || !request.target().starts_with(b"/")
+    let host = client.host.as_deref().or_else(|| request.header(b"host"));
+    !request.target().starts_with(b"/") || host != Some(key.host())
 }
 
 /// Makes the key of a request.

@@ -74,6 +74,7 @@ impl ResponseHead {
         &self.lines
     }
 }
+
 /// Whether a header describes the content of a response, which a 1xx or 304 does not have. The
 /// `Content-Security-Policy` is the page's, and browsers take it from a 304 as well.
 pub fn describes_content(name: &[u8]) -> bool {

@@ -114,7 +114,7 @@ async fn is_allowed(
         None => head.status == 200,
     };
     if !allowed {
-        // A refused client follows the redirect by itself, and is asked about again.
+        // The client follows the redirect itself, and its next request is checked again.
         head.local_redirect = false;
         let edit = |head: &mut ResponseHead| ctx.site.edit_headers(route, head);
         let mut answer = Tee::new(run, Event::Head(head), 0, None);

@@ -18,8 +18,8 @@ use tokio::time::{Sleep, sleep};
 
 /// Requests that one client may leave in the queues of a front thread.
 const MAX_LEFT_BY_CLIENT: u32 = 32;
-/// How often it is looked whether a process has begun with a request.
-const LOOK: Duration = Duration::from_millis(20);
+/// How often a request is checked for whether a process has begun with it.
+const CLAIM_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 thread_local! {
     static LEFT: RefCell<HashMap<Option<IpAddr>, u32>> = RefCell::default();
@@ -64,7 +64,9 @@ impl LeftBehind {
             self.counted = true;
         }
         loop {
-            let look = self.look.get_or_insert_with(|| Box::pin(sleep(LOOK)));
+            let look = self
+                .look
+                .get_or_insert_with(|| Box::pin(sleep(CLAIM_CHECK_INTERVAL)));
             if look.as_mut().poll(cx).is_pending() {
                 return true;
             }

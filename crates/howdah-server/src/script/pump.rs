@@ -518,9 +518,9 @@ impl<'a> Pump<'a> {
         mut head: ResponseHead,
         out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
-        let is_head = self.has_no_content();
-        // A HEAD's body is not written; its length is what GET's would be, if the script says so.
-        let length = if is_head {
+        let no_content = self.has_no_content();
+        // The body is not written. Its length is what the response to a GET would have, if the script says so.
+        let length = if no_content {
             self.announced
         } else {
             Some(self.written)
@@ -533,7 +533,7 @@ impl<'a> Pump<'a> {
         };
         let held = std::mem::take(&mut self.held).into_pieces();
         match coding {
-            Some(coding) if !is_head => {
+            Some(coding) if !no_content => {
                 let encoder = Encoder::new(coding, length)
                     .map_err(|e| Ended::Failed(Failure::EncoderFailed(e.to_string())))?;
                 let mut coder = Coder::new(encoder);
@@ -553,9 +553,12 @@ impl<'a> Pump<'a> {
         pieces: Vec<Bytes>,
         out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
-        let is_head = self.has_no_content();
-        let announced = whole.announced.filter(|_| !is_head).unwrap_or(self.written);
-        let length = match (is_head, whole.announced) {
+        let no_content = self.has_no_content();
+        let announced = whole
+            .announced
+            .filter(|_| !no_content)
+            .unwrap_or(self.written);
+        let length = match (no_content, whole.announced) {
             _ if whole.head.status == 304 => self.length_of_not_modified(),
             (true, Some(announced)) if !whole.coded => Length::Known(announced),
             (true, _) => Length::Unknown,

@@ -3,7 +3,7 @@
 //! Frameworks treat `/index.php/intern` and `/intern` as the same route (Symfony's
 //! `Request::getPathInfo`, which Laravel and Drupal use as well; WordPress and MediaWiki read
 //! `PATH_INFO`). Whatever a site's configuration says about `/intern` therefore has to hold for both
-//! spellings: every decision by URL path asks about the path and about these routes. Any script may be such an
+//! spellings: every decision by URL path considers the path and these routes. Any script may be such an
 //! application. Looks at the text of the path alone, because the page cache and the limits decide before any
 //! file is looked up.
 

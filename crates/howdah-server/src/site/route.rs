@@ -181,7 +181,7 @@ pub struct ApacheRequest {
     pub headers: Option<Table>,
     /// The user whose password was right.
     pub user: Option<Vec<u8>>,
-    /// The longest request body in bytes (`LimitRequestBody`); none: no limit but the site's.
+    /// The longest request body in bytes (`LimitRequestBody`). `None` leaves the site's limit in force.
     pub body_limit: Option<u64>,
 }
 
@@ -207,7 +207,7 @@ pub(super) struct Walk<'r> {
     /// The routes that an application may take from `path` ([`Site::routes_behind_script`]).
     ///
     /// [`Site::routes_behind_script`]: super::Site::routes_behind_script
-    pub(super) routes: Vec<UrlPath<'static>>,
+    pub(super) routes: Vec<Vec<u8>>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
     pub(super) pool: Option<Arc<str>>,

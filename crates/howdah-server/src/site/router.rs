@@ -98,7 +98,7 @@ impl Site {
         visitor: Visitor<'_>,
         tree: &FileView,
     ) -> Route {
-        let routes = self.routes_of(&path);
+        let routes = self.routes_behind_script(path.as_bytes());
         let walk = Walk {
             head,
             client: visitor.client.unwrap_or(&UNKNOWN),
@@ -152,18 +152,11 @@ impl Site {
         }
     }
 
-    /// The routes behind a script that `path` names.
-    pub(super) fn routes_of(&self, path: &UrlPath<'_>) -> Vec<UrlPath<'static>> {
-        let routes = self.routes_behind_script(path.as_bytes());
-        let routes = routes.iter().map(|route| UrlPath::from_decoded(route));
-        routes.flatten().collect()
-    }
-
     /// Refuses what a pattern of `deny` matches: a route behind a script, and with `path` also the path itself.
     pub(super) fn denied(&self, walk: &Walk<'_>, path: bool) -> Option<Action> {
         let path = path.then_some(&walk.path);
         let paths = path.into_iter().map(UrlPath::as_bytes);
-        let mut paths = paths.chain(walk.routes.iter().map(UrlPath::as_bytes));
+        let mut paths = paths.chain(walk.routes.iter().map(Vec::as_slice));
         let denied = paths.find(|path| self.denies(path))?;
         self.note_denial(walk.asked(), denied);
         Some(Action::refused(Refusal::Denied))

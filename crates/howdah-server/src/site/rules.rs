@@ -25,9 +25,9 @@ impl Site {
         }
     }
 
-    /// Changes the header of an error of the server's own as the rules for the client's path say: security
-    /// headers belong on every response. How long a response may be kept, and what it contains, is said of pages
-    /// that exist.
+    /// Adds the headers of the rules for the client's path to an error response of the server's own, because
+    /// security headers belong on every response. Headers about the lifetime and the content of a page are left
+    /// out: they describe the page that the client did not get.
     pub(crate) fn edit_error_headers(&self, asked: Requested<'_>, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
         const OF_PAGES: [&str; 6] = [
@@ -100,12 +100,7 @@ impl Site {
                 if noted.contains(&number) {
                     continue;
                 }
-                let mut by_route = routes.iter().map(Vec::as_slice);
-                let by_route = by_route.find(|route| self.is_for_route(rule, asked, path, route));
-                let matched = match self.is_for(rule, asked, path) {
-                    true => Some(path),
-                    false => by_route,
-                };
+                let matched = self.matched_path(rule, asked, path, &routes);
                 if let Some(matched) = matched {
                     asked.note_rule(number, matched, None);
                     noted.push(number);
@@ -125,9 +120,8 @@ impl Site {
             let routes = self.routes_behind_script(path.as_bytes());
             let is_for = move |number: &usize| {
                 let rule = &self.config.rules[*number];
-                let is_for_route =
-                    |route: &Vec<u8>| self.is_for_route(rule, asked, path.as_bytes(), route);
-                self.is_for(rule, asked, path.as_bytes()) || routes.iter().any(is_for_route)
+                self.matched_path(rule, asked, path.as_bytes(), &routes)
+                    .is_some()
             };
             self.limits.iter().copied().filter(is_for)
         })
@@ -156,6 +150,21 @@ impl Site {
         // The method first: most rules that limit are about one, and expressions cost more.
         rule.conditions.have_method(asked.head.method())
             && self.why_not_for(rule, asked, path).is_none()
+    }
+
+    /// The path by which a rule is for this request: the path itself, or one of the routes behind its script.
+    fn matched_path<'p>(
+        &self,
+        rule: &Rule,
+        asked: Requested<'_>,
+        path: &'p [u8],
+        routes: &'p [Vec<u8>],
+    ) -> Option<&'p [u8]> {
+        if self.is_for(rule, asked, path) {
+            return Some(path);
+        }
+        let mut routes = routes.iter().map(Vec::as_slice);
+        routes.find(|route| self.is_for_route(rule, asked, path, route))
     }
 
     /// Whether a rule is for the route behind the script that `path` names, `if_missing` aside. Where its pattern
@@ -302,14 +311,11 @@ impl Site {
         }
     }
 
-    /// Whether a page of one of these routes may not be cached. The cache has asked about the client's path alone.
-    fn never_caches(&self, routes: &[UrlPath<'_>]) -> bool {
-        let never = |rules: &howdah_cache::policy::Rules| {
-            let mut paths = routes.iter().map(UrlPath::as_bytes);
-            paths.any(|path| rules.never_caches(path))
-        };
+    /// Whether the preset or `cache_never` excludes one of these routes from the cache, whose own lookup has
+    /// checked the client's path alone.
+    fn never_caches(&self, routes: &[Vec<u8>]) -> bool {
         let cache = self.config.cache.as_ref();
-        cache.is_some_and(|cache| never(&cache.rules))
+        cache.is_some_and(|cache| routes.iter().any(|route| cache.rules.never_caches(route)))
     }
 
     /// Refuses a request whose route behind a script is closed by this rule: `/index.php/admin` where
@@ -335,8 +341,8 @@ impl Site {
         let asked = walk.asked();
         let path = walk.path.as_bytes();
         let mut routes = walk.routes.iter();
-        let route = routes.find(|route| self.is_for_route(rule, asked, path, route.as_bytes()))?;
-        asked.note_rule(number, route.as_bytes(), None);
+        let route = routes.find(|route| self.is_for_route(rule, asked, path, route))?;
+        asked.note_rule(number, route, None);
         info.personal |= rule.is_personal();
         Some(action)
     }
@@ -382,7 +388,7 @@ impl Site {
         match UrlPath::from_decoded(target) {
             Ok(path) => {
                 self.guard(path.as_bytes(), walk.asked(), info);
-                walk.routes = self.routes_of(&path);
+                walk.routes = self.routes_behind_script(path.as_bytes());
                 walk.path = path;
                 walk.rewritten = true;
                 info.personal |= self.never_caches(&walk.routes);

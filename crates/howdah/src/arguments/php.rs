@@ -47,33 +47,27 @@ pub struct Php {
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
     /// Run this PHP code, without <?php, in place of a script
-    #[arg(short = 'r', value_name = "CODE", allow_hyphen_values = true)]
+    #[arg(
+        short = 'r',
+        value_name = "CODE",
+        allow_hyphen_values = true,
+        group = "question"
+    )]
     pub run: Option<String>,
     /// Say which PHP this is
-    #[arg(
-        short = 'v',
-        long = "php-version",
-        group = "question",
-        conflicts_with = "run"
-    )]
+    #[arg(short = 'v', long = "php-version", group = "question")]
     pub php_version: bool,
     /// Show phpinfo()
-    #[arg(short = 'i', long, group = "question", conflicts_with = "run")]
+    #[arg(short = 'i', long, group = "question")]
     pub info: bool,
     /// List the extensions
-    #[arg(short = 'm', long, group = "question", conflicts_with = "run")]
+    #[arg(short = 'm', long, group = "question")]
     pub modules: bool,
     /// Say which ini files are read
-    #[arg(long, group = "question", conflicts_with = "run")]
+    #[arg(long, group = "question")]
     pub ini: bool,
     /// Check the syntax of a script without running it
-    #[arg(
-        short = 'l',
-        long,
-        value_name = "FILE",
-        group = "question",
-        conflicts_with = "run"
-    )]
+    #[arg(short = 'l', long, value_name = "FILE", group = "question")]
     pub syntax_check: Option<PathBuf>,
     /// The script, and its arguments ($argv); without one, or with `-`, read it from the standard input
     #[arg(

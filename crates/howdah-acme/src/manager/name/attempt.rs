@@ -8,7 +8,7 @@ use super::{Keeper, LOOK, random};
 use crate::certificate::Stored;
 use crate::failure::Failure;
 use crate::lease::Lease;
-use crate::store::{Record, Trouble, failed};
+use crate::store::{Record, Trouble};
 use crate::{local, schedule, seconds};
 
 impl Keeper {
@@ -59,10 +59,7 @@ impl Keeper {
 
     async fn lock(&mut self) -> Result<Lease, Failure> {
         let store = self.shared.store();
-        store.prepare()?;
-        let path = store.path("locks", &self.name, ".lock");
-        let lease = Lease::acquire(&mut self.watcher, &path).await;
-        lease.map_err(|error| failed("lock", &path, &error))
+        store.lock(&self.name, &mut self.watcher).await
     }
 
     /// Uses a new certificate, and writes it down.

@@ -60,7 +60,7 @@ impl ClientThread {
                 backoff.succeeded();
             }
             // Requests wait for one that could be started before, as they do in mode `embed`. The state changes before
-            // the log tells of it: whoever has read the line meets no spawner that is gone.
+            // the line is logged, so that code which waits for the line never sees the state of the dead spawner.
             let next = match was_ready {
                 true => Condition::Starting,
                 false => Condition::Down {
