@@ -26,7 +26,7 @@ RESULT = re.compile(r"^test result: \w+\. (\d+) passed; (\d+) failed; (\d+) igno
 
 def main():
     words = argparse.ArgumentParser(description="Runs the test programs of the workspace side by side.")
-    words.add_argument("--jobs", type=int, default=(os.cpu_count() or 1) + 1, help="how many programs run at once (one more than there are cores)")
+    words.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="how many programs run at once (as many as there are cores)")
     words.add_argument("--limit", type=float, default=15, help="minutes after which a program is killed (15)")
     words.add_argument("--only", default="", help="run the programs whose name contains this word")
     words.add_argument("cargo", nargs="*", help="arguments for `cargo test --workspace`")

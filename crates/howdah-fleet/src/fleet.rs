@@ -1,7 +1,7 @@
 //! A member that runs: one thread drives the protocol over two connections to Valkey, and front threads ask
 //! it two things: whether stored pages may be served now, and whether a write is confirmed.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -31,6 +31,8 @@ use crate::valkey::Valkey;
 const BOUNDS: [f64; 9] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
 /// What was said and not yet read; more is lost, which costs time.
 const SAID: usize = 4096;
+/// How many different reasons the log gives for one outage.
+const TROUBLES: usize = 4;
 
 /// What an administrator says of a fleet.
 #[derive(Clone, Debug, PartialEq)]
@@ -416,7 +418,8 @@ type InFlight = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 #[derive(Default)]
 struct Saying {
     leased: bool,
-    unreachable: bool,
+    /// The reasons given in this outage: the first may be a timeout and only the second name the cause.
+    troubles: BTreeSet<String>,
     silent: Vec<Name>,
     let_go: u64,
     lets_go: bool,
@@ -652,11 +655,13 @@ impl Driver {
             (self.report)(News::Leased);
         }
         self.said.leased = leased;
-        let unreachable = !leased && !trouble.is_empty();
-        if unreachable && !self.said.unreachable {
+        if leased || trouble.is_empty() {
+            self.said.troubles.clear();
+        } else if self.said.troubles.len() < TROUBLES
+            && self.said.troubles.insert(trouble.to_owned())
+        {
             (self.report)(News::Unreachable(trouble.to_owned()));
         }
-        self.said.unreachable = unreachable;
         if !leased && silent != self.said.silent {
             if !silent.is_empty() {
                 let names = silent.iter().map(ToString::to_string).collect();

@@ -24,6 +24,19 @@ fn facts(status: &str, names: &[&str]) -> Vec<String> {
 const SETS: &[&str] = &["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 const NONE: [&str; 4] = ["0000000000000000"; 4];
 
+/// A command of howdah with the user and the capabilities that the packages' unit gives the master.
+fn as_the_unit(word: &str, file: &std::path::Path) -> Command {
+    let mut command = Command::new("setpriv");
+    command
+        .args(["--reuid=5", "--regid=5", "--clear-groups", "--no-new-privs"])
+        .arg(format!("--inh-caps={CAPABILITIES}"))
+        .arg(format!("--ambient-caps={CAPABILITIES}"))
+        .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
+        .args([HOWDAH, word, "--config"])
+        .arg(file);
+    command
+}
+
 #[test]
 fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
     if !rustix::process::geteuid().is_root() {
@@ -48,15 +61,8 @@ fn the_master_alone_keeps_capabilities_and_pools_are_users_of_their_own() {
     let directory = file.parent().unwrap();
     fs::set_permissions(directory, fs::Permissions::from_mode(0o755)).unwrap();
     chown(directory, Some(MASTER), Some(MASTER)).unwrap();
-    let mut command = Command::new("setpriv");
-    command
-        .args(["--reuid=5", "--regid=5", "--clear-groups", "--no-new-privs"])
-        .arg(format!("--inh-caps={CAPABILITIES}"))
-        .arg(format!("--ambient-caps={CAPABILITIES}"))
-        .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
-        .args([HOWDAH, "serve", "--config"])
-        .arg(&file)
-        .env_remove("NOTIFY_SOCKET");
+    let mut command = as_the_unit("serve", &file);
+    command.env_remove("NOTIFY_SOCKET");
     let server = Server::start_command(&scratch, command);
 
     let status = |pid: i64| fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
@@ -103,14 +109,7 @@ fn a_master_that_may_change_users_lets_no_script_run_as_itself() {
             "listen = \"127.0.0.1:0\"\n{user}[pool.www]\n{pool}[[site]]\nroot = \"{root}\"\n{job}"
         );
         let file = scratch.write("howdah.toml", &config);
-        let mut command = Command::new("setpriv");
-        command
-            .args(["--reuid=5", "--regid=5", "--clear-groups", "--no-new-privs"])
-            .arg(format!("--inh-caps={CAPABILITIES}"))
-            .arg(format!("--ambient-caps={CAPABILITIES}"))
-            .arg(format!("--bounding-set=-all,{CAPABILITIES}"))
-            .args([HOWDAH, "check", "--config"])
-            .arg(&file);
+        let mut command = as_the_unit("check", &file);
         let output = command.output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned()
             + &String::from_utf8_lossy(&output.stdout);

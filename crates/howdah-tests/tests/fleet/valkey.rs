@@ -71,10 +71,12 @@ fn what_is_wrong_with_the_way_to_valkey_is_named_and_every_page_rendered() {
         let trusting = |builder: Builder| builder.environment("SSL_CERT_FILE", &authority);
         let fleet = Fleet::start_on("fleet-wrong", valkey, &[url], more, trusting);
         let log = || fleet.members[0].log();
-        wait_until("its name in the log", Duration::from_secs(20), || {
-            log().contains("FleetUnreachable")
+        // On a busy machine the first reason may be that Valkey did not answer in time.
+        wait_until("the cause in the log", Duration::from_secs(60), || {
+            log()
+                .lines()
+                .any(|line| line.contains("FleetUnreachable") && line.contains(why))
         });
-        assert!(log().contains(why), "{}", log());
         for _ in 0..5 {
             assert!(!fleet.read(0), "there is no lease");
         }
