@@ -6,7 +6,8 @@
 //! below 1/2 of it   as configured
 //! above             bodies and answers of slow clients go to files at once, and a head longer than a
 //!                   few KiB is not waited for: whoever asks is still answered
-//! all of it         new requests are refused: 503 MemoryLimit
+//! all of it         clients that take nothing of their answers are cut off, those who hold most within a
+//!                   second (`ClientTooSlow`); new requests are refused until there is room: 503 MemoryLimit
 //! ```
 //! The upper half has room for what nobody can do without: connections and short heads
 //! ([`connections`]).
@@ -28,7 +29,7 @@ pub const SHORT_HEAD: usize = 4 << 10;
 /// Bytes of a connection that keeps little: itself, a request's state, a buffer.
 const CONNECTION: u64 = 16 << 10;
 /// Bytes of an answer, or of a body, that wait in memory under pressure.
-const SPARSE: usize = 16 << 10;
+pub const SPARSE: usize = 16 << 10;
 
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
 

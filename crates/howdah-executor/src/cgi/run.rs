@@ -65,8 +65,9 @@ pub(super) async fn run(
     let frame = Arc::new(request.frame);
     let mut cut = shared.ending.cut();
     let queue_timeout = shared.config.queue_timeout;
+    let about = RequestSummary::new(&frame);
     let place = tokio::select! {
-        place = shared.places.take(RequestSummary::new(&frame), queue_timeout) => place?,
+        place = shared.places.take(request.client, about, queue_timeout) => place?,
         _ = cut.wait_for(|cut| *cut) => return Err(ExecError::Stopping),
     };
     events.set_timing(RunTiming {

@@ -1,11 +1,14 @@
 //! A front thread's part of a pool: its slots, the requests in them, and the private queue of
 //! those that found no free slot. Decides nothing about processes.
 //!
+//! Requests are offered to the children ahead of time, so that a child never waits for the front. While all
+//! of them are one client's, many are; once a second client has a request, only as many as there are
+//! children: the others are taken back, and clients are served in turn ([`FairQueue`]).
+//!
 //! Almost always only its own thread enters; the supervisor does when a child has died, a
 //! deadline has passed or the pool goes down, hence the (uncontended) lock. Lock order: the
 //! lane's table, then a request.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
@@ -16,6 +19,7 @@ use tokio::sync::Notify;
 use super::in_flight::{Discarded, InFlight, Position, RequestState};
 use super::pool_state::PoolState;
 use crate::ExecError;
+use crate::common::fair_queue::{Client, FairQueue};
 use crate::common::sys;
 
 /// What a lane has done since the pool's start.
@@ -38,6 +42,8 @@ pub(crate) struct Lane {
     registered: AtomicBool,
     /// Tells the lane's timer task to look at the queue.
     pub timer: Notify,
+    /// Requests offered ahead while several clients have some, and requests with bodies at any time.
+    ahead: u32,
 }
 
 /// The requests that a dead child took with it.
@@ -53,12 +59,22 @@ pub(crate) struct LaneTable {
     in_slot: Vec<Option<Arc<InFlight>>>,
     /// Free slots; the last given back is the first used again: its memory is warm.
     free: Vec<u32>,
-    waiting: VecDeque<Arc<InFlight>>,
+    waiting: FairQueue<Arc<InFlight>>,
+    offered: Offered,
     /// Number of requests in slots.
     pub held: u32,
     /// Woken when the table is let go: a waker may drop a run, and that would come back here.
     to_wake: Vec<Waker>,
     pub alarm: Alarm,
+}
+
+/// Whose requests no child has claimed yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Offered {
+    /// Those of this client, if there are any.
+    Of(Client),
+    /// Those of several clients, or they have been since there was last none.
+    Mixed,
 }
 
 /// When the timer task will look at the queue by itself.
@@ -73,7 +89,8 @@ pub(crate) enum Alarm {
 }
 
 impl Lane {
-    pub fn new(port: FrontPort) -> Lane {
+    /// A lane of a pool that may have so many children.
+    pub fn new(port: FrontPort, max_children: u32) -> Lane {
         let slots = port.slots();
         Lane {
             counters: LaneCounters::default(),
@@ -81,13 +98,15 @@ impl Lane {
             table: Mutex::new(LaneTable {
                 in_slot: (0..slots).map(|_| None).collect(),
                 free: (0..slots).rev().collect(),
-                waiting: VecDeque::new(),
+                waiting: FairQueue::default(),
+                offered: Offered::Of(None),
                 held: 0,
                 to_wake: Vec::new(),
                 alarm: Alarm::Off,
             }),
             registered: AtomicBool::new(false),
             timer: Notify::new(),
+            ahead: max_children,
         }
     }
 
@@ -120,24 +139,106 @@ impl Lane {
         let now = in_flight.started_ns;
         {
             let mut table = self.lock();
+            self.let_in(&mut table, in_flight.client);
             if table.waiting.is_empty()
-                && self.port.has_room()
+                && self.may_offer(&table, &in_flight)
                 && let Some(slot) = table.free.pop()
             {
                 self.publish(&mut table, slot, in_flight);
             } else {
-                table.waiting.push_back(in_flight);
+                table.waiting.push(in_flight.client, in_flight);
             }
         }
         self.wake_a_child(pool, now);
     }
 
     fn publish(&self, table: &mut LaneTable, slot: u32, in_flight: Arc<InFlight>) {
+        let client = in_flight.client;
+        if !self.port.has_unclaimed() {
+            table.offered = Offered::Of(client);
+        } else if table.offered != Offered::Of(client) {
+            table.offered = Offered::Mixed;
+        }
         in_flight.lock().place = Position::Slot(slot);
         self.port
             .publish(slot, &in_flight.frame, in_flight.body_complete);
         table.in_slot[slot as usize] = Some(in_flight);
         table.held += 1;
+    }
+
+    /// Whether the request may be offered to the children before one is free.
+    fn may_offer(&self, table: &LaneTable, in_flight: &InFlight) -> bool {
+        let one_client = table.offered == Offered::Of(in_flight.client)
+            && table.waiting.clients() <= 1
+            && in_flight.body_complete;
+        self.port.has_room() && (one_client || self.ready(table).count() < self.ahead as usize)
+    }
+
+    /// The slots whose requests no child has claimed.
+    fn ready<'a>(&'a self, table: &'a LaneTable) -> impl Iterator<Item = (u32, &'a Arc<InFlight>)> {
+        let slots = table.in_slot.iter().enumerate();
+        slots.filter_map(|(slot, in_flight)| {
+            let slot = slot as u32;
+            let in_flight = in_flight.as_ref()?;
+            (self.port.state(slot) == SlotState::Ready).then_some((slot, in_flight))
+        })
+    }
+
+    /// A client has a request: if many of another client's have been offered ahead, takes those back that
+    /// would keep it waiting. Their bodies have not been begun with: there are none.
+    fn let_in(&self, table: &mut LaneTable, client: Client) {
+        let Offered::Of(other) = table.offered else {
+            return;
+        };
+        if other == client || !self.port.has_unclaimed() {
+            return;
+        }
+        let ready = self.ready(table);
+        let mut ready: Vec<_> = ready
+            .map(|(slot, in_flight)| (slot, in_flight.clone()))
+            .collect();
+        ready.sort_by_key(|(_, in_flight)| in_flight.started_ns);
+        table.offered = Offered::Mixed;
+        for (slot, in_flight) in ready.drain(..).skip(self.ahead as usize).rev() {
+            if in_flight.body_complete && self.port.cancel(slot) {
+                in_flight.lock().place = Position::Waiting;
+                self.vacate(table, slot);
+                table.waiting.put_back(other, in_flight);
+            }
+        }
+    }
+
+    fn vacate(&self, table: &mut LaneTable, slot: u32) {
+        table.in_slot[slot as usize] = None;
+        self.port.free(slot);
+        table.free.push(slot);
+        table.held -= 1;
+    }
+
+    /// How many requests of this client wait, and the client that has most, with how many. Called when the
+    /// pool's queue is full.
+    pub fn lines(&self, client: Client) -> (usize, Option<(Client, usize)>) {
+        let mut table = self.lock();
+        self.let_in(&mut table, client);
+        (table.waiting.len_of(client), table.waiting.longest())
+    }
+
+    /// Refuses the newest of a client's requests that wait. Returns whether there was one.
+    pub fn refuse_newest(&self, pool: &PoolState, client: Client) -> bool {
+        let mut table = self.lock();
+        let Some(in_flight) = table.waiting.newest(client).cloned() else {
+            return false;
+        };
+        let state = in_flight.lock();
+        self.finish(
+            pool,
+            &mut table,
+            &in_flight,
+            state,
+            Some(ExecError::QueueFull),
+        );
+        self.release(table);
+        true
     }
 
     /// Wakes a child if one is to be woken; otherwise, when all are busy, asks for more.
@@ -155,11 +256,14 @@ impl Lane {
     /// Fills free slots from the private queue.
     fn feed(&self, pool: &PoolState, table: &mut LaneTable) {
         let mut fed = false;
-        while !table.waiting.is_empty()
-            && self.port.has_room()
+        while table
+            .waiting
+            .next()
+            .is_some_and(|next| self.may_offer(table, next))
             && let Some(slot) = table.free.pop()
         {
-            let Some(in_flight) = table.waiting.pop_front() else {
+            let Some(in_flight) = table.waiting.pop() else {
+                table.free.push(slot);
                 break;
             };
             // Its run will feed the body when it is polled.
@@ -193,13 +297,11 @@ impl Lane {
         table.to_wake.extend(state.waker.take());
         drop(state);
         match was {
-            Position::Slot(slot) => {
-                table.in_slot[slot as usize] = None;
-                self.port.free(slot);
-                table.free.push(slot);
-                table.held -= 1;
+            Position::Slot(slot) => self.vacate(table, slot),
+            Position::Waiting => {
+                let is_it = |other: &Arc<InFlight>| Arc::ptr_eq(other, in_flight);
+                table.waiting.remove(in_flight.client, is_it);
             }
-            Position::Waiting => table.waiting.retain(|e| !Arc::ptr_eq(e, in_flight)),
             Position::Left => return,
         }
         pool.leave();
@@ -394,17 +496,10 @@ impl Lane {
     ) {
         let unclaimed: Vec<Arc<InFlight>> = {
             let table = self.lock();
-            let ready = table.in_slot.iter().enumerate().filter_map(|(slot, e)| {
-                let e = e.as_ref()?;
-                (self.port.state(slot as u32) == SlotState::Ready).then(|| e.clone())
-            });
-            // The newest first: taking an older one back would only move a doomed one up.
-            let waiting: Vec<_> = table.waiting.iter().rev().cloned().collect();
-            waiting
-                .into_iter()
-                .chain(ready)
-                .filter(|e| doomed(e))
-                .collect()
+            let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
+            // Those that wait first: a slot that became free would only be given to a doomed one.
+            let all = table.waiting.iter().chain(ready);
+            all.filter(|e| doomed(e)).cloned().collect()
         };
         for in_flight in unclaimed {
             self.take_back(pool, &in_flight, Some(verdict.clone()));
@@ -414,13 +509,9 @@ impl Lane {
     /// When the oldest request that no child has claimed was started.
     pub fn oldest_unclaimed(&self) -> Option<u64> {
         let table = self.lock();
-        let ready = table.in_slot.iter().enumerate().filter_map(|(slot, e)| {
-            let e = e.as_ref()?;
-            (self.port.state(slot as u32) == SlotState::Ready).then_some(e.started_ns)
-        });
-        ready
-            .chain(table.waiting.front().map(|e| e.started_ns))
-            .min()
+        let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
+        let unclaimed = ready.chain(table.waiting.firsts());
+        unclaimed.map(|in_flight| in_flight.started_ns).min()
     }
 
     /// Announces that the thread sleeps. On `false` something has happened: look again.

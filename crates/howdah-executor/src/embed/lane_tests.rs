@@ -19,6 +19,7 @@ use super::in_flight::InFlight;
 use super::lane::Lost;
 use super::run::{EmbedRun, Home};
 use super::shared::EmbedShared;
+use crate::common::fair_queue::Client;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager, ProcessTimeouts};
 use crate::{Event, ExecError, Run, ScriptBody, ScriptLog};
@@ -91,27 +92,43 @@ impl Bench {
     }
 
     fn start(&self) -> EmbedRun {
+        self.start_for(None).unwrap()
+    }
+
+    fn start_for(&self, client: Client) -> Result<EmbedRun, ExecError> {
         let mut frame = FrameBuilder::new(Vec::new());
         frame.var(Var::RequestUri, b"/");
         let frame = frame.finish(Some(0), 0).unwrap();
-        self.home.shared.enter(0).unwrap();
+        self.home.shared.enter(0, client)?;
         let in_flight = Arc::new(InFlight::new(
             1,
             frame,
             sys::now_ns(),
             true,
-            None,
+            client,
             None,
             None,
         ));
         self.home
             .lane()
             .submit(&self.home.shared.pool, in_flight.clone());
-        EmbedRun::new(
-            self.home.clone(),
-            in_flight,
-            BodyFeed::new(ScriptBody::Empty),
-        )
+        let body = BodyFeed::new(ScriptBody::Empty);
+        Ok(EmbedRun::new(self.home.clone(), in_flight, body))
+    }
+
+    /// The child takes a request and answers it: which of `runs` that was.
+    fn answer_one(&self, runs: &mut [EmbedRun]) -> usize {
+        let mut claim = self.child.claim(0).expect("a request is there");
+        answer(&mut claim);
+        let _ = claim.done();
+        self.take_notified();
+        let answered = runs.iter_mut().map(|run| poll(run).1.is_ready());
+        answered
+            .enumerate()
+            .filter(|(_, is)| *is)
+            .map(|(at, _)| at)
+            .last()
+            .unwrap()
     }
 
     fn take_notified(&self) -> bool {
@@ -287,4 +304,45 @@ fn a_request_nobody_claimed_is_taken_back_with_its_verdict_and_the_next_gets_its
     let _ = claim.done();
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     bench.assert_empty();
+}
+
+#[test]
+fn what_one_client_has_offered_ahead_is_taken_back_when_another_comes() {
+    let bench = Bench::new();
+    let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
+    let lane = bench.home.lane();
+    let mut runs: Vec<EmbedRun> = (0..101)
+        .map(|_| bench.start_for(client(1)).unwrap())
+        .collect();
+    assert_eq!(lane.unclaimed(), bench.home.shared.capacity);
+    // The queue is full: the newest of those makes room, and nobody for one more of the same client.
+    assert!(matches!(
+        bench.start_for(client(1)),
+        Err(ExecError::QueueFull)
+    ));
+    for _ in 0..2 {
+        runs.push(bench.start_for(client(2)).unwrap());
+    }
+    for refused in [99, 100] {
+        assert_eq!(
+            poll(&mut runs[refused]),
+            (vec![], Poll::Ready(Err(ExecError::QueueFull)))
+        );
+    }
+    let mut left: Vec<usize> = (0..runs.len()).collect();
+    let mut order = Vec::new();
+    runs.drain(99..101);
+    left.drain(99..101);
+    for _ in 0..6 {
+        let at = bench.answer_one(&mut runs);
+        runs.remove(at);
+        order.push(left.remove(at));
+    }
+    // One is offered ahead, and then they take turns.
+    assert_eq!(order, [0, 1, 101, 2, 102, 3]);
+    while !runs.is_empty() {
+        let at = bench.answer_one(&mut runs);
+        runs.remove(at);
+    }
+    assert!(lane.is_empty());
 }

@@ -222,7 +222,7 @@ impl Executor for EmbedPool {
                 message: "a run must be started on one of the pool's front threads".to_owned(),
             });
         };
-        match shared.enter(front) {
+        match shared.enter(front, request.client) {
             Ok(()) => {}
             Err(ExecError::Stopping) if let Some(next) = shared.successor.get() => {
                 return next.start(request);

@@ -15,6 +15,7 @@ use super::lane::{Lane, LaneCounters};
 use super::memory::Memory;
 use super::pool_state::PoolState;
 use crate::common::condition::Condition;
+use crate::common::fair_queue::Client;
 use crate::common::sys;
 use crate::config::{MAX_CHILDREN, PoolConfig};
 use crate::status::SlowRow;
@@ -92,7 +93,7 @@ impl EmbedShared {
         Ok(EmbedShared {
             lanes: ports
                 .into_iter()
-                .map(|port| CachePadded::new(Lane::new(port)))
+                .map(|port| CachePadded::new(Lane::new(port, config.max_children)))
                 .collect(),
             bells: (0..fronts).map(|_| sys::bell()).collect::<Result<_, _>>()?,
             counters: Counters::default(),
@@ -119,8 +120,9 @@ impl EmbedShared {
         }
     }
 
-    /// Lets a request of front thread `front` in, if there is room in the queue.
-    pub fn enter(&self, front: u32) -> Result<(), ExecError> {
+    /// Lets a client's request on front thread `front` in, if there is room in the queue, or somebody who has
+    /// more requests in it makes some.
+    pub fn enter(&self, front: u32, client: Client) -> Result<(), ExecError> {
         if self.pool.closing.load(Ordering::Acquire) {
             return Err(ExecError::Stopping);
         }
@@ -128,7 +130,7 @@ impl EmbedShared {
             return Err(self.down_error());
         }
         let outstanding = self.pool.outstanding.fetch_add(1, Ordering::AcqRel) + 1;
-        if outstanding > self.capacity {
+        if outstanding > self.capacity && !self.make_room_for(front, client) {
             self.pool.leave();
             return Err(ExecError::QueueFull);
         }
@@ -147,6 +149,29 @@ impl EmbedShared {
                 .fetch_add(1, Ordering::Relaxed);
         }
         Ok(())
+    }
+
+    /// Refuses the newest request of the client that has most in the queue, if that is more than this client
+    /// would have.
+    fn make_room_for(&self, front: u32, client: Client) -> bool {
+        // Whoever has filled the queue sends most of the requests that come here: they are refused first.
+        let (own, longest) = self.lanes[front as usize].lines(client);
+        if longest.is_some_and(|(longest, _)| longest == client) {
+            return false;
+        }
+        let others = (0..).zip(&self.lanes).filter(|(lane, _)| *lane != front);
+        let others = others.map(|(_, lane)| (lane, lane.lines(client)));
+        let all: Vec<_> = std::iter::once((&self.lanes[front as usize], (own, longest)))
+            .chain(others)
+            .collect();
+        let own: usize = all.iter().map(|(_, (own, _))| own).sum();
+        let longest = all
+            .iter()
+            .filter_map(|(lane, (_, longest))| Some((*lane, (*longest)?)));
+        longest
+            .filter(|(_, (_, length))| *length > own + 1)
+            .max_by_key(|(_, (_, length))| *length)
+            .is_some_and(|(lane, (other, _))| lane.refuse_newest(&self.pool, other))
     }
 
     /// The sum of a counter over all lanes.

@@ -1,9 +1,10 @@
 //! Assigns requests to backends: the queue, the limits, the kept connections. Decides on values and
 //! times passed in; connects nothing, reads no clock and wakes nobody.
 //!
-//! A request is granted a backend, or waits in its front thread's line; what a thread gives back
-//! goes to its own line first, so that a kept connection stays with the runtime that watches it,
-//! unless another line's first has waited noticeably longer ([`FAIRNESS`]).
+//! A request is granted a backend, or waits in its client's line ([`FairQueue`]). Of the client whose turn it
+//! is, a request of the thread that gives a backend back goes first, so that a kept connection stays with the
+//! runtime that watches it, unless the first has waited noticeably longer ([`FAIRNESS`]). When the queue is
+//! full, the newest request of the client that has most of them makes room for a client that has fewer.
 //!
 //! Limits. A FastCGI backend runs as many requests as it has processes; what else is connected
 //! waits in the kernel's backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP).
@@ -16,7 +17,6 @@
 //! towards it, and are closed rather than used again while a new connection gets no answer:
 //! perhaps the backend has fewer processes than was said.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -24,9 +24,12 @@ use std::time::{Duration, Instant};
 use super::member::Health;
 use super::member::Member;
 use super::ticket::{Grant, Ticket};
+use crate::common::fair_queue::{Client, FairQueue};
 
-/// How much longer the first of another thread's line must have waited to go before our own.
+/// How much longer another thread's request must have waited to go before our own.
 const FAIRNESS: Duration = Duration::from_millis(10);
+/// How many of a line are looked at for one of our own.
+const NEAR: usize = 64;
 
 /// What became of a request asking for a backend.
 #[derive(Debug)]
@@ -44,9 +47,7 @@ pub enum Entry<C> {
 pub struct Balance<C> {
     /// The backends, in the order of the configuration.
     pub members: Vec<Member<C>>,
-    lines: Vec<VecDeque<Arc<Ticket<C>>>>,
-    /// Requests waiting in line now.
-    pub queued: u32,
+    queue: FairQueue<Arc<Ticket<C>>>,
     /// Most requests that ever waited at once.
     pub most_queued: u32,
     /// Requests that had to wait, since the start.
@@ -69,8 +70,7 @@ impl<C> Balance<C> {
                 .iter()
                 .map(|weight| Member::new(*weight, limit, fronts))
                 .collect(),
-            lines: (0..fronts).map(|_| VecDeque::new()).collect(),
-            queued: 0,
+            queue: FairQueue::default(),
             most_queued: 0,
             waited: 0,
             most_busy: 0,
@@ -91,10 +91,10 @@ impl<C> Balance<C> {
     }
 
     /// The program behind the backend takes requests from now on.
-    pub fn open(&mut self, backend: usize, front: usize, now: Instant, wake: &mut Vec<Waker>) {
+    pub fn open(&mut self, backend: usize, front: usize, wake: &mut Vec<Waker>) {
         self.members[backend].open = true;
         self.members[backend].failures_in_a_row = 0;
-        self.serve(front, now, wake);
+        self.serve(front, wake);
     }
 
     /// The backend gets no more requests. The caller closes the returned connections, which were kept.
@@ -114,10 +114,15 @@ impl<C> Balance<C> {
         }
     }
 
+    /// Requests waiting in line now.
+    pub fn queued(&self) -> u32 {
+        self.queue.len() as u32
+    }
+
     /// How long the first in line has waited.
     pub fn waited(&self, now: Instant) -> Duration {
-        let firsts = self.lines.iter().filter_map(VecDeque::front);
-        firsts
+        self.queue
+            .firsts()
             .map(|first| now.saturating_duration_since(first.since))
             .max()
             .unwrap_or_default()
@@ -133,41 +138,58 @@ impl<C> Balance<C> {
         self.keep && self.members[backend].limit.known
     }
 
-    /// A request asks to run. Nobody overtakes those in line.
-    pub fn enter(&mut self, front: usize, fresh: bool, size: u32, now: Instant) -> Entry<C> {
-        if self.queued == 0
+    /// A client's request on this thread asks to run. Nobody overtakes those in line. A request that makes
+    /// room for it is added to `wake`.
+    pub fn enter(
+        &mut self,
+        (front, client): (usize, Client),
+        fresh: bool,
+        size: u32,
+        now: Instant,
+        wake: &mut Vec<Waker>,
+    ) -> Entry<C> {
+        if self.queue.is_empty()
             && let Some(grant) = self.choose(front, fresh, None)
         {
             return Entry::Granted(grant);
         }
-        if self.queued >= size {
+        if self.queued() >= size && !self.make_room_for(client, wake) {
             return Entry::Full;
         }
         self.waited += 1;
-        let ticket = Ticket::new(fresh, None, now);
-        self.lines[front].push_back(ticket.clone());
-        self.lined_up();
+        let ticket = Ticket::new((front, client), fresh, None, now);
+        self.queue.push(client, ticket.clone());
+        self.most_queued = self.most_queued.max(self.queued());
         Entry::Waits(ticket)
     }
 
+    /// Refuses the newest request of the client that has most in line, if that is more than this client would
+    /// have.
+    fn make_room_for(&mut self, client: Client, wake: &mut Vec<Waker>) -> bool {
+        let longest = self.queue.longest();
+        let longest = longest.filter(|(_, length)| *length > self.queue.len_of(client) + 1);
+        let Some(ticket) = longest.and_then(|(longest, _)| self.queue.pop_newest(longest)) else {
+            return false;
+        };
+        let mut slot = ticket.slot();
+        slot.refused = true;
+        wake.extend(slot.waker.take());
+        true
+    }
+
     /// A request that was granted a backend which did not take it goes back to where it came from:
-    /// before all others of its thread. `since`: when it first got in line.
+    /// before all others. `since`: when it first got in line.
     pub fn enter_again(
         &mut self,
-        front: usize,
+        (front, client): (usize, Client),
         fresh: bool,
         avoid: Option<usize>,
         since: Instant,
     ) -> Arc<Ticket<C>> {
-        let ticket = Ticket::new(fresh, avoid, since);
-        self.lines[front].push_front(ticket.clone());
-        self.lined_up();
+        let ticket = Ticket::new((front, client), fresh, avoid, since);
+        self.queue.put_first(client, ticket.clone());
+        self.most_queued = self.most_queued.max(self.queued());
         ticket
-    }
-
-    fn lined_up(&mut self) {
-        self.queued += 1;
-        self.most_queued = self.most_queued.max(self.queued);
     }
 
     /// Whether a backend other than this is up.
@@ -179,10 +201,9 @@ impl<C> Balance<C> {
     }
 
     /// A request leaves the line. What it was granted meanwhile is returned.
-    pub fn leave(&mut self, front: usize, ticket: &Arc<Ticket<C>>) -> Option<Grant<C>> {
-        let before = self.lines[front].len();
-        self.lines[front].retain(|t| !Arc::ptr_eq(t, ticket));
-        self.queued -= (before - self.lines[front].len()) as u32;
+    pub fn leave(&mut self, ticket: &Arc<Ticket<C>>) -> Option<Grant<C>> {
+        self.queue
+            .remove(ticket.client, |other| Arc::ptr_eq(other, ticket));
         ticket.slot().grant.take()
     }
 
@@ -243,7 +264,6 @@ impl<C> Balance<C> {
         now: Instant,
         wake: &mut Vec<Waker>,
     ) {
-        let wanted = self.queued > 0;
         let keep = self.may_keep(backend);
         let member = &mut self.members[backend];
         member.busy -= 1;
@@ -257,41 +277,25 @@ impl<C> Balance<C> {
             member.kept[front].push((connection, now));
             member.kept_count += 1;
         }
-        if wanted {
-            self.serve(front, now, wake);
-        }
+        self.serve(front, wake);
     }
 
-    /// Grants to those in line what can be granted.
-    pub fn serve(&mut self, front: usize, now: Instant, wake: &mut Vec<Waker>) {
-        while self.queued > 0 {
-            let waited = |line: &VecDeque<Arc<Ticket<C>>>| {
-                line.front()
-                    .map(|first| now.saturating_duration_since(first.since))
-            };
-            let own = waited(&self.lines[front]).map(|w| w + FAIRNESS);
-            let lines = self.lines.iter().enumerate();
-            let longest = lines
-                .filter(|(at, _)| *at != front)
-                .filter_map(|(at, line)| Some((waited(line)?, at)))
-                .max();
-            let next = match (own, longest) {
-                (Some(own), Some((other, at))) if other > own => at,
-                (Some(_), _) => front,
-                (None, Some((_, at))) => at,
-                (None, None) => return,
-            };
-            let Some((fresh, avoid)) = self.lines[next].front().map(|t| (t.fresh, t.avoid)) else {
+    /// Grants to those in line what can be granted, after thread `front` has given something back.
+    pub fn serve(&mut self, front: usize, wake: &mut Vec<Waker>) {
+        while let Some(line) = self.queue.next_line() {
+            let first = line.front().map(|first| first.since + FAIRNESS);
+            let own = line.iter().take(NEAR).position(|ticket| {
+                ticket.front == front && first.is_some_and(|first| ticket.since <= first)
+            });
+            let at = own.unwrap_or(0);
+            let Some(ticket) = line.get(at).cloned() else {
                 return;
             };
-            let avoid = avoid.filter(|at| self.another_is_up(*at));
-            let Some(grant) = self.choose(next, fresh, avoid) else {
+            let avoid = ticket.avoid.filter(|at| self.another_is_up(*at));
+            let Some(grant) = self.choose(ticket.front, ticket.fresh, avoid) else {
                 return;
             };
-            let Some(ticket) = self.lines[next].pop_front() else {
-                return;
-            };
-            self.queued -= 1;
+            self.queue.pop_at(at);
             let mut slot = ticket.slot();
             slot.grant = Some(grant);
             wake.extend(slot.waker.take());
@@ -350,7 +354,7 @@ impl<C> Balance<C> {
 
     /// Wakes everybody in line: what they wait for may never come.
     pub fn wake_all(&mut self, wake: &mut Vec<Waker>) {
-        for ticket in self.lines.iter().flatten() {
+        for ticket in self.queue.iter() {
             wake.extend(ticket.slot().waker.take());
         }
     }

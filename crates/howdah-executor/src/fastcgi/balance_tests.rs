@@ -1,6 +1,7 @@
 //! Decisions of the balance, on connections that are numbers and a clock that is moved by hand.
 
 use super::*;
+use crate::ExecError;
 use crate::fastcgi::member::FIRST_LIMIT;
 
 struct Table {
@@ -21,7 +22,13 @@ impl Table {
     }
 
     fn enter(&mut self, front: usize) -> Entry<u32> {
-        self.balance.enter(front, false, 10, self.now)
+        self.enter_as(front, None)
+    }
+
+    fn enter_as(&mut self, front: usize, client: Client) -> Entry<u32> {
+        let mut wake = Vec::new();
+        self.balance
+            .enter((front, client), false, 10, self.now, &mut wake)
     }
 
     /// Enters, expecting a grant: the backend and its connection.
@@ -47,7 +54,7 @@ impl Table {
 }
 
 fn grant(ticket: &Ticket<u32>) -> Option<(usize, Option<u32>)> {
-    let grant = ticket.take(Waker::noop())?;
+    let grant = ticket.take(Waker::noop()).unwrap()?;
     Some((grant.backend, grant.connection))
 }
 
@@ -78,7 +85,7 @@ fn no_backend_gets_more_than_its_limit_and_the_rest_waits_in_order() {
     table.release(0, 0, None);
     assert_eq!(grant(&second), None);
     assert_eq!(grant(&first), Some((0, None)));
-    assert_eq!(table.balance.queued, 1);
+    assert_eq!(table.balance.queued(), 1);
 }
 
 #[test]
@@ -87,6 +94,44 @@ fn a_full_queue_refuses() {
     table.granted(0);
     let _waiting: Vec<_> = (0..10).map(|_| table.waits(0)).collect();
     assert!(matches!(table.enter(0), Entry::Full));
+}
+
+#[test]
+fn clients_take_turns_and_who_fills_the_queue_makes_room() {
+    let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
+    let mut table = Table::new(&[1], Some(1));
+    table.granted(0);
+    let waits = |entry| match entry {
+        Entry::Waits(ticket) => ticket,
+        other => panic!("{other:?}"),
+    };
+    let many: Vec<_> = (0..10)
+        .map(|_| waits(table.enter_as(0, client(1))))
+        .collect();
+    assert!(matches!(table.enter_as(0, client(1)), Entry::Full));
+    // On another thread, and while the queue is full.
+    let visitor = waits(table.enter_as(1, client(2)));
+    assert!(matches!(
+        many[9].take(Waker::noop()),
+        Err(ExecError::QueueFull)
+    ));
+    table.release(0, 0, None);
+    assert_eq!(grant(&many[0]), Some((0, None)));
+    table.release(0, 0, None);
+    assert_eq!(grant(&visitor), Some((0, None)));
+    table.release(1, 0, None);
+    assert_eq!(grant(&many[1]), Some((0, None)));
+    assert_eq!(table.balance.queued(), 7);
+    for (last, ticket) in (3..6).zip(&many[2..]) {
+        waits(table.enter_as(0, client(last)));
+        assert_eq!(grant(ticket), None);
+    }
+    assert_eq!(table.balance.queued(), 10);
+    // Nobody makes room for a client that would have as many.
+    for _ in 0..3 {
+        waits(table.enter_as(0, client(3)));
+    }
+    assert!(matches!(table.enter_as(0, client(3)), Entry::Full));
 }
 
 #[test]
@@ -114,7 +159,9 @@ fn never_more_open_than_the_limit_kept_ones_included() {
     // The other thread takes the one idle longest instead of opening a third.
     assert_eq!(table.granted(1), (0, Some(7)));
     // A request that needs a new one makes room for it.
-    let entry = table.balance.enter(1, true, 10, table.now);
+    let entry = table
+        .balance
+        .enter((1, None), true, 10, table.now, &mut Vec::new());
     assert!(matches!(
         entry,
         Entry::Granted(Grant {
@@ -150,11 +197,11 @@ fn who_leaves_the_line_takes_nothing_and_loses_nothing() {
     let mut table = Table::new(&[1], Some(1));
     table.granted(0);
     let (first, second) = (table.waits(0), table.waits(0));
-    assert!(table.balance.leave(0, &first).is_none());
+    assert!(table.balance.leave(&first).is_none());
     table.release(0, 0, None);
-    let granted = table.balance.leave(0, &second).expect("it was granted");
+    let granted = table.balance.leave(&second).expect("it was granted");
     assert_eq!(granted.backend, 0);
-    assert_eq!(table.balance.queued, 0);
+    assert_eq!(table.balance.queued(), 0);
 }
 
 #[test]
@@ -225,7 +272,7 @@ fn a_backend_that_is_down_gets_nothing_until_it_is_up() {
     let ticket = table.waits(0);
     assert!(table.balance.up(0, None));
     let mut wake = Vec::new();
-    table.balance.serve(0, table.now, &mut wake);
+    table.balance.serve(0, &mut wake);
     assert_eq!(grant(&ticket), Some((0, None)));
 }
 

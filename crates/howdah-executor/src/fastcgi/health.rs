@@ -15,7 +15,7 @@ const PROBE_LAST: Duration = Duration::from_secs(1);
 impl<C> Balance<C> {
     /// A backend has answered as it should.
     pub fn succeeded(&mut self, backend: usize, now: Instant) {
-        let wanted = self.queued > 0;
+        let wanted = self.queued() > 0;
         let member = &mut self.members[backend];
         member.answered += 1;
         member.failures_in_a_row = 0;

@@ -86,7 +86,7 @@ async fn keep(shared: Arc<FastCgiShared>) {
 
 fn is_empty(shared: &FastCgiShared) -> bool {
     let balance = shared.balance();
-    balance.queued == 0 && balance.busy() == 0
+    balance.queued() == 0 && balance.busy() == 0
 }
 
 /// Tries to reach a backend and reports the result to the balance.
@@ -99,7 +99,7 @@ async fn look(shared: Arc<FastCgiShared>, backend: usize) {
             let news = shared.with_balance(|balance, wake| {
                 let news = balance.up(backend, limit);
                 for front in 0..shared.fronts {
-                    balance.serve(front, now, wake);
+                    balance.serve(front, wake);
                 }
                 news
             });

@@ -135,7 +135,9 @@ impl Executor for FastCgiPool {
         let fresh = !request::is_idempotent(&request.frame);
         let size = shared.config.queue_size;
         let now = Instant::now();
-        let entry = shared.balance().enter(front, fresh, size, now);
+        let whose = (front, request.client);
+        let entry =
+            shared.with_balance(|balance, wake| balance.enter(whose, fresh, size, now, wake));
         if !matches!(entry, Entry::Granted(_)) {
             shared.demand.notify_one();
         }
@@ -194,7 +196,7 @@ impl Executor for FastCgiPool {
             state,
             uptime: shared.started.elapsed().as_secs(),
             accepted_requests: balance.members.iter().map(|m| m.answered).sum(),
-            queue: balance.queued,
+            queue: balance.queued(),
             max_queue: balance.most_queued,
             queue_size: shared.config.queue_size,
             active_processes: balance.busy(),

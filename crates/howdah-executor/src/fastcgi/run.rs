@@ -73,6 +73,7 @@ impl FastCgiRun {
             context: RunContext {
                 shared,
                 front,
+                client: request.client,
                 id: request.id,
                 role,
                 idempotent: request::is_idempotent(&request.frame),
@@ -161,11 +162,7 @@ impl FastCgiRun {
     fn leave(&mut self) {
         match std::mem::replace(&mut self.stage, RunStage::Over) {
             RunStage::Waiting(ticket) => {
-                let granted = self
-                    .context
-                    .shared
-                    .balance()
-                    .leave(self.context.front, &ticket);
+                let granted = self.context.shared.balance().leave(&ticket);
                 if let Some(grant) = granted {
                     self.let_go(grant.backend, grant.connection, false);
                 }
@@ -227,7 +224,7 @@ impl FastCgiRun {
         ticket: Arc<Ticket<Connection>>,
         now: Instant,
     ) -> Result<RunStep, ExecError> {
-        if let Some(grant) = ticket.take(cx.waker()) {
+        if let Some(grant) = ticket.take(cx.waker())? {
             self.take(grant, now);
             return Ok(RunStep::Again);
         }

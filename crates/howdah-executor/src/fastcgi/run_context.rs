@@ -13,6 +13,7 @@ use tokio::time::Sleep;
 
 use super::request::Outgoing;
 use super::shared::FastCgiShared;
+use crate::common::fair_queue::Client;
 use crate::{ExecError, Held};
 
 /// Deadlines are checked at least this often: a drain may have begun.
@@ -22,6 +23,7 @@ pub const LOOK: Duration = Duration::from_secs(1);
 pub struct RunContext {
     pub shared: Arc<FastCgiShared>,
     pub front: usize,
+    pub client: Client,
     pub id: u64,
     pub role: Role,
     pub frame: RequestFrame,

@@ -142,7 +142,7 @@ impl ProgramSupervisor {
             exhausted: member.quota == Some(0),
         });
         let views = members.collect();
-        (views, balance.queued, balance.waited(Instant::now()))
+        (views, balance.queued(), balance.waited(Instant::now()))
     }
 
     /// Does everything that is due; returns how long nothing will be.
@@ -218,7 +218,7 @@ impl ProgramSupervisor {
             }
             // Closed with the one request its single child may still be running: the child and the
             // socket's backlog are its parent's affair.
-            SlotStage::Serving { .. } if !view.open => self.take_requests(at, now),
+            SlotStage::Serving { .. } if !view.open => self.take_requests(at),
             SlotStage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
                 self.infants = 0;
                 self.backoff.succeeded();
@@ -383,7 +383,7 @@ impl ProgramSupervisor {
     fn open(&mut self, at: usize, now: Instant) {
         self.slots.0[at].become_(SlotStage::Serving { replaced_by: None }, now);
         self.shared.client.shared.set_refusal(None);
-        self.take_requests(at, now);
+        self.take_requests(at);
         self.shared.condition.send_if_modified(|condition| {
             let news = *condition != Condition::Ready;
             *condition = Condition::Ready;
@@ -391,11 +391,11 @@ impl ProgramSupervisor {
         });
     }
 
-    fn take_requests(&self, at: usize, now: Instant) {
+    fn take_requests(&self, at: usize) {
         let client = &self.shared.client.shared;
         client.with_balance(|balance, wake| {
             for front in 0..client.fronts {
-                balance.open(at, front, now, wake);
+                balance.open(at, front, wake);
             }
         });
     }

@@ -1,12 +1,11 @@
 //! Decides which requests run and which wait: the rows of a pool's scoreboard, each with room for
-//! so many requests at once, and one bounded queue in front of them, first come, first served.
+//! so many requests at once, and one bounded queue in front of them, which serves clients in turn.
 //! Starts no process and speaks no protocol.
 //!
 //! In mode `cgi` a row is a program that may run, with room for one; in mode `pool` it is a FastCGI
 //! program with the connections it can serve. A request gets the row that is least busy for its
 //! room, the lowest of equals, so that work gathers on few warm programs.
 
-use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -15,6 +14,7 @@ use howdah_proto::request::RequestFrame;
 use tokio::sync::oneshot;
 
 use crate::ExecError;
+use crate::common::fair_queue::{Client, FairQueue};
 use crate::status::{ChildRow, PoolStatus};
 
 /// The places of a pool and the queue for them; see the module's documentation.
@@ -29,7 +29,7 @@ pub(crate) struct SlotQueue {
 #[derive(Default)]
 struct QueueState {
     rows: Vec<Row>,
-    waiting: VecDeque<Waiter>,
+    waiting: FairQueue<Waiter>,
     /// Nobody gets a place, for this reason.
     refusal: Option<ExecError>,
     tickets: u64,
@@ -169,6 +169,24 @@ impl QueueState {
         least.map(|(index, ..)| index)
     }
 
+    /// Whether there is room in the queue: those who have left it leave their places, and the newest request of
+    /// the client that has most is refused, if that is more than this client would have.
+    fn make_room_for(&mut self, client: Client) -> bool {
+        let before = self.waiting.len();
+        self.waiting.retain(|waiter| !waiter.sender.is_closed());
+        if self.waiting.len() < before {
+            return true;
+        }
+        let longest = self.waiting.longest();
+        let longest = longest.filter(|(_, length)| *length > self.waiting.len_of(client) + 1);
+        let Some(waiter) = longest.and_then(|(longest, _)| self.waiting.pop_newest(longest)) else {
+            return false;
+        };
+        // It may leave by itself this very moment.
+        let _ = waiter.sender.send(Err(ExecError::QueueFull));
+        true
+    }
+
     fn active(&self) -> u32 {
         let used = self.rows.iter().filter_map(|row| row.used.as_ref());
         used.map(|used| used.running.len() as u32).sum()
@@ -226,6 +244,7 @@ impl SlotQueue {
     /// `QueueFull`, `QueueTimeout`, or the error given to [`SlotQueue::refuse`].
     pub async fn take(
         self: &Arc<Self>,
+        client: Client,
         about: RequestSummary,
         limit: Duration,
     ) -> Result<Permit, ExecError> {
@@ -240,16 +259,16 @@ impl SlotQueue {
             {
                 return Ok(self.occupy(&mut state, index, about));
             }
-            state.waiting.retain(|waiter| !waiter.sender.is_closed());
-            if state.waiting.len() as u32 >= self.queue_size {
+            if state.waiting.len() as u32 >= self.queue_size && !state.make_room_for(client) {
                 return Err(ExecError::QueueFull);
             }
             let (sender, receiver) = oneshot::channel();
-            state.waiting.push_back(Waiter {
+            let waiter = Waiter {
                 sender,
                 since: Instant::now(),
                 about,
-            });
+            };
+            state.waiting.push(client, waiter);
             state.reached += 1;
             state.max_queue = state.max_queue.max(state.waiting.len() as u32);
             receiver
@@ -302,7 +321,7 @@ impl SlotQueue {
                     return;
                 }
                 let Some(index) = state.free() else { return };
-                let Some(waiter) = state.waiting.pop_front() else {
+                let Some(waiter) = state.waiting.pop() else {
                     return;
                 };
                 if waiter.sender.is_closed() {
@@ -323,12 +342,12 @@ impl SlotQueue {
             state.refusal = refusal.clone();
             match refusal {
                 Some(_) => std::mem::take(&mut state.waiting),
-                None => VecDeque::new(),
+                None => FairQueue::default(),
             }
         };
         match refusal {
             Some(error) => {
-                for waiter in waiting {
+                for waiter in waiting.into_items() {
                     let _ = waiter.sender.send(Err(error.clone()));
                 }
             }
@@ -344,8 +363,10 @@ impl SlotQueue {
             waiting: state.waiting.len() as u32,
             waited: state
                 .waiting
-                .front()
-                .map_or(Duration::ZERO, |waiter| waiter.since.elapsed()),
+                .firsts()
+                .map(|waiter| waiter.since.elapsed())
+                .max()
+                .unwrap_or_default(),
         }
     }
 

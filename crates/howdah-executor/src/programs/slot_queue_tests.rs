@@ -10,7 +10,7 @@ use crate::status::PoolStatus;
 const LONG: Duration = Duration::from_secs(60);
 
 async fn take(places: &Arc<SlotQueue>) -> Result<Permit, ExecError> {
-    places.take(RequestSummary::default(), LONG).await
+    places.take(None, RequestSummary::default(), LONG).await
 }
 
 /// Waits until `n` requests are in the queue.
@@ -56,6 +56,35 @@ async fn who_waits_gets_the_next_free_place_in_turn() {
 }
 
 #[tokio::test]
+async fn clients_take_turns_and_who_fills_the_queue_makes_room() {
+    let client = |last| Some(std::net::IpAddr::from([192, 0, 2, last]));
+    let places = SlotQueue::new(3);
+    places.open(1, 1);
+    let first = take(&places).await.unwrap();
+    let start = |last| {
+        let places = places.clone();
+        tokio::spawn(async move {
+            let about = RequestSummary::default();
+            places.take(client(last), about, LONG).await
+        })
+    };
+    let mut many = Vec::new();
+    for n in 1..=3 {
+        many.push(start(1));
+        waiting(&places, n).await;
+    }
+    let refused = start(1).await.unwrap();
+    assert!(matches!(refused, Err(ExecError::QueueFull)));
+    let visitor = start(2);
+    let refused = many.pop().unwrap().await.unwrap();
+    assert!(matches!(refused, Err(ExecError::QueueFull)), "the newest");
+    drop(first);
+    drop(many.remove(0).await.unwrap().unwrap());
+    drop(visitor.await.unwrap().unwrap());
+    drop(many.remove(0).await.unwrap().unwrap());
+}
+
+#[tokio::test]
 async fn a_full_queue_refuses_and_who_left_it_makes_room() {
     let places = SlotQueue::new(1);
     places.open(1, 1);
@@ -67,7 +96,7 @@ async fn a_full_queue_refuses_and_who_left_it_makes_room() {
     waiter.abort();
     waiting(&places, 0).await;
     let late = places
-        .take(RequestSummary::default(), Duration::from_millis(1))
+        .take(None, RequestSummary::default(), Duration::from_millis(1))
         .await;
     assert_eq!(late.unwrap_err(), ExecError::QueueTimeout);
     drop(held);

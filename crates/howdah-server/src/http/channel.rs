@@ -103,6 +103,15 @@ impl Channel {
         }
     }
 
+    /// How many streams the connection has.
+    pub(super) fn streams(&self) -> usize {
+        match self {
+            Channel::Http1(_) => 1,
+            Channel::Http2(stream) => stream.streams(),
+            Channel::Http3(stream) => stream.streams(),
+        }
+    }
+
     /// Whether sending, if it has to wait, waits for the client: a stream of HTTP/2 also waits for its
     /// turn, while the client takes others.
     pub(super) fn waits_for_client(&self) -> bool {

@@ -11,7 +11,7 @@ use bytes::Bytes;
 use super::buffers;
 use super::channel::Channel;
 use super::config::HttpConfig;
-use super::pace::Pace;
+use super::pace::{Gone, Pace};
 
 /// Pieces up to this size are copied: cheaper than a further element of a vectored write.
 const COPY_UP_TO: usize = 4 << 10;
@@ -160,24 +160,34 @@ impl Outbox {
                 }
                 Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
                 Poll::Pending if !channel.waits_for_client() => return Poll::Pending,
-                Poll::Pending => {
-                    let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
-                    ready!(pace.poll_wait(config.send_timeout, cx));
-                    return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
-                }
+                Poll::Pending => return self.poll_wait(channel, config, cx),
             }
         }
         match channel.poll_flush(cx) {
             Poll::Ready(Ok(())) => {}
             Poll::Ready(Err(e)) => return Poll::Ready(Err(self.fail(e))),
-            Poll::Pending => {
-                let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
-                ready!(pace.poll_wait(config.send_timeout, cx));
-                return Poll::Ready(Err(self.fail(io::ErrorKind::TimedOut.into())));
-            }
+            Poll::Pending => return self.poll_wait(channel, config, cx),
         }
         self.pace = None;
         Poll::Ready(Ok(()))
+    }
+
+    /// The client takes nothing now.
+    fn poll_wait(
+        &mut self,
+        channel: &Channel,
+        config: &HttpConfig,
+        cx: &mut Context<'_>,
+    ) -> Poll<io::Result<()>> {
+        let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
+        // What the others of a connection's streams hold is its client's, too.
+        let held = self.queued.saturating_mul(channel.streams());
+        Poll::Ready(Err(
+            match ready!(pace.poll_wait_holding(held, config.send_timeout, cx)) {
+                Gone::TakesNothing => self.fail(io::ErrorKind::TimedOut.into()),
+                Gone::HoldsMemory => self.fail_slow(),
+            },
+        ))
     }
 
     fn took(&mut self, mut n: usize) {

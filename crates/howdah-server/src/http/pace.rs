@@ -4,14 +4,38 @@
 
 use std::future::Future;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
+use crate::memory::{self, Pressure};
+
 /// The rate is looked at when the client has been waited for this long: the kernel takes bytes in
 /// bursts, of a third of its send buffer.
 const WINDOW: Duration = Duration::from_secs(10);
+
+/// How often it is looked whether memory is full.
+const LOOK: Duration = Duration::from_secs(1);
+/// What a client may hold after a second in which it has taken nothing, when memory is full; after each further
+/// second half of that.
+const HELD: usize = 1 << 20;
+
+/// Why a client is waited for no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Gone {
+    /// It has made no progress for as long as it may.
+    TakesNothing,
+    /// Memory is full, and much of it is kept for this client.
+    HoldsMemory,
+}
+
+fn holds_too_much(held: usize, waited: Duration) -> bool {
+    let Some(halvings) = waited.as_secs().checked_sub(1) else {
+        return false;
+    };
+    held >= (HELD >> halvings.min(40)).max(1)
+}
 
 /// Watches how fast a client takes an answer or sends a body.
 pub(super) struct Pace {
@@ -34,12 +58,34 @@ impl Pace {
 
     /// The client makes no progress now; ready when it has made none for `patience`.
     pub(super) fn poll_wait(&mut self, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
-        if self.since.is_none() {
-            let now = Instant::now();
-            self.since = Some(now);
-            self.timer.as_mut().reset(now + patience);
+        self.poll_wait_holding(0, patience, cx).map(|_| ())
+    }
+
+    /// As [`Pace::poll_wait`], while `held` bytes of memory are kept for the client. When the front's memory
+    /// is full, those who hold most have the least time, so that nobody else is refused for want of it.
+    pub(super) fn poll_wait_holding(
+        &mut self,
+        held: usize,
+        patience: Duration,
+        cx: &mut Context<'_>,
+    ) -> Poll<Gone> {
+        let now = Instant::now();
+        let since = *self.since.get_or_insert_with(|| {
+            self.timer.as_mut().reset(now + patience.min(LOOK));
+            now
+        });
+        loop {
+            ready!(self.timer.as_mut().poll(cx));
+            let waited = since.elapsed();
+            if waited >= patience {
+                return Poll::Ready(Gone::TakesNothing);
+            }
+            if holds_too_much(held, waited) && memory::pressure() == Pressure::Full {
+                return Poll::Ready(Gone::HoldsMemory);
+            }
+            let next = Instant::now() + LOOK.min(patience - waited);
+            self.timer.as_mut().reset(next);
         }
-        self.timer.as_mut().poll(cx)
     }
 
     /// The client has taken, or sent, `n` bytes; whether that is too slow for `rate` bytes a second.
@@ -90,6 +136,15 @@ mod tests {
             wait(&mut none, 20).await;
             assert!(!none.took(1, 0));
         }
+    }
+
+    #[test]
+    fn who_holds_most_has_the_least_time() {
+        let after = |held, seconds| holds_too_much(held, Duration::from_secs(seconds));
+        assert!(!after(HELD, 0) && after(HELD, 1));
+        assert!(!after(HELD - 1, 1) && after(HELD / 2, 2));
+        assert!(!after(memory::SPARSE, 6) && after(memory::SPARSE, 7));
+        assert!(after(1, u64::MAX) && !after(0, u64::MAX));
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,6 +14,7 @@ use tokio::time::{Instant, Sleep};
 use super::run::{LONG_SILENCE, Switched};
 use crate::failure::Failure;
 use crate::http::{RequestBody, Responder};
+use crate::memory::allowance;
 use crate::turn;
 
 /// What waits for a slow client; the server's side is not read beyond that.
@@ -135,7 +136,7 @@ impl Tunnel {
 
     /// From the server to the client; how much, 0 at the end.
     fn poll_down(&mut self, cx: &mut Context<'_>, out: &mut Responder) -> Poll<io::Result<usize>> {
-        if out.queued() >= MOST_QUEUED {
+        if out.queued() >= allowance(out.share(MOST_QUEUED)) {
             return Poll::Pending;
         }
         let mut room = [std::mem::MaybeUninit::uninit(); PIECE];

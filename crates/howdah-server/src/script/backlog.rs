@@ -19,7 +19,18 @@ use crate::failure::Failure;
 use crate::memory::allowance;
 
 /// Bytes taken from the file at once, and the queue below which it is refilled.
-pub const REFILL: usize = 64 << 10;
+const REFILL: usize = 64 << 10;
+
+/// What is taken from the file at once. When memory is short, all streams of a connection share it.
+pub fn refill(out: &impl ResponseSink) -> usize {
+    match allowance(REFILL) {
+        REFILL => REFILL,
+        little => out.share(little).max(LEAST_REFILL),
+    }
+}
+
+/// The least that is taken from a file at once.
+const LEAST_REFILL: usize = 2 << 10;
 
 /// How long a client may take, once the memory for it is full, to take all of that, before the file
 /// is used. A client on the same machine or network takes less, and a child that waits so long is
@@ -108,6 +119,7 @@ impl<'a> Backlog<'a> {
         if bytes.is_empty() {
             return;
         }
+        self.make_file_under_pressure(bytes.len(), out);
         match &mut self.spill {
             // Behind a piece that did not fit the disk there is no going back to the file.
             Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
@@ -121,6 +133,35 @@ impl<'a> Backlog<'a> {
         }
     }
 
+    /// When memory is short, has a piece that would be too much beside what is queued go to a file, also the
+    /// last one, behind which nobody asks for [`Backlog::room`]: an answer that is complete waits for its
+    /// client, too.
+    fn make_file_under_pressure(&mut self, more: usize, out: &impl ResponseSink) {
+        let room = allowance(usize::MAX);
+        if !matches!(self.spill, Spill::No) || out.queued().saturating_add(more) <= room {
+            return;
+        }
+        self.make_file();
+    }
+
+    /// Has what comes go to a file. Returns whether there is one.
+    fn make_file(&mut self) -> bool {
+        self.stalled = None;
+        match SpillFile::create(&self.config.buffers.directory, &self.config.room) {
+            Ok(file) => {
+                let after = VecDeque::new();
+                self.spill = Spill::Yes(Box::new(Spilled { file, after }));
+                true
+            }
+            // The script waits for the client then: slower, but right.
+            Err(error) => {
+                self.spill = Spill::Never;
+                self.note_error(error);
+                false
+            }
+        }
+    }
+
     /// Moves what is in the file to the queue, as far as the client has made room there.
     pub fn refill(
         &mut self,
@@ -131,7 +172,7 @@ impl<'a> Backlog<'a> {
             return Ok(());
         };
         out.set_min_rate(self.config.room.min_rate());
-        let refill = allowance(REFILL);
+        let refill = refill(out);
         while out.queued() < refill {
             let piece = if spilled.file.pending() > 0 {
                 let failed = |e: std::io::Error| Failure::SpillFailed(e.to_string());
@@ -188,19 +229,9 @@ impl<'a> Backlog<'a> {
                 if stalled.as_mut().poll(cx).is_pending() {
                     return Room::Perhaps;
                 }
-                self.stalled = None;
-                match SpillFile::create(&self.config.buffers.directory, &self.config.room) {
-                    Ok(file) => {
-                        let after = VecDeque::new();
-                        self.spill = Spill::Yes(Box::new(Spilled { file, after }));
-                        Room::Yes
-                    }
-                    // The script waits for the client then: slower, but right.
-                    Err(error) => {
-                        self.spill = Spill::Never;
-                        self.note_error(error);
-                        Room::No
-                    }
+                match self.make_file() {
+                    true => Room::Yes,
+                    false => Room::No,
                 }
             }
         }

@@ -17,7 +17,7 @@ use std::task::{Context, Poll, ready};
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Run};
 
-use super::backlog::{Backlog, REFILL, Room};
+use super::backlog::{self, Backlog, Room};
 use super::coder::Coder;
 use super::head;
 use super::left_behind::LeftBehind;
@@ -225,7 +225,7 @@ impl<'a> Pump<'a> {
                     Poll::Ready(Err(ClientGone)) => {
                         return Poll::Ready(Ended::CutOff(Failure::ClientGone));
                     }
-                    Poll::Pending if spilling && out.queued() < allowance(REFILL) => continue,
+                    Poll::Pending if spilling && out.queued() < backlog::refill(out) => continue,
                     Poll::Pending => {}
                 }
             }
@@ -568,7 +568,7 @@ impl<'a> Pump<'a> {
         out.begin(&whole.head, length);
         self.began = true;
         for piece in pieces {
-            out.push(piece);
+            self.backlog.push(piece, out);
         }
         if announced > self.written {
             out.abort();

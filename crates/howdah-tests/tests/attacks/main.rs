@@ -17,3 +17,4 @@ mod local_users;
 mod memory;
 mod paths;
 mod processes;
+mod queue;

@@ -2,6 +2,7 @@
 
 use howdah_tests::fixture::Fixture;
 use howdah_tests::http::Connection;
+use howdah_tests::http2::{Frames, headers};
 use howdah_tests::process_tree;
 
 /// Resident memory of the front, KiB.
@@ -193,4 +194,59 @@ fn what_slow_clients_took_is_given_back() {
     fixture.wait("bodies to be in memory", |_| grown() > 50 << 10);
     drop(clients);
     fixture.wait("most of it to be given back", |_| grown() < 25 << 10);
+}
+
+/// Clients with streams whose windows are closed, each of which asks for a page of 70 KB.
+fn closed_windows(fixture: &Fixture, clients: usize) -> Vec<Frames> {
+    let ask = |_| {
+        const INITIAL_WINDOW_SIZE: u16 = 4;
+        let mut frames = Frames::open(fixture.address(), &[(INITIAL_WINDOW_SIZE, 0)]);
+        let request = |n: u32| headers(2 * n + 1, "GET", "/page.php", true);
+        let _ = frames.send((0..100).flat_map(request).collect::<Vec<u8>>());
+        frames
+    };
+    (0..clients).map(ask).collect()
+}
+
+fn pages(name: &str, limits: &str) -> Fixture {
+    let builder = Fixture::named(name);
+    builder.scratch().writable_dir("spill");
+    builder
+        .h2c()
+        .script("page.php", "<?php echo random_bytes(70000);")
+        .config(&format!(
+            "[limits]\nspill_directory = \"SCRATCH/spill\"\nmemory = \"48M\"\n{limits}"
+        ))
+        .start()
+}
+
+fn pages_made(fixture: &Fixture) -> Option<u64> {
+    fixture.status()["pools"][0]["accepted_requests"].as_u64()
+}
+
+#[test]
+fn pages_that_are_not_taken_go_to_files_when_memory_is_short() {
+    let fixture = pages("closed-windows", "");
+    let clients = closed_windows(&fixture, 10);
+    fixture.wait("all pages to be made", |f| pages_made(f) >= Some(1000));
+    // 70 MB are kept for the clients.
+    fixture.wait("most pages to be in files", |f| spilled(f) > 35_000_000);
+    fixture.still_serves();
+    drop(clients);
+    fixture.wait("the files to be gone", |f| spilled(f) == 0);
+}
+
+#[test]
+fn who_holds_most_makes_room_when_memory_is_full() {
+    // Without files: nothing but the clients can be let go of.
+    let fixture = pages("full", "response_spill = 0");
+    let clients = closed_windows(&fixture, 10);
+    fixture.wait("most pages to be made", |f| pages_made(f) >= Some(450));
+    fixture.wait("clients to be cut off", |f| {
+        f.log().contains("ClientTooSlow")
+    });
+    fixture.wait("visitors to be served", |f| {
+        f.get("/hello.php").status() == 200
+    });
+    drop(clients);
 }

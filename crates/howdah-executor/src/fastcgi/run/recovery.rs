@@ -146,11 +146,12 @@ impl FastCgiRun {
     pub(super) fn again(&mut self, fresh: bool, avoid: Option<usize>) {
         self.leave();
         self.context.body.rewind();
-        let (front, since) = (self.context.front, self.context.began);
+        let since = self.context.began;
+        let whose = (self.context.front, self.context.client);
         let fresh = fresh || !self.context.idempotent;
         let ticket = self.context.shared.with_balance(|balance, wake| {
-            let ticket = balance.enter_again(front, fresh, avoid, since);
-            balance.serve(front, Instant::now(), wake);
+            let ticket = balance.enter_again(whose, fresh, avoid, since);
+            balance.serve(whose.0, wake);
             ticket
         });
         self.stage = RunStage::Waiting(ticket);

@@ -238,7 +238,12 @@ impl Http2Stream {
 
     /// What of `bytes` this stream may keep.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
-        bytes / (1 + self.wire.streams.load(Ordering::Relaxed) / FULL_SHARES)
+        bytes / (1 + self.streams() / FULL_SHARES)
+    }
+
+    /// How many streams the connection has, this one included.
+    pub(in crate::http) fn streams(&self) -> usize {
+        self.wire.streams.load(Ordering::Relaxed)
     }
 
     /// Whether sending waits for the client to take data of this stream, rather than for its turn among

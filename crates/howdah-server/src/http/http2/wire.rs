@@ -3,7 +3,7 @@
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
@@ -16,6 +16,7 @@ use super::super::stream::Stream;
 use super::floods::{Floods, Http2Error};
 use super::frames::{CONTINUATION, END_HEADERS, FrameEvent, FrameMeter, HEADERS};
 use super::gate::SendGate;
+use crate::memory;
 use crate::turn;
 
 /// Bytes that are gathered before the socket is asked to take them.
@@ -131,7 +132,10 @@ impl Wire {
 
     fn poll_patience(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pace = ways.pace.get_or_insert_with(|| Box::new(Pace::new()));
-        ready!(pace.poll_wait(self.config.send_timeout, cx));
+        // Every stream may keep an answer that waits for this.
+        let streams = self.streams.load(Ordering::Relaxed);
+        let held = ways.out.len() + streams.saturating_mul(memory::SPARSE);
+        ready!(pace.poll_wait_holding(held, self.config.send_timeout, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 

@@ -152,7 +152,12 @@ impl Http3Stream {
 
     /// What of `bytes` this stream may keep.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
-        bytes / (1 + self.common.streams.load(Ordering::Relaxed) / FULL_SHARES)
+        bytes / (1 + self.streams() / FULL_SHARES)
+    }
+
+    /// How many streams the connection has, this one included.
+    pub(in crate::http) fn streams(&self) -> usize {
+        self.common.streams.load(Ordering::Relaxed)
     }
 
     /// Ends the stream so that the client cannot take its answer for whole; `cancel`: because it does not
