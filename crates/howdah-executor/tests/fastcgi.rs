@@ -176,7 +176,7 @@ fn a_get_without_an_answer_is_repeated_once_and_a_post_never() {
 }
 
 #[test]
-fn a_kept_connection_serves_a_get_and_never_a_post() {
+fn a_kept_connection_serves_a_get_and_never_a_post_and_none_is_kept_after_a_body() {
     let fake = Fake::start(serve);
     on_front(async {
         let rig = Rig::new(config(&[&fake])).await;
@@ -186,10 +186,12 @@ fn a_kept_connection_serves_a_get_and_never_a_post() {
         assert_eq!(fake.connections(), 1);
         rig.post(memory(&bytes(10))).await.unwrap();
         assert_eq!(fake.connections(), 2);
+        let keeps: Vec<bool> = fake.seen().iter().map(|seen| seen.keep).collect();
+        assert_eq!(keeps, [true, true, true, false]);
         let status = rig.pool.status();
         assert_eq!(
             (status.backends[0].kept, status.backends[0].requests),
-            (2, 4)
+            (1, 4)
         );
     });
 }

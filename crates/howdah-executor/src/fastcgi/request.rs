@@ -134,6 +134,11 @@ impl Outgoing {
         self.ended
     }
 
+    /// Whether there is a body at all.
+    pub fn is_empty(&self) -> bool {
+        matches!(self.body, ScriptBody::Empty)
+    }
+
     /// Whether it can be sent from the beginning.
     pub fn can_rewind(&self) -> bool {
         !self.spent

@@ -121,7 +121,9 @@ impl FastCgiRun {
             if !reused {
                 balance.connected(backend, self.context.id, now);
             }
-            balance.may_keep(backend)
+            // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 takes the rest of a body that it has
+            // not read for the next request on the connection (CVE-2026-129289).
+            balance.may_keep(backend) && self.context.body.is_empty()
         };
         RunStage::Talking(
             backend,

@@ -286,7 +286,7 @@ options! {
             "Most bytes of all files of waiting bodies and output. Above half of it, slow clients must move 16 KiB a second (408 `BodyTooSlow`, `ClientTooSlow`); when it is used up, such bodies are refused, 503 `SpillFull`. `auto`: half of what is free at the start.",
             "For a disk shared with a database.";
         "memory": Kind::SizeOrAuto(16 * M, T), "auto" => server!(memory),
-            "Most memory of the front, beside `cache.memory` and PHP. Above half of it, bodies and answers of slow clients go to files; when it is used up: 503 `MemoryLimit`. `auto`: a quarter of the machine or container, at least 64 MiB; of a limited address space at most half.",
+            "Most memory of the front, beside `cache.memory` and PHP. Above half of it, bodies and answers of slow clients go to files; when it is used up, clients that hold much and take nothing are cut off (`ClientTooSlow`), and new requests refused: 503 `MemoryLimit`. `auto`: a quarter of the machine or container, at least 64 MiB; of a limited address space at most half.",
             "For containers that leave PHP more or less.";
         "spill_directory": Kind::Path, "/var/tmp" => server!(buffers.directory),
             "Where files of waiting bodies and output are; they have no names.",
@@ -388,7 +388,7 @@ options! {
             "How this pool runs scripts, in place of the `mode` at the top.",
             "For pools of several modes.";
         "queue_size": Kind::Integer(0, 65535), "1024" => pool!(embed.queue_size, client.queue_size, cgi.queue_size),
-            "Most requests that wait for a process; beyond: 503 `QueueFull`.",
+            "Most requests that wait for a process; clients take turns. Beyond it, the newest request of the client that has most is refused: 503 `QueueFull`.",
             "For sites that would rather refuse early.";
         "queue_timeout": Kind::Time(10, 3600 * SECOND), "30s"
             => pool!(embed.queue_timeout, client.queue_timeout, cgi.queue_timeout),
@@ -476,7 +476,7 @@ options! {
             "Connections per backend: php-fpm's `pm.max_children`, which it does not report. `auto`: what the backend reports (php-cgi does), else found by trial. `--children N` overrides it.",
             "Set it before php-fpm; keep_connections needs it.";
         "keep_connections": Kind::OnOff, "on" => pool!(client.keep_connections),
-            "Reuse connections for one second, where the number of processes is known: each holds one.",
+            "Reuse connections for one second, where the number of processes is known: each holds one. A connection that has carried a request body is never reused.",
             "`off` is for scripts that work on after `fastcgi_finish_request()`.";
         "read_timeout": Kind::TimeOrOff(10, DAY), "off" => pool!(client.read_timeout),
             "Longest silence of a backend; then 504 `BackendTimeout`.", "For backends that hang without ending.";
