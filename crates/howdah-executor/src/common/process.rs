@@ -67,3 +67,15 @@ pub fn resident_bytes(pid: i32) -> u64 {
         .unwrap_or(0);
     pages * rustix::param::page_size() as u64
 }
+
+/// Whether a process sleeps (state S of `/proc/PID/stat`): it neither runs, nor could if it had a core, nor has
+/// it been stopped.
+pub fn sleeps(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
+    // The program's name stands in parentheses and may contain any character.
+    stat.is_ok_and(|stat| {
+        stat.rsplit(')')
+            .next()
+            .is_some_and(|rest| rest.trim_start().starts_with('S'))
+    })
+}

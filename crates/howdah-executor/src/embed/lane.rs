@@ -61,6 +61,8 @@ pub(crate) struct LaneTable {
     free: Vec<u32>,
     waiting: FairQueue<Arc<InFlight>>,
     offered: Offered,
+    /// Nothing is offered to the children: the memory is damaged.
+    suspended: bool,
     /// Number of requests in slots.
     pub held: u32,
     /// Woken when the table is let go: a waker may drop a run, and that would come back here.
@@ -100,6 +102,7 @@ impl Lane {
                 free: (0..slots).rev().collect(),
                 waiting: FairQueue::default(),
                 offered: Offered::Of(None),
+                suspended: false,
                 held: 0,
                 to_wake: Vec::new(),
                 alarm: Alarm::Off,
@@ -171,7 +174,9 @@ impl Lane {
         let one_client = table.offered == Offered::Of(in_flight.client)
             && table.waiting.clients() <= 1
             && in_flight.body_complete;
-        self.port.has_room() && (one_client || self.ready(table).count() < self.ahead as usize)
+        !table.suspended
+            && self.port.has_room()
+            && (one_client || self.ready(table).count() < self.ahead as usize)
     }
 
     /// The slots whose requests no child has claimed.
@@ -213,6 +218,54 @@ impl Lane {
         self.port.free(slot);
         table.free.push(slot);
         table.held -= 1;
+    }
+
+    /// Whether what the memory says of this lane's requests can be true; `lives`: whether the pool has such a
+    /// child.
+    pub fn is_intact(&self, lives: impl Fn(ChildId) -> bool) -> bool {
+        let table = self.lock();
+        let mut slots = table.in_slot.iter().zip(0..);
+        self.port.is_intact()
+            && slots.all(
+                |(in_flight, slot)| match (in_flight, self.port.state(slot)) {
+                    (None, SlotState::Free) | (Some(_), SlotState::Ready) => true,
+                    (Some(_), SlotState::Claimed(child) | SlotState::Done(child)) => lives(child),
+                    _ => false,
+                },
+            )
+    }
+
+    /// Handles requests that are done as if their children had signalled it.
+    pub fn take_done(&self, pool: &PoolState) {
+        let mut table = self.lock();
+        for slot in 0..self.port.slots() {
+            if matches!(self.port.state(slot), SlotState::Done(_)) {
+                self.on_notify(pool, &mut table, slot);
+            }
+        }
+        self.release(table);
+    }
+
+    /// Offers nothing to the children any more.
+    pub fn suspend(&self) {
+        self.lock().suspended = true;
+    }
+
+    /// Ends the requests that are in slots, writes the lane's memory as it was at the start, and offers requests
+    /// again. No process of the pool is left.
+    pub fn renew(&self, pool: &PoolState, verdict: &ExecError) {
+        let mut table = self.lock();
+        table.suspended = true;
+        for slot in 0..table.in_slot.len() {
+            if let Some(in_flight) = table.in_slot[slot].clone() {
+                let state = in_flight.lock();
+                self.finish(pool, &mut table, &in_flight, state, Some(verdict.clone()));
+            }
+        }
+        self.port.renew();
+        table.suspended = false;
+        self.feed(pool, &mut table);
+        self.release(table);
     }
 
     /// How many requests of this client wait, and the client that has most, with how many. Called when the

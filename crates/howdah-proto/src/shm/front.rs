@@ -37,6 +37,8 @@ pub struct Corrupt;
 pub struct FrontPort {
     region: Region,
     front: u32,
+    /// The position that is filled next: what stands in the memory is written by this thread alone.
+    head: AtomicU32,
 }
 
 impl Region {
@@ -53,6 +55,7 @@ impl Region {
         let port = |front| FrontPort {
             region: region.clone(),
             front,
+            head: AtomicU32::new(0),
         };
         let ports = (0..geometry.fronts).map(port).collect();
         Ok((region, ports))
@@ -76,13 +79,14 @@ impl FrontPort {
     /// Whether one more request can be offered. Not, if very many were cancelled behind one that waits for
     /// a child; there is room again when it has been claimed or cancelled.
     pub fn has_room(&self) -> bool {
-        let ring = self.ring();
-        let length = || {
-            let tail = ring.tail.0.load(Ordering::Acquire);
-            ring.head.0.load(Ordering::Relaxed).wrapping_sub(tail)
-        };
         // Each publication steps over what it can: nearly always that is enough.
-        length() < ENTRIES as u32 || self.unclaimed() < ENTRIES as u32
+        self.length() < ENTRIES as u32 || self.unclaimed() < ENTRIES as u32
+    }
+
+    /// Entries from the tail to the head. More than there are: the tail is nonsense.
+    fn length(&self) -> u32 {
+        let tail = self.ring().tail.0.load(Ordering::Acquire);
+        self.head.load(Ordering::Relaxed).wrapping_sub(tail)
     }
 
     /// Writes a request into a free slot and offers it to the children; the ring has room. The body, if any, is
@@ -92,7 +96,6 @@ impl FrontPort {
         let bytes = frame.as_bytes();
         assert!(bytes.len() <= MAX_FRAME);
         let head = self.slot(slot);
-        debug_assert_eq!(state::tag(head.state.load(Ordering::Relaxed)), state::FREE);
         self.region.frame(self.front, slot).write(0, bytes);
         head.frame_len.store(bytes.len() as u32, Ordering::Relaxed);
         head.aborted.store(0, Ordering::Relaxed);
@@ -105,20 +108,50 @@ impl FrontPort {
             position.0.store(0, Ordering::Relaxed);
         }
         let ring = self.ring();
-        let at = ring.head.0.load(Ordering::Relaxed);
+        let at = self.head.load(Ordering::Relaxed);
         let entry = entry::new(slot, at);
         head.state.store(state::ready(entry), Ordering::Release);
         self.step_over_claimed();
         ring.entries[at as usize % ENTRIES].store(entry, Ordering::Release);
         // SeqCst pairs with the child's parked bit: either it sees this entry, or we see it asleep.
+        self.head.store(at.wrapping_add(1), Ordering::Relaxed);
         ring.head.0.store(at.wrapping_add(1), Ordering::SeqCst);
+    }
+
+    /// Whether the positions of the ready ring are possible. Under the lock that publishes.
+    pub fn is_intact(&self) -> bool {
+        let ring = self.ring();
+        let head = self.head.load(Ordering::Relaxed);
+        let length = head.wrapping_sub(ring.tail.0.load(Ordering::Acquire));
+        ring.head.0.load(Ordering::Relaxed) == head && length as usize <= ENTRIES
+    }
+
+    /// Writes this front thread's ring and slots as they were at the start, once no process of the pool is
+    /// left. All slots are free.
+    pub fn renew(&self) {
+        let ring = self.ring();
+        self.head.store(0, Ordering::Relaxed);
+        ring.head.0.store(0, Ordering::Relaxed);
+        ring.tail.0.store(0, Ordering::Relaxed);
+        // Whoever sleeps is rung for, once.
+        ring.sleeping.0.store(1, Ordering::Relaxed);
+        for word in &ring.notify.0 {
+            word.store(0, Ordering::Relaxed);
+        }
+        for slot in 0..self.slots() {
+            self.slot(slot).state.store(state::FREE, Ordering::Release);
+        }
     }
 
     /// Moves the tail over entries that are no longer ready.
     fn step_over_claimed(&self) {
         let ring = self.ring();
-        let head = ring.head.0.load(Ordering::Relaxed);
+        let head = self.head.load(Ordering::Relaxed);
         let mut tail = ring.tail.0.load(Ordering::Acquire);
+        if head.wrapping_sub(tail) as usize > ENTRIES {
+            ring.tail.0.store(head, Ordering::Release);
+            return;
+        }
         while tail != head {
             let entry = ring.entries[tail as usize % ENTRIES].load(Ordering::Acquire);
             let slot = entry::slot(entry);
@@ -147,18 +180,14 @@ impl FrontPort {
     /// Whether published requests wait that nobody has claimed.
     pub fn has_unclaimed(&self) -> bool {
         self.step_over_claimed();
-        let ring = self.ring();
-        ring.tail.0.load(Ordering::Acquire) != ring.head.0.load(Ordering::Relaxed)
+        self.length() != 0
     }
 
     /// How many published requests nobody has claimed, cancelled ones that still stand between
     /// them included.
     pub fn unclaimed(&self) -> u32 {
         self.step_over_claimed();
-        let ring = self.ring();
-        let head = ring.head.0.load(Ordering::Relaxed);
-        head.wrapping_sub(ring.tail.0.load(Ordering::Acquire))
-            .min(ENTRIES as u32)
+        self.length().min(ENTRIES as u32)
     }
 
     /// Takes a published request back, if no child has claimed it. On `true` the slot is free.
@@ -474,6 +503,25 @@ impl PoolPort {
     /// Takes a dead process off the scoreboard.
     pub fn strike(&self, index: u16) {
         strike(&self.region, index);
+    }
+
+    /// Whether the words that nobody changes are what they were.
+    pub fn is_intact(&self) -> bool {
+        self.region.header_is_intact()
+    }
+
+    /// Writes what is not a front thread's as it was at the start, once no process of the pool is left.
+    /// `epoch`: one that the shared cache has not had yet.
+    pub fn renew(&self, epoch: u64) {
+        self.region.renew_header(epoch);
+    }
+
+    /// Wakes a child that sleeps between jobs, whatever the memory says of it. One that does not sleep is not
+    /// disturbed.
+    pub fn rouse(&self, index: u16) -> Wake<'_> {
+        let park = &self.region.child(index).park;
+        park.fetch_add(1, Ordering::SeqCst);
+        Wake(Some(park))
     }
 
     /// Asks a child to leave when it is idle, and wakes it if it sleeps.

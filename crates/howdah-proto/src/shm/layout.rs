@@ -281,10 +281,15 @@ impl Region {
             geometry,
             _memory: memory,
         };
-        let header = region.header();
-        if header.magic.load(Ordering::Acquire) != 0 {
+        if region.header().magic.load(Ordering::Acquire) != 0 {
             return Err(GeometryError::InUse);
         }
+        region.write_header();
+        Ok(region)
+    }
+
+    fn write_header(&self) {
+        let (header, geometry) = (self.header(), self.geometry);
         header.fronts.store(geometry.fronts, Ordering::Relaxed);
         header.slots.store(geometry.slots, Ordering::Relaxed);
         header.children.store(geometry.children, Ordering::Relaxed);
@@ -292,7 +297,38 @@ impl Region {
         header.shared_cache.store(shared_cache, Ordering::Relaxed);
         header.version.store(VERSION, Ordering::Relaxed);
         header.magic.store(MAGIC, Ordering::Release);
-        Ok(region)
+    }
+
+    /// Whether the words that nobody changes after the start are what they were.
+    pub(super) fn header_is_intact(&self) -> bool {
+        let (header, geometry) = (self.header(), self.geometry);
+        header.magic.load(Ordering::Relaxed) == MAGIC
+            && header.version.load(Ordering::Relaxed) == VERSION
+            && header.fronts.load(Ordering::Relaxed) == geometry.fronts
+            && header.slots.load(Ordering::Relaxed) == geometry.slots
+            && header.children.load(Ordering::Relaxed) == geometry.children
+            && header.shared_cache.load(Ordering::Relaxed) == geometry.shared_cache
+    }
+
+    /// Writes the header and the scoreboard as they were at the start. The values of the shared cache are old
+    /// for all who have seen another `epoch`.
+    pub(super) fn renew_header(&self, epoch: u64) {
+        let header = self.header();
+        for words in [&header.parked.0, &header.live.0] {
+            words
+                .iter()
+                .for_each(|word| word.store(0, Ordering::Relaxed));
+        }
+        header.shared_cache_epoch.store(epoch, Ordering::Relaxed);
+        for index in 0..self.geometry.children {
+            let entry = self.child(index as u16);
+            for word in [&entry.park, &entry.retire, &entry.spent, &entry.incarnation] {
+                word.store(0, Ordering::Relaxed);
+            }
+            entry.busy_since.store(0, Ordering::Relaxed);
+            entry.requests.store(0, Ordering::Relaxed);
+        }
+        self.write_header();
     }
 
     /// Opens memory that a front has initialised (a PHP process).

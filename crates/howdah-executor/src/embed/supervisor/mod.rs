@@ -18,6 +18,7 @@ use tokio::sync::oneshot;
 
 mod deadlines;
 mod draining;
+mod healing;
 mod reaping;
 mod scripts;
 mod workers;
@@ -94,6 +95,7 @@ pub(crate) struct Supervisor {
     /// What the newest zygote, or a child of it, wrote last.
     last_words: String,
     workers: workers::Workers,
+    healing: healing::Healing,
 }
 
 impl Supervisor {
@@ -125,6 +127,7 @@ impl Supervisor {
             last_complaint: String::new(),
             last_words: String::new(),
             workers: workers::Workers::new(),
+            healing: healing::Healing::new(now),
         }
     }
 
@@ -215,6 +218,7 @@ impl Supervisor {
             wait = wait.min(self.drain(until, now));
         }
         if matches!(self.zygote, ZygoteState::Ready { .. }) {
+            self.look_at_memory(now);
             self.look_at_children(now);
             self.look_for_a_stuck_zygote(now);
             if !self.is_over(now) {

@@ -11,6 +11,7 @@ use howdah_proto::shm::EXIT_BAILED_OUT;
 use super::super::children::Child;
 use super::super::pidfd::{self, Origin};
 use super::super::zygote::ProtocolError;
+use super::healing::pool_corrupt;
 use super::{
     Census, ExecError, INFANT, Life, Ordering, Supervisor, ZygoteClient, ZygoteState, pm, sys,
 };
@@ -91,6 +92,9 @@ impl Supervisor {
                 why: "ResponseCorrupt",
                 ..
             } => ExecError::ResponseCorrupt,
+            Life::Terminating {
+                why: "PoolCorrupt", ..
+            } => pool_corrupt(),
             _ => ExecError::ChildDied(exit),
         };
         let (mut lost, mut awaited) = (0, false);

@@ -360,6 +360,26 @@ impl Supervisor {
         }
     }
 
+    /// Has the zygotes leave that are not the present one.
+    pub(super) fn send_other_zygotes_away(&mut self, now: Instant) {
+        let mut former = std::mem::take(&mut self.workers.former);
+        if let Some((link, _)) = self.workers.next.take() {
+            former.push(Former {
+                // It has had no children.
+                generation: 0,
+                link,
+                leaving: None,
+            });
+        }
+        for mut one in former {
+            if one.leaving.is_none() {
+                one.link = one.link.hang_up();
+                one.leaving = Some(now + LEAVE_LIMIT);
+            }
+            self.workers.former.push(one);
+        }
+    }
+
     fn let_former_zygotes_go(&mut self, now: Instant) {
         let children = &self.children;
         let former = std::mem::take(&mut self.workers.former);

@@ -30,8 +30,13 @@ impl Supervisor {
                 self.start_zygote(now);
             }
             ZygoteState::Asleep => {}
-            ZygoteState::None { start_at } if *start_at <= now => self.start_zygote(now),
-            ZygoteState::None { start_at } => return *start_at - now,
+            ZygoteState::None { start_at } if *start_at > now => return *start_at - now,
+            ZygoteState::None { .. } => {
+                if !self.has_memory() {
+                    return Duration::from_millis(5);
+                }
+                self.start_zygote(now);
+            }
             ZygoteState::Starting { link, deadline } if *deadline <= now => {
                 link.kill();
                 self.start_failed(
@@ -46,7 +51,11 @@ impl Supervisor {
             ZygoteState::Starting { deadline, .. } => return *deadline - now,
             ZygoteState::Leaving { link, kill_at } => {
                 if link.ended() {
-                    self.zygote = ZygoteState::Gone;
+                    self.zygote = match self.drain_until {
+                        Some(_) => ZygoteState::Gone,
+                        None => ZygoteState::None { start_at: now },
+                    };
+                    return Duration::ZERO;
                 } else if *kill_at <= now {
                     link.kill();
                     return Duration::from_millis(20);

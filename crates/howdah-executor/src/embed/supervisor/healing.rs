@@ -1,0 +1,156 @@
+//! Finds out that a pool's shared memory has been damaged, by a wild write of an extension say, and makes the
+//! pool anew: without its memory no request reaches a child, and everything else looks well.
+//!
+//! ```text
+//! Damaged → all children are killed, the zygote leaves → none is left → the memory is written as at the
+//!           start → the next zygote
+//! ```
+//! Requests that no child had been offered wait meanwhile.
+
+use std::time::{Duration, Instant};
+
+use howdah_proto::level::Level;
+use howdah_proto::shm::ChildId;
+use rustix::process::Signal;
+
+use super::{Condition, ExecError, LEAVE_LIMIT, Life, Supervisor, ZygoteState, sys};
+use crate::common::process;
+
+/// How often the memory is looked at.
+const LOOK: Duration = Duration::from_secs(1);
+/// Requests wait this long although children sleep: the children are woken, whatever the memory says.
+const LONG: Duration = Duration::from_secs(2);
+
+/// What the supervisor remembers of the memory.
+pub(super) struct Healing {
+    looked_at: Instant,
+    /// What the pool had answered when all children were woken.
+    roused: Option<u64>,
+    /// What the pool had answered at the last look.
+    answered: u64,
+    /// The memory is damaged: no zygote is started before it has been renewed.
+    damaged: bool,
+}
+
+impl Healing {
+    pub fn new(now: Instant) -> Healing {
+        Healing {
+            looked_at: now,
+            roused: None,
+            answered: 0,
+            damaged: false,
+        }
+    }
+}
+
+impl Supervisor {
+    /// Looks at the pool's memory, and has the pool made anew if it is damaged.
+    pub(super) fn look_at_memory(&mut self, now: Instant) {
+        if now.duration_since(self.healing.looked_at) < LOOK || self.healing.damaged {
+            return;
+        }
+        self.healing.looked_at = now;
+        for lane in &self.shared.lanes {
+            // One whose sign has been overwritten would be found by nobody.
+            lane.take_done(&self.shared.pool);
+        }
+        if let Some(damage) = self.damage().or_else(|| self.children_are_deaf()) {
+            self.make_anew(damage, now);
+        }
+    }
+
+    fn damage(&self) -> Option<&'static str> {
+        if !self.shared.pool.port.is_intact() {
+            return Some("its header has been overwritten");
+        }
+        let lives = |id: ChildId| self.children.iter().any(|child| child.id == id);
+        let intact = self.shared.lanes.iter().all(|lane| lane.is_intact(lives));
+        (!intact).then_some("what it says of requests cannot be true")
+    }
+
+    /// Whether requests wait although children sleep, and go on sleeping when they are woken.
+    fn children_are_deaf(&mut self) -> Option<&'static str> {
+        let answered = self.shared.sum(|counters| &counters.accepted);
+        let progress = std::mem::replace(&mut self.healing.answered, answered) != answered;
+        let oldest = self.shared.lanes.iter();
+        let oldest = oldest.filter_map(|lane| lane.oldest_unclaimed()).min()?;
+        let waited = Duration::from_nanos(sys::now_ns().saturating_sub(oldest));
+        let serving = |life: &Life| matches!(life, Life::Serving { .. });
+        let serving = self.children.iter().filter(|child| serving(&child.life));
+        if progress || waited < LONG {
+            self.healing.roused = None;
+            return None;
+        }
+        if self.healing.roused != Some(answered) {
+            self.healing.roused = Some(answered);
+            for child in serving {
+                sys::wake(self.shared.pool.port.rouse(child.id.index));
+            }
+            return None;
+        }
+        let port = &self.shared.pool.port;
+        let mut idle = serving.filter(|child| port.child(child.id.index).busy_since.is_none());
+        idle.any(|child| process::sleeps(child.pid))
+            .then_some("children sleep although requests wait for them")
+    }
+
+    fn make_anew(&mut self, damage: &str, now: Instant) {
+        self.healing.damaged = true;
+        let message = format!(
+            "the memory that the pool's processes share has been damaged: {damage}. The pool is made anew; the requests that its processes had are lost. Look for an extension or a script with native code that writes where it must not"
+        );
+        self.say(Level::Error, "PoolCorrupt", &message);
+        for lane in &self.shared.lanes {
+            lane.suspend();
+        }
+        self.set_condition(Condition::Starting);
+        let all: Vec<ChildId> = self.children.iter().map(|child| child.id).collect();
+        for id in all {
+            self.signal(id, Signal::KILL);
+            if let Some(child) = self.children.get(id) {
+                let (kill_at, why) = (None, "PoolCorrupt");
+                child.become_(Life::Terminating { kill_at, why }, now);
+            }
+        }
+        self.send_other_zygotes_away(now);
+        let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
+        self.zygote = match was {
+            // It may be another user's: it leaves by itself when it reads the end, after the signals.
+            ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
+                ZygoteState::Leaving {
+                    link: link.hang_up(),
+                    kill_at: now + LEAVE_LIMIT,
+                }
+            }
+            other => other,
+        };
+    }
+
+    /// Whether the next zygote may be started: there is memory for it. Renews damaged memory once no process
+    /// is left that could write to it.
+    pub(super) fn has_memory(&mut self) -> bool {
+        if !self.healing.damaged {
+            return true;
+        }
+        if !self.children.is_empty() || !self.workers.are_gone() {
+            return false;
+        }
+        self.shared.pool.port.renew(sys::now_ns());
+        for lane in &self.shared.lanes {
+            lane.renew(&self.shared.pool, &pool_corrupt());
+        }
+        self.healing = Healing::new(Instant::now());
+        // Requests that go on waiting are in no memory yet: their threads are to look again.
+        self.shared.ring_all();
+        true
+    }
+}
+
+/// The failure of a request that was in damaged memory.
+pub(super) fn pool_corrupt() -> ExecError {
+    ExecError::PoolDown {
+        name: "PoolCorrupt".to_owned(),
+        message: "the memory that the pool's processes share has been damaged; the pool is being made anew"
+            .to_owned(),
+    }
+}

@@ -1,0 +1,98 @@
+//! A pool whose shared memory is damaged, as by a wild write of an extension, serves again by itself.
+
+use std::os::unix::fs::FileExt;
+
+use howdah_tests::fixture::Fixture;
+
+/// The pool's memory, as one of its children has it mapped.
+struct Memory {
+    file: std::fs::File,
+    start: u64,
+    length: u64,
+}
+
+impl Memory {
+    fn of(fixture: &Fixture) -> Memory {
+        let child = *fixture.children().first().expect("a child");
+        let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap();
+        let line = maps.lines().find(|line| line.contains("/memfd:howdah-pool"));
+        let range = line.and_then(|line| line.split(' ').next()).expect("the memory");
+        let (from, to) = range.split_once('-').unwrap();
+        let address = |text| u64::from_str_radix(text, 16).unwrap();
+        let file = std::fs::OpenOptions::new()
+            .read(true)
+            .write(true)
+            .open(format!("/proc/{child}/mem"))
+            .unwrap();
+        Memory {
+            file,
+            start: address(from),
+            length: address(to) - address(from),
+        }
+    }
+
+    fn write(&self, bytes: &[u8], at: u64) {
+        self.file.write_all_at(bytes, self.start + at).unwrap();
+    }
+}
+
+fn served(name: &str) -> Fixture {
+    let fixture = Fixture::named(name).pool("pm = \"static\"").start();
+    fixture.still_serves();
+    fixture
+}
+
+fn serves_again(fixture: &Fixture) {
+    fixture.wait_for_log(&["PoolCorrupt"]);
+    fixture.wait("the pool to serve again", |f| {
+        f.get("/hello.php").status() == 200
+    });
+    fixture.wait("the pool to be ready", |f| {
+        f.status()["pools"][0]["state"] == "Ready"
+    });
+}
+
+#[test]
+fn a_pool_whose_memory_is_overwritten_is_made_anew() {
+    let fixture = served("memory-header");
+    let children = fixture.children();
+    Memory::of(&fixture).write(&[0xa5; 4096], 0);
+    serves_again(&fixture);
+    for child in &children {
+        assert!(!fixture.children().contains(child), "no old child is left");
+    }
+    // It can happen again.
+    Memory::of(&fixture).write(&[0; 4096], 0);
+    fixture.wait("the second time to be noticed", |f| {
+        f.log().matches("PoolCorrupt").count() >= 2
+    });
+    serves_again(&fixture);
+}
+
+#[test]
+fn a_request_in_damaged_memory_fails_and_the_next_is_served() {
+    let fixture = served("memory-requests");
+    let gate = fixture.gate("damaged");
+    let held = fixture.get_meanwhile("/hold.php?gate=damaged");
+    let standing = gate.wait();
+    let memory = Memory::of(&fixture);
+    // From the rings on: the header stays as it is.
+    for page in 1..memory.length.min(64 << 12) / 4096 {
+        memory.write(&[0x5a; 4096], page * 4096);
+    }
+    fixture.wait_for_log(&["PoolCorrupt"]);
+    assert!(matches!(held.answer().status(), 502 | 503));
+    serves_again(&fixture);
+    drop(standing);
+}
+
+#[test]
+fn children_that_are_not_known_to_sleep_any_more_are_woken() {
+    let fixture = served("memory-sleepers");
+    let children = fixture.children();
+    // Who sleeps and who lives; what stands before is never changed.
+    Memory::of(&fixture).write(&[0; 4096 - 64], 64);
+    fixture.still_serves();
+    assert_eq!(fixture.children(), children, "nobody had to die");
+    assert!(!fixture.log().contains("PoolCorrupt"));
+}
