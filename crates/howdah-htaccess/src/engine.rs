@@ -212,7 +212,8 @@ impl<'f> Engine<'f> {
             depth: request.depth,
             is_sub: request.is_sub,
             prev: Some((std::mem::take(&mut request.uri), request.args.take())),
-            authorized: Some(authorized),
+            // The document of a refusal has been let in by nothing.
+            authorized: request.let_in.then_some(authorized),
             ..Request::default()
         };
         *request = next;
@@ -242,7 +243,9 @@ impl<'f> Engine<'f> {
             is_sub: true,
             depth: request.depth + 1,
             main_uri: Some(request.uri.clone()),
-            authorized: Some((request.merged.clone(), request.user.clone())),
+            authorized: request
+                .let_in
+                .then(|| (request.merged.clone(), request.user.clone())),
             ..Request::default()
         }
     }
@@ -259,6 +262,7 @@ impl<'f> Engine<'f> {
             self.set_environment(request)?;
         }
         self.authorize(request)?;
+        request.let_in = true;
         self.find_type(request);
         // What Apache calls fixups, in their order.
         self.override_type(request)?;

@@ -291,6 +291,8 @@ pub(crate) struct Request {
     pub main_uri: Option<Vec<u8>>,
     /// Path and query of the request that was redirected here.
     pub prev: Option<(Vec<u8>, Option<Vec<u8>>)>,
+    /// Whether it has been authorized itself.
+    pub let_in: bool,
     /// What authorized the request before it, to be compared with.
     pub authorized: Option<(Vec<usize>, Option<Vec<u8>>)>,
 }
@@ -340,6 +342,7 @@ impl Default for Request {
             depth: 0,
             main_uri: None,
             prev: None,
+            let_in: false,
             authorized: None,
         }
     }

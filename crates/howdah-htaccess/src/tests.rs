@@ -265,6 +265,20 @@ fn documents_of_errors() {
 }
 
 #[test]
+fn a_document_that_is_closed_is_not_sent_although_a_refusal_leads_to_it() {
+    check(
+        &[
+            (
+                ".htaccess",
+                "ErrorDocument 403 /d/x.txt\n<Files y.txt>\nRequire all denied\n</Files>\n",
+            ),
+            ("d/.htaccess", "Require all denied\n"),
+        ],
+        &[("/d/x.txt", "403 Denied"), ("/y.txt", "403 Denied")],
+    );
+}
+
+#[test]
 fn scripts_are_refused_where_php_is_taken_from_them() {
     for line in [
         "php_flag engine off",

@@ -15,8 +15,12 @@ impl Memory {
     fn of(fixture: &Fixture) -> Memory {
         let child = *fixture.children().first().expect("a child");
         let maps = std::fs::read_to_string(format!("/proc/{child}/maps")).unwrap();
-        let line = maps.lines().find(|line| line.contains("/memfd:howdah-pool"));
-        let range = line.and_then(|line| line.split(' ').next()).expect("the memory");
+        let line = maps
+            .lines()
+            .find(|line| line.contains("/memfd:howdah-pool"));
+        let range = line
+            .and_then(|line| line.split(' ').next())
+            .expect("the memory");
         let (from, to) = range.split_once('-').unwrap();
         let address = |text| u64::from_str_radix(text, 16).unwrap();
         let file = std::fs::OpenOptions::new()
