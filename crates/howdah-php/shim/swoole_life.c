@@ -42,7 +42,15 @@ static void end_visit(void)
 		return;
 	}
 	howdah_session_forget();
-	if (UNEXPECTED(EG(exception) && !CG(unclean_shutdown))) {
+	if (UNEXPECTED(CG(unclean_shutdown))) {
+		/* PHP's session module has caught a bailout of the script's session handler. What it jumped
+		 * over is left as it was: the next visitor must not use it. */
+		if (EG(exception)) {
+			zend_clear_exception();
+		}
+		zend_bailout();
+	}
+	if (UNEXPECTED(EG(exception))) {
 		/* A session handler of the script's has thrown it. */
 		zend_exception_error(EG(exception), E_WARNING);
 	}

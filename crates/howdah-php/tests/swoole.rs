@@ -422,6 +422,37 @@ fn a_session_is_its_requests_and_never_the_next_visitors() {
 }
 
 #[test]
+fn a_bailout_that_the_session_module_catches_is_the_last_act_of_a_worker() {
+    let script = Script::start_in(
+        Scratch::new(),
+        r#"$s = new Swoole\Http\Server("127.0.0.1", 0);
+        $s->set(['worker_num' => 1]);
+        $s->on('workerStart', function () {
+            session_set_save_handler(new class extends SessionHandler {
+                function open($path, $name): bool { return true; }
+                function read($id): string { return ''; }
+                function write($id, $data): bool { if ($_SESSION['large'] ?? false) { str_repeat('x', 1 << 40); } return true; }
+                function close(): bool { return true; }
+            });
+        });
+        $s->on('request', function ($q, $r) {
+            session_start();
+            $_SESSION['large'] = $q->server['path_info'] === '/large';
+            $r->end((string) getmypid());
+        });
+        $s->start();"#,
+    );
+    let ask = |target: &str| {
+        let answer = script.connect().ask("GET", target, "", b"");
+        answer.text().to_owned()
+    };
+    let first = ask("/");
+    assert_eq!(ask("/"), first);
+    assert_eq!(ask("/large"), first, "its response has left");
+    assert_ne!(ask("/"), first, "another worker serves");
+}
+
+#[test]
 fn what_is_not_there_is_refused_by_name_before_anything_is_served() {
     let with = |settings: &str| {
         format!(
