@@ -31,6 +31,7 @@ pub mod pattern;
 mod request;
 mod response;
 mod rewrite;
+pub mod rule_expression;
 mod rules;
 mod storage;
 mod table;

@@ -11,9 +11,9 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 /// Steps of PCRE2's matcher for each place in the text where a match may begin.
-const STEPS: u32 = 10_000;
+pub(crate) const STEPS: u32 = 10_000;
 /// Text longer than this does not get to PCRE2: its time may grow with the square of the length.
-const LONGEST: usize = 2048;
+pub(crate) const LONGEST: usize = 2048;
 /// A longer expression is none of those people write.
 const LONGEST_EXPRESSION: usize = 16 << 10;
 

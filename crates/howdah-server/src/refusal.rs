@@ -62,6 +62,9 @@ pub enum Refusal {
     HtaccessLoop,
     /// An `.htaccess` file asks for something that this server does not do, as a proxy.
     HtaccessUnsupported,
+    /// The expression of a rule reached its limit of steps, or the path is too long for it: nobody knows whether
+    /// the rule is for this path.
+    RuleUndecided,
     /// A script names a file that is guarded by somebody who has not been asked about this request.
     NotAuthorized,
     /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
@@ -113,6 +116,7 @@ impl Refusal {
             | Refusal::SymlinkOwner
             | Refusal::SymlinkEscape
             | Refusal::Denied
+            | Refusal::RuleUndecided
             | Refusal::HtaccessDenied
             | Refusal::HtaccessNoScripts
             | Refusal::HtaccessNotUnderstood

@@ -225,7 +225,7 @@ impl Conditions {
         }
         let excepted = |except: &Exception| {
             let pattern = except.pattern.as_ref();
-            pattern.is_none_or(|pattern| pattern.is_match(path))
+            pattern.is_none_or(|pattern| pattern.is_sure_match(path))
                 && except.conditions.hold(asked, path, constants)
         };
         self.not.iter().any(excepted).then_some("not")

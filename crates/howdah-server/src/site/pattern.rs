@@ -1,12 +1,17 @@
 //! Which paths a rule is for: exact, prefix, glob or regular expression, and what they capture.
 //! Matches cleaned, decoded paths (`path.rs`), so no encoding slips past a rule. Pure.
 //!
-//! Regular expressions run in time linear in the path (the `regex` crate does not backtrack), on
-//! bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path cannot end a
-//! match early.
+//! Regular expressions match bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path
+//! cannot end a match early. They run in time linear in the path, except those with look-around and what else
+//! only PCRE has ([`RuleExpression`]). One of these may reach its limit: then it is not known whether the rule
+//! is for the path. What refuses or asks for a password takes that for a match, what makes an exception does
+//! not, and a request that the rule would answer is refused.
 
 use std::fmt;
 
+use howdah_htaccess::pattern::Groups;
+pub use howdah_htaccess::pattern::LimitReached;
+use howdah_htaccess::rule_expression::RuleExpression;
 use regex::bytes::{Captures, Regex, RegexBuilder};
 
 /// A pattern for the paths that a rule applies to.
@@ -22,7 +27,7 @@ pub enum Pattern {
     /// are what the stars matched. With the text that it was made of.
     Glob(Regex, Box<str>),
     /// A regular expression, unanchored. `$1`, `${name}` as usual.
-    Regex(Regex),
+    Regex(Box<RuleExpression>),
 }
 
 /// Why a text is not a valid pattern.
@@ -91,7 +96,8 @@ impl Pattern {
 
     /// A pattern that is a regular expression.
     pub fn regex(text: &str) -> Result<Pattern, PatternError> {
-        compile(text).map(Pattern::Regex)
+        let expression = RuleExpression::new(text).map_err(PatternError::BadRegex)?;
+        Ok(Pattern::Regex(Box::new(expression)))
     }
 
     /// A regular expression that matches the same paths.
@@ -101,7 +107,8 @@ impl Pattern {
             Pattern::Exact(path) => format!("^{}$", escaped(path)),
             Pattern::Prefix(prefix) if prefix.ends_with(b"/") => format!("^{}", escaped(prefix)),
             Pattern::Prefix(prefix) => format!("^{}(?:/|$)", escaped(prefix)),
-            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.as_str().to_owned(),
+            Pattern::Glob(regex, _) => regex.as_str().to_owned(),
+            Pattern::Regex(expression) => expression.as_str().to_owned(),
         }
     }
 
@@ -120,40 +127,58 @@ impl Pattern {
         match self {
             Pattern::Exact(_) => 0,
             Pattern::Prefix(_) => 1,
-            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.captures_len() - 1,
+            Pattern::Glob(regex, _) => regex.captures_len() - 1,
+            Pattern::Regex(expression) => expression.groups_len() - 1,
         }
     }
 
     /// Whether the pattern has a capture of that name.
     pub fn has_name(&self, name: &str) -> bool {
         match self {
-            Pattern::Exact(_) | Pattern::Prefix(_) => false,
-            Pattern::Glob(regex, _) | Pattern::Regex(regex) => {
-                regex.capture_names().flatten().any(|known| known == name)
-            }
+            Pattern::Exact(_) | Pattern::Prefix(_) | Pattern::Glob(..) => false,
+            Pattern::Regex(expression) => expression.group_of(name).is_some(),
         }
     }
 
-    /// Whether the pattern matches `path`.
+    /// Whether the pattern matches `path`, or perhaps does.
     pub fn is_match(&self, path: &[u8]) -> bool {
+        self.decide(path).unwrap_or(true)
+    }
+
+    /// Whether the pattern matches `path` for certain: for exceptions.
+    pub fn is_sure_match(&self, path: &[u8]) -> bool {
+        self.decide(path).unwrap_or(false)
+    }
+
+    fn decide(&self, path: &[u8]) -> Result<bool, LimitReached> {
         match self {
-            Pattern::Exact(exact) => path == &exact[..],
-            Pattern::Prefix(prefix) => strip_segments(path, prefix).is_some(),
-            Pattern::Glob(regex, _) | Pattern::Regex(regex) => regex.is_match(path),
+            Pattern::Exact(exact) => Ok(path == &exact[..]),
+            Pattern::Prefix(prefix) => Ok(strip_segments(path, prefix).is_some()),
+            Pattern::Glob(regex, _) => Ok(regex.is_match(path)),
+            Pattern::Regex(expression) => expression.is_match(path),
         }
     }
 
     /// A match with what it captured.
-    pub fn captures<'p>(&self, path: &'p [u8]) -> Option<Match<'p>> {
-        match self {
+    ///
+    /// # Errors
+    /// It could not be found out within the limits of the expression.
+    pub fn captures<'p>(&'p self, path: &'p [u8]) -> Result<Option<Match<'p>>, LimitReached> {
+        Ok(match self {
             Pattern::Exact(exact) => (path == &exact[..]).then_some(Match::Whole(path)),
             Pattern::Prefix(prefix) => {
                 strip_segments(path, prefix).map(|rest| Match::Rest { path, rest })
             }
-            Pattern::Glob(regex, _) | Pattern::Regex(regex) => {
-                regex.captures(path).map(Match::Groups)
+            Pattern::Glob(regex, _) => regex.captures(path).map(Match::Stars),
+            Pattern::Regex(expression) => {
+                let groups = expression.groups(path)?;
+                groups.map(|groups| Match::Groups {
+                    path,
+                    groups,
+                    expression,
+                })
             }
-        }
+        })
     }
 }
 
@@ -163,7 +188,7 @@ impl fmt::Display for Pattern {
         let text = match self {
             Pattern::Exact(path) | Pattern::Prefix(path) => String::from_utf8_lossy(path),
             Pattern::Glob(_, text) => (&**text).into(),
-            Pattern::Regex(regex) => regex.as_str().into(),
+            Pattern::Regex(expression) => expression.as_str().into(),
         };
         write!(f, "{} \"{}\"", self.key(), text.escape_debug())
     }
@@ -204,8 +229,17 @@ pub enum Match<'p> {
         /// What follows the prefix in the path, `$1`.
         rest: &'p [u8],
     },
+    /// What the stars of a glob matched.
+    Stars(Captures<'p>),
     /// The groups of a regular expression.
-    Groups(Captures<'p>),
+    Groups {
+        /// The whole path.
+        path: &'p [u8],
+        /// Where they lie in it; the whole match is the first.
+        groups: Groups,
+        /// The expression, which knows their names.
+        expression: &'p RuleExpression,
+    },
 }
 
 impl<'p> Match<'p> {
@@ -214,7 +248,11 @@ impl<'p> Match<'p> {
         match (self, number) {
             (Match::Whole(path), 0) | (Match::Rest { path, .. }, 0) => path,
             (Match::Rest { rest, .. }, 1) => rest,
-            (Match::Groups(groups), _) => groups.get(number).map_or(b"", |found| found.as_bytes()),
+            (Match::Stars(stars), _) => stars.get(number).map_or(b"", |found| found.as_bytes()),
+            (Match::Groups { path, groups, .. }, _) => {
+                let range = groups.get(number).and_then(Option::clone);
+                range.and_then(|range| path.get(range)).unwrap_or_default()
+            }
             _ => b"",
         }
     }
@@ -222,7 +260,9 @@ impl<'p> Match<'p> {
     /// The capture of that name; empty if it took no part in the match.
     pub fn name(&self, name: &str) -> &'p [u8] {
         match self {
-            Match::Groups(groups) => groups.name(name).map_or(b"", |found| found.as_bytes()),
+            Match::Groups { expression, .. } => expression
+                .group_of(name)
+                .map_or(b"", |number| self.number(number)),
             _ => b"",
         }
     }
@@ -234,7 +274,7 @@ mod tests {
 
     fn check(pattern: Result<Pattern, PatternError>, path: &str, expected: Option<&[&str]>) {
         let pattern = pattern.unwrap();
-        let found = pattern.captures(path.as_bytes());
+        let found = pattern.captures(path.as_bytes()).unwrap();
         assert_eq!(found.is_some(), pattern.is_match(path.as_bytes()));
         let found = found.map(|found| {
             (1..=pattern.groups())

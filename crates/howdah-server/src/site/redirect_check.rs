@@ -206,7 +206,7 @@ fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
         Pattern::Prefix(prefix) => [prefix.strip_suffix(b"/").unwrap_or(prefix), b"/x/y"].concat(),
         Pattern::Glob(..) | Pattern::Regex(_) => b"/x/y".to_vec(),
     };
-    let Some(captures) = rule.pattern.captures(&path) else {
+    let Ok(Some(captures)) = rule.pattern.captures(&path) else {
         return false;
     };
     let location = to.expand_location(&Values {

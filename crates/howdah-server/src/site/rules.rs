@@ -221,7 +221,14 @@ impl Site {
             return Some(refused);
         }
         let path = walk.path.as_bytes().to_vec();
-        let Some(captures) = rule.pattern.captures(&path) else {
+        let Ok(captures) = rule.pattern.captures(&path) else {
+            let why_not = rule.conditions.why_not(asked, &path, &self.constants);
+            asked.note_rule(number, &path, why_not);
+            return why_not
+                .is_none()
+                .then(|| Action::refused(Refusal::RuleUndecided));
+        };
+        let Some(captures) = captures else {
             asked.note_rule(number, &path, Some(rule.pattern.key()));
             return None;
         };

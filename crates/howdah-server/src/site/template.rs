@@ -256,7 +256,7 @@ mod tests {
         let template = Template::parse(text).unwrap();
         template.check(pattern).unwrap();
         assert_eq!(template.to_string(), text);
-        let captures = pattern.captures(path.as_bytes()).unwrap();
+        let captures = pattern.captures(path.as_bytes()).unwrap().unwrap();
         let values = Values {
             captures: &captures,
             uri: path.as_bytes(),

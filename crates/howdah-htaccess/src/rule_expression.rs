@@ -1,0 +1,325 @@
+//! Regular expressions of a site's own rules (`regex` of `[[site.rule]]`), which nginx and Apache take as PCRE.
+//!
+//! The `regex` crate runs them in time linear in the path. What it does not have (look-around,
+//! back-references, atomic groups, possessive quantifiers) goes to PCRE2, with a limit of steps and of the
+//! path's length: whoever reaches one gets no answer, and the caller must refuse. In both engines `.` is any
+//! byte and `$` only the very end, so that a `%0a` in a path cannot end a match early.
+
+use crate::pattern::{Groups, LONGEST, LimitReached, STEPS};
+
+/// How many bytes a compiled expression may take.
+const SIZE: usize = 1 << 20;
+/// A longer expression is none of those people write.
+const LONGEST_EXPRESSION: usize = 16 << 10;
+
+/// A regular expression for paths; see the module's documentation.
+#[derive(Clone, Debug)]
+pub struct RuleExpression {
+    text: Box<str>,
+    engine: Engine,
+}
+
+#[derive(Clone, Debug)]
+enum Engine {
+    Linear(regex::bytes::Regex),
+    Backtracking(Box<pcre2::bytes::Regex>),
+}
+
+impl RuleExpression {
+    /// Compiles an expression.
+    ///
+    /// # Errors
+    /// It is wrong or too large: why.
+    pub fn new(text: &str) -> Result<RuleExpression, String> {
+        let read = read(text.as_bytes());
+        let engine = match read.needs_pcre && text.len() <= LONGEST_EXPRESSION {
+            true => Engine::Backtracking(Box::new(backtracking(read)?)),
+            false => Engine::Linear(
+                regex::bytes::RegexBuilder::new(text)
+                    .unicode(false)
+                    .dot_matches_new_line(true)
+                    .size_limit(SIZE)
+                    .build()
+                    .map_err(|error| error.to_string())?,
+            ),
+        };
+        Ok(RuleExpression {
+            text: text.into(),
+            engine,
+        })
+    }
+
+    /// The expression as it is written.
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// Whether the `regex` crate runs it: it never reaches a limit.
+    pub fn is_linear(&self) -> bool {
+        matches!(self.engine, Engine::Linear(_))
+    }
+
+    /// How many groups a match has, itself included.
+    pub fn groups_len(&self) -> usize {
+        match &self.engine {
+            Engine::Linear(regex) => regex.captures_len(),
+            Engine::Backtracking(regex) => regex.captures_len(),
+        }
+    }
+
+    /// The number of the group of that name.
+    pub fn group_of(&self, name: &str) -> Option<usize> {
+        match &self.engine {
+            Engine::Linear(regex) => regex.capture_names().position(|known| known == Some(name)),
+            Engine::Backtracking(regex) => {
+                let mut names = regex.capture_names().iter();
+                names.position(|known| known.as_deref() == Some(name))
+            }
+        }
+    }
+
+    /// Whether it matches somewhere in `path`.
+    ///
+    /// # Errors
+    /// It could not be found out within the limits.
+    pub fn is_match(&self, path: &[u8]) -> Result<bool, LimitReached> {
+        match &self.engine {
+            Engine::Linear(regex) => Ok(regex.is_match(path)),
+            Engine::Backtracking(_) if path.len() > LONGEST => Err(LimitReached),
+            Engine::Backtracking(regex) => regex.is_match(path).map_err(|_| LimitReached),
+        }
+    }
+
+    /// Where its groups match, if it does.
+    ///
+    /// # Errors
+    /// It could not be found out within the limits.
+    pub fn groups(&self, path: &[u8]) -> Result<Option<Groups>, LimitReached> {
+        match &self.engine {
+            Engine::Linear(regex) => Ok(regex.captures(path).map(|found| {
+                let groups = found.iter();
+                groups.map(|group| group.map(|g| g.range())).collect()
+            })),
+            Engine::Backtracking(_) if path.len() > LONGEST => Err(LimitReached),
+            Engine::Backtracking(regex) => {
+                let found = regex.captures(path).map_err(|_| LimitReached)?;
+                Ok(found.map(|found| {
+                    let groups = (0..found.len()).map(|at| found.get(at));
+                    groups
+                        .map(|group| group.map(|g| g.start()..g.end()))
+                        .collect()
+                }))
+            }
+        }
+    }
+}
+
+fn backtracking(read: Read) -> Result<pcre2::bytes::Regex, String> {
+    if let Some(what) = read.refused {
+        return Err(format!(
+            "an expression with look-around or back-references cannot have {what}"
+        ));
+    }
+    let limited = format!("(*LIMIT_MATCH={STEPS})(*LIMIT_DEPTH={STEPS}){}", read.text);
+    let built = pcre2::bytes::RegexBuilder::new()
+        .dotall(true)
+        .build(&limited);
+    built.map_err(|error| error.to_string())
+}
+
+/// What [`read`] found.
+struct Read {
+    /// With `\z` for each `$` that means the end: PCRE2's `$` also matches before a newline there.
+    text: String,
+    needs_pcre: bool,
+    /// What would give `$` another meaning.
+    refused: Option<&'static str>,
+}
+
+fn read(text: &[u8]) -> Read {
+    let mut out = Vec::with_capacity(text.len());
+    let (mut needs_pcre, mut refused) = (false, None);
+    let mut at = 0;
+    // Whether the last thing was a quantifier, which a `+` behind makes possessive.
+    let mut quantified = false;
+    while at < text.len() {
+        let rest = &text[at..];
+        let length = match rest {
+            [b'\\', b'Q', ..] => {
+                refused = Some("\\Q");
+                2
+            }
+            [b'\\', b'1'..=b'9' | b'g' | b'k', ..] => {
+                needs_pcre = true;
+                2
+            }
+            [b'\\', _, ..] => 2,
+            [b'[', ..] => class(rest),
+            [b'(', b'*', ..] => {
+                refused = Some("(*");
+                2
+            }
+            [
+                b'(',
+                b'?',
+                b'=' | b'!' | b'>' | b'(' | b'|' | b'R' | b'&' | b'0'..=b'9',
+                ..,
+            ]
+            | [b'(', b'?', b'<', b'=' | b'!', ..] => {
+                needs_pcre = true;
+                3
+            }
+            [b'(', b'?', b'P' | b'<' | b'\'' | b':', ..] => 3,
+            [b'(', b'?', flags @ ..] => {
+                let flags = flags
+                    .iter()
+                    .take_while(|flag| flag.is_ascii_alphabetic() || **flag == b'-');
+                if flags
+                    .clone()
+                    .any(|flag| !matches!(flag, b'i' | b's' | b'-'))
+                {
+                    refused = Some("flags other than i and s");
+                } else if flags.clone().next().is_none() {
+                    refused = Some("a comment");
+                }
+                2 + flags.count()
+            }
+            [b'+', ..] if quantified => {
+                needs_pcre = true;
+                1
+            }
+            _ => 1,
+        };
+        match rest[0] {
+            b'$' => out.extend_from_slice(b"\\z"),
+            _ => out.extend_from_slice(&rest[..length.min(rest.len())]),
+        }
+        quantified = matches!(rest[0], b'*' | b'+' | b'?' | b'}');
+        at += length;
+    }
+    Read {
+        text: String::from_utf8_lossy(&out).into_owned(),
+        needs_pcre,
+        refused,
+    }
+}
+
+/// The length of the character class at the start of `rest`.
+fn class(rest: &[u8]) -> usize {
+    let mut at = 1;
+    if rest.get(at) == Some(&b'^') {
+        at += 1;
+    }
+    // A bracket that comes first is a member.
+    if rest.get(at) == Some(&b']') {
+        at += 1;
+    }
+    while at < rest.len() {
+        match &rest[at..] {
+            [b']', ..] => return at + 1,
+            [b'\\', _, ..] => at += 2,
+            [b'[', b':', inside @ ..] => {
+                let end = inside.windows(2).position(|two| two == b":]");
+                at += end.map_or(1, |end| end + 4);
+            }
+            _ => at += 1,
+        }
+    }
+    rest.len()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn matches(text: &str, path: &[u8]) -> bool {
+        let expression = RuleExpression::new(text).unwrap_or_else(|why| panic!("{text}: {why}"));
+        let found = expression.is_match(path).unwrap();
+        assert_eq!(expression.groups(path).unwrap().is_some(), found);
+        found
+    }
+
+    #[test]
+    fn look_around_and_what_else_pcre_has_is_taken() {
+        for (text, yes, no) in [
+            (r"(?i)/\.(?!well-known\/)", "/.git/x", "/.WELL-known/x"),
+            (r"^/setup/(?!pub/).", "/setup/x", "/setup/pub/x"),
+            (r"(?<!ext/)phpbb(?!\w+)", "/phpbb/x", "/ext/phpbb"),
+            (r"^/(a|b)/\1$", "/a/a", "/a/b"),
+            (r"^/(?>a+)b", "/aab", "/aac"),
+            (r"^/a++b", "/aab", "/acb"),
+            (r"^/(?=x)[x$]*$", "/x$x", "/x$y"),
+            (r"^/(?=[]$])[]$]$", "/$", "/]]"),
+        ] {
+            assert!(
+                matches(text, yes.as_bytes()) && !matches(text, no.as_bytes()),
+                "{text}"
+            );
+            assert!(!RuleExpression::new(text).unwrap().is_linear(), "{text}");
+        }
+        assert!(RuleExpression::new("^/a(b)*$").unwrap().is_linear());
+    }
+
+    #[test]
+    fn the_end_is_the_very_end_in_both_engines() {
+        for text in [r"\.php$", r"(?!z)\.php$", r"(?=.)\.php$"] {
+            assert!(matches(text, b"/x.php"), "{text}");
+            assert!(!matches(text, b"/x.php\n"), "{text}");
+        }
+        assert!(matches(r"^/(?!z)a.b", b"/a\nb"), "a dot is any byte");
+        assert!(matches(r"^/(?!z)\$", b"/$"), "an escaped sign is a sign");
+    }
+
+    #[test]
+    fn groups_have_numbers_and_names() {
+        let expression = RuleExpression::new(r"^/(?!x)(?<first>[a-z]+)/(.*)$").unwrap();
+        assert_eq!(
+            (expression.groups_len(), expression.group_of("first")),
+            (3, Some(1))
+        );
+        let groups = expression.groups(b"/ab/c").unwrap().unwrap();
+        assert_eq!(groups, [Some(0..5), Some(1..3), Some(4..5)]);
+        assert_eq!(expression.groups(b"/xb/c").unwrap(), None);
+    }
+
+    #[test]
+    fn what_is_wrong_or_would_mean_something_else_is_refused() {
+        for text in [
+            "(",
+            "a{1000}{1000}",
+            "(?=a",
+            r"(?m)(?=a)$",
+            r"(?=a)\Q$\E",
+            "(*UTF)(?=a)",
+            "(?x)(?=a) # $",
+        ] {
+            assert!(RuleExpression::new(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn who_reaches_a_limit_gets_no_answer() {
+        let expression = RuleExpression::new(r"^/(?!x)(a*)*$").unwrap();
+        let path = [b"/".as_slice(), &[b'a'; 64], b"b"].concat();
+        assert_eq!(expression.is_match(&path), Err(LimitReached));
+        let long = [b'/'; LONGEST + 1];
+        assert_eq!(expression.is_match(&long), Err(LimitReached));
+        assert_eq!(expression.groups(&long), Err(LimitReached));
+    }
+
+    proptest::proptest! {
+        /// Reading changes nothing but the end: both engines agree where both can run.
+        #[test]
+        fn both_engines_agree(text in "[a-c^$|()\\[\\]*+?.]{1,12}", path in "/[a-c$.\\n]{0,8}") {
+            let Ok(linear) = RuleExpression::new(&text) else { return Ok(()) };
+            if !linear.is_linear() {
+                return Ok(());
+            }
+            let Ok(other) = RuleExpression::new(&format!("(?=){text}")) else { return Ok(()) };
+            if let Ok(found) = other.is_match(path.as_bytes()) {
+                // `(?=)` binds to the first alternative only, which changes nothing.
+                proptest::prop_assert_eq!(linear.is_match(path.as_bytes()).unwrap(), found, "{}", text);
+            }
+        }
+    }
+}
