@@ -1,11 +1,106 @@
 //! Regular expressions as Howdah's rules take them: one that a rule cannot have is refused here, with the
-//! reason, before it is written.
+//! reason, before it is written. Those for paths may be of PCRE, those of conditions may not.
 
+use howdah_htaccess::rule_expression::RuleExpression;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::when::Match;
 
-/// Compiles an expression as a rule does.
+/// Compiles an expression for paths as a rule does.
+///
+/// # Errors
+/// It is wrong, or of a kind that rules cannot have: a sentence.
+pub fn compile_path(text: &str) -> Result<RuleExpression, String> {
+    RuleExpression::new(text).map_err(|why| {
+        let why = why.lines().last().unwrap_or_default();
+        let why = why.strip_prefix("error: ").unwrap_or(why);
+        format!("rules cannot have this expression ({why})")
+    })
+}
+
+/// Whether an expression matches, or perhaps does.
+pub fn matches(expression: &RuleExpression, text: &str) -> bool {
+    expression.is_match(text.as_bytes()).unwrap_or(true)
+}
+
+/// The paths that match both expressions; the groups are those of the second.
+///
+/// # Errors
+/// The first has groups with names, or names them.
+pub fn both(first: &str, second: &str) -> Result<String, String> {
+    let ahead = without_groups(first)?;
+    let (flags, own) = split_flags(second);
+    let anchored = own.strip_prefix('^').filter(|rest| is_one_choice(rest));
+    let joined = match (anchored, flags) {
+        (Some(rest), "") => format!("^(?={ahead}){rest}"),
+        (Some(rest), _) => format!("^(?={ahead})(?i:{rest})"),
+        (None, "") => format!("^(?={ahead}).*?(?:{own})"),
+        (None, _) => format!("^(?={ahead}).*?(?i:{own})"),
+    };
+    compile_path(&joined)?;
+    Ok(joined)
+}
+
+/// An expression that can stand in a look-ahead at the beginning of the path, where its groups count for
+/// nothing.
+fn without_groups(expression: &str) -> Result<String, String> {
+    let (flags, body) = split_flags(expression);
+    let mut out = String::new();
+    let mut chars = body.chars().peekable();
+    let mut in_class = false;
+    while let Some(c) = chars.next() {
+        match c {
+            '\\' => {
+                let next = chars.next();
+                if !in_class && next.is_some_and(|next| matches!(next, '1'..='9' | 'g' | 'k')) {
+                    return Err("one expression for the paths of both".to_owned());
+                }
+                out.push(c);
+                out.extend(next);
+                continue;
+            }
+            '[' if !in_class => {
+                in_class = true;
+                out.push(c);
+                // A bracket that comes first is a member.
+                out.extend(chars.next_if_eq(&'^'));
+                out.extend(chars.next_if_eq(&']'));
+                continue;
+            }
+            ']' => in_class = false,
+            '(' if !in_class && chars.peek() != Some(&'?') => {
+                out.push_str("(?:");
+                continue;
+            }
+            '(' if !in_class => {
+                let rest: String = chars.clone().take(3).collect();
+                let is_named = rest.starts_with("?P<")
+                    || rest.starts_with("?'")
+                    || rest.starts_with("?<")
+                        && !rest.starts_with("?<=")
+                        && !rest.starts_with("?<!");
+                if is_named {
+                    return Err("one expression for the paths of both".to_owned());
+                }
+            }
+            _ => {}
+        }
+        out.push(c);
+    }
+    let anchored = out.strip_prefix('^').filter(|rest| is_one_choice(rest));
+    let any_case = if flags.is_empty() { "(?:" } else { "(?i:" };
+    Ok(match anchored {
+        Some(rest) => format!("{any_case}{rest})"),
+        None => format!(".*?{any_case}{out})"),
+    })
+}
+
+/// Whether there is no `|` outside of groups and classes.
+fn is_one_choice(expression: &str) -> bool {
+    alternatives(expression).len() == 1
+}
+
+/// Compiles an expression that a condition of a rule has for a value.
 ///
 /// # Errors
 /// It uses what only PCRE has (look-around, back-references), or is wrong: a sentence.
@@ -19,7 +114,7 @@ pub fn compile(text: &str) -> Result<Regex, String> {
         let error = error.to_string();
         let why = error.lines().last().unwrap_or_default();
         let why = why.strip_prefix("error: ").unwrap_or(why);
-        format!("rules cannot have this expression ({why}): write it without look-around and back-references")
+        format!("conditions cannot have this expression ({why}): write it without look-around and back-references")
     })
 }
 
@@ -42,9 +137,7 @@ pub fn below(prefix: &str, expression: &str) -> Result<String, String> {
             Ok(format!("{flags}^/({rest}.*)$"))
         }
         Some("" | ".*" | ".*$" | ".") => Ok(format!("{flags}^{escaped}")),
-        Some(_) => Err(format!(
-            "write one expression for what begins with {prefix} and matches {expression}"
-        )),
+        Some(_) => both(&format!("^{escaped}"), expression),
     }
 }
 
@@ -99,7 +192,7 @@ pub fn extensions(expression: &str) -> Option<Vec<String>> {
 /// The group that it lacks.
 pub fn has_groups(target: &str, paths: &Match) -> Result<(), String> {
     let groups = match paths {
-        Match::Regex(expression) => compile(expression)?.captures_len(),
+        Match::Regex(expression) => compile_path(expression)?.groups_len(),
         _ => 1,
     };
     let named = (0..10).find(|n| *n >= groups && target.contains(&format!("${{{n}}}")));
@@ -141,6 +234,66 @@ pub fn widened(expression: &str) -> String {
     out + rest
 }
 
+/// The expression's alternatives outside of all parentheses.
+pub fn alternatives(expression: &str) -> Vec<&str> {
+    let mut depth = 0usize;
+    let mut begin = 0;
+    let mut found = Vec::new();
+    for (at, mark) in marks(expression) {
+        match mark {
+            Mark::Plain('(') => depth += 1,
+            Mark::Plain(')') => depth = depth.saturating_sub(1),
+            Mark::Plain('|') if depth == 0 => {
+                found.push(&expression[begin..at]);
+                begin = at + 1;
+            }
+            _ => {}
+        }
+    }
+    found.push(&expression[begin..]);
+    found
+}
+
+/// A character of an expression.
+pub enum Mark {
+    /// One that stands for itself or is an operator.
+    Plain(char),
+    /// One behind a backslash.
+    Escaped,
+    /// One within brackets, and whether it begins `[^`.
+    InClass,
+}
+
+/// The characters of an expression, each with its place.
+pub fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
+    let mut escaped = false;
+    let mut class: Option<usize> = None;
+    expression.char_indices().map(move |(at, c)| {
+        if std::mem::take(&mut escaped) {
+            return (at, Mark::Escaped);
+        }
+        if c == '\\' {
+            escaped = true;
+            return (at, Mark::Escaped);
+        }
+        match class {
+            Some(begin) => {
+                let first =
+                    at == begin + 1 || at == begin + 2 && expression[begin + 1..].starts_with('^');
+                if c == ']' && !first {
+                    class = None;
+                }
+                (at, Mark::InClass)
+            }
+            None if c == '[' => {
+                class = Some(at);
+                (at, Mark::InClass)
+            }
+            None => (at, Mark::Plain(c)),
+        }
+    })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -157,7 +310,7 @@ mod tests {
         ] {
             assert_eq!(below(prefix, expression), both.map(str::to_owned));
         }
-        assert!(below("/a/", "^/[ab]/").is_err());
+        assert_eq!(below("/a/", "^/[ab]/").unwrap(), "^(?=(?:/a/))/[ab]/");
         assert!(compile("(?=x)").unwrap_err().contains("look-around"));
     }
 

@@ -120,7 +120,7 @@ fn what_cannot_be_said_is_closed_and_listed() {
     assert_eq!(protecting(&import), ["Require host friend.example"]);
     rules(
         "<FilesMatch \"^(?!index)[^/]+\\.inc$\">\nRequire all denied\n</FilesMatch>",
-        &[r#"regex = '/[^/]+\.inc$' deny = 403"#],
+        &[r#"regex = '/(?!index)[^/]+\.inc$' deny = 403"#],
     );
     rules(
         "ProxyPass /a http://127.0.0.1:1/b",

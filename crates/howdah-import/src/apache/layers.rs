@@ -1,11 +1,11 @@
 //! What is said of a site, in Apache's order of merging: the widest first.
 
-use regex::bytes::Regex;
+use howdah_htaccess::rule_expression::RuleExpression;
 
 use super::site::Work;
 use super::{hosts, names, region};
 use crate::directive::Directive;
-use crate::expression::widened;
+use crate::expression::{compile, compile_path, matches, widened};
 use crate::when::Match;
 
 /// What is said of some paths, in one place.
@@ -22,7 +22,7 @@ pub struct Layer<'a> {
     /// It is of the main server, not of a `<VirtualHost>`.
     pub is_main: bool,
     /// The paths' expression.
-    regex: Option<Regex>,
+    regex: Option<RuleExpression>,
 }
 
 impl<'a> Layer<'a> {
@@ -33,7 +33,7 @@ impl<'a> Layer<'a> {
         is_main: bool,
     ) -> Layer<'a> {
         let regex = match &paths {
-            Match::Regex(text) => crate::expression::compile(text).ok(),
+            Match::Regex(text) => compile_path(text).ok(),
             Match::All | Match::Path(_) | Match::Prefix(_) => None,
         };
         Layer {
@@ -49,7 +49,7 @@ impl<'a> Layer<'a> {
     /// Whether a path is among its own.
     pub fn has(&self, path: &str) -> bool {
         let is_own = match &self.regex {
-            Some(regex) => regex.is_match(path.as_bytes()),
+            Some(regex) => matches(regex, path),
             None => region::has(&self.paths, path),
         };
         is_own && !self.but.iter().any(|but| region::has(but, path))
@@ -140,13 +140,16 @@ fn add<'a>(
 ) {
     let ledger = work.ledger;
     let (is_expression, text) = argument(section);
-    let text = match closes(section) && is_expression && crate::expression::compile(text).is_err() {
+    // Directories become paths of the site, which an expression that looks around does not survive.
+    let is_directory = section.name.starts_with("directory");
+    let looks_around = is_directory && is_expression && compile(text).is_err();
+    let text = match looks_around && closes(section) {
         true => {
             let wide = widened(text);
             if wide != text {
                 ledger.remark(
                     section.id,
-                    "closed for more paths than before: rules have no look-around",
+                    "closed for more paths than before: an expression for directories cannot look around",
                 );
             }
             wide

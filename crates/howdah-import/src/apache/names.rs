@@ -1,6 +1,6 @@
 //! Names of files and texts with `*`, as expressions for paths.
 
-use crate::expression::compile;
+use crate::expression::{Mark, alternatives, compile, compile_path, marks};
 
 /// A text with `*`, `?` and `[…]` as an expression, without anchors. None of them is a slash, unless
 /// `across`.
@@ -49,7 +49,7 @@ pub fn file_name(name: &str) -> Result<String, String> {
 /// # Errors
 /// Rules cannot have it.
 pub fn file_expression(expression: &str) -> Result<String, String> {
-    compile(expression)?;
+    compile_path(expression)?;
     let (flags, body) = match expression.strip_prefix("(?i)") {
         Some(body) => ("(?i)", body),
         None => ("", expression),
@@ -74,68 +74,8 @@ pub fn file_expression(expression: &str) -> Result<String, String> {
         [only] => format!("{flags}{only}"),
         _ => format!("{flags}(?:{})", choices.join("|")),
     };
-    compile(&all)?;
+    compile_path(&all)?;
     Ok(all)
-}
-
-/// The expression's alternatives outside of all parentheses.
-pub fn alternatives(expression: &str) -> Vec<&str> {
-    let mut depth = 0usize;
-    let mut begin = 0;
-    let mut found = Vec::new();
-    for (at, mark) in marks(expression) {
-        match mark {
-            Mark::Plain('(') => depth += 1,
-            Mark::Plain(')') => depth = depth.saturating_sub(1),
-            Mark::Plain('|') if depth == 0 => {
-                found.push(&expression[begin..at]);
-                begin = at + 1;
-            }
-            _ => {}
-        }
-    }
-    found.push(&expression[begin..]);
-    found
-}
-
-/// A character of an expression.
-enum Mark {
-    /// One that stands for itself or is an operator.
-    Plain(char),
-    /// One behind a backslash.
-    Escaped,
-    /// One within brackets, and whether it begins `[^`.
-    InClass,
-}
-
-/// The characters of an expression, each with its place.
-fn marks(expression: &str) -> impl Iterator<Item = (usize, Mark)> + '_ {
-    let mut escaped = false;
-    let mut class: Option<usize> = None;
-    expression.char_indices().map(move |(at, c)| {
-        if std::mem::take(&mut escaped) {
-            return (at, Mark::Escaped);
-        }
-        if c == '\\' {
-            escaped = true;
-            return (at, Mark::Escaped);
-        }
-        match class {
-            Some(begin) => {
-                let first =
-                    at == begin + 1 || at == begin + 2 && expression[begin + 1..].starts_with('^');
-                if c == ']' && !first {
-                    class = None;
-                }
-                (at, Mark::InClass)
-            }
-            None if c == '[' => {
-                class = Some(at);
-                (at, Mark::InClass)
-            }
-            None => (at, Mark::Plain(c)),
-        }
-    })
 }
 
 /// `.` and `[^…]` match no slash.

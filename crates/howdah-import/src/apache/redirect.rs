@@ -5,7 +5,7 @@ use super::region::{but_proofs, location_match};
 use super::requirement::both;
 use super::site::Work;
 use crate::directive::Directive;
-use crate::expression::{compile, has_groups, widened};
+use crate::expression::has_groups;
 use crate::stages::Stage;
 use crate::target::Table;
 use crate::when::{Match, When};
@@ -78,7 +78,7 @@ fn redirect(
     let (paths, target) = match path {
         None => (around.clone(), escaped(target)),
         Some(path) if line.name == "redirectmatch" => {
-            let (paths, target) = matching(work, line, path, target, ends)?;
+            let (paths, target) = matching(path, target)?;
             let both = both(&When::paths(paths), &When::paths(around.clone()));
             (both.ok_or("one rule for the paths of both")?.paths, target)
         }
@@ -124,26 +124,10 @@ fn redirect(
 }
 
 /// `RedirectMatch EXPRESSION TARGET`
-fn matching(
-    work: &Work<'_, '_>,
-    line: &Directive,
-    expression: &str,
-    target: &str,
-    ends: bool,
-) -> Result<(Match, String), String> {
+fn matching(expression: &str, target: &str) -> Result<(Match, String), String> {
     let wide = but_proofs(expression).map(|(wide, _)| wide);
     let expression = wide.as_deref().unwrap_or(expression);
-    let expression = match compile(expression) {
-        Err(_) if ends && widened(expression) != expression => {
-            work.ledger.remark(
-                line.id,
-                "closed for more paths than before: rules have no look-around",
-            );
-            widened(expression)
-        }
-        _ => expression.to_owned(),
-    };
-    let paths = location_match(&expression)?;
+    let paths = location_match(expression)?;
     let mut out = String::new();
     let mut chars = target.chars();
     while let Some(c) = chars.next() {

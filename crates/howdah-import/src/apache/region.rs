@@ -1,8 +1,8 @@
 //! Which URL paths a section is for. Apache's sections name directories, files or paths, by texts with
 //! `*`, or by expressions; rules name paths alone.
 
-use super::names::{alternatives, wildcard};
-use crate::expression::compile;
+use super::names::wildcard;
+use crate::expression::{alternatives, compile, compile_path, matches};
 use crate::when::Match;
 
 /// Where a site's files are.
@@ -26,7 +26,7 @@ pub fn location(text: &str) -> Result<Match, String> {
 
 /// The paths of `<LocationMatch>`, `RedirectMatch` and their like.
 pub fn location_match(expression: &str) -> Result<Match, String> {
-    compile(expression)?;
+    compile_path(expression)?;
     Ok(match expression {
         "" | "^" | "/" | "^/" | ".*" | "^.*$" | "^/.*" | "^/.*$" | "." => Match::All,
         expression => Match::Regex(expression.to_owned()),
@@ -105,7 +105,7 @@ impl Places {
                     }
                 }
             };
-            compile(&own)?;
+            compile_path(&own)?;
             found.push(Match::Regex(own));
         }
         Ok(widest(found)
@@ -148,7 +148,8 @@ pub fn but_proofs(expression: &str) -> Option<(String, Match)> {
     let names = excepted.trim_start_matches('/').replace('\\', "");
     let is_proof = names.starts_with(".well-known") && !names.contains(['|', '(', '*']);
     let wide = crate::expression::widened(expression);
-    (is_proof && compile(&wide).is_ok()).then(|| (wide, Match::Prefix("/.well-known".to_owned())))
+    (is_proof && compile_path(&wide).is_ok())
+        .then(|| (wide, Match::Prefix("/.well-known".to_owned())))
 }
 
 /// Whether an expression names, without any operator, another directory.
@@ -202,7 +203,7 @@ pub fn both(directory: &Match, file: &str) -> Result<Match, String> {
             );
         }
     };
-    compile(&joined)?;
+    compile_path(&joined)?;
     Ok(Match::Regex(joined))
 }
 
@@ -258,7 +259,7 @@ pub fn has(paths: &Match, path: &str) -> bool {
         Match::Path(own) => own == path,
         Match::Prefix(_) => covers(paths, &Match::Path(path.to_owned())),
         Match::Regex(expression) => {
-            compile(expression).is_ok_and(|regex| regex.is_match(path.as_bytes()))
+            compile_path(expression).is_ok_and(|regex| matches(&regex, path))
         }
     }
 }

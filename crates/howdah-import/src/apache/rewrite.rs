@@ -1,13 +1,12 @@
 //! mod_rewrite in servers and sections: redirects, refusals, front controllers, and rewrites to other paths.
 
-use super::names::alternatives;
 use super::region::but_proofs;
 use super::requirement::both;
 use super::rewrite_conditions::{file_test, requests};
 use super::rewrite_words::{Flags, template};
 use super::site::Work;
 use crate::directive::Directive;
-use crate::expression::{compile, has_groups};
+use crate::expression::{alternatives, compile_path, has_groups};
 use crate::stages::Stage;
 use crate::target::{Table, Value};
 use crate::when::{Match, When};
@@ -382,7 +381,7 @@ fn paths(pattern: &str, any_case: bool, place: &Place<'_>) -> Result<(Match, boo
         }
     };
     let text = format!("{flags}{text}");
-    compile(&text)?;
+    compile_path(&text)?;
     Ok((
         Match::Regex(text),
         negated,

@@ -2,7 +2,7 @@
 
 use super::variables::{Constants, constant, has_variables};
 use crate::directive::Directive;
-use crate::expression::compile;
+use crate::expression::{compile, compile_path};
 use crate::when::{Match, When};
 
 /// What an `if` asks, and whether the rule is for what it is not.
@@ -89,7 +89,6 @@ fn equal(variable: &str, value: &str) -> Result<When, String> {
 }
 
 fn matching(variable: &str, expression: &str, any_case: bool) -> Result<When, String> {
-    compile(expression)?;
     if variable == "$request_method" {
         let names = expression.trim_start_matches('^').trim_end_matches('$');
         let names = names.trim_start_matches('(').trim_end_matches(')');
@@ -105,8 +104,10 @@ fn matching(variable: &str, expression: &str, any_case: bool) -> Result<When, St
         || variable == "$request_uri" && !expression.contains(r"\?") && !expression.contains('=')
     {
         let flags = if any_case { "(?i)" } else { "" };
+        compile_path(expression)?;
         return Ok(When::paths(Match::Regex(format!("{flags}{expression}"))));
     }
+    compile(expression)?;
     let mark = if any_case { "~*" } else { "~" };
     test(variable, &format!("{mark} {expression}"))
 }

@@ -6,7 +6,7 @@ use super::server::Work;
 use super::variables::{constant, has_variables, template, without_query};
 use super::{proxy, resolve, rewrite, script};
 use crate::directive::Directive;
-use crate::expression::{compile, has_groups};
+use crate::expression::{compile_path, has_groups};
 use crate::link;
 use crate::stages::Stage;
 use crate::target::Value;
@@ -299,7 +299,7 @@ fn without_scripts(work: &mut Work<'_, '_>, location: &Location<'_>) {
         (_, prefix) => Match::Regex(format!("^{}.*{SCRIPT}", regex::escape(prefix))),
     };
     if let Match::Regex(expression) = &scripts
-        && compile(expression).is_err()
+        && compile_path(expression).is_err()
     {
         return;
     }

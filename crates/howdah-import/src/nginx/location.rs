@@ -1,9 +1,9 @@
 //! `location` blocks in the order in which nginx prefers them.
 
-use regex::bytes::Regex;
+use howdah_htaccess::rule_expression::RuleExpression;
 
 use crate::directive::Directive;
-use crate::expression::{below, compile};
+use crate::expression::{below, compile_path, matches};
 use crate::when::Match;
 
 /// How a location is chosen.
@@ -37,7 +37,7 @@ pub struct Location<'a> {
     /// The prefix that it begins with; empty for an expression of its own.
     pub prefix: String,
     /// Its expression, or why rules cannot have it.
-    expression: Option<Result<Regex, String>>,
+    expression: Option<Result<RuleExpression, String>>,
 }
 
 impl Location<'_> {
@@ -69,7 +69,7 @@ impl Location<'_> {
             Kind::Firm | Kind::Prefix => path.starts_with(&self.pattern),
             Kind::Regex | Kind::NestedRegex => {
                 let expression = self.expression.as_ref();
-                expression.is_some_and(|e| e.as_ref().is_ok_and(|e| e.is_match(path.as_bytes())))
+                expression.is_some_and(|e| e.as_ref().is_ok_and(|e| matches(e, path)))
             }
             Kind::Named => false,
         }
@@ -119,7 +119,7 @@ fn collect<'a>(
         };
         let is_regex = matches!(kind, Kind::Regex | Kind::NestedRegex);
         all.push(Location {
-            expression: is_regex.then(|| compile(&pattern)),
+            expression: is_regex.then(|| compile_path(&pattern)),
             block: inner,
             around: around.to_vec(),
             kind,

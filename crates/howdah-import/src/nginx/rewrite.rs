@@ -5,7 +5,7 @@ use super::referers;
 use super::server::Work;
 use super::variables::{constant, has_variables, template, without_query};
 use crate::directive::Directive;
-use crate::expression::{below, compile, has_groups};
+use crate::expression::{below, both, compile_path, has_groups};
 use crate::stages::Stage;
 use crate::when::{Match, When};
 
@@ -118,7 +118,13 @@ fn rewrite(work: &mut Work<'_, '_>, line: &Directive, when: &When, prefix: &str)
     let ledger = work.ledger;
     let flag = line.arg(2);
     let found = below(prefix, line.arg(0)).and_then(|expression| {
-        compile(&expression)?;
+        // The expression of its location is gone behind its own, unless both are asked for.
+        let expression = match &when.paths {
+            Match::Regex(location) => both(location, &expression)?,
+            Match::Path(path) => both(&format!("^{}$", regex::escape(path)), &expression)?,
+            Match::Prefix(_) | Match::All => expression,
+        };
+        compile_path(&expression)?;
         let target = template(&constant(line.arg(1), &work.constants))?;
         has_groups(&target, &Match::Regex(expression.clone()))?;
         let leads_somewhere = ["/", "http://", "https://", "$"];

@@ -5,7 +5,7 @@ use super::location::{Kind, Location};
 use super::server::Work;
 use super::{access, files, headers, proxy, rewrite, script};
 use crate::directive::Directive;
-use crate::expression::{extensions, widened};
+use crate::expression::extensions;
 use crate::stages::Stage;
 use crate::when::{Match, When};
 
@@ -171,45 +171,14 @@ fn settle_content(work: &Work<'_, '_>, block: &Directive) {
 }
 
 /// A location whose expression rules cannot have.
-fn unexpressed<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, why: &str) {
-    let ledger = work.ledger;
-    let block = location.block;
-    let wide = widened(&location.pattern);
-    // `/\.(?!well-known)`: names with a dot are never sent, whatever the rule excepts.
-    let dot = location.pattern.strip_prefix(r"/\.(?!");
-    let excepted = dot
-        .and_then(|rest| rest.split_once(')'))
-        .map(|(name, _)| name);
-    let excepted = excepted.filter(|_| wide == r"/\." || wide == r"/\..*");
-    if content(block) == Content::Answer
-        && let Some(excepted) = excepted
-    {
-        let excepted = Match::Regex(format!(r"/\.(?:{})", excepted.trim_start_matches("?:")));
-        let when = When::except(Match::Regex(r"/\.".to_owned()), vec![excepted]);
-        ledger.carried(block.id);
-        access::of_block(work, block.inner(), &when, None);
-        rewrite::block(work, block.inner(), &when, "");
-        return;
-    }
+fn unexpressed(work: &mut Work<'_, '_>, location: &Location<'_>, why: &str) {
+    let (ledger, block) = (work.ledger, location.block);
     if content(block) != Content::Answer {
         return super::hosts::list_all(block, why, ledger);
     }
-    match crate::expression::compile(&wide) {
-        Ok(_) => {
-            ledger.remark(
-                block.id,
-                format!("closed for more paths than before: {why}"),
-            );
-            let when = When::paths(Match::Regex(wide));
-            access::of_block(work, block.inner(), &when, None);
-            rewrite::block(work, block.inner(), &when, "");
-        }
-        Err(_) => {
-            ledger.list_protection(block.id, why);
-            for line in block.inner() {
-                ledger.list_protection(line.id, "its block is not carried over");
-            }
-        }
+    ledger.list_protection(block.id, why);
+    for line in block.inner() {
+        ledger.list_protection(line.id, "its block is not carried over");
     }
 }
 
