@@ -1,6 +1,7 @@
 //! What small configurations of nginx become. Whole ones are compared with nginx itself in
 //! `crates/howdah-tests/tests/import.rs`.
 
+use howdah_htaccess::rule_expression::RuleExpression;
 use howdah_import::{Format, Import, import_text};
 
 /// A server with these lines, an application behind `/index.php`, and these lines in its PHP location.
@@ -95,4 +96,84 @@ fn parameters_that_no_variable_can_hold_are_not_written() {
     );
     assert!(configuration.contains("FINE"), "{configuration}");
     assert!(import.list.contains("BROKEN"), "{}", import.list);
+}
+
+#[test]
+fn two_servers_without_a_name_are_one_site_that_leads_to_https() {
+    let text = "events {}\nhttp {\nserver { listen 80; return 301 https://$host$request_uri; }\n\
+        server { listen 443 ssl; ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;\n\
+        root /srv/app; index index.php; location / { try_files $uri $uri/ /index.php?$args; }\n\
+        location ~ \\.php$ { fastcgi_param SCRIPT_FILENAME $document_root$fastcgi_script_name; fastcgi_pass unix:/run/php.sock; }\n}\n}\n";
+    let import = import_text(Format::Nginx, text).unwrap();
+    let configuration = &import.configuration;
+    assert_eq!(
+        configuration.matches("[[site]]").count(),
+        1,
+        "{configuration}"
+    );
+    for line in [
+        "https_redirect = true",
+        "root = \"/srv/app\"",
+        "file = \"/etc/ssl/cert.pem\"",
+    ] {
+        assert!(configuration.contains(line), "{line}\n{configuration}");
+    }
+    assert!(keeps_the_front_controller(&import), "{configuration}");
+}
+
+#[test]
+fn a_rule_from_within_a_location_is_for_no_other_path() {
+    for (location, rewrite) in [
+        ("~ ^/shop/", "^/(.*)$"),
+        ("~* \\.(png|jpe?g)$", "^(.*)$"),
+        ("~ ^/(a|b)/", "/x"),
+        ("~ /c$", "^/c|d$"),
+        ("/plain", "^/p(.*)$"),
+        ("= /one", "^(.*)$"),
+    ] {
+        let lines = format!("location {location} {{ rewrite {rewrite} /index.php last; }}");
+        let import = imported(&lines, "");
+        let paths = [
+            "/",
+            "/style.css",
+            "/about.php",
+            "/x",
+            "/d",
+            "/plain/x",
+            "/p",
+            "/one/two",
+            "/A/x",
+        ];
+        for rule in import.configuration.split("[[site.rule]]").skip(1) {
+            if !rule.contains("\nrewrite = ") {
+                continue;
+            }
+            let regex = rule.lines().find_map(|line| line.strip_prefix("regex = "));
+            let Some(expression) = regex else {
+                assert!(
+                    rule.contains("\npath = ") || rule.contains("\nprefix = "),
+                    "{rule}"
+                );
+                continue;
+            };
+            let quote = &expression[..1];
+            let expression = expression.trim_matches(quote.chars().next().unwrap());
+            let expression = match quote {
+                "\"" => expression.replace("\\\\", "\\"),
+                _ => expression.to_owned(),
+            };
+            let expression = RuleExpression::new(&expression).unwrap();
+            let within = |path: &str| match location {
+                "~ ^/shop/" | "~* \\.(png|jpe?g)$" => false,
+                "~ ^/(a|b)/" => path.starts_with("/a/"),
+                "~ /c$" => false,
+                "/plain" => path.starts_with("/plain"),
+                _ => path == "/one",
+            };
+            for path in paths {
+                let matches = expression.is_match(path.as_bytes()).unwrap();
+                assert!(!matches || within(path), "{location} {path}: {rule}");
+            }
+        }
+    }
 }

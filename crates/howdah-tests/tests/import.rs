@@ -24,6 +24,11 @@ fn symfony_and_laravel_on_one_port() {
 }
 
 #[test]
+fn lines_of_panels_images_and_manuals() {
+    Case::new("templates", Pools::Howdahs).compare();
+}
+
+#[test]
 fn mediawiki_with_short_addresses() {
     Case::new("mediawiki", Pools::PhpFpms).compare();
 }

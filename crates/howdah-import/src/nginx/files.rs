@@ -68,7 +68,10 @@ pub fn fallback(work: &mut Work<'_, '_>, line: &Directive, last: &str, when: &Wh
     }
     if last.starts_with('@') {
         return match work.named(last) {
-            Some(named) => named_location(work, &named, when),
+            Some(named) => {
+                ledger.carried(line.id);
+                named_location(work, &named, when);
+            }
             None => ledger.list(line.id, format!("the location {last} does not exist")),
         };
     }
@@ -134,7 +137,7 @@ fn may_refuse(directive: &Directive) -> bool {
 }
 
 /// `if (!-f $document_root$fastcgi_script_name)`, as nginx' own documentation advises it.
-fn asks_for_the_script(directive: &Directive) -> bool {
+pub fn asks_for_the_script(directive: &Directive) -> bool {
     let mut condition = String::new();
     for number in 0.. {
         match directive.arg(number) {
@@ -156,7 +159,7 @@ fn asks_for_the_script(directive: &Directive) -> bool {
     })
 }
 
-fn is_not_found(directive: &Directive) -> bool {
+pub fn is_not_found(directive: &Directive) -> bool {
     directive.name == "return" && directive.arg(0) == "404"
 }
 

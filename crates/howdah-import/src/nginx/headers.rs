@@ -1,7 +1,8 @@
 //! Fields of answers (`add_header`, `expires`), and media types.
 
+use super::files;
 use super::location::Location;
-use super::rules::{Content, content};
+use super::rules::{self, Content, content};
 use super::scope::Scope;
 use super::server::Work;
 use super::variables::{constant, has_variables};
@@ -10,7 +11,7 @@ use crate::media_type;
 use crate::stages::Stage;
 use crate::target::{Value, is_settable};
 use crate::time::{SECOND, milliseconds};
-use crate::when::When;
+use crate::when::{Match, When};
 
 /// `Strict-Transport-Security` without what browsers overlook in it: a semicolon at the end, quotes around the
 /// number of seconds (RFC 6797 §6.1 allows both).
@@ -53,11 +54,17 @@ pub fn of_location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &
     let lines = own.all(&["add_header"]);
     let is_php = content(location.block) == Content::Php;
     let everywhere = is_php || location.is_rest();
-    // Scripts are reached by way of other paths, too.
-    let when = if everywhere {
-        When::default()
-    } else {
-        when.clone()
+    // Scripts are reached by way of other paths, too: those of directories, and those that no file has.
+    let reached = match (everywhere, is_php && rules::is_for_all_scripts(location)) {
+        (true, true) => vec![
+            When::paths(Match::Regex(format!("(?:{}|/$)", files::SCRIPT))),
+            When {
+                not: vec![When::paths(Match::Regex(files::SCRIPT.to_owned()))],
+                ..When::missing()
+            },
+        ],
+        (true, false) => vec![When::default()],
+        (false, _) => vec![when.clone()],
     };
     let is_control = |d: &&&Directive| d.arg(0).eq_ignore_ascii_case("cache-control");
     let control: Vec<&Directive> = match is_php {
@@ -68,8 +75,13 @@ pub fn of_location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &
         if control.iter().any(|d| d.id == line.id) {
             continue;
         }
-        field(work, line, &when);
-        if everywhere {
+        for when in &reached {
+            field(work, line, when);
+        }
+        if reached.len() > 1 {
+            work.ledger
+                .remark(line.id, "also for the files that directories show");
+        } else if everywhere {
             work.ledger.remark(
                 line.id,
                 "for all answers of the site: files, and what scripts make of other paths",
@@ -88,10 +100,10 @@ pub fn of_location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &
                     .list(line.id, "scripts set their own Cache-Control");
             }
         }
-        Some(line) => expires(work, line, &control, &when),
+        Some(line) => expires(work, line, &control, &reached[0]),
         None if !control.is_empty() => {
             let line = control[0];
-            expires(work, line, &control, &when);
+            expires(work, line, &control, &reached[0]);
         }
         None => {}
     }

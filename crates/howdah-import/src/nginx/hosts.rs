@@ -165,6 +165,13 @@ fn merge_redirects(servers: &mut [Server<'_>], ledger: &Ledger) {
             for server in servers.iter_mut().filter(|server| server.tls) {
                 server.https_redirect = Some(found.line);
             }
+            let nameless = |server: &Server<'_>| server.tls && server.hosts.is_empty();
+            if servers.iter().any(nameless) {
+                // Neither has a name, as is usual in containers: they are one site.
+                servers[at].is_gone = true;
+                settle(&found, ledger);
+                settle_server(servers[at].block, ledger);
+            }
         } else if kept.is_empty() && !hosts.is_empty() {
             servers[at].is_gone = true;
             settle(&found, ledger);

@@ -79,7 +79,7 @@ impl Location<'_> {
 /// All locations of a server, those first that nginx prefers.
 pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
     let mut all = Vec::new();
-    collect(server, &[], "", &mut all);
+    collect(server, &[], ("", false), &mut all);
     // Expressions keep the order of the file; of prefixes the longest counts.
     all.sort_by_key(|location| {
         let length = match location.kind {
@@ -94,7 +94,7 @@ pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
 fn collect<'a>(
     block: &'a Directive,
     around: &[&'a Directive],
-    prefix: &str,
+    (prefix, is_firm): (&str, bool),
     all: &mut Vec<Location<'a>>,
 ) {
     for inner in block.inner().iter().filter(|d| d.name == "location") {
@@ -110,6 +110,8 @@ fn collect<'a>(
                 };
                 (kind, limited)
             }
+            // No expressions outside of a firm location are tried for what is within it.
+            Kind::Prefix if is_firm => (Kind::Firm, pattern),
             kind => (kind, pattern),
         };
         let within = [around, &[inner]].concat();
@@ -126,7 +128,7 @@ fn collect<'a>(
             pattern,
             prefix: own.clone(),
         });
-        collect(inner, &within, &own, all);
+        collect(inner, &within, (&own, is_firm || kind == Kind::Firm), all);
     }
 }
 

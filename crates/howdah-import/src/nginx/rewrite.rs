@@ -1,6 +1,7 @@
 //! `return`, `rewrite` and `if`: what nginx does before it looks for anything.
 
 use super::condition::condition;
+use super::files;
 use super::referers;
 use super::server::Work;
 use super::variables::{constant, has_variables, template, without_query};
@@ -204,6 +205,9 @@ fn conditional(
             inner.walk(&mut |d| ledger.list(d.id, "its `if` is not carried over"));
         }
     };
+    if files::asks_for_the_script(block) && block.inner().iter().all(files::is_not_found) {
+        return block.walk(&mut |d| ledger.moot(d.id, "a script that is not there is a 404"));
+    }
     if block.inner().iter().all(|d| d.name == "set") {
         return list(
             "rules have no variables; where this one decides something, write its condition into that rule",

@@ -172,7 +172,11 @@ impl Site {
     }
 
     pub(super) fn is_missing(&self, tree: &FileView, path: &UrlPath<'_>) -> bool {
-        matches!(self.look(tree, path, true), Found::Absent(_))
+        // A directory is there where `try_files` looks for its index.
+        let only_files = |entry: &TryFile| matches!(entry, TryFile::File | TryFile::Status(_));
+        let entries = &self.config.try_files;
+        let directories = entries.is_empty() || !entries.iter().all(only_files);
+        matches!(self.look(tree, path, directories), Found::Absent(_))
     }
 
     /// What `path` names. `directories`: with index files too.

@@ -578,7 +578,7 @@ options! {
         "path": Kind::Text, "", "Matches exactly this path.", "For single pages.";
         "prefix": Kind::Text, "", "Matches this path and everything below it; `$1` is what follows.", "For directories.";
         "glob": Kind::Text, "", "`*` within a name, `**` across directories; without a leading slash at any depth.", "For file name endings.";
-        "regex": Kind::Text, "", "A regular expression; `$1` or `${name}` are its groups.", "For what the others cannot say.";
+        "regex": Kind::Text, "", "A regular expression; `$1` or `${name}` are its groups. It may look around, as in PCRE, within a limit of steps (`RuleUndecided`).", "For what the others cannot say.";
         "methods": Kind::Texts, "", "Only for these methods.", "For read-only areas.";
         "query": Kind::Pairs, "",
             "Only if these parameters are so: `{ author = \"~ ^[0-9]+$\" }`. A value is a text with `*` for any text, `~ EXPRESSION` (`~*`: in any case), or empty: missing. Compared decoded; several must all hold.",
@@ -597,7 +597,7 @@ options! {
         "not": Kind::Sections, "",
             "Not if all of this holds: `not = { from = \"10.0.0.0/8\" }`. Several tables: not if one of them holds. What may stand there: `[[site.rule.not]]`, below.",
             "For exceptions.";
-        "if_missing": Kind::OnOff, "off", "Only if the path names no file, script or directory with an index.", "For several front controllers.";
+        "if_missing": Kind::OnOff, "off", "Only if the path names no file, script or, where `try_files` has `$uri/`, directory with an index.", "For several front controllers.";
         "redirect": Kind::Text, "", "Sends the client to this path or URL.", "For moved pages.";
         "status": Kind::Integer(300, 399), "302", "The redirect's: 301, 302, 303, 307 or 308.", "Browsers keep a 301 for ever.";
         "rewrite": Kind::Text, "", "Continues with this path; the query is kept.", "For scripts that expect other paths.";
