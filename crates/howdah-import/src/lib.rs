@@ -73,6 +73,8 @@ pub struct Request {
     pub list: String,
     /// The media type that Howdah gives a file name.
     pub media_type: fn(&[u8]) -> &'static str,
+    /// The user that a configuration gets which names none, as the file of a single site.
+    pub user: Option<String>,
 }
 
 /// What came of it.
@@ -152,6 +154,7 @@ pub fn import_text(format: Format, text: &str) -> Result<Import, Problem> {
         php_fpm: Vec::new(),
         list: "text.notes".to_owned(),
         media_type: |_| "application/octet-stream",
+        user: None,
     };
     let text = source::Text {
         name: "text".into(),
@@ -184,6 +187,11 @@ fn translate(request: &Request, pools: &[fpm::FpmPool], ledger: &Ledger, read: &
         Read::Nginx(read) => nginx::translate(read, request, pools, ledger, &mut config),
         Read::Apache(read) => apache::translate(read, request, pools, ledger, &mut config),
         Read::PhpFpm(pools) => pool::all(pools, &mut config, ledger),
+    }
+    if let Some(user) = &request.user
+        && config.top.get("user").is_none()
+    {
+        config.top.set("user", user.as_str(), None);
     }
     let entries = ledger.entries();
     let counts = ledger::counts(&entries);

@@ -21,7 +21,7 @@ use crate::config::{self, Settings, Source, Validation};
 use crate::exit;
 
 /// Somebody of whom nothing is known: an address that is nobody's (RFC 5737).
-const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+pub(super) const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
 /// Bytes for stored pages: there are none.
 const NO_PAGES: u64 = 1 << 20;
@@ -114,7 +114,7 @@ fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
 }
 
 /// What decides about requests by these settings, and runs nothing.
-fn front(settings: &Settings) -> Result<Front, Vec<String>> {
+pub(super) fn front(settings: &Settings) -> Result<Front, Vec<String>> {
     for site in &settings.sites {
         for why in Site::unreadable_files(site) {
             eprintln!("advice: {why}; the answer is as if the server could not either");

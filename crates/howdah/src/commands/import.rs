@@ -10,9 +10,11 @@ use howdah_import::{EMPTY_ROOT, Format, Import, Request};
 use howdah_server::static_file::mime;
 
 use super::check;
+use super::import_answers::{self, SiteAnswers};
 use super::new_files::{self, NewFile};
 use crate::arguments::{self, ImportCommand, ImportOutput, ImportServer};
-use crate::exit;
+use crate::config::identity::web_user;
+use crate::{exit, sys};
 
 /// Runs it.
 pub fn run(import: arguments::Import) -> ExitCode {
@@ -43,6 +45,10 @@ pub fn run(import: arguments::Import) -> ExitCode {
         php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,
+        // Whoever starts the server as root needs one, and a file of a single site names none.
+        user: sys::is_root()
+            .then(|| web_user().map(str::to_owned))
+            .flatten(),
     };
     let import = match howdah_import::import(&request) {
         Ok(import) => import,
@@ -56,15 +62,24 @@ pub fn run(import: arguments::Import) -> ExitCode {
         return exit::failed();
     }
     let mistakes = check::mistakes(&output.file);
+    let sites = import_answers::ask(&output.file);
     let code = match output.json {
-        true => super::answer(&json(&output.file, &list, &import, &mistakes)),
-        false => super::answer(&summary(&output.file, &list, &import)),
+        true => super::answer(&json(&output.file, &list, &import, &mistakes, &sites)),
+        false => {
+            let answers = import_answers::table(&sites, &output.file);
+            super::answer(&(summary(&output.file, &list, &import) + &answers))
+        }
     };
+    let problems: Vec<&String> = sites.iter().filter_map(|s| s.problem.as_ref()).collect();
+    for problem in &problems {
+        eprintln!("howdah: {problem}");
+    }
     for mistake in &mistakes {
         eprintln!("{mistake}");
     }
     match mistakes.is_empty() {
-        true => code,
+        true if problems.is_empty() => code,
+        true => exit::failed(),
         false => {
             eprintln!(
                 "howdah: {} does not work as it was written. What names a missing file, user or certificate is about \
@@ -121,7 +136,13 @@ fn summary(file: &Path, list: &Path, import: &Import) -> String {
     )
 }
 
-fn json(file: &Path, list: &Path, import: &Import, mistakes: &[String]) -> String {
+fn json(
+    file: &Path,
+    list: &Path,
+    import: &Import,
+    mistakes: &[String],
+    sites: &[SiteAnswers],
+) -> String {
     let entry = |entry: &Entry| {
         let outcome = &entry.outcome;
         let (word, notes): (_, Vec<&str>) = match outcome.fate() {
@@ -139,6 +160,16 @@ fn json(file: &Path, list: &Path, import: &Import, mistakes: &[String]) -> Strin
             "notes": notes,
         })
     };
+    let answers = |site: &SiteAnswers| {
+        let urls = site.answers.iter().map(
+            |explained| serde_json::json!({ "url": explained.url, "answer": explained.answer }),
+        );
+        serde_json::json!({
+            "site": site.name,
+            "urls": urls.collect::<Vec<_>>(),
+            "problem": site.problem,
+        })
+    };
     let counts = import.counts;
     let value = serde_json::json!({
         "configuration": file,
@@ -151,6 +182,7 @@ fn json(file: &Path, list: &Path, import: &Import, mistakes: &[String]) -> Strin
         "listed": counts.listed,
         "protecting": counts.protecting,
         "mistakes": mistakes,
+        "answers": sites.iter().map(answers).collect::<Vec<_>>(),
         "directives": import.entries.iter().map(entry).collect::<Vec<_>>(),
     });
     format!("{value:#}")

@@ -12,6 +12,7 @@ pub mod dashboard;
 pub mod explain;
 pub mod external;
 pub mod import;
+mod import_answers;
 mod import_verify;
 pub mod init;
 pub mod job;

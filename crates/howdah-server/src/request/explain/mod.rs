@@ -13,7 +13,7 @@ use howdah_executor::status::PoolStatus;
 use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptRequest};
 
 use super::context::RequestContext;
-use super::explained::{Answer, CacheDecision, Kind, Told};
+use super::explained::{Answer, CacheDecision, Told};
 use super::made_here::{self, First};
 use super::{Front, authorize, cache_gate, find_route, find_site};
 use crate::cache::lookup::{self, Lookup};
@@ -31,7 +31,7 @@ use crate::site::{Action, RouteInfo, Site};
 use answer::{of_action, of_failure, of_head};
 use question::{parse, quoted};
 
-pub use super::explained::Explanation;
+pub use super::explained::{Explanation, Kind};
 pub use question::Question;
 
 /// A pool that runs nothing.

@@ -1,0 +1,153 @@
+//! What an imported configuration answers to four URLs of each site: the home page, its script, a path that
+//! only an application knows, and a stylesheet. Who reads nothing else sees whether the site works.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use howdah_server::request::explain::{Explanation, Kind, Question, explain};
+use howdah_server::site::config::HostPattern;
+
+use super::explain::{STRANGER, front};
+use crate::arguments::Serve;
+use crate::config::{self, Settings, Source, Validation};
+
+/// A path that no file has.
+const PRETTY: &str = "/a/page/of/the/application";
+/// Errors of what is merely not there.
+const MISSING: &[&str] = &["NotFound", "NoIndex", "Unreadable"];
+
+/// What one site answers.
+pub(super) struct SiteAnswers {
+    /// The site's name, or its first host.
+    pub name: String,
+    /// The URLs and what becomes of them.
+    pub answers: Vec<Explanation>,
+    /// Why the application cannot work, if it cannot.
+    pub problem: Option<String>,
+}
+
+/// Asks all sites of a configuration. None, if it has mistakes, which are reported elsewhere.
+pub(super) fn ask(file: &Path) -> Vec<SiteAnswers> {
+    let Ok(source) = Source::read(file) else {
+        return Vec::new();
+    };
+    let serve = Serve {
+        config: Some(file.to_owned()),
+        ..Serve::default()
+    };
+    let loaded = config::load(&serve, Some(&source), Validation::Trusted);
+    let Ok(settings) = loaded.settings else {
+        return Vec::new();
+    };
+    ask_sites(&settings)
+}
+
+fn ask_sites(settings: &Settings) -> Vec<SiteAnswers> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .build();
+    let (Ok(front), Ok(runtime)) = (front(settings), runtime) else {
+        return Vec::new();
+    };
+    let mut all = Vec::new();
+    for site in &settings.sites {
+        let host = site.hosts.first().map(|host| match host {
+            HostPattern::Exact(name) => name.clone(),
+            HostPattern::Below(end) => format!("www{end}"),
+        });
+        let host = host.unwrap_or_else(|| "a-host-that-no-site-has.invalid".to_owned());
+        let stylesheet = stylesheet(&site.root, "", 3).unwrap_or_else(|| "/style.css".to_owned());
+        let mut answers = Vec::new();
+        for path in ["/", "/index.php", PRETTY, &stylesheet] {
+            let url = format!("https://{host}{path}");
+            let question = Question {
+                method: "GET",
+                url: &url,
+                fields: &[],
+                from: Some(STRANGER),
+            };
+            if let Ok(explained) = runtime.block_on(explain(&front, &question)) {
+                answers.push(explained);
+            }
+        }
+        let has_application = site.root.join("index.php").is_file();
+        let problem = problem(&answers).filter(|_| has_application);
+        all.push(SiteAnswers {
+            name: site.name.clone(),
+            answers,
+            problem,
+        });
+    }
+    all
+}
+
+/// Some stylesheet of the site, as a path of it.
+fn stylesheet(directory: &Path, path: &str, depth: u32) -> Option<String> {
+    let mut entries: Vec<_> = std::fs::read_dir(directory).ok()?.flatten().collect();
+    entries.sort_by_key(std::fs::DirEntry::file_name);
+    let names = entries.iter().filter_map(|entry| {
+        let name = entry.file_name().into_string().ok()?;
+        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
+        (name.chars().all(is_plain) && !name.starts_with('.')).then_some((entry, name))
+    });
+    let names: Vec<_> = names.collect();
+    let found = names.iter().find(|(_, name)| name.ends_with(".css"));
+    if let Some((_, name)) = found {
+        return Some(format!("{path}/{name}"));
+    }
+    let inner = depth.checked_sub(1)?;
+    names.iter().take(50).find_map(|(entry, name)| {
+        let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
+        let below =
+            is_directory.then(|| stylesheet(&entry.path(), &format!("{path}/{name}"), inner));
+        below.flatten()
+    })
+}
+
+/// Why the application cannot work: its script or its paths are refused.
+fn problem(answers: &[Explanation]) -> Option<String> {
+    let [_, script, pretty, ..] = answers else {
+        return None;
+    };
+    let refused = |explained: &&Explanation| {
+        let error = explained.answer.error;
+        error.is_some_and(|name| !MISSING.contains(&name))
+    };
+    let runs = |explained: &Explanation| matches!(explained.answer.kind, Kind::Script);
+    // An application whose paths lead to its script need not have the script asked for by name.
+    let refused_script = Some(script).filter(refused).filter(|_| !runs(pretty));
+    let wrong = Some(pretty).filter(refused).or(refused_script)?;
+    let name = wrong.answer.error.unwrap_or_default();
+    Some(format!(
+        "{} is refused ({name}), so the application behind it cannot work",
+        wrong.url
+    ))
+}
+
+/// The answers, a line each.
+pub(super) fn table(sites: &[SiteAnswers], file: &Path) -> String {
+    let mut out = String::new();
+    if !sites.is_empty() {
+        let file = file.display();
+        let _ = writeln!(
+            out,
+            "what it answers (howdah explain --config {file} URL says why):"
+        );
+    }
+    for site in sites {
+        for explained in &site.answers {
+            let answer = &explained.answer;
+            let target = answer.script.as_deref().or(answer.file.as_deref());
+            let target = target.or(answer.location.as_deref()).or(answer.error);
+            let status = answer.status.map(|status| format!("{status} "));
+            let _ = writeln!(
+                out,
+                "  {} -> {}{}",
+                explained.url,
+                status.unwrap_or_default(),
+                target.unwrap_or("another server")
+            );
+        }
+    }
+    out
+}
