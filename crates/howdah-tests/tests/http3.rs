@@ -56,6 +56,11 @@ fn a_site_is_served_over_http3_through_a_reload_and_again_after_the_fronts_death
     assert_eq!(server["BODY"], 3_000_000);
     assert!(get(&mut client, "/large.bin").body == large);
     assert_eq!(get(&mut client, "/none").status(), 404);
+    let longer = Request::new("POST", "localhost", "/server.php")
+        .header("content-length", b"3")
+        .body(b"hello");
+    let refused = client.ask(&longer).expect("an answer");
+    assert_eq!(refused.header("Howdah-Error"), Some("BadContentLength"));
 
     fixture.reload();
     assert_eq!(get(&mut client, "/server.php").status(), 200);

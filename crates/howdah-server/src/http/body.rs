@@ -229,7 +229,7 @@ impl RequestBody {
                         Poll::Ready(read.map(|n| (n > 0).then(|| self.take_received(buf, left))))
                     });
                     match read {
-                        Poll::Ready(Ok(Some(piece))) => Ok(Some(piece)),
+                        Poll::Ready(Ok(Some(piece))) => piece.map(Some),
                         Poll::Ready(Ok(None) | Err(_)) => Err(BodyError::ClientGone),
                         Poll::Pending => return self.poll_patience(cx),
                     }
@@ -340,8 +340,13 @@ impl RequestBody {
     }
 
     /// Takes what was received for a body with `left` bytes to come; the rest is the next request's.
-    fn take_received(&mut self, buf: &mut Vec<u8>, left: u64) -> Bytes {
+    fn take_received(&mut self, buf: &mut Vec<u8>, left: u64) -> Result<Bytes, BodyError> {
         if buf.len() as u64 > left {
+            // A stream has no next request: the message is malformed (RFC 9114 §4.1.2). The h2 crate sees to
+            // that by itself.
+            if matches!(self.io.channel, Channel::Http3(_)) {
+                return Err(BodyError::Malformed(BadRequest::BadContentLength));
+            }
             self.input.extend(&buf[left as usize..]);
             buf.truncate(left as usize);
         }
@@ -352,7 +357,7 @@ impl RequestBody {
             }
             left => BodyState::Length { left },
         };
-        buffers::keep(buf)
+        Ok(buffers::keep(buf))
     }
 
     /// RFC 9110 §10.1.1: not after body bytes have come, and not after a final status.
