@@ -102,6 +102,13 @@ fn requests_and_answers_pass_whole_whatever_the_server_speaks() {
             fields["x_real_ip"].is_null() && fields["connection"] != "close",
             "{fields}"
         );
+        // As searches are sent.
+        let head = format!("GET /{part}/search HTTP/1.1\r\nTransfer-Encoding: chunked");
+        let said = ask(at, &head, "5\r\nhello\r\n0\r\n\r\n").json();
+        assert_eq!(
+            (&said["method"], &said["body"]),
+            (&"GET".into(), &"hello".into())
+        );
         // A head without a body, and one whose server sends ten megabytes.
         let head = ask(at, &format!("HEAD /{part}/x HTTP/1.1"), "");
         assert_eq!((head.status(), head.body.len()), (200, 0));

@@ -250,7 +250,9 @@ fn headers(out: &Outgoing<'_>) -> HeaderMap {
             set(header::CONTENT_LENGTH, b"0");
         }
         BodyKind::Length(length) => set(header::CONTENT_LENGTH, length.to_string().as_bytes()),
-        BodyKind::None | BodyKind::Chunked => {}
+        // By itself the client of HTTP/1.1 takes a GET or HEAD for one without a body. That of HTTP/2 removes it.
+        BodyKind::Chunked => set(header::TRANSFER_ENCODING, b"chunked"),
+        BodyKind::None => {}
     }
     headers
 }
