@@ -770,3 +770,52 @@ fn directories_of_the_system_are_not_recognised() {
     assert_ne!(code, 0);
     assert!((out + &err).contains("SystemDirectory: "));
 }
+
+#[test]
+fn what_a_site_names_and_is_not_there_is_advised_of_and_a_closed_log_is_a_mistake() {
+    let scratch = Scratch::new("check-files");
+    scratch.write("site/a.php", "<?php");
+    let check = |log: &str| {
+        let text = format!(
+            "listen = \"127.0.0.1:0\"\n[log]\nerror = \"{log}\"\n[[site]]\nroot = \"site\"\n\
+             front_controller = \"/index.php\"\n[site.error_pages]\n404 = \"/404.html\"\n\
+             [site.php_value]\nmemry_limit = \"1G\"\nmemory_limit = \"2G\"\n"
+        );
+        scratch.write("a.toml", &text);
+        run(howdah(["check", "--config", "a.toml"]).current_dir(&scratch.0))
+    };
+    let (code, out, err) = check("error.log");
+    assert_eq!(code, 0, "{err}");
+    for said in [
+        "front_controller: there is no /index.php below",
+        "error_pages: there is no /404.html below",
+        "SettingUnknown: PHP has no setting `memry_limit`; did you mean `memory_limit`?",
+    ] {
+        assert!(err.contains(said), "{said}: {err}");
+    }
+    assert!(out.contains("pieces of advice"), "{out}");
+    assert!(!scratch.0.join("error.log").exists(), "nothing is made");
+    let (code, _, err) = check("none/error.log");
+    assert_eq!(code, 3, "{err}");
+    assert!(err.contains("log.error: "), "{err}");
+}
+
+#[test]
+fn a_domain_without_an_address_for_https_is_a_mistake() {
+    let scratch = Scratch::new("domain");
+    scratch.write("a.php", "<?php");
+    let words = [
+        "serve",
+        ".",
+        "--domain",
+        "a.test",
+        "--listen",
+        "127.0.0.1:0",
+    ];
+    let (code, _, err) = run(howdah(words).current_dir(&scratch.0));
+    assert_eq!(code, 3, "{err}");
+    assert!(
+        err.contains("--domain a.test: no address is for HTTPS"),
+        "{err}"
+    );
+}

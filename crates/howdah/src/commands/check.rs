@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use howdah_executor::{Mode, fastcgi};
 
 use super::check_directory::{describe, unlimited_login};
+use super::check_files::{advise_of_files, closed_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
 use crate::arguments::{Check, Serve};
@@ -61,7 +62,8 @@ pub fn run(check: &Check) -> ExitCode {
             let advice = advice
                 + advise_of_logins(&settings)
                 + advise_of_sessions(&settings)
-                + advise_of_object_caches(&settings);
+                + advise_of_object_caches(&settings)
+                + advise_of_files(&settings);
             let chosen: String = settings.chosen.iter().flat_map(|l| [l, "\n"]).collect();
             super::answer(&format!(
                 "{chosen}{}: no mistakes{} ({}, {}, {})",
@@ -154,6 +156,7 @@ fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVe
 /// pool runs our own.
 fn of_sites_and_php(settings: &Settings) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
+    mistakes.extend(closed_logs(settings));
     let php = php::check_all(&settings.howdah_php());
     if php.is_ok() {
         mistakes.extend(does_not_start(&settings.pools));

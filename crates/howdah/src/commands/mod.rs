@@ -4,6 +4,7 @@ pub mod cache;
 pub mod cert;
 pub mod check;
 mod check_directory;
+mod check_files;
 mod check_object_cache;
 mod check_sessions;
 mod client;

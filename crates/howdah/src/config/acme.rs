@@ -93,6 +93,19 @@ pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     }
 }
 
+/// `--domain` means HTTPS: without an address for it the site would be served without, and nobody told.
+pub fn check_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, listen: &[Listen]) {
+    if let Some(name) = arguments.domain.first()
+        && !listen.iter().any(|listen| listen.tls)
+    {
+        let name = name.escape_debug();
+        let message = format!(
+            "--domain {name}: no address is for HTTPS; end one with `tls`, as in --listen \"0.0.0.0:443 tls\", or leave --listen out"
+        );
+        top.file().mistake(None, message);
+    }
+}
+
 /// A name as a certificate has it: an address without brackets.
 fn host_of(text: &str) -> String {
     let text = text.to_ascii_lowercase();

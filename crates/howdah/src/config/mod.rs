@@ -331,6 +331,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
     let certificates = certificates.files;
     tls::check(top, &listen, !certificates.is_empty(), acme.is_some());
+    acme::check_command_line(arguments, top, &listen);
     if let Some(acme) = &acme {
         acme::check_owner(top, acme, &identity, &pools);
     }

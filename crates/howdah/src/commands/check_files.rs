@@ -1,0 +1,153 @@
+//! What a configuration names and is not there, or not for the server's user: scripts, error pages, roots,
+//! logs, settings of PHP. All of it may come later, so that it is advice, but for a log.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use howdah_executor::{Mode, PoolConfig};
+use howdah_os::account::Account;
+use howdah_server::log::LogTarget;
+use howdah_server::site::SiteConfig;
+
+use crate::config::Settings;
+use crate::config::suggest::nearest;
+use crate::{php, sys};
+
+/// Advises on what is missing. How many pieces of advice there are.
+pub fn advise_of_files(settings: &Settings) -> usize {
+    let mut all = Vec::new();
+    for site in &settings.sites {
+        let about = |said: String| format!("site `{}`: {said}", site.name);
+        all.extend(missing_files(site).into_iter().map(about));
+        all.extend(unreadable_root(settings, site).map(about));
+        all.extend(unknown_settings(settings, site).into_iter().map(about));
+    }
+    for advice in &all {
+        eprintln!("advice: {advice}");
+    }
+    all.len()
+}
+
+/// Logs that cannot be opened: mistakes, since the server does not start.
+pub fn closed_logs(settings: &Settings) -> Vec<String> {
+    let log = &settings.log;
+    let targets = [
+        ("log.error", Some(&log.error)),
+        ("log.access", log.access.as_ref()),
+    ];
+    let files = targets
+        .into_iter()
+        .filter_map(|(key, target)| match target {
+            Some(LogTarget::File(path)) => Some((key, path)),
+            _ => None,
+        });
+    files
+        .filter_map(|(key, path)| {
+            let why = why_not_writable(path)?;
+            Some(format!("{key}: {} cannot be opened: {why}", path.display()))
+        })
+        .collect()
+}
+
+/// Nothing is made: a log that is not there needs a directory that can be written to.
+fn why_not_writable(path: &Path) -> Option<String> {
+    let may_write = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
+    match path.metadata() {
+        Ok(meta) if meta.is_dir() => Some("it is a directory".to_owned()),
+        Ok(_) => may_write(path).err().map(|why| why.to_string()),
+        Err(_) => {
+            let directory = path
+                .parent()
+                .filter(|parent| !parent.as_os_str().is_empty());
+            let directory = directory.unwrap_or(Path::new("."));
+            match directory.is_dir() {
+                true => may_write(directory).err().map(|why| why.to_string()),
+                false => Some(format!("there is no directory {}", directory.display())),
+            }
+        }
+    }
+}
+
+fn missing_files(site: &SiteConfig) -> Vec<String> {
+    let is_there = |path: &str| site.root.join(path.trim_start_matches('/')).exists();
+    let controller = site.front_controller.as_ref();
+    let controller = controller.map(|controller| &controller.script);
+    let mut found = Vec::new();
+    if let Some(script) = controller.filter(|script| !is_there(script)) {
+        found.push(format!(
+            "front_controller: there is no {script} below {}: paths without a file get 404",
+            site.root.display()
+        ));
+    }
+    for (status, page) in &site.error_pages {
+        if !is_there(page) {
+            found.push(format!(
+                "error_pages: there is no {page} below {}: {status} gets the server's own page",
+                site.root.display()
+            ));
+        }
+    }
+    found
+}
+
+/// Why the user that serves cannot show the site's files, if another process started by us can tell.
+fn unreadable_root(settings: &Settings, site: &SiteConfig) -> Option<String> {
+    if !sys::may_change_user() {
+        return None;
+    }
+    let name = settings.user.as_deref()?;
+    let account = sys::user(name)?;
+    (!may_read(&account, &site.root)?).then(|| {
+        format!(
+            "Unreadable: the user `{name}` may not enter {}: every file gets 403; see its mode and those of the directories above it (namei -l {})",
+            site.root.display(),
+            site.root.display()
+        )
+    })
+}
+
+/// Whether an account may enter a directory, as test(1) says when it runs as that account.
+fn may_read(account: &Account, directory: &Path) -> Option<bool> {
+    let mut command = Command::new("test");
+    command.arg("-x").arg(directory);
+    howdah_os::descriptors::run_as(&mut command, Some((account, account.gid))).ok()?;
+    command.stdin(Stdio::null()).stderr(Stdio::null());
+    command.status().ok().map(|status| status.success())
+}
+
+/// Settings of the site that its PHP does not know.
+fn unknown_settings(settings: &Settings, site: &SiteConfig) -> Vec<String> {
+    let pool = settings.pools.iter().find_map(|pool| match pool {
+        Mode::Embed(config) if config.name == site.pool => Some(config),
+        _ => None,
+    });
+    let own: Vec<&String> = site
+        .php_value
+        .iter()
+        .chain(&site.php_admin_value)
+        .map(|(name, _)| name)
+        .collect();
+    let Some(pool) = pool.filter(|_| !own.is_empty()) else {
+        return Vec::new();
+    };
+    let Some(known) = setting_names(pool) else {
+        return Vec::new();
+    };
+    let unknown = own.iter().filter(|name| !known.contains(name));
+    unknown
+        .map(|name| {
+            let all: Vec<&str> = known.iter().map(String::as_str).collect();
+            let near = nearest(name, &all);
+            let near = near.map(|near| format!("; did you mean `{near}`?"));
+            format!(
+                "SettingUnknown: PHP has no setting `{name}`{}",
+                near.unwrap_or_default()
+            )
+        })
+        .collect()
+}
+
+/// None where PHP does not say, which is a mistake already.
+fn setting_names(pool: &PoolConfig) -> Option<Vec<String>> {
+    php::setting_names(&pool.program, pool.php_ini.as_deref()).ok()
+}
