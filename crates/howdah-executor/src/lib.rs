@@ -174,6 +174,12 @@ pub trait Run: Send {
         None
     }
 
+    /// Whether the status is the script's own also where it is 200: the document of an error that sets none has
+    /// the error's.
+    fn decides_status(&self) -> bool {
+        false
+    }
+
     /// Whether a process has begun with it, as far as is known. One that has not can be taken back
     /// at no cost.
     fn is_claimed(&self) -> bool {

@@ -164,6 +164,15 @@ static bool climbs(const char *path)
 	return false;
 }
 
+/* The status that a script has before it sets one: as the document of an error that of the error, as under
+ * mod_php. */
+static int first_status(void)
+{
+	const char *text = howdah_known(HOWDAH_VAR_REDIRECT_STATUS);
+	int status = text ? atoi(text) : 200;
+	return status >= 400 && status < 600 ? status : 200;
+}
+
 /* As init_request_info() of php-fpm; the splitting of PATH_INFO is done by the front. */
 void howdah_fill_request_info(void)
 {
@@ -173,7 +182,7 @@ void howdah_fill_request_info(void)
 	const char *type = howdah_known(HOWDAH_VAR_CONTENT_TYPE);
 
 	SG(server_context) = &howdah_current;
-	SG(sapi_headers).http_response_code = 200;
+	SG(sapi_headers).http_response_code = first_status();
 	SG(request_info).request_method = howdah_known(HOWDAH_VAR_REQUEST_METHOD);
 	SG(request_info).query_string = (char *)howdah_known(HOWDAH_VAR_QUERY_STRING);
 	/* "request_uri" is the script's URI in every SAPI. */

@@ -375,3 +375,29 @@ fn an_htaccess_file_limits_request_bodies() {
         }
     }
 }
+
+/// As under mod_php: what makes a missing thumbnail answers it with 200.
+#[test]
+fn the_script_of_an_error_document_has_the_errors_status_and_may_set_another() {
+    let fixture = Fixture::named("document-status")
+        .file(".htaccess", "ErrorDocument 404 /make.php\n")
+        .script(
+            "make.php",
+            "<?php parse_str($_SERVER['REDIRECT_QUERY_STRING'] ?? '', $asked); $before = http_response_code();
+             match ($asked['how'] ?? '') {
+                 'line' => header('HTTP/1.1 200 OK'), 'code' => http_response_code(200), default => null };
+             echo $before;",
+        )
+        .site("htaccess = \"on\"")
+        .start();
+    for (how, status) in [("line", 200), ("code", 200), ("none", 404)] {
+        let made = fixture.get(&format!("/thumb.png?how={how}"));
+        assert_eq!(
+            (made.status(), made.text().as_str()),
+            (status, "404"),
+            "{how}"
+        );
+    }
+    let direct = fixture.get("/make.php");
+    assert_eq!((direct.status(), direct.text().as_str()), (200, "200"));
+}

@@ -190,6 +190,10 @@ impl Run for EmbedRun {
         Some(row.pid).filter(|pid| *pid > 0)
     }
 
+    fn decides_status(&self) -> bool {
+        true
+    }
+
     fn is_claimed(&self) -> bool {
         match self.in_flight.lock().place {
             Position::Waiting => false,

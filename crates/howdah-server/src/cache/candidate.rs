@@ -224,4 +224,12 @@ impl Run for Looked {
     fn process(&self) -> Option<i32> {
         self.run.process()
     }
+
+    fn is_claimed(&self) -> bool {
+        self.run.is_claimed()
+    }
+
+    fn decides_status(&self) -> bool {
+        self.run.decides_status()
+    }
 }

@@ -307,6 +307,18 @@ impl Run for CopyingRun {
     fn timing(&self) -> RunTiming {
         self.run.timing()
     }
+
+    fn process(&self) -> Option<i32> {
+        self.run.process()
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.run.is_claimed()
+    }
+
+    fn decides_status(&self) -> bool {
+        self.run.decides_status()
+    }
 }
 
 #[cfg(test)]

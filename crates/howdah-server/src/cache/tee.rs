@@ -87,4 +87,12 @@ impl Run for Tee {
     fn process(&self) -> Option<i32> {
         self.inner.process()
     }
+
+    fn is_claimed(&self) -> bool {
+        self.inner.is_claimed()
+    }
+
+    fn decides_status(&self) -> bool {
+        self.inner.decides_status()
+    }
 }

@@ -11,6 +11,8 @@ pub struct ResponseHead {
     pub status: u16,
     /// A reason phrase other than the standard one.
     pub reason: Option<Vec<u8>>,
+    /// The status is a script's own, also if it is 200 and the script is the document of an error.
+    pub has_own_status: bool,
     /// Header lines, serialised: `Name: value\r\n` each.
     lines: Vec<u8>,
 }
@@ -21,6 +23,7 @@ impl ResponseHead {
         ResponseHead {
             status,
             reason: None,
+            has_own_status: false,
             lines: Vec::new(),
         }
     }

@@ -243,7 +243,7 @@ impl<'a> Pump<'a> {
             }
             match run.poll_event(cx) {
                 Poll::Ready(Ok(event)) => {
-                    if let Err(ended) = self.event(event, out, &mut moved) {
+                    if let Err(ended) = self.event(event, run.decides_status(), out, &mut moved) {
                         return Poll::Ready(ended);
                     }
                 }
@@ -277,6 +277,7 @@ impl<'a> Pump<'a> {
     fn event(
         &mut self,
         event: Event,
+        has_own_status: bool,
         out: &mut impl ResponseSink,
         moved: &mut usize,
     ) -> Result<(), Ended> {
@@ -294,7 +295,9 @@ impl<'a> Pump<'a> {
                 if head.local_redirect || instructions.send_file.is_some() {
                     self.replaced = Some(head);
                 } else {
-                    self.head = Some(head::for_client(&head, &instructions));
+                    let mut head = head::for_client(&head, &instructions);
+                    head.has_own_status = has_own_status;
+                    self.head = Some(head);
                 }
                 Ok(())
             }

@@ -56,7 +56,7 @@ impl Live {
         let is_script = matches!(self.answer.action, apache::Action::Script { .. });
         if let Some(status) = self.answer.error_status
             && head.status == 200
-            && (is_file || is_script)
+            && (is_file || is_script && !head.has_own_status)
         {
             head.status = status;
         }
