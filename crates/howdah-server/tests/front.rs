@@ -362,7 +362,7 @@ fn each_request_is_written_down_once() {
         &[("X-Forwarded-For", "198.51.100.7"), ("User-Agent", "t")],
     );
     rig.get("/none", &[]);
-    let page = rig.get("/howdah-status?json", &[]);
+    let page = rig.raw(b"GET /howdah-status?json HTTP/1.1\r\nHost: localhost\r\n\r\n");
     let status: serde_json::Value = serde_json::from_slice(&page.body).unwrap();
     assert_eq!(
         (&status["requests"], &status["requests_active"]),
@@ -373,6 +373,9 @@ fn each_request_is_written_down_once() {
         (refused.status, refused.header("howdah-error")),
         (400, Some("BareLf"))
     );
+    // A name that leads to this machine may be that of a web page.
+    let rebound = rig.get("/howdah-status?json", &[]);
+    assert_eq!(rebound.status, 404);
     // To others it is a path like any other.
     let stranger = rig.get("/howdah-status", &[("X-Forwarded-For", "198.51.100.7")]);
     assert_eq!(stranger.status, 404);
@@ -395,6 +398,7 @@ fn each_request_is_written_down_once() {
             ("127.0.0.1", 404),
             ("127.0.0.1", 200),
             ("127.0.0.1", 400),
+            ("127.0.0.1", 404),
             ("198.51.100.7", 404)
         ]
     );

@@ -201,7 +201,15 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
 
 #[test]
 fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() {
-    let builder = Fixture::named("fire-and-forget").children(1);
+    for mode in ["embed", "pool", "cgi"] {
+        run_although_their_clients_do_not_wait(mode);
+    }
+}
+
+fn run_although_their_clients_do_not_wait(mode: &str) {
+    let builder = Fixture::named(&format!("fire-and-forget-{mode}"))
+        .children(1)
+        .pool(&format!("mode = \"{mode}\""));
     let scratch = builder.scratch().path().to_owned();
     let fixture = builder
         .script(
@@ -249,7 +257,7 @@ fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() 
     let expected = [vec!["DELETE"], vec!["POST"; 10]].concat();
     fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
     fixture.still_serves();
-    assert_eq!(ran(), expected);
+    assert_eq!(ran(), expected, "{mode}");
 }
 
 #[test]

@@ -3,6 +3,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -42,13 +43,15 @@ struct Guard {
     link: Arc<SpawnerClient>,
     id: u64,
     complete: bool,
+    /// The program goes on, though its client has left: it has got a request that is made for its effect.
+    goes_on: Arc<AtomicBool>,
     /// Dropped with the guard, which informs the cleanup that no signal follows.
     _over: oneshot::Sender<()>,
 }
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.complete {
+        if !self.complete && !self.goes_on.load(Ordering::Relaxed) {
             self.link.end(self.id, KILL_GRACE);
         }
     }
@@ -98,6 +101,7 @@ pub(super) async fn run(
         link: shared.link.clone(),
         id: process.id,
         complete: false,
+        goes_on: Arc::default(),
         _over: over,
     };
     let (teller, mut fate) = watch::channel(None);
@@ -112,11 +116,20 @@ pub(super) async fn run(
         teller,
     );
     tokio::spawn(cleanup);
+    let method = frame.variable("REQUEST_METHOD").unwrap_or_default();
+    let is_for_its_effect = !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE");
+    let goes_on = guard.goes_on.clone();
+    let has_all = || {
+        goes_on.store(is_for_its_effect, Ordering::Relaxed);
+        events.set_begun();
+    };
     let outcome = tokio::select! {
-        outcome = answer(&mut stdout, feed, &mut fate, &events) => outcome,
+        outcome = answer(&mut stdout, feed, &mut fate, &events, has_all) => outcome,
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
         _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
     };
+    // Whoever stops waiting drops all of this above: it is the client that leaves.
+    guard.goes_on.store(false, Ordering::Relaxed);
     match outcome {
         Err(ExecError::ChildDied(_)) if Instant::now() >= deadline => {
             Err(ExecError::TerminateTimeout)
@@ -178,7 +191,11 @@ async fn answer(
     feed: Option<input::StdinFeed>,
     fate: &mut watch::Receiver<Option<Fate>>,
     events: &EventSender,
+    has_all: impl Fn(),
 ) -> Result<Option<Exit>, ExecError> {
+    if feed.is_none() {
+        has_all();
+    }
     let mut feeding = feed.map(|feed| Box::pin(feed.run()));
     let mut parser = Some(CgiParser::default());
     let mut unsent = false;
@@ -195,6 +212,7 @@ async fn answer(
                     // The client is gone, or broke its framing: the server says which.
                     return Err(ExecError::BodyUnreadable);
                 }
+                has_all();
                 continue;
             }
             () = tokio::time::sleep(QUIET), if unsent => {

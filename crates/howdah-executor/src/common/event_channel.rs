@@ -13,6 +13,8 @@ use crate::{Event, ExecError, Run, RunTiming};
 struct Pending {
     event: Option<Event>,
     timing: RunTiming,
+    /// A process has the request, body included.
+    begun: bool,
 }
 
 /// Where the future puts its events.
@@ -47,6 +49,11 @@ impl EventSender {
     /// Sets what [`Run::timing`] returns.
     pub fn set_timing(&self, timing: RunTiming) {
         self.pending().timing = timing;
+    }
+
+    /// Notes that a process has the whole request: [`Run::is_claimed`].
+    pub fn set_begun(&self) {
+        self.pending().begun = true;
     }
 }
 
@@ -102,6 +109,10 @@ impl Run for FutureRun {
 
     fn timing(&self) -> RunTiming {
         self.events.pending().timing
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.work.is_none() || self.events.pending().begun
     }
 }
 

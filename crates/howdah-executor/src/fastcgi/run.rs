@@ -372,6 +372,17 @@ impl Run for FastCgiRun {
             child: self.context.granted.map(|(_, backend)| backend as u16),
         }
     }
+
+    /// PHP runs what it has got whole, also if the connection has been closed behind it.
+    fn is_claimed(&self) -> bool {
+        match &self.stage {
+            RunStage::Talking(_, talk) => {
+                self.context.body.is_ended() && talk.sent == talk.out.len()
+            }
+            RunStage::Over => true,
+            _ => false,
+        }
+    }
 }
 
 impl Drop for FastCgiRun {

@@ -5,7 +5,7 @@ use bytes::Bytes;
 
 use super::context::RequestContext;
 use super::file;
-use crate::client_address::split_host;
+use crate::client_address::{is_this_machine, split_host};
 use crate::failure::Failure;
 use crate::http::message::ResponseHead;
 use crate::http::{BodyError, BodyKind};
@@ -24,6 +24,17 @@ pub(super) enum First {
     ToHttps(ResponseHead),
 }
 
+/// Whether a browser on this machine may ask for a page of somebody else's, whose name leads here (DNS
+/// rebinding): the name is none of the site's, and nobody has typed this machine's address.
+fn is_of_another_page(ctx: RequestContext<'_>) -> bool {
+    let host = ctx.request.host();
+    let address = ctx.client.address.map(|address| address.to_canonical());
+    let name = split_host(host).0;
+    address.is_some_and(|address| address.is_loopback())
+        && !is_this_machine(host)
+        && !ctx.site.config().hosts.iter().any(|own| own.is_for(name))
+}
+
 /// What comes before the page cache and the site's rules; none: they decide.
 pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<First>, Failure> {
     let challenges = &ctx.config.settings.challenges;
@@ -32,6 +43,7 @@ pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<Fi
     }
     if let Some(page) = &ctx.config.settings.status
         && page.answers(ctx.request, ctx.client)
+        && !is_of_another_page(ctx)
     {
         return Ok(Some(First::Status));
     }

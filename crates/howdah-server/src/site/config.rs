@@ -219,6 +219,17 @@ impl HostPattern {
             HostPattern::Exact(name.to_owned())
         })
     }
+
+    /// Whether it is for this name, which has no port.
+    pub fn is_for(&self, name: &[u8]) -> bool {
+        match self {
+            HostPattern::Exact(own) => own.as_bytes().eq_ignore_ascii_case(name),
+            HostPattern::Below(end) => {
+                let start = name.len().checked_sub(end.len()).filter(|start| *start > 0);
+                start.is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
+            }
+        }
+    }
 }
 
 /// One entry of `try_files`.

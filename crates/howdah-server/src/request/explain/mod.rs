@@ -182,13 +182,7 @@ fn site_because(ctx: RequestContext<'_>) -> String {
     let host = host.unwrap_or_else(|| ctx.request.host());
     let name = crate::site::host_name(host);
     let hosts = &ctx.site.config().hosts;
-    let is_named = hosts.iter().find(|pattern| match pattern {
-        HostPattern::Exact(own) => own.as_bytes().eq_ignore_ascii_case(name),
-        HostPattern::Below(end) => {
-            let start = name.len().checked_sub(end.len()).filter(|start| *start > 0);
-            start.is_some_and(|start| name[start..].eq_ignore_ascii_case(end.as_bytes()))
-        }
-    });
+    let is_named = hosts.iter().find(|pattern| pattern.is_for(name));
     match (is_named, ctx.config.sites.all()) {
         (Some(HostPattern::Exact(own)), _) => format!("its hosts have {own}"),
         (Some(HostPattern::Below(end)), _) => format!("its hosts have *{end}"),
