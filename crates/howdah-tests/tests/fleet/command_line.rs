@@ -10,7 +10,7 @@ use howdah_tests::rig::howdah_program;
 use howdah_tests::scratch::Scratch;
 use rustix::process::Signal;
 
-use crate::{Fleet, LEASE, LEASE_OUT};
+use crate::{Fleet, IN_TIME, LEASE};
 
 /// The site as its servers have it, and a table that shows on no page.
 const SITE: &str =
@@ -158,7 +158,7 @@ fn a_script_that_writes_on_while_valkey_hangs_is_named_to_be_forgotten() {
     let begun = Instant::now();
     drop(held);
     let output = child.wait_with_output().expect("it ends");
-    assert!(begun.elapsed() < 2 * LEASE_OUT, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < IN_TIME, "{:?}", begun.elapsed());
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(7), "{said}");
     assert!(said.contains("FleetWriteUnheard"), "{said}");
@@ -180,7 +180,7 @@ fn where_valkey_fails_a_script_ends_as_it_would_and_its_user_learns_what_is_left
         let begun = Instant::now();
         let (code, said) = elsewhere.php(&(update(fleet.edition) + "exit(7);"));
         let took = begun.elapsed();
-        assert!(took < 2 * LEASE_OUT, "{took:?}");
+        assert!(took < IN_TIME, "{took:?}");
         assert_eq!(code, Some(7), "{said}");
         for word in [
             "FleetUnreachable",

@@ -4,6 +4,7 @@
 
 use std::ops::Range;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use howdah_import::source::{is_pattern, matches};
 use serde::{Deserialize, Serialize};
@@ -29,6 +30,9 @@ pub struct ConfigFile {
     pub name: String,
     /// Its content.
     pub text: String,
+    /// Where its lines end, once that has been asked: it is for each rule.
+    #[serde(skip)]
+    line_ends: OnceLock<Vec<usize>>,
 }
 
 impl Source {
@@ -36,7 +40,7 @@ impl Source {
     pub fn of(name: impl Into<String>, text: impl Into<String>) -> Source {
         let (name, text) = (name.into(), text.into());
         Source {
-            files: vec![ConfigFile { name, text }],
+            files: vec![ConfigFile::new(name, text)],
             unmatched: Vec::new(),
         }
     }
@@ -163,18 +167,30 @@ impl Source {
 }
 
 impl ConfigFile {
+    fn new(name: String, text: String) -> ConfigFile {
+        ConfigFile {
+            name,
+            text,
+            line_ends: OnceLock::new(),
+        }
+    }
+
     fn read(path: &Path) -> Result<ConfigFile, String> {
         let name = path.display().to_string();
         match std::fs::read_to_string(path) {
-            Ok(text) => Ok(ConfigFile { name, text }),
+            Ok(text) => Ok(ConfigFile::new(name, text)),
             Err(error) => Err(format!("cannot read the configuration {name}: {error}")),
         }
     }
 
     /// The number of the line of a place in this file.
     pub fn line(&self, at: usize) -> usize {
-        let before = self.text.as_bytes().iter().take(at);
-        before.filter(|byte| **byte == b'\n').count() + 1
+        let ends = self.line_ends.get_or_init(|| {
+            let bytes = self.text.bytes().enumerate();
+            let ends = bytes.filter(|(_, byte)| *byte == b'\n');
+            ends.map(|(at, _)| at).collect()
+        });
+        ends.partition_point(|end| *end < at) + 1
     }
 }
 
