@@ -2,7 +2,8 @@
 //! delayed as those bytes say, and compares every answer with a model: answers come in the order
 //! of their requests, each is the one its request must get, and no byte of another connection's
 //! answer is in any of them. One host has the page cache on, and pages that a cookie makes personal;
-//! files are closed by an `.htaccess` file; scripts name files by `X-Accel-Redirect`; clients leave
+//! files are closed by an `.htaccess` file; one host has rules that close routes of its front controller, which
+//! stay closed in every spelling that reaches them; scripts name files by `X-Accel-Redirect`; clients leave
 //! and half-close.
 //!
 //! - [`model`]: requests, and what each must be answered with.
@@ -25,7 +26,8 @@ use howdah_server::http::{HttpConfig, serve_connected};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
-use howdah_server::site::config::{CacheConfig, HostPattern};
+use howdah_server::site::config::{CacheConfig, FrontController, HostPattern, Rule, RuleAction};
+use howdah_server::site::pattern::Pattern;
 use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::UnixStream;
@@ -62,7 +64,23 @@ fn front() -> Arc<Front> {
                 }),
                 ..SiteConfig::for_tests("cached", &root)
             };
-            let sites = [SiteConfig::for_tests("main", &root), cached];
+            std::fs::create_dir_all(root.join("intern")).expect("a directory");
+            std::fs::write(root.join("intern/secret.txt"), CLOSED).expect("a file");
+            let deny = |pattern| Rule::new(pattern, RuleAction::Deny(403));
+            let ruled = SiteConfig {
+                hosts: vec![HostPattern::parse("r").expect("a host")],
+                front_controller: Some(FrontController {
+                    script: "/echo.php".to_owned(),
+                    path_info: false,
+                }),
+                rules: vec![
+                    deny(Pattern::prefix("/intern").expect("a prefix")),
+                    deny(Pattern::glob("/area/**/x?").expect("a glob")),
+                    deny(Pattern::regex("^/look/(?!open/)").expect("an expression")),
+                ],
+                ..SiteConfig::for_tests("ruled", &root)
+            };
+            let sites = [SiteConfig::for_tests("main", &root), cached, ruled];
             let sites = sites.into_iter().enumerate();
             let sites = sites
                 .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))

@@ -122,6 +122,9 @@ pub fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
             0..=2 => made.ask_for_file(numbers),
             3..=9 => made.ask_for_script(numbers, n),
             10..=12 => made.ask_for_page(numbers),
+            13 if numbers.0.first().is_some_and(|byte| byte & 4 != 0) => {
+                made.ask_for_closed_route(numbers);
+            }
             13 => {
                 let (path, status) = [
                     ("/missing", 404),
@@ -161,7 +164,55 @@ pub fn dialogue(numbers: &mut Numbers<'_>) -> Dialogue {
     made
 }
 
+/// Routes that rules close.
+const ROUTES: [&str; 6] = [
+    "/intern",
+    "/intern/secret.txt",
+    "/intern/a/page",
+    "/area/x1",
+    "/area/b/c/xy",
+    "/look/closed/page",
+];
+
+/// The same path, spelled as the fuzzer's bytes say: characters in percent-encoding, slashes that are more than
+/// one, segments that lead nowhere, and behind the name of the front controller.
+fn spelled(path: &str, numbers: &mut Numbers<'_>) -> String {
+    let controller = ["", "/echo.php"][numbers.byte() & 1];
+    let mut out = String::new();
+    for c in [controller, path].concat().chars() {
+        let how = numbers.byte();
+        match (c, how & 7) {
+            ('/', 1) => out += "//",
+            ('/', 2) => out += "/./",
+            ('/', 3) => out += "/z/../",
+            ('/', 4) => out += "/%2e/",
+            ('/', 5) => out += "/z/%2E./",
+            ('/', _) => out.push('/'),
+            (c, 6) => out += &format!("%{:02x}", u32::from(c)),
+            (c, 7) => out += &format!("%{:02X}", u32::from(c)),
+            (c, _) => out.push(c),
+        }
+    }
+    out
+}
+
 impl Dialogue {
+    fn ask_for_closed_route(&mut self, numbers: &mut Numbers<'_>) {
+        let how = numbers.byte();
+        let head_only = how & 1 == 1;
+        let method = if head_only { "HEAD" } else { "GET" };
+        let query = ["", "?a=/open"][how >> 1 & 1];
+        let route = ROUTES[numbers.byte() % ROUTES.len()];
+        let path = spelled(route, numbers);
+        self.wire.extend_from_slice(
+            format!("{method} {path}{query} HTTP/1.1\r\nHost: r\r\n\r\n").as_bytes(),
+        );
+        self.expected.push(Expected::Status {
+            status: 403,
+            head_only,
+        });
+    }
+
     fn ask_for_file(&mut self, numbers: &mut Numbers<'_>) {
         let n = numbers.byte() % FILE_SIZES.len();
         let content = file_content(n);

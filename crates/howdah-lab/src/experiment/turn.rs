@@ -18,6 +18,8 @@ use crate::usage::{Memory, Usage, busy_time, own_time, usage_of};
 
 /// A rate that exceeds an earlier one by more still rises.
 const RISES: f64 = 1.1;
+/// A program that failed a measurement because it is dying is dead after this.
+const SETTLED: Duration = Duration::from_secs(1);
 
 /// Measures an arm in a cell, at each of its levels. None if somebody interrupted it.
 pub(super) fn measure(
@@ -30,7 +32,13 @@ pub(super) fn measure(
 ) -> Result<Option<Vec<Window>>, LabError> {
     let mut running = subject.start(turn.arm, cell)?;
     let windows = windows(runner, session, subject, turn, cell, block, &running);
-    // If the arm has died, that explains the error of the load tester.
+    // If the arm has died, that explains the error of the load tester. Its sockets close before its end can be
+    // seen.
+    let begun = Instant::now();
+    while windows.is_err() && begun.elapsed() < SETTLED {
+        running.alive()?;
+        std::thread::sleep(Duration::from_millis(20));
+    }
     running.alive()?;
     windows
 }
