@@ -27,6 +27,7 @@ SUITES = {
     "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
     "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),
     "frankenphp": ("frankenphp", "frankenphp_go", (), "FrankenPHP's tests of requests, with and without workers"),
+    "hestiacp": ("hestiacp", "nginx_templates", ("hestiacp",), "HestiaCP's templates for nginx, imported and served beside nginx"),
     "swoole": ("swoole-src", "swoole_phpt", (), "Swoole's tests of HTTP servers, timers, tables and atomics, by `howdah run`"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"

@@ -13,7 +13,10 @@ pub fn condition(block: &Directive, constants: &Constants) -> Result<When, Strin
     let words = words(block, constants);
     let words: Vec<&str> = words.iter().map(String::as_str).collect();
     match words[..] {
-        ["!-e" | "!-f", "$request_filename" | "${request_filename}"] => Ok(When::missing()),
+        [
+            "!-e" | "!-f" | "!-d",
+            "$request_filename" | "${request_filename}",
+        ] => Ok(When::missing()),
         [variable] if variable.starts_with('$') => test(variable, "*"),
         [variable, "=", value] => equal(variable, value),
         [variable, "!=", value] => Ok(When::default().but(equal(variable, value)?)),
@@ -23,6 +26,13 @@ pub fn condition(block: &Directive, constants: &Constants) -> Result<When, Strin
         [variable, "!~*", value] => Ok(When::default().but(matching(variable, value, true)?)),
         _ => Err("rules have no such condition".to_owned()),
     }
+}
+
+/// Whether an `if` asks for what is no directory: a rule for what is missing leaves files alone, too.
+pub fn asks_for_no_directory(block: &Directive, constants: &Constants) -> bool {
+    words(block, constants)
+        .first()
+        .is_some_and(|word| word == "!-d")
 }
 
 /// Without the parentheses around them.

@@ -1,6 +1,6 @@
 //! `return`, `rewrite` and `if`: what nginx does before it looks for anything.
 
-use super::condition::condition;
+use super::condition::{asks_for_no_directory, condition};
 use super::files;
 use super::referers;
 use super::server::Work;
@@ -229,7 +229,10 @@ fn conditional(
         return list("one rule for the paths of both");
     }
     both.not.extend(when.not.iter().cloned());
-    ledger.carried(block.id);
+    match asks_for_no_directory(block, &work.constants) {
+        true => ledger.remark(block.id, "for what is no file and no directory"),
+        false => ledger.carried(block.id),
+    }
     self::block(work, block.inner(), &both, prefix);
     for other in block.inner().iter().filter(|d| !is_known(d)) {
         let need = "a rule with this condition";

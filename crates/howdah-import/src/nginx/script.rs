@@ -219,5 +219,36 @@ pub fn close_the_rest(work: &mut Work<'_, '_>) {
     let when = When::except(Match::Regex(SCRIPT.to_owned()), paths);
     let mut rule = when.rule("deny", 404, &work.block.place);
     rule.comment("Other scripts: nginx has no location that runs them.");
+    let runs = |script: &str| php.iter().any(|l| l.has(script));
+    let (home, everywhere) = (runs("/index.php"), runs("/x7q/index.php"));
     work.push_at(Stage::Answers, rule);
+    if !everywhere {
+        no_script_as_index(work, home);
+    }
+}
+
+/// A directory does not run what its name would not: rules are asked about the path that a client names, and
+/// not about the index that a directory shows. The home page is that of `/index.php` still, if it `runs`.
+fn no_script_as_index(work: &mut Work<'_, '_>, runs: bool) {
+    let Some(Value::Texts(names)) = work.site.table.get("index").cloned() else {
+        return;
+    };
+    let is_script = |name: &String| name.ends_with(".php");
+    if !names.iter().any(is_script) {
+        return;
+    }
+    let first = names.first().is_some_and(is_script);
+    let mut rest: Vec<String> = names.iter().filter(|n| !is_script(n)).cloned().collect();
+    if rest.is_empty() {
+        rest.push("index.html".to_owned());
+    }
+    work.site.table.set("index", Value::Texts(rest), None);
+    if runs && names.iter().any(|name| name == "index.php") {
+        let when = When {
+            missing: !first,
+            ..When::paths(Match::Path("/".to_owned()))
+        };
+        let rule = when.rule("rewrite", "/index.php", &work.block.place);
+        work.push_at(Stage::Missing, rule);
+    }
 }
