@@ -5,7 +5,8 @@
 #
 # SUITES is a directory with the checkouts, each under its repository's name. What is not there is left
 # out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec,
-# h2spec, testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, hestiacp, swoole.
+# h2spec, testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, hestiacp, vesta,
+# ddev, swoole.
 #
 #   h2spec       a directory with the program: `GOBIN=SUITES/h2spec go install
 #                github.com/summerwind/h2spec/cmd/h2spec@latest`
@@ -16,7 +17,9 @@
 #   php-src      PHP's sources, of the release that howdah-php is linked with (phpt-web, phpt-get)
 #   unit         github.com/nginx/unit
 #   frankenphp   github.com/php/frankenphp
-#   hestiacp     github.com/hestiacp/hestiacp; needs nginx
+#   hestiacp     github.com/hestiacp/hestiacp; needs nginx, as the next two do
+#   vesta        github.com/outroll/vesta
+#   ddev         github.com/ddev/ddev
 #   swoole-src   github.com/swoole/swoole-src, of the release whose API `howdah run` has: 5.1 (swoole)
 #
 # HOWDAH names the program, by default target/release/howdah. JOBS: how many servers at once (2). Needs

@@ -28,6 +28,8 @@ SUITES = {
     "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),
     "frankenphp": ("frankenphp", "frankenphp_go", (), "FrankenPHP's tests of requests, with and without workers"),
     "hestiacp": ("hestiacp", "nginx_templates", ("hestiacp",), "HestiaCP's templates for nginx, imported and served beside nginx"),
+    "vesta": ("vesta", "nginx_templates", ("vesta",), "VestaCP's templates for nginx, imported and served beside nginx"),
+    "ddev": ("ddev", "nginx_templates", ("ddev",), "ddev's configurations of nginx, imported and served beside nginx"),
     "swoole": ("swoole-src", "swoole_phpt", (), "Swoole's tests of HTTP servers, timers, tables and atomics, by `howdah run`"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"

@@ -4,6 +4,7 @@ application knows, another script, a stylesheet and a directory: status, place o
 runs with which query, or the bytes of the file. 403 and 404 count as alike, and so does what refuses a script
 whose source nginx sends."""
 
+import http.client
 import pathlib
 import re
 import shutil
@@ -36,10 +37,26 @@ def hestia_values(directory, port):
             "backend_lsnr": f"unix:{directory}/fpm.sock", "group": "www-data"}
 
 
+def ddev(text, values):
+    """A file of ddev's web container: paths of the container are ours."""
+    here = values["home"]
+    text = text.replace("{{ .Docroot }}", values["docroot"])
+    text = re.sub(r"listen 80\b[^;]*;", f"listen 127.0.0.1:{values['web_port']} default_server;", text)
+    text = re.sub(r"^\s*(listen 443|listen \[::\]|ssl_certificate|include /etc/nginx/(monitoring|common\.d)|error_log|access_log)[^;]*;",
+                  "", text, flags=re.M)
+    # Of the container's nginx.conf.
+    scheme = "map $http_x_forwarded_proto $fcgi_https { default off; https on; }\n"
+    return scheme + text.replace("unix:/run/php-fpm.sock", values["backend_lsnr"]).replace(
+        "unix:/run/php/php-fpm.sock", values["backend_lsnr"]).replace("/var/log/nginx", here).replace(
+        "include fastcgi_params", "include /etc/nginx/fastcgi_params").replace(
+        'include "fastcgi_params"', "include /etc/nginx/fastcgi_params")
+
+
 # Repository: where its templates lie, and how one becomes a server of nginx.
 KINDS = {
     "hestiacp": ("install/deb/templates/web/nginx/php-fpm/*.tpl", hestia, hestia_values),
-
+    "vesta": ("install/debian/9/templates/web/nginx/php-fpm/*.tpl", hestia, hestia_values),
+    "ddev": ("pkg/ddevapp/webserver_config_assets/nginx-site-*.conf", ddev, hestia_values),
 }
 
 
@@ -81,14 +98,19 @@ class Rig:
         return {path: self.answer(path) for path in PATHS}
 
     def answer(self, path):
-        status, headers, body = rig.ask(self.port, "GET", path, [("Host", "site.test")])
+        try:
+            status, headers, body = rig.ask(self.port, "GET", path, [("Host", "site.test")])
+        except (OSError, http.client.HTTPException):
+            # nginx's 444: it closes the connection without a response.
+            return ("closed",)
         fields = {name.lower(): value for name, value in headers}
         if status in (301, 302, 303, 307, 308):
             return status, re.sub(r"^https?://[^/]+", "", fields.get("location", ""))
         if status != 200:
             return (status,)
         if "x-script" in fields:
-            return status, fields["x-script"], fields.get("x-query", "")
+            # `index.php?q=$uri&$args` without arguments: an `&` that says nothing.
+            return status, fields["x-script"], fields.get("x-query", "").rstrip("&")
         return status, body
 
     def under(self, command, what):
@@ -138,7 +160,7 @@ class Rig:
 def alike(expected, found):
     if expected == found:
         return True
-    refused, down = (403, 404), (502, 503, 504)
+    refused, down = (403, 404, "closed"), (502, 503, 504)
     # Howdah sends no script's source, whichever location is for it.
     is_source = len(expected) == 2 and isinstance(expected[1], bytes) and expected[1].startswith(b"<?php")
     return (expected[0] in refused or is_source) and found[0] in refused or expected[0] in down and found[0] in down

@@ -177,3 +177,33 @@ fn a_rule_from_within_a_location_is_for_no_other_path() {
         }
     }
 }
+
+#[test]
+fn a_site_that_php_has_elsewhere_is_named_as_php_knows_it() {
+    let text = |php: &str| {
+        format!(
+            "events {{}}\nhttp {{\nserver {{\nlisten 80;\nroot /srv/a;\nlocation ~ \\.php$ {{\n\
+             fastcgi_param SCRIPT_FILENAME {php};\nfastcgi_pass app:9000;\n}}\n}}\n}}\n"
+        )
+    };
+    for (php, there) in [
+        ("/var/www/html$fastcgi_script_name", Some("/var/www/html")),
+        ("/var/www/html/$fastcgi_script_name", Some("/var/www/html")),
+        ("/srv/a$fastcgi_script_name", None),
+        ("$document_root$fastcgi_script_name", None),
+        ("$realpath_root$fastcgi_script_name", None),
+    ] {
+        let text = text(php);
+        let import = import_text(Format::Nginx, &text).expect("a configuration");
+        let expected = there.map(|there| format!("\"/srv/a\" = \"{there}\""));
+        let has = import.configuration.contains(".script_root]");
+        assert_eq!(has, there.is_some(), "{php}\n{}", import.configuration);
+        if let Some(line) = expected {
+            assert!(
+                import.configuration.contains(&line),
+                "{}",
+                import.configuration
+            );
+        }
+    }
+}

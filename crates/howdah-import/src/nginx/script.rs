@@ -83,6 +83,7 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
         work.push_at(Stage::Pools, rule);
     }
     silence(work, &scope, &name);
+    roots(work, &params, &name);
     let hidden = scope.all(&["fastcgi_hide_header"]);
     for line in hidden
         .iter()
@@ -153,6 +154,41 @@ fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
         Some(remark) => work.ledger.remark(line.id, remark),
         None => work.ledger.carried(line.id),
     }
+}
+
+/// `SCRIPT_FILENAME` with another directory than the root: php-fpm has the site there, in a container or on
+/// another machine.
+fn roots(work: &mut Work<'_, '_>, params: &[&Directive], pool: &str) {
+    let line = params.iter().rev().find(|d| d.arg(0) == "SCRIPT_FILENAME");
+    let (Some(line), Some(here)) = (line, work.root.clone()) else {
+        return;
+    };
+    let value = constant(line.arg(1), &work.constants);
+    let Some(there) = value.strip_suffix("${fastcgi_script_name}") else {
+        return;
+    };
+    let there = there.trim_end_matches('/');
+    if !there.starts_with('/') || has_variables(there) || there == here.trim_end_matches('/') {
+        return;
+    }
+    let mut pools = work.context.config.pools.iter_mut();
+    let Some((_, table, pairs)) = pools.find(|(name, ..)| name == pool) else {
+        return;
+    };
+    if table.get("mode") != Some(&Value::from("fastcgi")) {
+        let need =
+            "the scripts of this pool run from the root: name the directory that has them as root";
+        return work.ledger.list(line.id, need);
+    }
+    let known = pairs.entry("script_root").or_default();
+    if known.iter().any(|(h, t)| *h == here && t != there) {
+        let need = "one pool, and two names there for the same directory: give this site a pool of its own";
+        return work.ledger.list(line.id, need);
+    }
+    if !known.iter().any(|(h, _)| *h == here) {
+        known.push((here, there.to_owned()));
+    }
+    work.ledger.carried(line.id);
 }
 
 /// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
