@@ -6,6 +6,7 @@ use crate::engine::Engine;
 use crate::expression::{Condition, Shell, Word};
 use crate::pattern::{LimitReached, fnmatch};
 use crate::request::{Handler, Request, Stat};
+use crate::response::environment;
 use crate::table::Table;
 use crate::text::{self, Found, lossy, number};
 
@@ -16,6 +17,8 @@ pub(crate) struct Response<'r> {
     pub always: &'r Table,
     pub media_type: Option<&'r [u8]>,
     pub status: u16,
+    /// A script makes it.
+    pub is_of_script: bool,
 }
 
 /// What an expression is evaluated for.
@@ -186,10 +189,22 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 return status.to_string().into_bytes();
             }
             "SCRIPT_USER" | "SCRIPT_GROUP" => return Vec::new(),
+            // A page cache may have one page for several queries (`utm_source`) and all versions of HTTP.
+            "QUERY_STRING" | "THE_REQUEST" | "SERVER_PROTOCOL" | "HTTP2"
+                if self.response.is_some() =>
+            {
+                self.engine.consulted.client();
+                return self.engine.variable(self.request, name).unwrap_or_default();
+            }
             name => return self.engine.variable(self.request, name).unwrap_or_default(),
         };
         self.vary.push(header.to_vec());
         self.engine.header(header).unwrap_or_default().to_vec()
+    }
+
+    fn environment(&self, name: &[u8]) -> Option<Vec<u8>> {
+        let value = environment(self.engine, self.request, name, self.response);
+        value.map(<[u8]>::to_vec)
     }
 
     fn function(&mut self, name: &str, argument: &[u8]) -> Vec<u8> {
@@ -207,8 +222,10 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 Some(response) => of(response.fields).or_else(|| of(response.always)),
                 None => of(&self.request.headers_out),
             },
-            "reqenv" => of(&self.request.env),
-            "env" => of(&self.request.env).or_else(|| engine.world.environment(argument)),
+            "reqenv" => self.environment(argument),
+            "env" => self
+                .environment(argument)
+                .or_else(|| engine.world.environment(argument)),
             "osenv" => engine.world.environment(argument),
             "ssl" => Some(engine.ssl_variable(argument)),
             "tolower" => Some(argument.to_ascii_lowercase()),

@@ -118,6 +118,14 @@ impl Consulted {
         let all = [&self.header, &self.client, &self.time];
         !all.iter().any(|asked| asked.load(Ordering::Relaxed))
     }
+
+    /// A header of the request or the client's address has been asked for: the answer may differ for
+    /// another visitor.
+    pub fn is_of_visitor(&self) -> bool {
+        [&self.header, &self.client]
+            .iter()
+            .any(|asked| asked.load(Ordering::Relaxed))
+    }
 }
 
 /// What came from the client, and what the site says. Nothing of it changes.

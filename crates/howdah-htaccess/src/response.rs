@@ -2,12 +2,12 @@
 
 use std::sync::Arc;
 
-use crate::answer::Answer;
+use crate::answer::{Action, Answer};
 use crate::config::{Format, HeaderAction, HeaderLine, Part, When};
 use crate::engine::{Engine, Step};
 use crate::evaluate::{Evaluation, Response};
 use crate::pattern::{LimitReached, Regex};
-use crate::request::{Facts, Request, World};
+use crate::request::{Consulted, Facts, Request, World};
 use crate::table::Table;
 use crate::text::pregsub;
 use crate::types::without_charset;
@@ -136,14 +136,14 @@ impl Answer {
     }
 
     /// Changes a response's header. `made_here`: the server answers with a page of its own, which only
-    /// `Header always` reaches.
+    /// `Header always` reaches. Returns what the lines have looked at for that.
     pub fn finish(
         &self,
         world: &dyn World,
         facts: &Facts<'_>,
         fields: &mut Fields,
         made_here: bool,
-    ) {
+    ) -> Consulted {
         let mut engine = Engine::new(world, facts);
         if let Some(headers) = &self.headers {
             engine.headers_in = std::borrow::Cow::Borrowed(headers);
@@ -177,6 +177,7 @@ impl Answer {
                     always: &snapshot.1,
                     media_type: None,
                     status: fields.status,
+                    is_of_script: matches!(self.action, Action::Script { .. }),
                 };
                 let table = match is_always {
                     true => &mut always,
@@ -198,6 +199,7 @@ impl Answer {
             always.overlay(&fields.table);
             fields.table = always;
         }
+        engine.consulted
     }
 
     fn set_type(&self, fields: &mut Fields) {
@@ -298,7 +300,11 @@ impl HeaderLine {
         let holds = match &self.when {
             When::Always => true,
             When::Never => false,
-            When::Env(name, wanted) => request.env.get(name).is_some() == *wanted,
+            When::Env(name, wanted) => match request.env.get(name) {
+                // Perhaps a header of the request.
+                None if name.starts_with(b"HTTP_") => return None,
+                value => value.is_some() == *wanted,
+            },
             When::Expression(_) => return None,
         };
         let value: &[u8] = match &self.value {
@@ -364,14 +370,16 @@ pub(crate) fn edit(
         let holds = match &line.when {
             When::Always => true,
             When::Never => false,
-            When::Env(name, wanted) => request.env.get(name).is_some() == *wanted,
+            When::Env(name, wanted) => {
+                environment(engine, request, name, response).is_some() == *wanted
+            }
             When::Expression(condition) => evaluation().condition(condition)?,
         };
         if !holds {
             continue;
         }
         let is_type = response.is_some() && line.name.eq_ignore_ascii_case(b"content-type");
-        let value = || value(engine, request, &line.value, &mut evaluation());
+        let value = || value(engine, request, response, &line.value, &mut evaluation());
         match &line.action {
             HeaderAction::Set | HeaderAction::SetIfEmpty => {
                 let keeps = matches!(line.action, HeaderAction::SetIfEmpty);
@@ -397,8 +405,9 @@ pub(crate) fn edit(
             HeaderAction::Unset => table.unset(&line.name),
             HeaderAction::Note => {}
             HeaderAction::Echo(regex) => {
+                // Of those, too, that another visitor may send.
+                engine.consulted.header(b"*");
                 for (name, value) in engine.headers_in.iter() {
-                    engine.consulted.header(name);
                     if regex.is_match(name)? {
                         table.add(name, value);
                     }
@@ -426,9 +435,40 @@ pub(crate) fn edit(
     Ok(())
 }
 
+/// A variable of the environment. Beside a script's response the headers of the request are variables, too, but
+/// those that Apache keeps from scripts (`ap_add_common_vars` in server/util_script.c).
+pub(crate) fn environment<'v>(
+    engine: &'v Engine<'_>,
+    request: &'v Request,
+    name: &[u8],
+    response: Option<Response<'_>>,
+) -> Option<&'v [u8]> {
+    let set = request.env.get(name);
+    if set.is_some() || !response.is_some_and(|response| response.is_of_script) {
+        return set;
+    }
+    let header: Vec<u8> = name
+        .strip_prefix(b"HTTP_")?
+        .iter()
+        .map(|b| if *b == b'_' { b'-' } else { *b })
+        .collect();
+    const KEPT: [&[u8]; 5] = [
+        b"authorization",
+        b"proxy-authorization",
+        b"proxy",
+        b"content-type",
+        b"content-length",
+    ];
+    if KEPT.iter().any(|kept| header.eq_ignore_ascii_case(kept)) {
+        return None;
+    }
+    engine.header(&header)
+}
+
 fn value(
     engine: &Engine<'_>,
     request: &Request,
+    response: Option<Response<'_>>,
     format: &Format,
     evaluation: &mut Evaluation<'_, '_>,
 ) -> Result<Vec<u8>, LimitReached> {
@@ -441,7 +481,7 @@ fn value(
         match part {
             Part::Text(text) => out.extend_from_slice(text),
             Part::Env(name) => {
-                let value = request.env.get(name).unwrap_or(b"(null)");
+                let value = environment(engine, request, name, response).unwrap_or(b"(null)");
                 out.extend(
                     value
                         .iter()

@@ -23,6 +23,8 @@ pub struct JudgedHead {
     pub lines: Vec<FieldLine>,
     /// The program names a path of this server whose answer is to be its own.
     pub local_redirect: bool,
+    /// A line of an `.htaccess` file about the response has looked at the visitor.
+    pub is_for_some: bool,
     /// When the head was there.
     pub received: Millis,
 }
@@ -56,6 +58,7 @@ impl JudgedHead {
             reason: instructions.reason.to_vec(),
             lines,
             local_redirect: script.local_redirect,
+            is_for_some: route.is_for_some(),
             received: now(),
         }
     }
@@ -71,6 +74,9 @@ impl JudgedHead {
         if self.local_redirect {
             // The answer is another URL's, and comes from there.
             return Err(Pass::LocalRedirect);
+        }
+        if self.is_for_some {
+            return Err(Pass::Htaccess);
         }
         let facts = ResponseFacts {
             status: self.status,

@@ -253,6 +253,7 @@ impl CacheRequest<'_> {
             reason: Vec::new(),
             lines,
             local_redirect: false,
+            is_for_some: update.is_for_some,
             received: update.received,
         };
         let authorized = self.ctx.request.header(b"authorization").is_some();

@@ -376,3 +376,56 @@ fn esi_injection() {
         assert_eq!(answer.text(), tag);
     }
 }
+
+/// A line of an `.htaccess` file that puts a visitor's header or address into the response: the widespread
+/// way to allow any origin by CORS. Stored, it would allow the first visitor's origin to everybody.
+#[test]
+fn response_headers_that_name_the_visitor() {
+    for (cache, value) in [
+        ("on", "\"expr=%{HTTP:Origin}\""),
+        ("rfc", "\"expr=%{HTTP:Origin}\""),
+        ("on", "\"expr=%{REMOTE_ADDR}\""),
+        ("on", "\"expr=%{THE_REQUEST}\""),
+        ("rfc", "\"%{HTTP_ORIGIN}e\" env=HTTP_ORIGIN"),
+        ("rfc", "1 \"expr=%{HTTP:Origin} == 'https://evil.test'\""),
+    ] {
+        let fixture = Fixture::named("attack-header-of-visitor")
+            .children(2)
+            .script(
+                "page.php",
+                "<?php header('Cache-Control: public, max-age=60'); echo 'page';",
+            )
+            .file(".htaccess", format!("Header set X-Allowed {value}\n"))
+            .site(&format!("cache = \"{cache}\"\nhtaccess = \"on\""))
+            .start();
+        for _ in 0..3 {
+            let own = ask(
+                fixture.address(),
+                "GET",
+                "/page.php",
+                "Origin: https://evil.test\r\n",
+            );
+            assert!(!is_shared(&own), "{cache} {value}: {}", told(&own));
+            assert!(own.header("X-Allowed").is_some(), "{cache} {value}");
+        }
+        let other = reads(&fixture, "/page.php");
+        assert!(!is_shared(&other), "{cache} {value}: {}", told(&other));
+        assert!(told(&other).contains("Htaccess"), "{}", told(&other));
+    }
+    // What looks at the URL and at the response alone is shared.
+    let fixture = Fixture::named("attack-header-of-url")
+        .children(2)
+        .script("page.php", "<?php echo 'page';")
+        .file(
+            ".htaccess",
+            "Header set X-Url \"expr=%{REQUEST_URI}\"\nHeader set X-T 1 \"expr=%{CONTENT_TYPE} =~ m#html#\"\n",
+        )
+        .site("cache = \"on\"\nhtaccess = \"on\"")
+        .start();
+    // A file that has just been written is read again for a while, and what was stored before is not served.
+    fixture.wait("a shared page", |fixture| {
+        told(&reads(fixture, "/page.php")).contains("; hit")
+    });
+    let page = reads(&fixture, "/page.php");
+    assert_eq!(page.header("X-Url"), Some("/page.php"));
+}

@@ -279,6 +279,29 @@ Header setifempty X-N z
         ],
     ),
     (
+        "headers of the request in the environment",
+        &[(
+            ".htaccess",
+            r#"Header set X-Origin "%{HTTP_ORIGIN}e"
+Header set X-Agent "%{HTTP_USER_AGENT}e" env=HTTP_USER_AGENT
+Header set X-Nobody "1" env=!HTTP_X_OWN
+Header always set X-Own "%{HTTP_X_OWN}e" env=HTTP_X_OWN
+Header set X-Login "%{HTTP_AUTHORIZATION}e"
+Header set X-Proxy "%{HTTP_PROXY}e"
+"#,
+        )],
+        &[
+            ("GET", "/x.php", "Origin: https://a.test\r\nX-Own: 1\r\n"),
+            (
+                "GET",
+                "/x.php",
+                "User-Agent: Own/1\r\nProxy: p\r\nAuthorization: Basic YTpi\r\n",
+            ),
+            ("GET", "/x.txt", "Origin: https://a.test\r\nX-Own: 1\r\n"),
+            ("GET", "/none", "Origin: https://a.test\r\nX-Own: 1\r\n"),
+        ],
+    ),
+    (
         "request header",
         &[(
             ".htaccess",

@@ -7,6 +7,7 @@ mod response;
 use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Login, Table};
@@ -114,6 +115,7 @@ impl Site {
             facts,
             root: tree.root.clone(),
             changed,
+            looked_at_visitor: AtomicBool::new(false),
         }));
         action
     }

@@ -1,6 +1,7 @@
 //! What the `.htaccess` files change of a response.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use howdah_htaccess::{self as apache, Answer, Demand, Document, Facts, Fields, PlainEdit};
 use howdah_proto::response::{is_field_value, is_token};
@@ -29,6 +30,8 @@ pub struct Live {
     pub(super) root: Arc<RootDir>,
     /// When the file that is sent changed.
     pub(super) changed: Option<i64>,
+    /// A line about the response has looked at the visitor.
+    pub(super) looked_at_visitor: AtomicBool,
 }
 
 impl Live {
@@ -45,9 +48,12 @@ impl Live {
         self.answer.document(status)
     }
 
-    /// The answer is the same for everybody who asks for this method, host, path and query.
+    /// The answer is the same for everybody who asks for this method, host, path and query. Of a response
+    /// this is known when its header has been [edited](Live::edit).
     pub fn is_for_everybody(&self) -> bool {
-        self.answer.consulted.is_nothing() && self.answer.user.is_none()
+        self.answer.consulted.is_nothing()
+            && self.answer.user.is_none()
+            && !self.looked_at_visitor.load(Ordering::Relaxed)
     }
 
     /// Changes a response's header as the files say. `made_here`: it is a page of the server's own.
@@ -96,7 +102,10 @@ impl Live {
         let world = SiteWorld::new(site, &self.root);
         let nothing = Facts::default();
         let facts = self.facts.as_deref().unwrap_or(&nothing);
-        self.answer.finish(&world, facts, &mut fields, made_here);
+        let consulted = self.answer.finish(&world, facts, &mut fields, made_here);
+        if consulted.is_of_visitor() {
+            self.looked_at_visitor.store(true, Ordering::Relaxed);
+        }
         if guessed && !self.answer.takes_type() {
             let default = || mime::DEFAULT.as_bytes().to_vec();
             fields.media_type.get_or_insert_with(default);
