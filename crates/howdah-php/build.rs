@@ -21,6 +21,7 @@ const SHIM: &[&str] = &[
     "headers.c",
     "variables.c",
     "settings.c",
+    "stderr_lines.c",
     "effects.c",
     "cache_calls.c",
     "shared_cache.c",

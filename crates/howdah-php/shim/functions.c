@@ -164,6 +164,7 @@ static PHP_MINIT_FUNCTION(howdah)
 {
 	howdah_intern_names();
 	howdah_opcache_check_memory();
+	howdah_watch_stderr();
 	return SUCCESS;
 }
 

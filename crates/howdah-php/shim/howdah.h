@@ -161,6 +161,12 @@ bool howdah_is_worker(void);
 int howdah_send_headers(sapi_headers_struct *headers);
 int howdah_send_informational(sapi_headers_struct *headers, int status);
 
+/* stderr_lines.c */
+/* Once, at PHP's start. */
+void howdah_watch_stderr(void);
+/* At the end of a request. */
+void howdah_end_stderr_line(void);
+
 /* variables.c */
 void howdah_intern_names(void);
 void howdah_hook_environment(void);

@@ -144,6 +144,7 @@ static int activate(void)
  * closed. The client does not wait for the memory to be freed. */
 static int deactivate(void)
 {
+	howdah_end_stderr_line();
 	if (!howdah_current.open || howdah_is_copy) {
 		return SUCCESS;
 	}

@@ -302,6 +302,20 @@ fn a_head_larger_than_the_ring_arrives_whole() {
 }
 
 #[test]
+fn text_on_stderr_ends_with_its_request() {
+    let dir = Dir::new();
+    let script = dir.write(
+        "a.php",
+        "<?php file_put_contents('php://stderr', 'first '); $e = fopen('PHP://STDERR', 'w'); fwrite($e, 'second');",
+    );
+    let mut front = Front::start(1, &[]);
+    for _ in 0..3 {
+        front.run(Request::get(&script));
+    }
+    front.wait_log("first second\nfirst second\nfirst second\n");
+}
+
+#[test]
 fn log_messages_travel_with_their_level() {
     let dir = Dir::new();
     let script = dir.write(

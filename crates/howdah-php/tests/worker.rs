@@ -67,6 +67,15 @@ fn ordinary_children_have_no_worker_functions_which_scripts_take_for_worker_mode
 }
 
 #[test]
+fn text_on_a_stderr_that_stays_open_ends_with_its_request() {
+    let mut worker = Worker::boot("$log = fopen('php://stderr', 'w');", "", &[]);
+    for _ in 0..3 {
+        worker.says("static $e; $e ??= fopen('php://stderr', 'w'); fwrite($e, 'piece');");
+    }
+    worker.front.wait_log("piece\npiece\npiece\n");
+}
+
+#[test]
 fn shutdown_functions_of_a_request_run_at_its_end_and_those_of_the_boot_at_the_scripts() {
     let mut worker = Worker::boot(
         "register_shutdown_function(function () { error_log('end of script'); });",
