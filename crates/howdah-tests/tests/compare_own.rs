@@ -108,7 +108,7 @@ fn the_guestbook_is_measured_untouched_and_gets_a_configuration_that_serves_it()
     let mut arguments = briefly(&site, &out, &stacks, "4", &more);
     // On a busy machine 0.2 s may pass without any response.
     let window = arguments.iter().position(|word| *word == WINDOW);
-    arguments[window.expect("a window")] = "2";
+    arguments[window.expect("a window")] = "1";
     arguments.push("--json");
     let output = output(&mut compare(&arguments));
     assert!(output.status.success(), "{}", text(&output.stderr));
