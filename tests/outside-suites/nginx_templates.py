@@ -29,7 +29,7 @@ def hestia(text, values):
     return re.sub(r"%(\w+)%", lambda m: values.get(m[1], ""), text)
 
 
-def hestia_values(directory, port):
+def values_of(directory, port):
     root = directory / "web/site.test/public_html"
     return {"ip": "127.0.0.1", "web_port": str(port), "proxy_port": str(port), "domain": "site.test",
             "domain_idn": "site.test", "alias": "www.site.test", "alias_idn": "www.site.test",
@@ -54,9 +54,9 @@ def ddev(text, values):
 
 # Repository: where its templates lie, and how one becomes a server of nginx.
 KINDS = {
-    "hestiacp": ("install/deb/templates/web/nginx/php-fpm/*.tpl", hestia, hestia_values),
-    "vesta": ("install/debian/9/templates/web/nginx/php-fpm/*.tpl", hestia, hestia_values),
-    "ddev": ("pkg/ddevapp/webserver_config_assets/nginx-site-*.conf", ddev, hestia_values),
+    "hestiacp": ("install/deb/templates/web/nginx/php-fpm/*.tpl", hestia),
+    "vesta": ("install/debian/9/templates/web/nginx/php-fpm/*.tpl", hestia),
+    "ddev": ("pkg/ddevapp/webserver_config_assets/nginx-site-*.conf", ddev),
 }
 
 
@@ -64,11 +64,11 @@ class Rig:
     """nginx, and then Howdah, on one port and one site."""
 
     def __init__(self, kind, template):
-        _, fill, values = KINDS[kind]
+        _, fill = KINDS[kind]
         self.directory = pathlib.Path(tempfile.mkdtemp(prefix="howdah-templates-"))
         self.directory.chmod(0o755)
         self.port = rig.free_port()
-        text = fill(template.read_text(errors="replace"), values(self.directory, self.port))
+        text = fill(template.read_text(errors="replace"), values_of(self.directory, self.port))
         text = text.replace("/var/log/nginx/domains", str(self.directory)).replace("/var/log/apache2/domains", str(self.directory))
         self.roots(text)
         (self.directory / "fpm.conf").write_text(

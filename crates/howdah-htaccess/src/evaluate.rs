@@ -189,14 +189,14 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 return status.to_string().into_bytes();
             }
             "SCRIPT_USER" | "SCRIPT_GROUP" => return Vec::new(),
-            // A page cache may have one page for several queries (`utm_source`) and all versions of HTTP.
-            "QUERY_STRING" | "THE_REQUEST" | "SERVER_PROTOCOL" | "HTTP2"
-                if self.response.is_some() =>
-            {
-                self.engine.consulted.client();
+            name => {
+                let differs = ["QUERY_STRING", "THE_REQUEST", "SERVER_PROTOCOL", "HTTP2"];
+                // A page cache may have one page for several queries (`utm_source`) and all versions of HTTP.
+                if self.response.is_some() && differs.contains(&name) {
+                    self.engine.consulted.client();
+                }
                 return self.engine.variable(self.request, name).unwrap_or_default();
             }
-            name => return self.engine.variable(self.request, name).unwrap_or_default(),
         };
         self.vary.push(header.to_vec());
         self.engine.header(header).unwrap_or_default().to_vec()

@@ -107,32 +107,52 @@ impl Regex {
     pub fn is_match(&self, text: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
             Engine::Linear(linear) => Ok(linear.get()?.is_match(text)),
-            Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
-            Engine::Backtracking(regex) => regex.is_match(text).map_err(|_| LimitReached),
+            Engine::Backtracking(regex) => backtracking_match(regex, text),
         }
     }
 
     /// Where its groups match, if it does.
     pub fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
-            Engine::Linear(linear) => Ok(linear.get()?.captures(text).map(|found| {
-                let groups = found.iter();
-                groups.map(|group| group.map(|g| g.range())).collect()
-            })),
-            Engine::Backtracking(_) if text.len() > LONGEST => Err(LimitReached),
-            Engine::Backtracking(regex) => {
-                let found = regex.captures(text).map_err(|_| LimitReached)?;
-                Ok(found.map(|found| {
-                    let range = |group| {
-                        found
-                            .get(group)
-                            .map(|g: pcre2::bytes::Match<'_>| g.start()..g.end())
-                    };
-                    (0..found.len()).map(range).collect()
-                }))
-            }
+            Engine::Linear(linear) => Ok(linear_groups(linear.get()?, text)),
+            Engine::Backtracking(regex) => backtracking_groups(regex, text),
         }
     }
+}
+
+/// Where the groups of the `regex` crate match.
+pub(crate) fn linear_groups(regex: &regex::bytes::Regex, text: &[u8]) -> Option<Groups> {
+    let found = regex.captures(text)?;
+    let groups = found.iter();
+    Some(groups.map(|group| group.map(|g| g.range())).collect())
+}
+
+/// Whether PCRE2 finds a match in a text that is short enough.
+pub(crate) fn backtracking_match(
+    regex: &pcre2::bytes::Regex,
+    text: &[u8],
+) -> Result<bool, LimitReached> {
+    match text.len() > LONGEST {
+        true => Err(LimitReached),
+        false => regex.is_match(text).map_err(|_| LimitReached),
+    }
+}
+
+/// Where the groups of PCRE2 match in a text that is short enough.
+pub(crate) fn backtracking_groups(
+    regex: &pcre2::bytes::Regex,
+    text: &[u8],
+) -> Result<Option<Groups>, LimitReached> {
+    if text.len() > LONGEST {
+        return Err(LimitReached);
+    }
+    let found = regex.captures(text).map_err(|_| LimitReached)?;
+    Ok(found.map(|found| {
+        let groups = (0..found.len()).map(|at| found.get(at));
+        groups
+            .map(|group| group.map(|g| g.start()..g.end()))
+            .collect()
+    }))
 }
 
 /// The expression uses only what PCRE2 and the `regex` crate read alike.

@@ -5,7 +5,9 @@
 //! path's length: whoever reaches one gets no answer, and the caller must refuse. In both engines `.` is any
 //! byte and `$` only the very end, so that a `%0a` in a path cannot end a match early.
 
-use crate::pattern::{Groups, LONGEST, LimitReached, STEPS};
+use crate::pattern::{
+    Groups, LimitReached, STEPS, backtracking_groups, backtracking_match, linear_groups,
+};
 
 /// How many bytes a compiled expression may take.
 const SIZE: usize = 1 << 20;
@@ -85,8 +87,7 @@ impl RuleExpression {
     pub fn is_match(&self, path: &[u8]) -> Result<bool, LimitReached> {
         match &self.engine {
             Engine::Linear(regex) => Ok(regex.is_match(path)),
-            Engine::Backtracking(_) if path.len() > LONGEST => Err(LimitReached),
-            Engine::Backtracking(regex) => regex.is_match(path).map_err(|_| LimitReached),
+            Engine::Backtracking(regex) => backtracking_match(regex, path),
         }
     }
 
@@ -96,20 +97,8 @@ impl RuleExpression {
     /// It could not be found out within the limits.
     pub fn groups(&self, path: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {
-            Engine::Linear(regex) => Ok(regex.captures(path).map(|found| {
-                let groups = found.iter();
-                groups.map(|group| group.map(|g| g.range())).collect()
-            })),
-            Engine::Backtracking(_) if path.len() > LONGEST => Err(LimitReached),
-            Engine::Backtracking(regex) => {
-                let found = regex.captures(path).map_err(|_| LimitReached)?;
-                Ok(found.map(|found| {
-                    let groups = (0..found.len()).map(|at| found.get(at));
-                    groups
-                        .map(|group| group.map(|g| g.start()..g.end()))
-                        .collect()
-                }))
-            }
+            Engine::Linear(regex) => Ok(linear_groups(regex, path)),
+            Engine::Backtracking(regex) => backtracking_groups(regex, path),
         }
     }
 }
@@ -231,6 +220,7 @@ fn class(rest: &[u8]) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pattern::LONGEST;
 
     fn matches(text: &str, path: &[u8]) -> bool {
         let expression = RuleExpression::new(text).unwrap_or_else(|why| panic!("{text}: {why}"));

@@ -156,6 +156,12 @@ fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
     }
 }
 
+/// The last line is the one that counts.
+fn script_filename<'a>(params: &[&'a Directive]) -> Option<&'a Directive> {
+    let mut lines = params.iter().rev();
+    lines.find(|d| d.arg(0) == "SCRIPT_FILENAME").copied()
+}
+
 /// `SCRIPT_FILENAME` with another directory than the root: php-fpm has the site there, in a container or on
 /// another machine.
 fn roots(work: &mut Work<'_, '_>, params: &[&Directive], pool: &str) {
@@ -193,10 +199,7 @@ fn roots(work: &mut Work<'_, '_>, params: &[&Directive], pool: &str) {
 
 /// The one script below the root that a `SCRIPT_FILENAME` without the path of the request names.
 fn fixed(work: &Work<'_, '_>, params: &[&Directive]) -> Option<String> {
-    let line = params
-        .iter()
-        .rev()
-        .find(|d| d.arg(0) == "SCRIPT_FILENAME")?;
+    let line = script_filename(params)?;
     let value = constant(line.arg(1), &work.constants);
     let roots = ["${document_root}", "${realpath_root}"];
     let rest = roots.iter().find_map(|root| value.strip_prefix(root));

@@ -1,10 +1,11 @@
 //! What a configuration names and is not there, or not for the server's user: scripts, error pages, roots,
 //! logs, settings of PHP. All of it may come later, so that it is advice, but for a log.
 
+use std::collections::HashMap;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use howdah_executor::{Mode, PoolConfig};
+use howdah_executor::Mode;
 use howdah_os::account::Account;
 use howdah_server::log::LogTarget;
 use howdah_server::site::SiteConfig;
@@ -16,11 +17,16 @@ use crate::{php, sys};
 /// Advises on what is missing. How many pieces of advice there are.
 pub fn advise_of_files(settings: &Settings) -> usize {
     let mut all = Vec::new();
+    let mut names = KnownSettings::new();
     for site in &settings.sites {
         let about = |said: String| format!("site `{}`: {said}", site.name);
         all.extend(missing_files(site).into_iter().map(about));
         all.extend(unreadable_root(settings, site).map(about));
-        all.extend(unknown_settings(settings, site).into_iter().map(about));
+        all.extend(
+            unknown_settings(settings, site, &mut names)
+                .into_iter()
+                .map(about),
+        );
     }
     for advice in &all {
         eprintln!("advice: {advice}");
@@ -115,8 +121,16 @@ fn may_read(account: &Account, directory: &Path) -> Option<bool> {
     command.status().ok().map(|status| status.success())
 }
 
+/// The settings that a pool's PHP knows, by the pool's name: PHP is asked once for all sites of a pool. None
+/// where it does not say, which is a mistake already.
+type KnownSettings<'a> = HashMap<&'a str, Option<Vec<String>>>;
+
 /// Settings of the site that its PHP does not know.
-fn unknown_settings(settings: &Settings, site: &SiteConfig) -> Vec<String> {
+fn unknown_settings<'a>(
+    settings: &'a Settings,
+    site: &SiteConfig,
+    names: &mut KnownSettings<'a>,
+) -> Vec<String> {
     let pool = settings.pools.iter().find_map(|pool| match pool {
         Mode::Embed(config) if config.name == site.pool => Some(config),
         _ => None,
@@ -130,7 +144,8 @@ fn unknown_settings(settings: &Settings, site: &SiteConfig) -> Vec<String> {
     let Some(pool) = pool.filter(|_| !own.is_empty()) else {
         return Vec::new();
     };
-    let Some(known) = setting_names(pool) else {
+    let asked = || php::setting_names(&pool.program, pool.php_ini.as_deref()).ok();
+    let Some(known) = names.entry(&pool.name).or_insert_with(asked) else {
         return Vec::new();
     };
     let unknown = own.iter().filter(|name| !known.contains(name));
@@ -145,9 +160,4 @@ fn unknown_settings(settings: &Settings, site: &SiteConfig) -> Vec<String> {
             )
         })
         .collect()
-}
-
-/// None where PHP does not say, which is a mistake already.
-fn setting_names(pool: &PoolConfig) -> Option<Vec<String>> {
-    php::setting_names(&pool.program, pool.php_ini.as_deref()).ok()
 }

@@ -4,9 +4,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::{
-    Ask, Condition, ExecError, KILL_GRACE, LEAVE_LIMIT, Life, Ordering, Supervisor, ZygoteState,
-};
+use super::{Ask, Condition, ExecError, KILL_GRACE, Life, Ordering, Supervisor, ZygoteState};
 
 /// How often to look, at an end, for what children hand back: they ring front threads only.
 const HANDED_BACK: Duration = Duration::from_millis(10);
@@ -72,17 +70,10 @@ impl Supervisor {
             .iter()
             .any(|c| matches!(c.life, Life::Starting));
         if self.children.is_empty() || (late && starting) {
-            let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
-            self.zygote = match was {
-                ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
-                    ZygoteState::Leaving {
-                        link: link.hang_up(),
-                        kill_at: now + LEAVE_LIMIT,
-                    }
-                }
-                ZygoteState::Asleep | ZygoteState::None { .. } => ZygoteState::Gone,
-                other => other,
-            };
+            self.send_zygote_away(now);
+            if matches!(self.zygote, ZygoteState::Asleep | ZygoteState::None { .. }) {
+                self.zygote = ZygoteState::Gone;
+            }
             return Duration::from_millis(1);
         }
         if late { KILL_GRACE } else { until - now }

@@ -13,13 +13,13 @@ use howdah_proto::level::Level;
 use howdah_proto::shm::ChildId;
 use rustix::process::Signal;
 
-use super::{Condition, ExecError, LEAVE_LIMIT, Life, Supervisor, ZygoteState, sys};
+use super::{Condition, ExecError, Life, Supervisor, sys};
 use crate::common::process;
 
 /// How often the memory is looked at.
-const LOOK: Duration = Duration::from_secs(1);
+const LOOK_INTERVAL: Duration = Duration::from_secs(1);
 /// Requests wait this long although children sleep: the children are woken, whatever the memory says.
-const LONG: Duration = Duration::from_secs(2);
+const DEAF_AFTER: Duration = Duration::from_secs(2);
 
 /// What the supervisor remembers of the memory.
 pub(super) struct Healing {
@@ -46,7 +46,7 @@ impl Healing {
 impl Supervisor {
     /// Looks at the pool's memory, and has the pool made anew if it is damaged.
     pub(super) fn look_at_memory(&mut self, now: Instant) {
-        if now.duration_since(self.healing.looked_at) < LOOK || self.healing.damaged {
+        if now.duration_since(self.healing.looked_at) < LOOK_INTERVAL || self.healing.damaged {
             return;
         }
         self.healing.looked_at = now;
@@ -77,7 +77,7 @@ impl Supervisor {
         let waited = Duration::from_nanos(sys::now_ns().saturating_sub(oldest));
         let serving = |life: &Life| matches!(life, Life::Serving { .. });
         let serving = self.children.iter().filter(|child| serving(&child.life));
-        if progress || waited < LONG {
+        if progress || waited < DEAF_AFTER {
             self.healing.roused = None;
             return None;
         }
@@ -113,17 +113,8 @@ impl Supervisor {
             }
         }
         self.send_other_zygotes_away(now);
-        let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
-        self.zygote = match was {
-            // It may be another user's: it leaves by itself when it reads the end, after the signals.
-            ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
-                ZygoteState::Leaving {
-                    link: link.hang_up(),
-                    kill_at: now + LEAVE_LIMIT,
-                }
-            }
-            other => other,
-        };
+        // It may be another user's: it leaves by itself when it reads the end, after the signals.
+        self.send_zygote_away(now);
     }
 
     /// Whether the next zygote may be started: there is memory for it. Renews damaged memory once no process

@@ -10,8 +10,8 @@ use howdah_proto::shm::{ChildId, VERSION};
 use super::super::children::Child;
 use super::super::zygote::ProtocolError;
 use super::{
-    Condition, ExecError, Life, Ordering, STEADY, Supervisor, ZygoteClient, ZygoteMessage,
-    ZygoteState, sys,
+    Condition, ExecError, LEAVE_LIMIT, Life, Ordering, STEADY, Supervisor, ZygoteClient,
+    ZygoteMessage, ZygoteState, sys,
 };
 
 /// Reports read in a row before anything else is looked at: a zygote that sends without end holds
@@ -19,6 +19,20 @@ use super::{
 pub(super) const REPORTS_A_TURN: usize = 256;
 
 impl Supervisor {
+    /// Has the present zygote leave, if there is one.
+    pub(super) fn send_zygote_away(&mut self, now: Instant) {
+        let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
+        self.zygote = match was {
+            ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
+                ZygoteState::Leaving {
+                    link: link.hang_up(),
+                    kill_at: now + LEAVE_LIMIT,
+                }
+            }
+            other => other,
+        };
+    }
+
     pub(super) fn tend_zygote(&mut self, now: Instant) -> Duration {
         match &self.zygote {
             ZygoteState::Asleep | ZygoteState::None { .. } if self.is_over(now) => {
