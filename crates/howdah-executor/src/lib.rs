@@ -187,6 +187,37 @@ pub trait Run: Send {
     }
 }
 
+/// A run around another one, whose events it sees. What is asked of it is asked of the other.
+pub trait RunAround: Send {
+    /// The other run.
+    fn inner(&self) -> &dyn Run;
+
+    /// See [`Run::poll_event`].
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
+}
+
+impl<R: RunAround> Run for R {
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+        self.poll_event_around(cx)
+    }
+
+    fn timing(&self) -> RunTiming {
+        self.inner().timing()
+    }
+
+    fn process(&self) -> Option<i32> {
+        self.inner().process()
+    }
+
+    fn decides_status(&self) -> bool {
+        self.inner().decides_status()
+    }
+
+    fn is_claimed(&self) -> bool {
+        self.inner().is_claimed()
+    }
+}
+
 /// How long a run waited, and which child has it: what [`Run::timing`] returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTiming {

@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::key::Key;
 use howdah_cache::{Millis, Pass, Storable};
-use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_executor::{Event, ExecError, Head, Run, RunAround};
 
 use super::judge::JudgedHead;
 use super::run_effects::RunEffects;
@@ -199,8 +199,12 @@ struct Looked {
     candidate: Arc<Candidate>,
 }
 
-impl Run for Looked {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl RunAround for Looked {
+    fn inner(&self) -> &dyn Run {
+        &*self.run
+    }
+
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
         let mut state = self.candidate.lock();
         match &event {
@@ -215,21 +219,5 @@ impl Run for Looked {
         }
         drop(state);
         Poll::Ready(Ok(event))
-    }
-
-    fn timing(&self) -> RunTiming {
-        self.run.timing()
-    }
-
-    fn process(&self) -> Option<i32> {
-        self.run.process()
-    }
-
-    fn is_claimed(&self) -> bool {
-        self.run.is_claimed()
-    }
-
-    fn decides_status(&self) -> bool {
-        self.run.decides_status()
     }
 }

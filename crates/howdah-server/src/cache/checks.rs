@@ -12,7 +12,7 @@ use std::task::{Context, Poll};
 use howdah_cache::Object;
 use howdah_cache::compare::{self, Likeness, Noise};
 use howdah_cache::key::target_of;
-use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_executor::{Event, ExecError, Head, Run, RunAround};
 use howdah_proto::level::Level;
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -283,8 +283,12 @@ struct CopyingRun {
     dry_run: Arc<DryRun>,
 }
 
-impl Run for CopyingRun {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl RunAround for CopyingRun {
+    fn inner(&self) -> &dyn Run {
+        &*self.run
+    }
+
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         let event = std::task::ready!(self.run.poll_event(cx))?;
         let mut kept = lock(&self.dry_run.kept);
         match &event {
@@ -302,22 +306,6 @@ impl Run for CopyingRun {
         }
         drop(kept);
         Poll::Ready(Ok(event))
-    }
-
-    fn timing(&self) -> RunTiming {
-        self.run.timing()
-    }
-
-    fn process(&self) -> Option<i32> {
-        self.run.process()
-    }
-
-    fn is_claimed(&self) -> bool {
-        self.run.is_claimed()
-    }
-
-    fn decides_status(&self) -> bool {
-        self.run.decides_status()
     }
 }
 

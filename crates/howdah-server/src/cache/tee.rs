@@ -6,7 +6,7 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use howdah_cache::Pass;
-use howdah_executor::{Event, ExecError, Run, RunTiming};
+use howdah_executor::{Event, ExecError, Run, RunAround};
 
 use super::run_effects::RunEffects;
 
@@ -69,8 +69,12 @@ impl Tee {
     }
 }
 
-impl Run for Tee {
-    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
+impl RunAround for Tee {
+    fn inner(&self) -> &dyn Run {
+        &*self.inner
+    }
+
+    fn poll_event_around(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>> {
         if let Some(first) = self.first.take() {
             self.keep(&first);
             return Poll::Ready(Ok(first));
@@ -78,21 +82,5 @@ impl Run for Tee {
         let event = std::task::ready!(self.inner.poll_event(cx))?;
         self.keep(&event);
         Poll::Ready(Ok(event))
-    }
-
-    fn timing(&self) -> RunTiming {
-        self.inner.timing()
-    }
-
-    fn process(&self) -> Option<i32> {
-        self.inner.process()
-    }
-
-    fn is_claimed(&self) -> bool {
-        self.inner.is_claimed()
-    }
-
-    fn decides_status(&self) -> bool {
-        self.inner.decides_status()
     }
 }
