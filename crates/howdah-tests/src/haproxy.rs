@@ -70,9 +70,9 @@ impl Haproxy {
         let mut command = Command::new("/usr/sbin/haproxy");
         let process = Process::start("haproxy", command.arg("-db").arg("-f").arg(config));
         wait_for_listener("haproxy", address);
-        // Under its name only once haproxy serves.
+        // The socket's file is there a moment before haproxy listens on it.
         wait_until("haproxy to serve", Duration::from_secs(30), || {
-            admin.exists()
+            UnixStream::connect(&admin).is_ok()
         });
         let haproxy = Haproxy {
             _process: process,

@@ -5,6 +5,7 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -358,7 +359,9 @@ fn a_reload_asked_for_during_the_start_is_carried_out_after_it() {
     let mut command = howdah(["serve", "--listen", "127.0.0.1:0", "--children", "1"]);
     command.arg("--control").arg(&control).arg(site(&scratch));
     let _server = EndedWithTheTest(command.stderr(Stdio::null()).spawn().unwrap());
-    wait_until("the control socket", || control.exists());
+    wait_until("the control socket", || {
+        UnixStream::connect(&control).is_ok()
+    });
     let (code, out, err) = run(howdah(["reload", "--control"]).arg(&control));
     assert!(code == 0 && out.starts_with("reloaded\n"), "{out}{err}");
     let (_, out, _) = run(howdah(["status", "--json", "--control"]).arg(&control));

@@ -189,7 +189,10 @@ impl Cluster {
         let mut command = self.network.on("lb", "/usr/sbin/haproxy");
         let haproxy = Process::start("haproxy", command.arg("-db").arg("-f").arg(config));
         self.haproxy = Some(haproxy);
-        wait_until("haproxy to serve", PATIENCE, || self.admin().exists());
+        // The socket is there a moment before haproxy listens on it.
+        wait_until("haproxy to serve", PATIENCE, || {
+            UnixStream::connect(self.admin()).is_ok()
+        });
     }
 
     fn admin(&self) -> PathBuf {
