@@ -53,14 +53,31 @@ fn an_authorizer_is_asked_before_anything_is_answered_and_names_the_user() {
     let fixture = guarded("authorizer")
         .site("[[site.rule]]\nprefix = \"/secret\"\nauthorizer = \"guard\"")
         .start();
-    let no = ask(&fixture, "POST /secret/who.php/info?q", "me", "hello");
+    let no = ask(&fixture, "POST /secret/who.php?q", "me", "hello");
     assert_eq!((no.status(), no.text().as_str()), (403, "not for me"));
     assert_eq!(
         no.header("X-Told"),
         Some(
-            "FCGI_ROLE=AUTHORIZER REQUEST_METHOD=POST REQUEST_URI=/secret/who.php/info?q CONTENT_LENGTH=- PATH_INFO=- SCRIPT_NAME=- SCRIPT_FILENAME=-"
+            "FCGI_ROLE=AUTHORIZER REQUEST_METHOD=POST REQUEST_URI=/secret/who.php?q CONTENT_LENGTH=- PATH_INFO=- SCRIPT_NAME=- SCRIPT_FILENAME=-"
         )
     );
+    // One spelling, which is the one that the rules have seen.
+    for spelling in [
+        "/public/../secret/plan%2Etxt?q",
+        "/%73ecret/./plan.txt?q",
+        "http://another.test/secret//plan.txt?q",
+    ] {
+        let no = ask(&fixture, &format!("GET {spelling}"), "me", "");
+        let told = no.header("X-Told").unwrap_or_default();
+        assert!(
+            told.contains("REQUEST_URI=/secret/plan.txt?q "),
+            "{spelling}: {told}"
+        );
+    }
+    // The route that an application takes from its PATH_INFO is asked about first.
+    let no = ask(&fixture, "GET /secret/who.php/info", "me", "");
+    let told = no.header("X-Told").unwrap_or_default();
+    assert!(told.contains("REQUEST_URI=/secret/info "), "{told}");
     let yes = ask(&fixture, "POST /secret/who.php", "open", "hello");
     assert_eq!(
         (yes.status(), yes.text().as_str()),

@@ -135,12 +135,7 @@ pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<
             headers.remove(name);
         }
     }
-    let mut uri = Vec::new();
-    encode_path(out.path, &mut uri);
-    if let Some(query) = out.query {
-        uri.push(b'?');
-        encode(query, OF_TARGETS, &mut uri);
-    }
+    let uri = clean_target(out.path, out.query);
     let client = out.client;
     let host = client.host.as_deref().unwrap_or_else(|| out.request.host());
     let scheme: &[u8] = if client.https {
@@ -160,6 +155,17 @@ pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<
         }
     }
     Ok(question)
+}
+
+/// A cleaned path with the client's query, percent-encoded in one spelling.
+pub fn clean_target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
+    let mut target = Vec::new();
+    encode_path(path, &mut target);
+    if let Some(query) = query {
+        target.push(b'?');
+        encode(query, OF_TARGETS, &mut target);
+    }
+    target
 }
 
 /// What may stand in a path and query (RFC 3986 §3.3, §3.4), existing percent-encodings included.

@@ -59,9 +59,11 @@ pub(super) async fn ask(
         match guard {
             RuleAction::Authenticate(demand) => authenticate(ctx, demand, &mut granted).await?,
             RuleAction::Authorize(authorizer) => {
-                let run = start(ctx, authorizer)?;
-                if !is_allowed(ctx, route, run, None, &mut granted, response).await? {
-                    return Ok(Permission::Answered);
+                for path in paths_to_ask_about(ctx)? {
+                    let run = start(ctx, authorizer, &path)?;
+                    if !is_allowed(ctx, route, run, None, &mut granted, response).await? {
+                        return Ok(Permission::Answered);
+                    }
                 }
             }
             RuleAction::AuthRequest(server) => {
@@ -248,10 +250,17 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     }
 }
 
-/// Starts an authorizer with the request as it gets it. The executor leaves out what §6.3 leaves out.
-fn start(ctx: RequestContext<'_>, authorizer: &Authorizer) -> Result<Box<dyn Run>, Failure> {
+/// Starts an authorizer, which is asked about a cleaned path: it finds it in `REQUEST_URI`, with the query. The
+/// executor leaves out what §6.3 leaves out.
+fn start(
+    ctx: RequestContext<'_>,
+    authorizer: &Authorizer,
+    path: &[u8],
+) -> Result<Box<dyn Run>, Failure> {
     let root = ctx.site.root();
+    let uri = fields::clean_target(path, ctx.request.query());
     let names = ScriptNames {
+        request_uri: Some(&uri),
         script_filename: authorizer.script.as_bytes(),
         script_name: b"",
         path_info: b"",

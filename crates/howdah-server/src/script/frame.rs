@@ -57,6 +57,8 @@ pub struct SiteVariables {
 /// The names of the script, as the router found them.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptNames<'a> {
+    /// `REQUEST_URI`; none for the target as the client sent it.
+    pub request_uri: Option<&'a [u8]>,
     /// The path of the script's file (`SCRIPT_FILENAME`).
     pub script_filename: &'a [u8],
     /// The URL path of the script (`SCRIPT_NAME`).
@@ -97,6 +99,7 @@ pub fn script_frame(
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
+        request_uri: None,
         script_filename: script.script_filename(),
         script_name: script.script_name(),
         path_info: script.path_info(),
@@ -132,7 +135,8 @@ pub fn build(
         Var::RequestMethod,
         method.map_or(request.method(), str::as_bytes),
     );
-    frame.var(Var::RequestUri, request.target());
+    let request_uri = script.request_uri.unwrap_or_else(|| request.target());
+    frame.var(Var::RequestUri, request_uri);
     frame.var(
         Var::QueryString,
         script.query.or(request.query()).unwrap_or_default(),

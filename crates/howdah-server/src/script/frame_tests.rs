@@ -7,6 +7,7 @@ use crate::client_address::TrustedProxies;
 use crate::testing::request;
 
 const NAMES: ScriptNames<'static> = ScriptNames {
+    request_uri: None,
     script_filename: b"/srv/app/index.php",
     script_name: b"/index.php",
     path_info: b"",
@@ -86,6 +87,7 @@ fn a_plain_get_has_exactly_these_variables() {
 fn path_info_and_rewrites_show_as_apache_shows_them() {
     let r = request("GET", "/index.php/a%2Fb?x", &[("Host", "h")]);
     let names = ScriptNames {
+        request_uri: None,
         path_info: b"/a/b",
         path_translated: Some(b"/srv/app/a/b"),
         query: Some(b"p=1&x"),
@@ -404,6 +406,7 @@ fn an_authorizers_variable_is_the_requests_and_goes_before_the_sites_environment
         (b"TENANT".to_vec(), b"t1".to_vec()),
     ];
     let names = ScriptNames {
+        request_uri: None,
         granted: &granted,
         ..NAMES
     };
