@@ -57,6 +57,8 @@ pub enum Pass {
     AmbiguousUrl,
     /// Under `rfc` no page is stored for an HTTP/1.0 request, because scripts see the protocol.
     OldProtocol,
+    /// Under `rfc` a header such as `X-Forwarded-Host` names another URL than the request's, and scripts may build links of it.
+    ForwardedUrl,
     /// The client accepts JSON alone.
     OtherRepresentation,
     /// The request asks to upgrade the connection.
@@ -161,6 +163,7 @@ impl Pass {
                 | Pass::AmbiguousPath
                 | Pass::AmbiguousUrl
                 | Pass::OldProtocol
+                | Pass::ForwardedUrl
                 | Pass::OtherRepresentation
                 | Pass::Upgrade
                 | Pass::DryRun

@@ -187,7 +187,7 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
     let fixture = Fixture::named("cache-rfc-spelling")
         .script(
             "page.php",
-            "<?php header('Cache-Control: max-age=600'); echo \"http://$_SERVER[HTTP_HOST]$_SERVER[REQUEST_URI] $_SERVER[SERVER_PROTOCOL]\";",
+            "<?php header('Cache-Control: max-age=600'); $host = $_SERVER['HTTP_X_FORWARDED_HOST'] ?? $_SERVER['HTTP_HOST']; echo \"http://$host$_SERVER[REQUEST_URI] $_SERVER[SERVER_PROTOCOL]\";",
         )
         .site("cache = \"rfc\"")
         .start();
@@ -220,6 +220,30 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
             "OldProtocol",
             "GET /page.php?N HTTP/1.0\r\nHost: shop.example\r\n",
         ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Host: evil.example\r\n",
+        ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Proto: https\r\n",
+        ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Port: 444\r\n",
+        ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nX-Rewrite-Url: /evil\r\n",
+        ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nForwarded: for=1.2.3.4;host=evil.example\r\n",
+        ),
+        (
+            "ForwardedUrl",
+            "GET /page.php?N HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Prefix: /evil\r\n",
+        ),
     ];
     for (number, (why, attack)) in spellings.iter().enumerate() {
         let path = format!("/page.php?{number}");
@@ -239,6 +263,19 @@ fn under_rfc_nobody_gets_links_in_the_spelling_that_another_visitor_chose() {
             cache(&stored)
         );
     }
+    // A proxy that names the request's own URL does no harm.
+    let proxied = |path: &str| {
+        exchange(format!(
+            "GET {path} HTTP/1.1\r\nHost: shop.example\r\nX-Forwarded-Host: shop.example\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Port: 80\r\n"
+        ))
+    };
+    proxied("/page.php?proxied");
+    let stored = proxied("/page.php?proxied");
+    assert!(
+        cache(&stored).starts_with("Howdah; hit"),
+        "{}",
+        cache(&stored)
+    );
     // A client of HTTP/1.0 gets what is stored.
     let old = exchange("GET /page.php?0 HTTP/1.0\r\nHost: shop.example\r\n".to_owned());
     assert!(cache(&old).starts_with("Howdah; hit"), "{}", cache(&old));

@@ -102,9 +102,6 @@ pub fn look(
                 now,
                 key: (state != PageState::Fresh).then(|| Box::new(key.clone())),
             },
-            Found::Nothing if rfc && request.version() == Version::Http10 => {
-                Pass::OldProtocol.into()
-            }
             Found::Nothing => Lookup::None(Box::new(key.clone())),
         }
     })
@@ -115,6 +112,89 @@ pub fn look(
 fn is_spelled_otherwise(key: &Key, request: &RequestHead, client: &Client<'_>) -> bool {
     let host = client.host.as_deref().or_else(|| request.header(b"host"));
     !request.target().starts_with(b"/") || host != Some(key.host())
+}
+
+/// Why under `rfc` the response to this request must not become everybody's: the script sees something that
+/// its links may repeat and that is not in the key. Responses that are stored already may answer it.
+pub fn shapes_its_response(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
+    if request.version() == Version::Http10 {
+        return Some(Pass::OldProtocol);
+    }
+    let names_another = |(name, value)| names_another_url(request, client, name, value);
+    let another = request.headers().any(names_another);
+    another.then_some(Pass::ForwardedUrl)
+}
+
+/// Whether a header field names another URL than the request's. Proxies write these fields, frameworks build
+/// links of them, and a client may send them as well.
+fn names_another_url(
+    request: &RequestHead,
+    client: &Client<'_>,
+    name: &[u8],
+    value: &[u8],
+) -> bool {
+    let is_one_of = |known: &[&str]| {
+        let mut known = known.iter();
+        known.any(|known| name.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let all_are = |expected: &[u8]| {
+        let mut members = value.split(|b| *b == b',').map(<[u8]>::trim_ascii);
+        members.all(|member| member == expected)
+    };
+    let (scheme, switch, port): (&[u8], &[u8], &[u8]) = match client.https {
+        true => (b"https", b"on", b"443"),
+        false => (b"http", b"off", b"80"),
+    };
+    // Nearly all fields of nearly all requests end here.
+    let may_be = |first: u8| matches!(first.to_ascii_lowercase(), b'x' | b'f' | b'c');
+    if !name.first().copied().is_some_and(may_be) {
+        return false;
+    }
+    let host = client.host.as_deref().unwrap_or_else(|| request.host());
+    if is_one_of(&[
+        "x-forwarded-host",
+        "x-original-host",
+        "x-host",
+        "x-http-host-override",
+    ]) {
+        return !all_are(host);
+    }
+    if is_one_of(&[
+        "x-forwarded-proto",
+        "x-forwarded-scheme",
+        "x-forwarded-protocol",
+    ]) {
+        return !all_are(scheme);
+    }
+    if is_one_of(&["x-forwarded-ssl", "front-end-https"]) {
+        return !all_are(switch);
+    }
+    if is_one_of(&["cf-visitor"]) {
+        return value != [b"{\"scheme\":\"", scheme, b"\"}"].concat();
+    }
+    if is_one_of(&["x-forwarded-port"]) {
+        let named = host.rsplit(|b| *b == b':').next();
+        let named =
+            named.filter(|port| port.len() < host.len() && port.iter().all(u8::is_ascii_digit));
+        return !all_are(named.unwrap_or(port));
+    }
+    if is_one_of(&[
+        "x-original-url",
+        "x-rewrite-url",
+        "x-original-uri",
+        "x-forwarded-uri",
+    ]) {
+        return value != request.target();
+    }
+    if is_one_of(&["forwarded"]) {
+        let says = |word: &[u8]| {
+            value
+                .windows(word.len())
+                .any(|part| part.eq_ignore_ascii_case(word))
+        };
+        return !client.proxied && (says(b"host=") || says(b"proto="));
+    }
+    is_one_of(&["x-forwarded-prefix", "x-forwarded-path"])
 }
 
 /// Makes the key of a request.

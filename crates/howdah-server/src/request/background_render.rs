@@ -33,7 +33,8 @@ impl CacheRequest<'_> {
     /// Renders the page again in the background, unless that is in progress or the last renders were not
     /// stored.
     pub fn refresh_in_background(&self) {
-        if let Ok(variant) = self.variant()
+        if self.must_not_be_stored().is_none()
+            && let Ok(variant) = self.variant()
             && !matches!(self.step(&variant), Step::Pass(_))
         {
             self.render_in_background(variant);

@@ -328,6 +328,9 @@ impl<'a> CacheRequest<'a> {
             Ok(variant) => variant,
             Err(why) => return Plan::Pass(why.into()),
         };
+        if let Some(why) = self.must_not_be_stored() {
+            return Plan::Pass(why.into());
+        }
         let request = self.ctx.request;
         let why = match self.step(&variant) {
             Step::Pass(why) => why,
@@ -342,6 +345,17 @@ impl<'a> CacheRequest<'a> {
             Step::Render => return Plan::Render(variant),
         };
         Plan::Pass(self.bypass(why, variant, None))
+    }
+
+    /// Why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc`
+    /// it is that request which renders the page.
+    pub fn must_not_be_stored(&self) -> Option<Pass> {
+        let RequestContext {
+            request, client, ..
+        } = self.ctx;
+        self.is_rfc()
+            .then(|| lookup::shapes_its_response(request, client))
+            .flatten()
     }
 
     fn is_worth_a_try(&self) -> bool {
