@@ -177,8 +177,11 @@ impl Builder {
             let site = format!("[[site]]\nroot = \"ROOT\"\n{}", self.site_lines);
             config.push_str(&self.place(&site));
         }
-        if !config.is_empty() {
-            self.site.howdah_config = Some(config);
+        // Root is refused behind a proxy unless it is meant.
+        let behind_proxy = config.contains("[trusted_proxies]") && !config.contains("user = ");
+        if behind_proxy && rustix::process::geteuid().is_root() {
+            let words = ["--user", "root"].map(str::to_owned);
+            self.site.howdah_arguments.extend(words);
         }
         for (option, name) in [
             ("--control", "control.sock"),
@@ -191,6 +194,9 @@ impl Builder {
             self.site.howdah_arguments.push(option.to_owned());
             let path = self.scratch.join(name).display().to_string();
             self.site.howdah_arguments.push(path);
+        }
+        if !config.is_empty() {
+            self.site.howdah_config = Some(config);
         }
         Fixture {
             howdah: Howdah::start(&self.site),

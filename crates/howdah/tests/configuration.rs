@@ -181,6 +181,45 @@ fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_re
 }
 
 #[test]
+fn a_mistake_in_a_rule_names_the_line_and_column_of_its_key() {
+    for (rule, place, name) in [
+        (
+            "[[site.rule]]\npath = \"/x\"\nredirect = \"/x\"",
+            "a.toml:6:12: ",
+            "RedirectLoop: ",
+        ),
+        (
+            "[[site.rule]]\nregex = \"(.*)$\"\nredirect = \"https://shop.test${query}\"",
+            "a.toml:6:12: ",
+            "OpenRedirect: ",
+        ),
+        (
+            "[[site.rule]]\npath = \"/x\"\nrewrite = \"x\"",
+            "a.toml:6:11: ",
+            "an internal target is a path",
+        ),
+        (
+            "[[site.rule]]\npath = \"/x\"\ndeny = 418",
+            "a.toml:6:8: ",
+            "status `418` cannot be used here",
+        ),
+        (
+            "[[site.rule]]\npath = \"/x\"\nset_header = { \"Content-Length\" = \"1\" }",
+            "a.toml:6:14: ",
+            "no header name",
+        ),
+    ] {
+        let (code, said) = check(&format!(
+            "user = \"root\"\n[[site]]\nroot = \"web\"\n{rule}\n"
+        ));
+        assert!(
+            code == 3 && said.contains(place) && said.contains(name),
+            "{rule}: {said}"
+        );
+    }
+}
+
+#[test]
 fn root_serves_this_machine_only_unless_a_user_is_named() {
     let root = rustix::process::geteuid().is_root();
     let check = |first: &str| check(&format!("{first}\n[[site]]\nroot = \"web\"\n"));
@@ -203,13 +242,29 @@ fn root_serves_this_machine_only_unless_a_user_is_named() {
     for closed in ["127.0.0.1:8080", "[::1]:8080", "unix:/tmp/howdah-test.sock"] {
         let (code, said) = check(&format!("listen = \"{closed}\""));
         assert_eq!(code, 0, "{said}");
+        // A proxy lets others in.
+        let proxy = "[trusted_proxies]\nnetworks = [\"127.0.0.1\"]";
+        let (code, said) = check(&format!("listen = \"{closed}\"\n{proxy}"));
+        assert_eq!(
+            (code, said.contains("RootRefused")),
+            (if root { 3 } else { 0 }, root),
+            "{said}"
+        );
+        let (code, said) = check(&format!("listen = \"{closed}\"\nuser = \"root\"\n{proxy}"));
+        assert!(code == 0 || !root, "{said}");
     }
 }
 
 #[test]
 fn a_file_that_uses_everything_has_no_mistakes() {
+    let user = match rustix::process::geteuid().is_root() {
+        true => "user = \"root\"",
+        false => "",
+    };
     let (code, said) = check(
-        r#"
+        &[
+            user,
+            r#"
 listen = ["127.0.0.1:8081", "[::1]:8081", "unix:/tmp/howdah-test.sock mode=0600"]
 threads = 2
 [log]
@@ -265,6 +320,8 @@ type = "image/png"
 memory_limit = "256M"
 display_errors = false
 "#,
+        ]
+        .concat(),
     );
     // How much advice there is depends on who runs the test.
     assert!(

@@ -10,7 +10,8 @@ use super::redirect_check;
 use super::template::Template;
 use crate::docroot::path::UrlPath;
 
-/// All mistakes of `config` that show without opening anything.
+/// All mistakes of `config` that show without opening anything, but for those of its rules
+/// ([`check_rule`]).
 pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
     let mut errors = Vec::new();
     for extension in &config.php_extensions {
@@ -39,9 +40,6 @@ pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
         && (at + 1 < config.try_files.len() || config.front_controller.is_some())
     {
         errors.push(ConfigError::UnreachableTryFile);
-    }
-    for rule in &config.rules {
-        check_rule(rule, &mut errors);
     }
     for rule in &config.static_rules {
         for value in [&rule.cache_control, &rule.content_type]
@@ -77,7 +75,10 @@ fn check_value(value: &str, errors: &mut Vec<ConfigError>) {
     }
 }
 
-fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
+/// All mistakes of a rule that show without opening anything.
+pub fn check_rule(rule: &Rule) -> Vec<ConfigError> {
+    let mut found = Vec::new();
+    let errors = &mut found;
     let mut template = |to: &Template| {
         if let Err(error) = to.check(&rule.pattern) {
             errors.push(ConfigError::Template(error));
@@ -134,4 +135,5 @@ fn check_rule(rule: &Rule, errors: &mut Vec<ConfigError>) {
             }
         }
     }
+    found
 }

@@ -119,6 +119,7 @@ impl Site {
     /// As [`Site::new`], for who need not be able to read files of passwords and networks.
     pub fn open(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
         let mut errors = check::check(&config);
+        errors.extend(config.rules.iter().flat_map(check::check_rule));
         let root = open(&config.root, &config, &mut errors);
         let front_controller = config.front_controller.as_ref();
         let front_controller = front_controller

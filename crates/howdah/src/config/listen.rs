@@ -184,8 +184,14 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     Ok(listen)
 }
 
-/// A server that runs as root is for this machine alone, unless somebody says that it is meant.
-pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[Listen]) {
+/// A server that runs as root is for this machine alone, unless somebody says that it is meant. A proxy that
+/// is named in `[trusted_proxies]` lets others in.
+pub fn check_root(
+    top: &Section<'_, '_, '_>,
+    identity: &Identity,
+    listen: &[Listen],
+    proxies: &TrustedProxies,
+) {
     if identity.user.is_some() || !sys::is_root() || top.file().validation == Validation::Trusted {
         return;
     }
@@ -193,13 +199,16 @@ pub fn check_root(top: &Section<'_, '_, '_>, identity: &Identity, listen: &[List
         ListenAddress::Tcp(address) => !address.ip().to_canonical().is_loopback(),
         ListenAddress::Unix { .. } => false,
     });
-    if let Some(open) = open {
-        top.file().mistake(
-            None,
-            format!(
-                "RootRefused: PHP would run with root's rights for whoever reaches {}; name a user (`user = \"www-data\"` or --user www-data), or say `--user root` if that is meant",
-                open.address
-            ),
-        );
-    }
+    let behind_proxy = || !proxies.networks.is_empty() || proxies.unix;
+    let whom = match open {
+        Some(open) => open.address.to_string(),
+        None if behind_proxy() => "the proxies of [trusted_proxies]".to_owned(),
+        None => return,
+    };
+    top.file().mistake(
+        None,
+        format!(
+            "RootRefused: PHP would run with root's rights for whoever reaches {whom}; name a user (`user = \"www-data\"` or --user www-data), or say `--user root` if that is meant"
+        ),
+    );
 }

@@ -335,7 +335,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     if let Some(acme) = &acme {
         acme::check_owner(top, acme, &identity, &pools);
     }
-    listen::check_root(top, &identity, &listen);
+    listen::check_root(top, &identity, &listen, &trusted_proxies);
     if let Some(status) = listen::status(top, &listen) {
         listen.push(status);
     }

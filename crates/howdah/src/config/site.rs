@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use howdah_executor::Mode;
 use howdah_server::site::ConfigError;
-use howdah_server::site::check::check;
+use howdah_server::site::check::{check, check_rule};
 use howdah_server::site::config::{HostPattern, Htaccess, Rule, RuleAction, SiteConfig};
 use howdah_server::site::htaccess;
 use howdah_server::site::recognise::{has_scripts, recognise};
@@ -287,7 +287,19 @@ fn site(
     scripts(section, &mut site);
     let mut rules = Vec::new();
     for rule in section.sections("rule", "site.rule") {
-        rules.extend(rules_of(&rule, pools, &mut site.static_rules));
+        let own = rules_of(&rule, pools, &mut site.static_rules);
+        for error in own.iter().flat_map(check_rule) {
+            let places = keys_of_rule(&error).iter().filter(|key| rule.has(key));
+            let place = places.map(|key| rule.place_of(key)).next();
+            let place = place.unwrap_or_else(|| rule.place());
+            file.mistake(place, format!("site `{}`: {error}", site.name));
+        }
+        rules.extend(own);
+    }
+    // Those that the server has added by itself.
+    for error in site.rules.iter().flat_map(check_rule) {
+        let place = section.place_of(key_of(&error));
+        file.mistake(place, format!("site `{}`: {error}", site.name));
     }
     site.server_env = conditions::server_env(&site, &rules);
     check_programs(section, &rules, pools);
@@ -352,6 +364,20 @@ fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mod
             );
             section.file().mistake(section.place_of(key), message);
         }
+    }
+}
+
+/// The keys of a rule that a mistake in it may be about.
+fn keys_of_rule(error: &ConfigError) -> &'static [&'static str] {
+    match error {
+        ConfigError::OpenRedirect { .. } | ConfigError::RedirectLoop(_) => &["redirect"],
+        ConfigError::Template(_) => &["redirect", "rewrite"],
+        ConfigError::RelativeTarget(_) => &["rewrite"],
+        ConfigError::BadStatus(..) => &["status", "deny", "return"],
+        ConfigError::BadHeaderName(_) | ConfigError::BadHeaderValue(_) => {
+            &["set_header", "add_header", "cache_control", "type"]
+        }
+        _ => &[],
     }
 }
 
