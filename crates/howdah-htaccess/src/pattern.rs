@@ -111,6 +111,17 @@ impl Regex {
         }
     }
 
+    /// The names of its groups by their numbers; none for a group without a name.
+    pub fn group_names(&self) -> Result<Vec<Option<String>>, LimitReached> {
+        Ok(match &self.engine {
+            Engine::Linear(linear) => {
+                let names = linear.get()?.capture_names();
+                names.map(|name| name.map(str::to_owned)).collect()
+            }
+            Engine::Backtracking(regex) => regex.capture_names().to_vec(),
+        })
+    }
+
     /// Where its groups match, if it does.
     pub fn groups(&self, text: &[u8]) -> Result<Option<Groups>, LimitReached> {
         match &self.engine {

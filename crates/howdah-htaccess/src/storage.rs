@@ -5,7 +5,7 @@ use std::cell::RefCell;
 use std::sync::Arc;
 
 use crate::answer::Refusal;
-use crate::config::{Config, IfSection};
+use crate::config::{Config, FilesSection, IfSection, Names};
 use crate::engine::{Engine, Step, Stop};
 use crate::parse::{HtFile, Problem};
 use crate::request::{Request, Stat};
@@ -218,6 +218,7 @@ impl Engine<'_> {
         let sections = request.config.files.clone();
         for section in &sections {
             if section.names.are(last_segment(&request.filename))? {
+                name_captures(section, request)?;
                 request.merged.push(Arc::as_ptr(section) as usize);
                 request.config = Arc::new(request.config.merge(&section.config));
             }
@@ -267,4 +268,25 @@ impl Engine<'_> {
         }
         Ok(merged)
     }
+}
+
+/// Sets `MATCH_NAME` to what each named group of a section's expression has captured of the file's name
+/// (Apache's `ap_file_walk`).
+fn name_captures(section: &FilesSection, request: &mut Request) -> Step {
+    let Names::Expression(regex) = &section.names else {
+        return Ok(());
+    };
+    let names = regex.group_names()?;
+    if names.iter().all(Option::is_none) {
+        return Ok(());
+    }
+    let file = last_segment(&request.filename).to_vec();
+    let groups = regex.groups(&file)?.unwrap_or_default();
+    for (name, group) in names.into_iter().zip(groups) {
+        if let (Some(name), Some(group)) = (name, group) {
+            let variable = format!("MATCH_{}", name.to_ascii_uppercase());
+            request.env.set(variable.as_bytes(), &file[group]);
+        }
+    }
+    Ok(())
 }

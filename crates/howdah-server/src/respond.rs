@@ -130,6 +130,21 @@ pub fn head(failure: &Failure) -> ResponseHead {
     head
 }
 
+/// Keeps an error from being stored by caches: RFC 9111 §4.2.2 lets some statuses, 404 and 501 among them, be
+/// stored by default. The site may say otherwise of what is wrong with a request, by a `Header` line of
+/// `.htaccess`, but not of errors that pass.
+pub fn forbid_storing(head: &mut ResponseHead) {
+    const NAME: &[u8] = b"Cache-Control";
+    let passes = matches!(head.status, 401 | 408 | 425 | 429 | 500..);
+    let is_said = head
+        .fields()
+        .any(|(name, _)| name.eq_ignore_ascii_case(NAME));
+    if passes || !is_said {
+        head.remove(NAME);
+        head.header(NAME, b"no-store");
+    }
+}
+
 /// Gives an answer from 500 on the request's number in the log. A script's own answer is often empty:
 /// PHP writes a fatal error into the log alone.
 pub fn number(head: &mut ResponseHead, id: u64) {
@@ -168,8 +183,6 @@ pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead,
         ),
     };
     head.header(b"Content-Type", content_type);
-    // An error of this moment must not be kept by anybody (RFC 9111 §4.2.2 lets 404 and 501 be).
-    head.header(b"Cache-Control", b"no-store");
     (head, Bytes::from(body))
 }
 

@@ -238,7 +238,6 @@ pub(super) fn configured_page(
         Some(Document::Remote(to)) if is_field_value(&to) => {
             let mut head = ResponseHead::new(302);
             head.header(b"Location", &to);
-            head.header(b"Cache-Control", b"no-store");
             head.header(b"Howdah-Error", failure.name().as_bytes());
             return Some((head, Bytes::new()));
         }
@@ -272,7 +271,6 @@ fn page(
 fn page_head(failure: &Failure, content_type: &str) -> ResponseHead {
     let mut head = respond::head(failure);
     head.header(b"Content-Type", content_type.as_bytes());
-    head.header(b"Cache-Control", b"no-store");
     head
 }
 

@@ -164,6 +164,7 @@ pub(super) fn page(
     if let Some(live) = live {
         live.edit(ctx.site, &mut head, true);
     }
+    respond::forbid_storing(&mut head);
     if ctx.client.https {
         ctx.site.add_hsts(&mut head);
     }

@@ -279,6 +279,33 @@ Header setifempty X-N z
         ],
     ),
     (
+        "named groups of FilesMatch",
+        &[(
+            ".htaccess",
+            r#"<FilesMatch "^(?<name>[a-z]+)\.(?<kind>txt|css|php)$">
+Header set X-Match "%{MATCH_NAME}e %{MATCH_KIND}e"
+</FilesMatch>
+<FilesMatch "^(?!z)(?<name>.)">
+Header set X-First "%{MATCH_NAME}e" env=MATCH_KIND
+</FilesMatch>
+"#,
+        )],
+        &[
+            ("GET", "/x.php", ""),
+            ("GET", "/x.txt", ""),
+            ("GET", "/x.css", ""),
+            ("GET", "/x.html", ""),
+        ],
+    ),
+    (
+        "a lifetime for what is missing",
+        &[(
+            ".htaccess",
+            "Header always set Cache-Control \"max-age=600\"\n",
+        )],
+        &[("GET", "/none", ""), ("HEAD", "/none", "")],
+    ),
+    (
         "headers of the request in the environment",
         &[(
             ".htaccess",
