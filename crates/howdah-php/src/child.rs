@@ -1,13 +1,10 @@
 //! The life of a child: claim a request, run it, sleep when there is none, leave when asked.
 //! Decides nothing about when to be forked or killed: that is the front's.
 
-use howdah_proto::shm::{ChildId, ChildPort, Claim, EXIT_BAILED_OUT, Region};
+use howdah_proto::shm::{ChildId, ChildPort, Claim, EXIT_BAILED_OUT, EXIT_BROKEN, Region};
 
 use crate::ffi::{self, Outcome};
 use crate::{current_request, sys};
-
-/// Exit status of a child whose PHP was left in a state not fit for another request.
-pub const EXIT_BROKEN: i32 = 70;
 
 /// Serves requests as `me` until retired or until it has served `max_requests` (0: no limit), as
 /// exactly as php-fpm does: applications that leak or keep state count on it. With the last one a
@@ -15,6 +12,7 @@ pub const EXIT_BROKEN: i32 = 70;
 pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
     ffi::php_enter_child();
     let port = ChildPort::enter(region, me);
+    sys::may_interrupt(true);
     // Different children begin at different fronts, and each moves on with every request.
     let mut turn = u32::from(me.index);
     let mut served = 0;

@@ -7,11 +7,11 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::Path;
 
 use howdah_proto::request::{FrameBuilder, RequestFrame};
-use howdah_proto::shm::{ChildId, ChildPort, Region};
+use howdah_proto::shm::{ChildId, ChildPort, EXIT_BROKEN, Region};
 use howdah_proto::variables::Var;
 use howdah_proto::worker::WorkerMessage;
 
-use crate::child::{EXIT_BROKEN, ask_for_replacement, wait_for_claim};
+use crate::child::{ask_for_replacement, wait_for_claim};
 use crate::ffi::{self, WorkerEnd};
 use crate::{current_request, sys};
 
@@ -48,6 +48,7 @@ pub fn serve(
     words: OwnedFd,
 ) -> ! {
     ffi::php_enter_child();
+    sys::may_interrupt(true);
     let worker = WorkerChild {
         region,
         me,

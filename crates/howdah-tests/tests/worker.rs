@@ -277,6 +277,9 @@ fn a_crash_and_a_kill_cost_their_request_and_no_other() {
         (502, Some("ChildDied"))
     );
     assert_eq!(fixture.get("/index.php?fatal").status(), 500);
+    fixture.wait("the bailout to be counted", |fixture| {
+        fixture.status()["pools"][0]["bailouts"] == 1
+    });
     assert_eq!(fixture.get("/index.php").text(), "served");
     standing.open();
     assert_eq!(held.answer().text(), "served");

@@ -55,6 +55,10 @@ pub struct Bell(pub bool);
 /// Exit status of a child that leaves because PHP bailed out of its last request.
 pub const EXIT_BAILED_OUT: i32 = 72;
 
+/// Exit status of a child whose PHP a bailout has left in a state not fit for anything more: it escaped
+/// PHP's own shutdown, or ended a worker's script.
+pub const EXIT_BROKEN: i32 = 70;
+
 /// A child's index in the scoreboard together with the number of its life there. An index is
 /// reused, the pair is not (within 65 536 lives).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

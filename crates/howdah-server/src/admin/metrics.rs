@@ -121,7 +121,7 @@ families! {
         howdah_pool_max_children Gauge [pool] "Most children; of FastCGI backends, nobody knows.";
         howdah_pool_max_children_reached_total Counter [pool] "Requests that had to wait because max_children were busy.";
         howdah_pool_slow_requests_total Counter [pool] "Requests beyond request_slowlog_timeout.";
-        howdah_pool_bailouts_total Counter [pool] "Children that left because PHP had bailed out of a request.";
+        howdah_pool_bailouts_total Counter [pool] "Children and workers that left because PHP had bailed out of a request.";
         howdah_pool_memory_bytes Gauge [pool] "Resident memory of the children; memory that they share counts for each.";
         howdah_pool_failures_total Counter [pool, name] "Failures of a pool by name.";
         howdah_shared_cache_size_bytes Gauge [pool] "Memory of the shared cache.";

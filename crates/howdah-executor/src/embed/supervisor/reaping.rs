@@ -5,8 +5,7 @@ use std::time::{Duration, Instant};
 
 use howdah_proto::control::{Command, Exit};
 use howdah_proto::level::Level;
-use howdah_proto::shm::ChildId;
-use howdah_proto::shm::EXIT_BAILED_OUT;
+use howdah_proto::shm::{ChildId, EXIT_BAILED_OUT, EXIT_BROKEN};
 
 use super::super::children::Child;
 use super::super::pidfd::{self, Origin};
@@ -109,7 +108,7 @@ impl Supervisor {
         // A worker script may end as it likes between two requests, any child after its last one.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
         let bailed_out = row.spent && exit == Exit::Code(EXIT_BAILED_OUT);
-        if bailed_out {
+        if bailed_out || exit == Exit::Code(EXIT_BROKEN) {
             let counters = &self.shared.counters;
             counters.bailouts.fetch_add(1, Ordering::Relaxed);
         }
