@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use howdah_tests::fixture::{Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};
+use howdah_tests::http2::{self, Frames, Request};
 use howdah_tests::load::Load;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -258,6 +259,58 @@ fn run_although_their_clients_do_not_wait(mode: &str) {
     fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
     fixture.still_serves();
     assert_eq!(ran(), expected, "{mode}");
+}
+
+#[test]
+fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
+    let builder = Fixture::named("fire-and-forget-streams")
+        .children(1)
+        .h2c()
+        .http3();
+    let scratch = builder.scratch().path().to_owned();
+    let fixture = builder
+        .script(
+            "busy.php",
+            "<?php touch('SCRATCH/busy'); while (!file_exists('SCRATCH/go')) usleep(1000);",
+        )
+        .script(
+            "job.php",
+            "<?php file_put_contents('SCRATCH/ran', \"$_SERVER[SERVER_PROTOCOL]\\n\", FILE_APPEND);",
+        )
+        .start();
+    let address = fixture.address();
+    let busy = std::thread::spawn(move || howdah_tests::http::get(address, "/busy.php").status());
+    fixture.wait("the only child to be busy", |_| {
+        scratch.join("busy").exists()
+    });
+    let job = |stream| http2::headers(stream, "POST", "/job.php", true);
+    for _ in 0..4 {
+        // Several requests and the end of the connection, often in what the server reads at once.
+        let mut frames = Frames::open(address, &[]);
+        assert!(frames.send([job(1), job(3), job(5)].concat()));
+    }
+    let mut connection = fixture.http3();
+    for _ in 0..3 {
+        let post = Request::new("POST", "localhost", "/job.php");
+        connection.send(&post).expect("an open connection");
+    }
+    let queued = |fixture: &Fixture| fixture.status()["pools"][0]["queue"].as_u64();
+    fixture.wait("all jobs to wait", |fixture| {
+        queued(fixture) == Some(4 * 3 + 3)
+    });
+    drop(connection);
+    std::fs::write(scratch.join("go"), "").unwrap();
+    assert_eq!(busy.join().unwrap(), 200);
+    let ran = || {
+        let text = std::fs::read_to_string(scratch.join("ran")).unwrap_or_default();
+        let mut protocols: Vec<_> = text.lines().map(str::to_owned).collect();
+        protocols.sort();
+        protocols
+    };
+    let expected = [vec!["HTTP/2.0"; 12], vec!["HTTP/3.0"; 3]].concat();
+    fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
+    fixture.still_serves();
+    assert_eq!(ran(), expected);
 }
 
 #[test]

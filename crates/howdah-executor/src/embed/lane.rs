@@ -129,7 +129,7 @@ impl Lane {
     /// Requests of this lane that no child has claimed.
     pub fn unclaimed(&self) -> u32 {
         let table = self.lock();
-        self.port.unclaimed() + table.waiting.len() as u32
+        (self.ready(&table).count() + table.waiting.len()) as u32
     }
 
     /// Whether this lane has requests that no child has claimed.

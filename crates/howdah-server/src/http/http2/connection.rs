@@ -125,11 +125,14 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             .max_header_list_size(header.saturating_mul(2));
         let mut handshake = pin!(builder.handshake(WireEnd(self.wire.clone())));
         poll_fn(|cx| {
-            let begun = handshake.as_mut().poll(cx);
-            if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
-                return Poll::Ready(None);
+            let mut begun = handshake.as_mut().poll(cx);
+            if begun.is_pending() && self.wire.let_end_pass() {
+                begun = handshake.as_mut().poll(cx);
             }
+            let flushed = self.wire.poll_flush(cx);
             match begun {
+                Poll::Pending if matches!(flushed, Poll::Ready(Err(_))) => Poll::Ready(None),
+                // Where nothing can be sent any more, there may be requests that have come.
                 Poll::Ready(begun) => Poll::Ready(begun.ok()),
                 Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
@@ -149,9 +152,21 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             return Poll::Ready(end);
         }
         if let Poll::Ready(Err(_)) = self.wire.poll_flush(cx) {
+            self.accept_the_last(h2, cx);
             return Poll::Ready(ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
+    }
+
+    /// Starts handling the requests of a client that is gone, as far as they have come: those that ask for an
+    /// effect are run.
+    fn accept_the_last(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
+        for _ in self.streams.len()..STREAMS as usize {
+            let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {
+                return;
+            };
+            self.accept(request, respond, cx);
+        }
     }
 
     /// Lets the h2 crate receive and send, and starts handling requests.
@@ -169,6 +184,8 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
                 return Poll::Ready(self.end_because(h2, why, cx));
             }
             match polled {
+                // All requests are accepted that have come before the end.
+                Poll::Pending if self.wire.let_end_pass() => {}
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(ConnectionEnd::Close),
                 Poll::Ready(Some(Err(error))) => return Poll::Ready(self.failed(&error)),

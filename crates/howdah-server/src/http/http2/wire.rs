@@ -42,12 +42,25 @@ struct Ways {
     flood: Option<Http2Error>,
     /// A header has begun, and not ended.
     in_header: bool,
+    /// The end of what the client sends.
+    end: ReceivedEnd,
     /// Bytes to be sent, from `at` on.
     out: Vec<u8>,
     at: usize,
     pace: Option<Box<Pace>>,
     /// What GOAWAYs of ours say, which the h2 crate does not tell otherwise.
     last_words: Vec<u8>,
+}
+
+/// The end of what the client sends. The h2 crate forgets the requests that it has received, and that nobody
+/// has accepted yet, once it sees the end; so the end is held back until all are accepted.
+enum ReceivedEnd {
+    /// The client may send more.
+    Open,
+    /// It has come, with this error if not in order.
+    Held(Option<io::Error>),
+    /// The h2 crate may see it.
+    Passing(Option<io::Error>),
 }
 
 impl Wire {
@@ -65,6 +78,7 @@ impl Wire {
                 floods: Floods::new(turn::recently()),
                 flood: None,
                 in_header: false,
+                end: ReceivedEnd::Open,
                 out: Vec::new(),
                 at: 0,
                 pace: None,
@@ -86,6 +100,17 @@ impl Wire {
     pub(super) fn owes_rest(&self) -> bool {
         let ways = self.ways();
         ways.in_header || ways.received.within_frame()
+    }
+
+    /// Lets the h2 crate see the end of what the client sends. Returns true if that end has come and was
+    /// held back until now.
+    pub(super) fn let_end_pass(&self) -> bool {
+        let end = &mut self.ways().end;
+        let ReceivedEnd::Held(error) = end else {
+            return false;
+        };
+        *end = ReceivedEnd::Passing(error.take());
+        true
     }
 
     /// What the connection's GOAWAYs say.
@@ -218,13 +243,26 @@ impl AsyncRead for WireEnd {
             buf.put_slice(&bytes);
             return Poll::Ready(Ok(()));
         }
+        match &mut ways.end {
+            ReceivedEnd::Open => {}
+            ReceivedEnd::Held(_) => return Poll::Pending,
+            ReceivedEnd::Passing(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
+        }
         // Copied, so that of the h2 crate's own buffer no page is touched that is not needed.
         buffers::with_scratch(|scratch| {
             let room = buf.remaining().min(scratch.len());
-            let n = ready!(wire.stream.poll_recv(cx, &mut scratch[..room]))?;
-            wire.received(ways, &scratch[..n]);
-            buf.put_slice(&scratch[..n]);
-            Poll::Ready(Ok(()))
+            let error = match ready!(wire.stream.poll_recv(cx, &mut scratch[..room])) {
+                Ok(0) if room > 0 => None,
+                Err(error) => Some(error),
+                Ok(n) => {
+                    wire.received(ways, &scratch[..n]);
+                    buf.put_slice(&scratch[..n]);
+                    return Poll::Ready(Ok(()));
+                }
+            };
+            // The connection's task asks again when it has accepted what there is.
+            ways.end = ReceivedEnd::Held(error);
+            Poll::Pending
         })
     }
 }
