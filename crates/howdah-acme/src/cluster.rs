@@ -41,6 +41,7 @@ impl Cluster {
             me: Holder::me(),
             seen: None,
         };
+        store.remove_unfinished();
         cluster.say_alive();
         cluster
     }

@@ -1,6 +1,7 @@
 //! What can go wrong with an order, each with its name in log, status and docs.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
 use instant_acme::Problem;
@@ -74,6 +75,14 @@ pub enum Failure {
         /// What is wrong with it.
         why: String,
     },
+    /// The root of the local authority is there, and cannot be used. It is not replaced, because nobody
+    /// would trust another one.
+    LocalRootUnusable {
+        /// Its file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
     /// The directory of certificates cannot be read or written.
     StoreFailed {
         /// What was attempted, on what, and what the system said.
@@ -90,7 +99,9 @@ impl Failure {
     /// Who can act.
     pub fn kind(&self) -> Kind {
         match self {
-            Failure::AuthorityUnreachable { .. } | Failure::StoreFailed { .. } => Kind::Unreachable,
+            Failure::AuthorityUnreachable { .. }
+            | Failure::StoreFailed { .. }
+            | Failure::LocalRootUnusable { .. } => Kind::Unreachable,
             _ => Kind::Refused,
         }
     }
@@ -215,6 +226,11 @@ impl fmt::Display for Failure {
                 write!(f, "the certificate issued cannot be used: {why}")
             }
             Failure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
+            Failure::LocalRootUnusable { path, why } => write!(
+                f,
+                "the local authority cannot use its key {}: {why}; restore the file and its owner, or remove it together with `root.pem` and `names` to get a new root, which every browser then has to be told to trust",
+                path.display()
+            ),
             Failure::StoreFailed { why } => f.write_str(why),
         }
     }

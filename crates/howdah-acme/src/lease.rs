@@ -12,6 +12,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
+use howdah_os::files::create_beside;
 use serde::{Deserialize, Serialize};
 
 /// A lock that is not renewed for this long is nobody's.
@@ -113,9 +114,7 @@ impl Watcher {
                     return Ok(Taken::Others);
                 }
                 // Of several that do this, the last one has it.
-                let own = path.with_extension(format!("lock-{}", me.pid));
-                fs::write(&own, &text)?;
-                fs::rename(&own, path)?;
+                put(path, &text)?;
                 if fs::read(path)? != text {
                     return Ok(Taken::Others);
                 }
@@ -187,10 +186,7 @@ impl Lease {
         self.holder.count += 1;
         let text = serde_json::to_vec(&self.holder).unwrap_or_default();
         // A disk that is full now may have room the next time; until then it grows old.
-        let own = self
-            .path
-            .with_extension(format!("lock-{}", self.holder.pid));
-        let _ = fs::write(&own, text).and_then(|()| fs::rename(&own, &self.path));
+        let _ = put(&self.path, &text);
         true
     }
 
@@ -200,6 +196,16 @@ impl Lease {
         let holder: Option<Holder> = read.and_then(|text| serde_json::from_slice(&text).ok());
         holder.as_ref() == Some(&self.holder)
     }
+}
+
+/// Replaces a lock as a whole, whoever else does at this moment.
+fn put(path: &Path, text: &[u8]) -> io::Result<()> {
+    let (mut file, new) = create_beside(path, 0o600)?;
+    let put = file.write_all(text).and_then(|()| fs::rename(&new, path));
+    if put.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    put
 }
 
 impl Drop for Lease {
@@ -247,6 +253,18 @@ mod tests {
     }
 
     #[test]
+    fn a_lock_that_a_container_of_the_same_process_id_writes_is_not_taken_for_our_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.lock");
+        let mut lease = ours(Watcher::default().take(&path, Instant::now()).unwrap());
+        // What another container is writing at this moment, under the name that our process id once made.
+        let theirs = path.with_extension(format!("lock-{}", std::process::id()));
+        fs::write(&theirs, "another holder").unwrap();
+        assert!(lease.renew() && lease.is_ours());
+        assert_eq!(fs::read_to_string(&theirs).unwrap(), "another holder");
+    }
+
+    #[test]
     fn the_lock_of_another_host_is_taken_over_when_it_is_not_renewed() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
@@ -266,6 +284,8 @@ mod tests {
         assert!(matches!(watcher.take(&path, later).unwrap(), Taken::Others));
         let lease = ours(watcher.take(&path, later + LEASE).unwrap());
         assert!(lease.is_ours() && !far.renew());
+        let files = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files, 1, "nothing but the lock is left");
         drop(far);
         assert!(lease.is_ours(), "who lost the lock does not remove it");
     }

@@ -3,6 +3,7 @@
 //! trusts it gives nobody power over other sites.
 
 use std::fs;
+use std::io;
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
@@ -28,20 +29,44 @@ pub fn root_path(directory: &Path) -> PathBuf {
     directory.join("local").join("root.pem")
 }
 
-/// Issues a certificate for a name; makes the root, if there is none or it cannot vouch for the name.
+/// The root certificate, PEM, and what signs with its key.
+struct Root {
+    pem: String,
+    issuer: Issuer<'static, KeyPair>,
+}
+
+/// A certificate that was issued.
+#[derive(Debug)]
+pub struct Issued {
+    /// The certificate and its key.
+    pub stored: Stored,
+    /// Its root is another than before, so that whoever trusted that one has to trust this one.
+    pub new_root: bool,
+}
+
+/// Issues a certificate for a name. Makes a root if there is none, or if the name has no dot and the
+/// root cannot vouch for it yet.
+///
+/// A root that cannot be read is never replaced: nobody's browser would trust the new one, and nobody
+/// would know why.
 ///
 /// # Errors
-/// [`Failure::StoreFailed`], [`Failure::CertificateUnfit`]
-pub fn issue(directory: &Path, name: &str) -> Result<Stored, Failure> {
+/// [`Failure::StoreFailed`], [`Failure::CertificateUnfit`], [`Failure::LocalRootUnusable`]
+pub fn issue(directory: &Path, name: &str) -> Result<Issued, Failure> {
     let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
         why: error.to_string(),
     };
-    let (root, root_key) = match read_root(directory, name) {
-        Some(root) => root,
-        None => make_root(directory, name)?,
+    let before = read_root(directory)?;
+    let fitting = match before {
+        Some(root) if can_vouch_for(directory, name)? => Ok(root),
+        other => Err(other.is_some()),
     };
-    let root_key = KeyPair::from_pem(&root_key).map_err(unfit)?;
-    let issuer = Issuer::from_ca_cert_pem(&root, root_key).map_err(unfit)?;
+    let (root, new_root) = match fitting {
+        Ok(root) => (root, false),
+        Err(replaces) => (make_root(directory, name)?, replaces),
+    };
+    publish(directory, &root)?;
+    let issuer = root.issuer;
     let mut params = CertificateParams::new([name.to_owned()]).map_err(unfit)?;
     params.distinguished_name = DistinguishedName::new();
     let now = OffsetDateTime::now_utc();
@@ -52,33 +77,95 @@ pub fn issue(directory: &Path, name: &str) -> Result<Stored, Failure> {
     params.use_authority_key_identifier_extension = true;
     let key = KeyPair::generate().map_err(unfit)?;
     let certificate = params.signed_by(&key, &issuer).map_err(unfit)?;
-    Stored::new(name, certificate.pem(), key.serialize_pem())
-        .map_err(|why| Failure::CertificateUnfit { why })
+    let stored = Stored::new(name, certificate.pem(), key.serialize_pem())
+        .map_err(|why| Failure::CertificateUnfit { why })?;
+    Ok(Issued { stored, new_root })
 }
 
-/// The root and its key, if it can vouch for the name.
-fn read_root(directory: &Path, name: &str) -> Option<(String, String)> {
-    let key = fs::read_to_string(directory.join("local").join("root.key")).ok()?;
+fn key_path(directory: &Path) -> PathBuf {
+    directory.join("local").join("root.key")
+}
+
+fn names_path(directory: &Path) -> PathBuf {
+    directory.join("local").join("names")
+}
+
+/// The text of a file of the local authority; none: it is not there.
+fn read(path: &Path) -> Result<Option<String>, Failure> {
+    match fs::read_to_string(path) {
+        Ok(text) => Ok(Some(text)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(Failure::LocalRootUnusable {
+            path: path.to_owned(),
+            why: format!("it cannot be read ({error})"),
+        }),
+    }
+}
+
+/// The root that was made before; none: there never was one.
+fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
+    let path = key_path(directory);
+    let unusable = |why: String| Failure::LocalRootUnusable {
+        path: path.clone(),
+        why,
+    };
+    let Some(text) = read(&path)? else {
+        return match root_path(directory).exists() {
+            true => Err(unusable(
+                "it is missing, and its certificate is there".to_owned(),
+            )),
+            false => Ok(None),
+        };
+    };
+    let damaged = |error: rcgen::Error| unusable(format!("it is damaged ({error})"));
     // Before its certificate, in the same file: both fit or neither is there.
-    let (key, root) = key.split_at(key.find("-----BEGIN CERTIFICATE-----")?);
-    Issuer::from_ca_cert_pem(root, KeyPair::from_pem(key).ok()?).ok()?;
-    let single = extra_names(directory);
-    let known = name.contains('.') || name.parse::<IpAddr>().is_ok() || PRIVATE.contains(&name);
-    (known || single.iter().any(|n| n == name)).then(|| (root.to_owned(), key.to_owned()))
+    let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
+        return Err(unusable(
+            "it is damaged (there is no certificate in it)".to_owned(),
+        ));
+    };
+    let (key, root) = text.split_at(at);
+    let key = KeyPair::from_pem(key).map_err(damaged)?;
+    let issuer = Issuer::from_ca_cert_pem(root, key).map_err(damaged)?;
+    Ok(Some(Root {
+        pem: root.to_owned(),
+        issuer,
+    }))
 }
 
-/// Names without a dot: each has to be permitted for itself.
-fn extra_names(directory: &Path) -> Vec<String> {
-    let text = fs::read_to_string(directory.join("local").join("names")).unwrap_or_default();
-    text.lines().map(str::to_owned).collect()
+/// Whether a name lies in the private domains and networks. One without a dot has to be permitted for
+/// itself.
+fn is_private(name: &str) -> bool {
+    name.contains('.') || name.parse::<IpAddr>().is_ok() || PRIVATE.contains(&name)
 }
 
-fn make_root(directory: &Path, name: &str) -> Result<(String, String), Failure> {
+/// Whether the root permits the name.
+fn can_vouch_for(directory: &Path, name: &str) -> Result<bool, Failure> {
+    Ok(is_private(name) || extra_names(directory)?.iter().any(|extra| extra == name))
+}
+
+/// Names without a dot that the root permits.
+fn extra_names(directory: &Path) -> Result<Vec<String>, Failure> {
+    let text = read(&names_path(directory))?.unwrap_or_default();
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Writes the root's certificate where visitors' browsers get it from, unless it is there: a crash may have
+/// come before, and a person may have removed it.
+fn publish(directory: &Path, root: &Root) -> Result<(), Failure> {
+    let path = root_path(directory);
+    match fs::read(&path).is_ok_and(|text| text == root.pem.as_bytes()) {
+        true => Ok(()),
+        false => replace(&path, root.pem.as_bytes()),
+    }
+}
+
+fn make_root(directory: &Path, name: &str) -> Result<Root, Failure> {
     let unfit = |error: rcgen::Error| Failure::CertificateUnfit {
         why: error.to_string(),
     };
-    let mut single = extra_names(directory);
-    if !name.contains('.') && name.parse::<IpAddr>().is_err() && !PRIVATE.contains(&name) {
+    let mut single = extra_names(directory)?;
+    if !is_private(name) {
         single.push(name.to_owned());
     }
     let mut params = CertificateParams::default();
@@ -103,13 +190,14 @@ fn make_root(directory: &Path, name: &str) -> Result<(String, String), Failure> 
     });
     let key = KeyPair::generate().map_err(unfit)?;
     let root = params.self_signed(&key).map_err(unfit)?;
-    let (root, key) = (root.pem(), key.serialize_pem());
+    let (pem, text) = (root.pem(), key.serialize_pem());
     let local = directory.join("local");
     fs::create_dir_all(&local).map_err(|error| failed("make", &local, &error))?;
-    replace(&local.join("names"), single.join("\n").as_bytes())?;
-    replace(&local.join("root.key"), format!("{key}{root}").as_bytes())?;
-    replace(&root_path(directory), root.as_bytes())?;
-    Ok((root, key))
+    replace(&key_path(directory), format!("{text}{pem}").as_bytes())?;
+    // After the root: what is listed has to be permitted, also after a crash.
+    replace(&names_path(directory), single.join("\n").as_bytes())?;
+    let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(unfit)?;
+    Ok(Root { pem, issuer })
 }
 
 /// Addresses that are nobody's on the Internet.
@@ -136,7 +224,7 @@ pub(crate) mod tests {
     use super::*;
 
     pub(crate) fn issued(directory: &Path, name: &str) -> Stored {
-        issue(directory, name).unwrap()
+        issue(directory, name).unwrap().stored
     }
 
     fn verify(directory: &Path, stored: &Stored, name: &str) -> Result<(), String> {
@@ -186,5 +274,58 @@ pub(crate) mod tests {
         let stored = issued(directory.path(), "db");
         verify(directory.path(), &stored, "db").unwrap();
         assert_eq!(root(), last);
+    }
+
+    #[test]
+    fn a_root_that_cannot_be_read_is_never_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        issued(directory.path(), "localhost");
+        let (key, root) = (key_path(directory.path()), root_path(directory.path()));
+        let (whole, public) = (fs::read(&key).unwrap(), fs::read(&root).unwrap());
+        let refused = |what: &str| {
+            let failure = issue(directory.path(), "a.test").unwrap_err();
+            let text = failure.to_string();
+            assert_eq!(failure.name(), "LocalRootUnusable", "{what}: {text}");
+            assert!(text.contains(key.to_str().unwrap()), "{what}: {text}");
+            assert!(text.contains("remove"), "{what}: {text}");
+            assert_eq!(fs::read(&root).unwrap(), public, "{what}");
+        };
+        for length in [0, 100, whole.len() / 2, whole.len() - 40] {
+            fs::write(&key, &whole[..length]).unwrap();
+            refused("truncated");
+            assert_eq!(fs::read(&key).unwrap(), &whole[..length]);
+        }
+        fs::remove_file(&key).unwrap();
+        refused("lost");
+        assert!(!key.exists());
+        // What cannot be opened, also by root.
+        fs::create_dir(&key).unwrap();
+        refused("unreadable");
+        fs::remove_dir(&key).unwrap();
+        fs::write(&key, &whole).unwrap();
+        let stored = issued(directory.path(), "a.test");
+        verify(directory.path(), &stored, "a.test").unwrap();
+        assert_eq!(fs::read(&root).unwrap(), public);
+    }
+
+    #[test]
+    fn a_public_root_that_a_crash_has_left_out_is_written_again() {
+        let directory = tempfile::tempdir().unwrap();
+        issued(directory.path(), "localhost");
+        let root = root_path(directory.path());
+        let public = fs::read(&root).unwrap();
+        fs::remove_file(&root).unwrap();
+        issued(directory.path(), "localhost");
+        assert_eq!(fs::read(&root).unwrap(), public);
+    }
+
+    #[test]
+    fn who_trusted_a_root_hears_that_it_was_replaced() {
+        let directory = tempfile::tempdir().unwrap();
+        let new_root = |name| issue(directory.path(), name).unwrap().new_root;
+        assert!(!new_root("localhost"), "nobody trusts one yet");
+        assert!(!new_root("a.test"));
+        assert!(new_root("db"));
+        assert!(!new_root("db"));
     }
 }

@@ -220,8 +220,14 @@ impl Shared {
         on_demand::permit(self, name).await?;
         let (settings, store, client) = (self.settings(), self.store(), self.client.fresh());
         if names::is_local(name) {
-            let stored = issue_locally(&store, name).await?;
-            return Ok((local::NAME.to_owned(), stored));
+            let issued = issue_locally(&store, name).await?;
+            if issued.new_root {
+                self.log(format!(
+                    "{name}: the local authority has a new root, because the former one could not vouch for a name without a dot; browsers have to be told to trust {}",
+                    local::root_path(store.directory()).display()
+                ));
+            }
+            return Ok((local::NAME.to_owned(), issued.stored));
         }
         let orders = Orders {
             settings: &settings,
@@ -254,7 +260,7 @@ impl Shared {
 
 /// Issues a certificate of the local authority. Only one host at a time may create its root, or the
 /// certificates of the others would not be trusted.
-async fn issue_locally(store: &Store, name: &str) -> Result<Stored, Failure> {
+async fn issue_locally(store: &Store, name: &str) -> Result<local::Issued, Failure> {
     let _only_host = store
         .lock("local-authority", &mut Watcher::default())
         .await?;

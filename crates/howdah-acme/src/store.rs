@@ -4,12 +4,13 @@
 //!
 //! Several processes and hosts may share it; [`crate::lease`] keeps them apart.
 
-use std::fs::{self, DirBuilder, File, OpenOptions};
+use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
-use howdah_os::files::FileStamp;
+use howdah_os::files::{FileStamp, create_beside};
 use serde::{Deserialize, Serialize};
 
 use crate::Seconds;
@@ -68,6 +69,9 @@ const PARTS: [&str; 7] = [
     "servers",
 ];
 
+/// A file that is written for longer than this belongs to a process that was killed meanwhile.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(3600);
+
 /// See the module.
 #[derive(Clone, Debug)]
 pub struct Store {
@@ -99,6 +103,22 @@ impl Store {
                 .map_err(|error| failed("make", &path, &error))?;
         }
         Ok(())
+    }
+
+    /// Removes files that processes were writing when they were killed, of whichever host.
+    pub(crate) fn remove_unfinished(&self) {
+        let entries = PARTS
+            .iter()
+            .flat_map(|part| fs::read_dir(self.directory.join(part)))
+            .flat_map(|entries| entries.flatten());
+        for entry in entries {
+            let written = entry.metadata().and_then(|meta| meta.modified()).ok();
+            let age = written.and_then(|at| SystemTime::now().duration_since(at).ok());
+            if is_being_written(&entry.path()) && age.is_some_and(|age| age > WRITTEN_WITHIN) {
+                // The next process tries again.
+                let _ = fs::remove_file(entry.path());
+            }
+        }
     }
 
     /// Waits for the lock of this name, and takes it. Every host that shares the directory honours it.
@@ -211,11 +231,7 @@ impl Store {
             .flatten()
             .flatten()
             .map(|entry| entry.path());
-        // One that begins with a dot is being written.
-        paths.filter(|path| {
-            let name = path.file_name().unwrap_or_default();
-            !name.as_encoded_bytes().starts_with(b".")
-        })
+        paths.filter(|path| !is_being_written(path))
     }
 
     /// Names that have a certificate here.
@@ -232,35 +248,36 @@ impl Store {
     }
 }
 
+/// Whether this is the name of a file that [`replace`] has not finished.
+fn is_being_written(path: &Path) -> bool {
+    let name = path.file_name().unwrap_or_default();
+    name.as_encoded_bytes().starts_with(b".")
+}
+
 /// Replaces a file as a whole, or makes it, with mode 0600.
 ///
 /// # Errors
 /// [`Failure::StoreFailed`]; the former file is as it was.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let pid = std::process::id();
-    let temporary = path.with_file_name(format!(".{name}.{pid}"));
-    let written = || -> io::Result<()> {
-        // One that a killed process of the same number left.
-        let _ = fs::remove_file(&temporary);
-        let mut options = OpenOptions::new();
-        let mut file = options
-            .write(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(&temporary)?;
-        file.write_all(content)?;
-        file.sync_all()?;
-        fs::rename(&temporary, path)?;
-        match path.parent() {
-            Some(parent) => File::open(parent)?.sync_all(),
-            None => Ok(()),
-        }
-    };
-    written().map_err(|error| {
-        let _ = fs::remove_file(&temporary);
-        failed("write", path, &error)
-    })
+    replace_durably(path, content).map_err(|error| failed("write", path, &error))
+}
+
+fn replace_durably(path: &Path, content: &[u8]) -> io::Result<()> {
+    let (file, new) = create_beside(path, 0o600)?;
+    let written = write_durably(file, content).and_then(|()| fs::rename(&new, path));
+    if written.is_err() {
+        let _ = fs::remove_file(&new);
+    }
+    written?;
+    match path.parent() {
+        Some(parent) => File::open(parent)?.sync_all(),
+        None => Ok(()),
+    }
+}
+
+fn write_durably(mut file: File, content: &[u8]) -> io::Result<()> {
+    file.write_all(content)?;
+    file.sync_all()
 }
 
 fn close(path: &Path) -> io::Result<()> {
@@ -301,6 +318,39 @@ mod tests {
         assert_eq!(mode(&store.certificate_path("shop.test")), 0o600);
         store.remove("shop.test").unwrap();
         assert!(matches!(store.look("shop.test"), Look::None));
+    }
+
+    #[test]
+    fn a_file_that_a_container_of_the_same_process_id_is_writing_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        // The name that a process of our number once chose.
+        let theirs = directory
+            .path()
+            .join(format!(".a.json.{}", std::process::id()));
+        fs::write(&theirs, "theirs, and half").unwrap();
+        replace(&path, b"ours").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"ours");
+        assert_eq!(fs::read(&theirs).unwrap(), b"theirs, and half");
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 2);
+    }
+
+    #[test]
+    fn only_files_that_nobody_writes_any_more_are_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let store = Store::at(directory.path());
+        store.prepare().unwrap();
+        let paths = [".old.json.1", ".new.json.2", "old.json"];
+        let paths = paths.map(|name| directory.path().join("servers").join(name));
+        for path in &paths {
+            let file = File::create(path).unwrap();
+            if !path.ends_with(".new.json.2") {
+                let long_ago = SystemTime::now() - 2 * WRITTEN_WITHIN;
+                file.set_modified(long_ago).unwrap();
+            }
+        }
+        store.remove_unfinished();
+        assert_eq!(paths.map(|path| path.exists()), [false, true, true]);
     }
 
     #[test]

@@ -1,8 +1,11 @@
-//! Whether a file is another than before, without reading it.
+//! Whether a file is another than before, without reading it, and names that nothing else has chosen.
 
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::rand::{GetRandomFlags, getrandom};
 
 /// What tells a file from the one that was there before: device, number, time of the last change, length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,5 +22,70 @@ impl FileStamp {
             meta.mtime_nsec(),
             meta.size(),
         ))
+    }
+}
+
+/// Returns 16 hexadecimal digits that nobody can guess.
+///
+/// A process id is no such word: containers that share a directory have equal ones, the first process of
+/// a container has the same one after every restart, and other users of `/tmp` can take the names of all.
+///
+/// # Errors
+/// The error of `getrandom(2)`.
+pub fn random_word() -> io::Result<String> {
+    let mut bytes = [0; 8];
+    // The kernel gives up to 256 bytes as a whole.
+    getrandom(&mut bytes, GetRandomFlags::empty())?;
+    Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
+}
+
+/// Makes an empty file for writing in the directory of `path`, under a name of its own that begins with a
+/// dot, so that it can replace `path` as a whole.
+///
+/// # Errors
+/// The error of the system. Nothing that exists is opened or overwritten.
+pub fn create_beside(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let new = path.with_file_name(format!(".{name}.{}", random_word()?));
+    let mut options = File::options();
+    let file = options.write(true).create_new(true).mode(mode).open(&new)?;
+    Ok((file, new))
+}
+
+/// Makes a directory with mode 0700, whose name begins with `prefix`.
+///
+/// # Errors
+/// The error of the system, with the path. A directory that exists is never taken.
+pub fn private_directory(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
+    let path = parent.join(format!("{prefix}{}", random_word()?));
+    match fs::DirBuilder::new().mode(0o700).create(&path) {
+        Ok(()) => Ok(path),
+        Err(error) => {
+            let text = format!("cannot make the directory {}: {error}", path.display());
+            Err(io::Error::new(error.kind(), text))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn two_files_beside_one_have_names_of_their_own_that_no_process_id_is_in() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.json");
+        let (_, one) = create_beside(&path, 0o600).unwrap();
+        let (_, other) = create_beside(&path, 0o600).unwrap();
+        assert_ne!(one, other);
+        let pid = std::process::id().to_string();
+        for new in [one, other] {
+            let name = new.file_name().unwrap().to_str().unwrap();
+            let word = name.strip_prefix(".a.json.").unwrap();
+            assert!(word.len() == 16 && word != pid, "{name}");
+            assert_eq!(new.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        }
     }
 }
