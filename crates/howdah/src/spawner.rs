@@ -3,11 +3,13 @@
 //! configuration; the front can name no program but the script of a request.
 
 use std::ffi::OsString;
+use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
+use howdah_os::files::{create_beside, private_directory};
 use howdah_proto::spawner::SpawnerReport;
 
 use crate::arguments::Spawner;
@@ -84,6 +86,8 @@ fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
 
 /// The directory of the settings, beside the link to php.ini.
 const SCANNED: &str = "conf.d";
+/// The file beside it that a living spawner has locked.
+const LOCK: &str = "lock";
 
 /// PHP's settings as files in a directory of their own, which PHP is pointed to by its environment.
 /// Not as arguments: php-cgi in CGI mode skips its options when the query string begins with `-`
@@ -92,6 +96,8 @@ const SCANNED: &str = "conf.d";
 struct PhpSettings {
     directory: Option<PathBuf>,
     has_ini: bool,
+    /// Says that the directory is in use.
+    _lock: Option<File>,
 }
 
 impl PhpSettings {
@@ -99,6 +105,7 @@ impl PhpSettings {
         let mut this = PhpSettings {
             directory: None,
             has_ini: arguments.php_ini.is_some(),
+            _lock: None,
         };
         let defines = match arguments.define_stdin {
             true => defines_from(std::io::stdin().lock())?,
@@ -107,9 +114,11 @@ impl PhpSettings {
         if defines.is_empty() && !this.has_ini {
             return Ok(this);
         }
-        let directory = private_directory(&arguments.pool)?;
-        let path = directory.clone();
-        this.directory = Some(directory);
+        let temporary = std::env::temp_dir();
+        clean_up_after_the_dead(&temporary, &arguments.pool);
+        let path = private_directory(&temporary, &prefix_of(&arguments.pool))?;
+        this.directory = Some(path.clone());
+        this._lock = Some(lock(&path)?);
         let lines: String = defines.iter().map(|d| ini_line(d)).collect();
         // Apart: everything in a directory that is scanned counts, a php.ini there once more, and last.
         std::fs::create_dir(path.join(SCANNED))?;
@@ -144,37 +153,35 @@ impl Drop for PhpSettings {
     }
 }
 
-/// Nobody else's, and not there before.
-fn private_directory(pool: &str) -> io::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    let pid = std::process::id();
-    let temporary = std::env::temp_dir();
-    clean_up_after_the_dead(&temporary, pool);
-    for number in 0..100 {
-        let path = temporary.join(format!("howdah-spawner-{pool}-{pid}-{number}"));
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                let path = Path::new(&path).display();
-                return Err(io::Error::new(error.kind(), format!("{path}: {error}")));
-            }
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
+fn prefix_of(pool: &str) -> String {
+    format!("howdah-spawner-{pool}-")
+}
+
+/// Marks a directory as used while the file is open. A process id would not do: that of another container
+/// which shares `/tmp` means nothing here.
+fn lock(directory: &Path) -> io::Result<File> {
+    let (file, new) = create_beside(&directory.join(LOCK), 0o600)?;
+    file.try_lock()?;
+    // Whoever finds it finds it locked.
+    std::fs::rename(new, directory.join(LOCK))?;
+    Ok(file)
 }
 
 /// A spawner that was killed leaves its directory behind; what is not ours cannot be removed.
 fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
-    let prefix = format!("howdah-spawner-{pool}-");
+    let prefix = prefix_of(pool);
     let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
     for entry in entries {
-        let name = entry.file_name();
-        let rest = name.to_str().and_then(|name| name.strip_prefix(&prefix));
-        let pid = rest.and_then(|rest| rest.split_once('-')?.0.parse::<u32>().ok());
-        if let Some(pid) = pid
-            && !Path::new(&format!("/proc/{pid}")).exists()
+        if !entry
+            .file_name()
+            .as_encoded_bytes()
+            .starts_with(prefix.as_bytes())
         {
+            continue;
+        }
+        // One without a lock is being made.
+        let lock = File::options().write(true).open(entry.path().join(LOCK));
+        if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
             let _ = std::fs::remove_dir_all(entry.path());
         }
     }
@@ -204,6 +211,21 @@ fn ini_line(define: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_directory_whose_spawner_has_died_is_removed() {
+        let temporary = tempfile::tempdir().unwrap();
+        let make = || private_directory(temporary.path(), &prefix_of("www")).unwrap();
+        let (used, left, begun) = (make(), make(), make());
+        let _lock = lock(&used).unwrap();
+        drop(lock(&left).unwrap());
+        // Of a process of another container: no process here has its id.
+        let theirs = temporary.path().join("howdah-spawner-www-4194399-0");
+        std::fs::create_dir(&theirs).unwrap();
+        clean_up_after_the_dead(temporary.path(), "www");
+        let there = [used, left, begun, theirs].map(|path| path.exists());
+        assert_eq!(there, [true, false, true, true]);
+    }
 
     #[test]
     fn settings_are_taken_apart_at_their_ends() {

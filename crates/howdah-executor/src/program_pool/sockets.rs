@@ -11,6 +11,7 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
 
+use howdah_os::files::private_directory;
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
@@ -31,7 +32,7 @@ pub(super) struct Listening {
 
 /// A unix socket that only this process can connect to.
 pub(super) fn unix() -> io::Result<Listening> {
-    let directory = private_directory()?;
+    let directory = private_directory(&std::env::temp_dir(), "howdah-")?;
     let path = directory.join("s");
     let made = (|| -> io::Result<Listening> {
         let socket = rustix::net::socket_with(
@@ -54,25 +55,4 @@ pub(super) fn unix() -> io::Result<Listening> {
     let _ = std::fs::remove_file(&path);
     let _ = std::fs::remove_dir(&directory);
     made
-}
-
-fn private_directory() -> io::Result<PathBuf> {
-    use std::os::unix::fs::DirBuilderExt;
-    use std::sync::atomic::{AtomicU64, Ordering};
-    static NEXT: AtomicU64 = AtomicU64::new(0);
-    for _ in 0..1000 {
-        let number = NEXT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("howdah-{}-{number}", std::process::id());
-        let path = std::env::temp_dir().join(name);
-        match std::fs::DirBuilder::new().mode(0o700).create(&path) {
-            Ok(()) => return Ok(path),
-            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-            Err(error) => {
-                let path = path.display();
-                let text = format!("cannot make a directory for a socket, {path}: {error}");
-                return Err(io::Error::new(error.kind(), text));
-            }
-        }
-    }
-    Err(io::ErrorKind::AlreadyExists.into())
 }

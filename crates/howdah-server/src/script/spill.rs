@@ -14,6 +14,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use howdah_os::files::random_word;
+
 use bytes::Bytes;
 use rustix::fs::{Mode, OFlags};
 use rustix::io::Errno;
@@ -236,9 +238,13 @@ fn unnamed(directory: &Path) -> io::Result<File> {
         Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) if directory.is_dir() => {}
         Err(error) => return Err(error.into()),
     }
-    static NUMBER: AtomicU64 = AtomicU64::new(0);
-    let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-    let path = directory.join(format!("howdah-spill-{}-{number}", std::process::id()));
+    unlinked(directory)
+}
+
+/// The name is random: a process that was killed before it removed its file, or another user of `/tmp`, would
+/// otherwise keep the next one of the same process id from making any.
+fn unlinked(directory: &Path) -> io::Result<File> {
+    let path = directory.join(format!("howdah-spill-{}", random_word()?));
     let mut options = OpenOptions::new();
     let file = options
         .read(true)
@@ -289,6 +295,17 @@ mod tests {
         drop(spill);
         std::fs::remove_dir(&directory).unwrap();
         assert!(SpillFile::create(&directory, &Arc::default()).is_err());
+    }
+
+    #[test]
+    fn a_file_that_a_killed_process_of_the_same_number_left_is_in_nobodys_way() {
+        let directory = tempfile::tempdir().unwrap();
+        for number in 0..100 {
+            let name = format!("howdah-spill-{}-{number}", std::process::id());
+            std::fs::write(directory.path().join(name), "left").unwrap();
+        }
+        unlinked(directory.path()).unwrap();
+        assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 100);
     }
 
     #[test]

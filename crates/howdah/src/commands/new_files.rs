@@ -1,10 +1,11 @@
 //! Writes the files of a command that belong together: all of them or none, and none of them half. Whoever
 //! sees one sees it complete.
 
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
+
+use howdah_os::files::create_beside;
 
 /// Passwords for databases may be in what is written.
 const MODE: u32 = 0o640;
@@ -34,26 +35,18 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
 /// Writes them, in their order. `group` may read them; none: that of the process.
 pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
     let mut written = Written::default();
+    let mut staged = Vec::new();
     for (path, text) in files {
-        let new = beside(path);
-        written
-            .stage(&new, text, group)
-            .map_err(|error| cannot(path, &error))?;
+        let new = written.stage(path, text, group);
+        staged.push((*path, new.map_err(|error| cannot(path, &error))?));
     }
-    for (path, _) in files {
-        let new = beside(path);
+    for (path, new) in staged {
         written
             .place(&new, path, overwrite)
             .map_err(|error| cannot(path, &error))?;
     }
     written.complete();
     Ok(())
-}
-
-/// Where a file is written before it gets its name: servers do not send dotfiles.
-fn beside(path: &Path) -> PathBuf {
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    path.with_file_name(format!(".{name}.{}", std::process::id()))
 }
 
 fn cannot(path: &Path, error: &io::Error) -> String {
@@ -75,15 +68,16 @@ struct Written {
 }
 
 impl Written {
-    fn stage(&mut self, new: &Path, text: &str, group: Option<u32>) -> io::Result<()> {
-        let mut options = OpenOptions::new();
-        let mut file = options.write(true).create_new(true).mode(MODE).open(new)?;
-        self.new.push(new.to_owned());
+    /// Writes a file beside the path that it gets in the end: servers do not send dotfiles.
+    fn stage(&mut self, path: &Path, text: &str, group: Option<u32>) -> io::Result<PathBuf> {
+        let (mut file, new) = create_beside(path, MODE)?;
+        self.new.push(new.clone());
         if let Some(group) = group {
             std::os::unix::fs::fchown(&file, None, Some(group))?;
         }
         file.write_all(text.as_bytes())?;
-        file.sync_all()
+        file.sync_all()?;
+        Ok(new)
     }
 
     fn place(&mut self, new: &Path, path: &Path, overwrite: bool) -> io::Result<()> {

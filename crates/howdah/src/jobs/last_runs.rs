@@ -78,9 +78,7 @@ impl LastRuns {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
         let text = serde_json::to_string(&self.jobs).map_err(|error| failed(error.into()))?;
-        let other = self.path.with_extension("new");
-        crate::master::safe_path::write(&other, &text).map_err(failed)?;
-        std::fs::rename(&other, &self.path).map_err(failed)
+        crate::master::safe_path::replace(&self.path, &text).map_err(failed)
     }
 }
 

@@ -15,9 +15,10 @@ use std::os::unix::ffi::OsStringExt;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Component, Path, PathBuf};
 
+use howdah_os::files::random_word;
 use rustix::fs::{
     AtFlags, Dir, FileType, Gid, Mode, OFlags, PROC_SUPER_MAGIC, Stat, Uid, chownat, fchown,
-    fcntl_setfl, fstat, fstatfs, ftruncate, mkdirat, openat, readlinkat,
+    fcntl_setfl, fstat, fstatfs, ftruncate, mkdirat, openat, readlinkat, renameat, unlinkat,
 };
 use rustix::io::Errno;
 
@@ -183,6 +184,28 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     let mut file = SafePath::find(path)?.open_to_write(path, OFlags::empty(), 0o644)?;
     ftruncate(&file, 0)?;
     io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// Replaces a small file as a whole, or makes it, with mode 0644. Whoever reads it sees all of it, and several
+/// processes that do this at once never mix their texts.
+pub fn replace(path: &Path, text: &str) -> io::Result<()> {
+    let place = SafePath::find(path)?;
+    let name = place.name.to_string_lossy();
+    let new = SafePath {
+        directory: place.directory.try_clone()?,
+        name: format!(".{name}.{}", random_word()?).into(),
+        is_open_file: false,
+    };
+    let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL;
+    let mut file = File::from(new.open(flags, 0o644)?);
+    let replaced = io::Write::write_all(&mut file, text.as_bytes()).and_then(|()| {
+        let (from, to) = (&new.directory, &place.directory);
+        Ok(renameat(from, &*new.name, to, &*place.name)?)
+    });
+    if replaced.is_err() {
+        let _ = unlinkat(&new.directory, &*new.name, AtFlags::empty());
+    }
+    replaced
 }
 
 /// Gives the file of a unix socket to a user and a group, and sets its mode. Who is not the owner can
