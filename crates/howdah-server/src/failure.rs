@@ -100,7 +100,8 @@ impl From<FrameError> for Failure {
 }
 
 impl Failure {
-    /// The failure's name in logs, metrics, the `Howdah-Error` field and docs/failures.md.
+    /// The failure's name in logs, metrics, the `Howdah-Error` field (but see [`Failure::public_name`]) and
+    /// docs/failures.md.
     pub fn name(&self) -> &'static str {
         match self {
             Failure::Refused { refusal, .. } | Failure::Closed { refusal, .. } => refusal.name(),
@@ -110,6 +111,24 @@ impl Failure {
             Failure::Run(error) => error.name(),
             Failure::Purge(refused) => refused.name(),
             own => own.into(),
+        }
+    }
+
+    /// The name in what the client gets.
+    ///
+    /// It is the same but for a file with passwords, which is for strangers as any file that is not there:
+    /// other names that are never sent say so themselves, and this one only the configuration.
+    pub fn public_name(&self) -> &'static str {
+        match self {
+            Failure::Refused {
+                refusal: Refusal::PasswordFile,
+                ..
+            }
+            | Failure::Closed {
+                refusal: Refusal::PasswordFile,
+                ..
+            } => Refusal::NotFound.name(),
+            other => other.name(),
         }
     }
 

@@ -114,7 +114,7 @@ fn words(status: u16) -> (&'static str, &'static str) {
 /// The head every answer to a failure has; a configured page's body may follow it.
 pub fn head(failure: &Failure) -> ResponseHead {
     let mut head = ResponseHead::new(failure.status());
-    head.header(b"Howdah-Error", failure.name().as_bytes());
+    head.header(b"Howdah-Error", failure.public_name().as_bytes());
     if let Some(seconds) = failure.retry_after() {
         head.header(b"Retry-After", seconds.to_string().as_bytes());
     }
@@ -157,7 +157,7 @@ pub fn number(head: &mut ResponseHead, id: u64) {
 /// finds its lines in the log.
 pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead, Bytes) {
     let mut head = head(failure);
-    let (status, name) = (failure.status(), failure.name());
+    let (status, name) = (failure.status(), failure.public_name());
     let (phrase, sentence) = words(status);
     let (content_type, body) = match page_format(request) {
         PageFormat::Html => (

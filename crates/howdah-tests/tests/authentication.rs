@@ -139,10 +139,36 @@ fn what_a_script_names_and_what_holds_the_passwords_stay_closed() {
     for path in ["/users", "/%75sers", "/./users"] {
         assert_eq!(
             status(&fixture, path, ""),
-            (404, "PasswordFile".to_owned()),
+            (404, "NotFound".to_owned()),
             "{path}"
         );
     }
+    fixture.still_serves();
+}
+
+#[test]
+fn a_stranger_cannot_tell_the_password_file_from_a_file_that_is_not_there() {
+    let fixture = staging("authentication-hidden")
+        .config("[log]\nlevel = \"info\"")
+        .site(RULE)
+        .start();
+    let what_a_stranger_sees = |path: &str, accept: &str| {
+        let request = format!(
+            "GET {path} HTTP/1.1\r\nHost: {}\r\nAccept: {accept}\r\nConnection: close\r\n\r\n",
+            fixture.address()
+        );
+        let response = http::exchange(fixture.address(), request.as_bytes()).unwrap();
+        // The number of the request and the time are others of every request.
+        let digits = |c: char| c.is_ascii_digit();
+        response.text().replace(digits, "") + response.header("Howdah-Error").unwrap_or_default()
+    };
+    for accept in ["text/html", "application/json", "*/*"] {
+        assert_eq!(
+            what_a_stranger_sees("/users", accept),
+            what_a_stranger_sees("/usery", accept)
+        );
+    }
+    fixture.wait_for_log(&["PasswordFile", "/users"]);
     fixture.still_serves();
 }
 

@@ -5,7 +5,7 @@
 //! A form's cost is its owner's choice, up to a bound: a line of the file must not occupy a thread for
 //! an hour.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::fmt;
 
 use aws_lc_rs::constant_time::verify_slices_are_equal;
@@ -100,6 +100,18 @@ impl PasswordHash {
         }
     }
 
+    /// Whether a check of another one takes equally long: it has the same form and cost.
+    pub(super) fn takes_as_long_as(&self, other: &PasswordHash) -> bool {
+        let same_form = match (&self.0, &other.0) {
+            (Form::Sha(_), Form::Sha(_)) | (Form::Apr1 { .. }, Form::Apr1 { .. }) => true,
+            (Form::Crypt { text: one, .. }, Form::Crypt { text: other, .. }) => {
+                form_of_crypt(one) == form_of_crypt(other)
+            }
+            _ => false,
+        };
+        same_form && self.cost() == other.cost()
+    }
+
     /// The stored text, or what stands for it: another one for another password.
     pub(super) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
@@ -136,6 +148,19 @@ const SIXTY_FOUR: &[u8; 64] = b"./0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghij
 
 fn is_sixty_four(byte: &u8) -> bool {
     SIXTY_FOUR.contains(byte)
+}
+
+/// The words by which crypt(3) knows a form: DES has none, yescrypt has another one for its memory. The
+/// variants of bcrypt differ in no step.
+fn form_of_crypt(text: &CStr) -> [&[u8]; 2] {
+    let mut parts = text.to_bytes().split(|b| *b == b'$');
+    let parts = [(); 3].map(|()| parts.next().unwrap_or_default());
+    match parts {
+        [b"", b"2a" | b"2b" | b"2y", _] => [b"2", b""],
+        [b"", b"y", settings] => [b"y", settings],
+        [b"", form, _] => [form, b""],
+        _ => [b"", b""],
+    }
 }
 
 /// What a check by crypt(3) costs, in steps of MD5, roughly.

@@ -53,9 +53,9 @@ fn each_form_takes_its_password_and_no_other() {
 }
 
 #[test]
-fn a_dearer_form_is_known_as_such() {
-    let cost = |stored: &str| PasswordHash::parse(stored.as_bytes()).unwrap().cost();
-    let by_cost = [
+fn forms_and_costs_whose_checks_take_another_time_are_told_apart() {
+    let parse = |stored: &str| PasswordHash::parse(stored.as_bytes()).unwrap();
+    let kinds = [
         "{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=",
         "uYYZE0jRBx2Fs",
         "$apr1$ab$S8K6Sgp3W8c9Jb6LxgywZ.",
@@ -63,7 +63,14 @@ fn a_dearer_form_is_known_as_such() {
         "$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
         "$2y$10$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm",
     ];
-    assert!(by_cost.is_sorted_by_key(|stored| cost(stored)));
+    for one in kinds {
+        for other in kinds {
+            let alike = parse(one).takes_as_long_as(&parse(other));
+            assert_eq!(alike, one == other, "{one} {other}");
+        }
+    }
+    let again = "$2b$10$abcdefghijklmnopqrstuugBlgpP3IrefufmAHJNs.jylXwRSZsUm";
+    assert!(parse(kinds[5]).takes_as_long_as(&parse(again)));
 }
 
 #[test]

@@ -3,15 +3,28 @@
 
 use std::collections::HashMap;
 
+use aws_lc_rs::hmac::{HMAC_SHA256, Key, sign};
+
 use super::hash::PasswordHash;
 
 /// The users of a file.
 #[derive(Debug, Default)]
 pub struct Passwords {
     users: HashMap<Box<[u8]>, PasswordHash>,
-    dearest: Option<PasswordHash>,
+    kinds: Vec<Kind>,
     /// Lines that admit nobody: their numbers, and why.
     pub unusable: Vec<(usize, String)>,
+}
+
+/// The passwords of a file whose check takes equally long.
+#[derive(Debug)]
+struct Kind {
+    /// The first one.
+    sample: PasswordHash,
+    /// Made of the first one, so that it is secret, and the same after a restart.
+    key: Key,
+    /// How many users have one of these.
+    users: u32,
 }
 
 /// Lines that are reported; a file of another kind has no good one.
@@ -36,10 +49,7 @@ impl Passwords {
             match parsed {
                 Ok(_) if passwords.users.contains_key(user) => {}
                 Ok(hash) => {
-                    let dearest = passwords.dearest.as_ref();
-                    if dearest.is_none_or(|dearest| dearest.cost() < hash.cost()) {
-                        passwords.dearest = Some(hash.clone());
-                    }
+                    passwords.count(&hash);
                     passwords.users.insert(user.into(), hash);
                 }
                 Err(why) if passwords.unusable.len() < MOST_REPORTED => {
@@ -56,9 +66,40 @@ impl Passwords {
         self.users.get(user)
     }
 
-    /// The one whose check takes longest, to be checked for users that there are none of.
-    pub(super) fn dearest(&self) -> Option<&PasswordHash> {
-        self.dearest.as_ref()
+    fn count(&mut self, hash: &PasswordHash) {
+        let mut kinds = self.kinds.iter_mut();
+        match kinds.find(|kind| kind.sample.takes_as_long_as(hash)) {
+            Some(kind) => kind.users += 1,
+            None => self.kinds.push(Kind {
+                sample: hash.clone(),
+                key: Key::new(HMAC_SHA256, hash.as_bytes()),
+                users: 1,
+            }),
+        }
+    }
+
+    /// The stored password to be checked for a user that there is not, so that the time of the answer does
+    /// not say who there is.
+    ///
+    /// A file may have passwords of several kinds: cheap ones of old accounts, dear ones of new accounts. If
+    /// all unknown users cost the same, whoever costs something else is known. So an unknown name gets one
+    /// of the kinds, as often as users of the file have it. It keeps that kind, also after a restart and
+    /// nearly always after a change of the file: a known user keeps theirs, too.
+    ///
+    /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of
+    /// the name, and the first one wins. More users of one kind take names from the others and change no
+    /// other name.
+    pub(super) fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
+        let draw = |kind: &Kind| -> f64 {
+            let mut first = [0; 8];
+            first.copy_from_slice(&sign(&kind.key, user).as_ref()[..8]);
+            // From 0 to 1, neither included.
+            let uniform = ((u64::from_be_bytes(first) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
+            -uniform.ln() / f64::from(kind.users)
+        };
+        let drawn = self.kinds.iter().map(|kind| (draw(kind), kind));
+        let first = drawn.min_by(|(one, _), (other, _)| one.total_cmp(other));
+        first.map(|(_, kind)| &kind.sample)
     }
 }
 
@@ -72,14 +113,47 @@ mod tests {
             bob:plain text\nann:ab/G8gtZdMwak\nnobody\neve:$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
         let passwords = Passwords::parse(file).unwrap();
         assert!(passwords.of(b"ann").unwrap().matches(b"open sesame"));
-        assert_eq!(passwords.of(b"ann").unwrap().cost(), 1);
         assert!(passwords.of(b"bob").is_none());
         assert!(passwords.of(b"nobody").is_none());
-        assert_eq!(passwords.dearest(), passwords.of(b"eve"));
         let lines: Vec<usize> = passwords.unusable.iter().map(|(line, _)| *line).collect();
         assert_eq!(lines, [4, 6]);
         let another_kind = Passwords::parse(&b"<?php\n".repeat(1000)).unwrap();
         assert_eq!(another_kind.unusable.len(), MOST_REPORTED);
-        assert!(another_kind.dearest().is_none());
+        assert!(another_kind.stand_in(b"ann").is_none());
+    }
+
+    /// Lines of so many users with SHA-1, and of so many with bcrypt.
+    fn file(cheap: usize, dear: usize) -> Passwords {
+        let cheap = (0..cheap).map(|n| format!("c{n}:{{SHA}}W8r/fyL/UzygmbNAjq2HbA67qac="));
+        let hash = "$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
+        let dear = (0..dear).map(|n| format!("d{n}:{hash}"));
+        let lines: Vec<String> = cheap.chain(dear).collect();
+        Passwords::parse(lines.join("\n").as_bytes()).unwrap()
+    }
+
+    /// Which of 1000 unknown names cost as much as a user with SHA-1.
+    fn cheap(passwords: &Passwords) -> Vec<bool> {
+        let sample = passwords.of(b"c0").unwrap();
+        let names = (0..1000).map(|n| format!("unknown{n}"));
+        names
+            .map(|name| passwords.stand_in(name.as_bytes()) == Some(sample))
+            .collect()
+    }
+
+    #[test]
+    fn unknown_users_cost_what_known_ones_do_and_each_the_same_every_time() {
+        let passwords = file(6, 2);
+        let first = cheap(&passwords);
+        let share = first.iter().filter(|cheap| **cheap).count();
+        assert!(
+            (700..800).contains(&share),
+            "three in four, not {share} of 1000"
+        );
+        assert_eq!(cheap(&file(6, 2)), first, "after a restart");
+        let more = cheap(&file(7, 2));
+        let changed = first.iter().zip(&more).filter(|(a, b)| a != b).count();
+        assert!(changed < 60, "{changed} of 1000 change with one more user");
+        let names = ["a", "b"].map(|name| file(0, 3).stand_in(name.as_bytes()).is_some());
+        assert_eq!(names, [true, true]);
     }
 }

@@ -238,7 +238,7 @@ pub(super) fn configured_page(
         Some(Document::Remote(to)) if is_field_value(&to) => {
             let mut head = ResponseHead::new(302);
             head.header(b"Location", &to);
-            head.header(b"Howdah-Error", failure.name().as_bytes());
+            head.header(b"Howdah-Error", failure.public_name().as_bytes());
             return Some((head, Bytes::new()));
         }
         // A script as well: what has just failed to run one is not asked for another.
