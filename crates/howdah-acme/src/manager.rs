@@ -14,13 +14,14 @@ use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use howdah_os::shares::Client;
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
 use crate::certificate::Stored;
 use crate::challenge::{Board, Challenges};
-use crate::client::Client;
+use crate::client;
 use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::lease::Watcher;
@@ -41,7 +42,12 @@ pub enum Input {
     /// Challenges of this number, and all before, are answered.
     Answering(u64),
     /// A client asks for a name that no certificate covers.
-    Wanted(String),
+    Wanted {
+        /// The name.
+        name: String,
+        /// Whose question it is.
+        client: Client,
+    },
     /// A person wants something; answered by [`Event::Done`].
     Command {
         /// Repeated in the answer.
@@ -125,7 +131,7 @@ impl NameStatus {
 struct Shared {
     settings: RefCell<Rc<Settings>>,
     store: RefCell<Store>,
-    client: Client,
+    client: client::Client,
     board: Board,
     orders: Semaphore,
     events: mpsc::UnboundedSender<Event>,
@@ -279,7 +285,7 @@ pub async fn run(
     let shared = Rc::new(Shared {
         settings: RefCell::default(),
         store: RefCell::new(Store::at(std::path::Path::new("/nonexistent"))),
-        client: Client::new()?,
+        client: client::Client::new()?,
         board: Board::new(events.clone(), answering),
         orders: Semaphore::new(ORDERS),
         events,
@@ -299,10 +305,10 @@ pub async fn run(
         };
         let Some(input) = input else { break };
         match input {
-            Input::Wanted(name) => {
+            Input::Wanted { name, client } => {
                 let known = tasks.get(&name);
                 if known.is_none_or(|(_, nudges)| nudges.is_closed()) {
-                    on_demand::wanted(&shared, name, &allowed);
+                    on_demand::wanted(&shared, name, client, &allowed);
                 }
             }
             Input::Settings(settings) => {

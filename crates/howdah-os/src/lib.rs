@@ -3,7 +3,8 @@
 //!
 //! - [`account`]: users and groups, and becoming one.
 //! - [`process`]: what a process denies to others of its user.
-//! - [`files`]: whether a file has changed.
+//! - [`files`]: whether a file has changed, and names for new ones.
+//! - [`shares`]: room that clients share, which asks nothing of the system; several programs count by it.
 //! - [`signals`]: signals as a descriptor.
 //! - [`descriptors`]: descriptors that survive an exec, and programs that end with their parent.
 //! - [`mapping`]: memory shared with other processes, and files mapped to be read.
@@ -17,4 +18,5 @@ pub mod descriptors;
 pub mod files;
 pub mod mapping;
 pub mod process;
+pub mod shares;
 pub mod signals;

@@ -75,7 +75,9 @@ fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
                 Err(_) => continue,
             },
             Received::Message(ToCertificates::Answering { number }, _) => Input::Answering(number),
-            Received::Message(ToCertificates::Wanted { name }, _) => Input::Wanted(name),
+            Received::Message(ToCertificates::Wanted { name, client }, _) => {
+                Input::Wanted { name, client }
+            }
             Received::Message(ToCertificates::Command { id, command }, _) => {
                 Input::Command { id, command }
             }

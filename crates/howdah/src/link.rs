@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
 use howdah_os::descriptors::packet_pair;
+use howdah_os::shares::Client;
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fcntl_get_seals, memfd_create};
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -167,6 +168,9 @@ pub enum ToMaster {
     Wanted {
         /// The name.
         name: String,
+        /// Whose question it is; a front of an older version does not say.
+        #[serde(default)]
+        client: Client,
     },
     /// The answer to [`ToFront::Challenges`].
     Answering {
@@ -214,6 +218,8 @@ pub enum ToCertificates {
     Wanted {
         /// The name.
         name: String,
+        /// Whose question it is.
+        client: Client,
     },
     /// A person wants something; answered by [`FromCertificates::Done`].
     Command {

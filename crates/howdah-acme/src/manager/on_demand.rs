@@ -1,11 +1,12 @@
 //! Certificates for names that nobody configured: ordered when a client asks for one, if the platform's
-//! own `ask` URL says yes. Anybody can ask for any name, so questions and orders are bounded.
+//! own `ask` URL says yes. Anybody can ask for any name, so questions and orders are bounded, and no client
+//! can have all of the questions ([`howdah_os::shares`]).
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet, VecDeque};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use howdah_os::shares::{Client, Shares};
 use tokio::sync::mpsc;
 
 use super::Shared;
@@ -14,19 +15,28 @@ use crate::names;
 
 /// How long a no holds.
 const DENIED: Duration = Duration::from_secs(60);
-/// Names remembered with a no, and questions at once.
+/// Names remembered with a no, and questions at once. A client has up to half of each.
 const REMEMBERED: usize = 10_000;
-const QUESTIONS: usize = 8;
-/// New names a minute.
+const QUESTIONS: usize = 16;
+/// New names a minute. A client has up to half of them: more is beyond what public authorities issue.
 const NEW: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
 /// See the module.
-#[derive(Default)]
 pub(super) struct OnDemand {
-    denied: RefCell<HashMap<String, Instant>>,
-    asking: RefCell<HashSet<String>>,
-    begun: RefCell<VecDeque<Instant>>,
+    denied: RefCell<Shares<Instant>>,
+    asking: RefCell<Shares<()>>,
+    begun: RefCell<Shares<Instant>>,
+}
+
+impl Default for OnDemand {
+    fn default() -> OnDemand {
+        OnDemand {
+            denied: RefCell::new(Shares::new(REMEMBERED)),
+            asking: RefCell::new(Shares::new(QUESTIONS)),
+            begun: RefCell::new(Shares::new(NEW)),
+        }
+    }
 }
 
 /// A name gets no certificate now.
@@ -35,52 +45,57 @@ struct Denied;
 
 impl OnDemand {
     /// Whether the platform is to be asked about a name that a client wants; an error: it is no.
-    fn begin(&self, name: &str, now: Instant) -> Result<bool, Denied> {
+    fn begin(&self, name: &str, client: Client, now: Instant) -> Result<bool, Denied> {
         let mut denied = self.denied.borrow_mut();
-        if denied.len() >= REMEMBERED {
-            denied.retain(|_, at| now.duration_since(*at) < DENIED);
-        }
         let recent = |at: &Instant| now.duration_since(*at) < DENIED;
-        if denied.get(name).is_some_and(recent) || denied.len() >= REMEMBERED {
+        if denied.get(name).is_some_and(recent) {
+            return Err(Denied);
+        }
+        if !denied.has_room(client) {
+            denied.retain(|_, at| recent(at));
+        }
+        // A no that cannot be remembered would be asked for again and again.
+        if !denied.has_room(client) {
             return Err(Denied);
         }
         let mut asking = self.asking.borrow_mut();
-        if asking.contains(name) {
+        if asking.get(name).is_some() {
             return Ok(false);
         }
-        match asking.len() < QUESTIONS {
-            true => Ok(asking.insert(name.to_owned())),
-            false => Err(Denied),
+        if !asking.has_room(client) {
+            return Err(Denied);
         }
+        asking.put(name, client, ());
+        Ok(true)
     }
 
-    /// Takes the answer; whether the name is taken on.
-    fn end(&self, name: &str, allowed: bool, now: Instant) -> bool {
+    /// Takes the answer to a client's question; whether the name is taken on.
+    fn end(&self, name: &str, client: Client, allowed: bool, now: Instant) -> bool {
         self.asking.borrow_mut().remove(name);
         if !allowed {
-            self.denied.borrow_mut().insert(name.to_owned(), now);
+            self.denied.borrow_mut().put(name, client, now);
             return false;
         }
         let mut begun = self.begun.borrow_mut();
-        while begun
-            .front()
-            .is_some_and(|at| now.duration_since(*at) >= MINUTE)
-        {
-            begun.pop_front();
-        }
-        let fits = begun.len() < NEW;
+        begun.retain(|_, at| now.duration_since(*at) < MINUTE);
+        let fits = begun.has_room(client);
         if fits {
-            begun.push_back(now);
+            begun.put(name, client, now);
         }
         fits
     }
 }
 
 /// A client wants a name: it is sent to `allowed` if the platform says yes.
-pub(super) fn wanted(shared: &Rc<Shared>, name: String, allowed: &mpsc::UnboundedSender<String>) {
+pub(super) fn wanted(
+    shared: &Rc<Shared>,
+    name: String,
+    client: Client,
+    allowed: &mpsc::UnboundedSender<String>,
+) {
     let fits = names::check(&name).is_ok() && !names::is_local(&name) && !name.starts_with('*');
     let begun = match fits {
-        true => shared.on_demand.begin(&name, Instant::now()),
+        true => shared.on_demand.begin(&name, client, Instant::now()),
         false => Err(Denied),
     };
     match begun {
@@ -91,7 +106,8 @@ pub(super) fn wanted(shared: &Rc<Shared>, name: String, allowed: &mpsc::Unbounde
     let (shared, allowed) = (shared.clone(), allowed.clone());
     tokio::task::spawn_local(async move {
         let answer = permit(&shared, &name).await;
-        if shared.on_demand.end(&name, answer.is_ok(), Instant::now()) {
+        let allows = answer.is_ok();
+        if shared.on_demand.end(&name, client, allows, Instant::now()) {
             let _ = allowed.send(name);
             return;
         }
@@ -128,27 +144,58 @@ pub(super) async fn permit(shared: &Shared, name: &str) -> Result<(), Failure> {
 mod tests {
     use super::*;
 
+    fn client(last: u8) -> Client {
+        Some(std::net::IpAddr::from([192, 0, 2, last]))
+    }
+
+    fn name(n: usize) -> String {
+        format!("{n}.example.org")
+    }
+
     #[test]
     fn questions_and_new_names_are_bounded() {
         let demand = OnDemand::default();
-        let start = Instant::now();
-        let name = |n: usize| format!("{n}.example.org");
+        let (start, one) = (Instant::now(), client(1));
+        let begin = |n: usize, now| demand.begin(&name(n), one, now);
+        for n in 0..QUESTIONS / 2 {
+            assert_eq!(begin(n, start), Ok(true));
+            assert_eq!(begin(n, start), Ok(false), "it is being asked");
+        }
+        assert_eq!(begin(QUESTIONS, start), Err(Denied));
+        for n in 0..QUESTIONS / 2 {
+            assert!(!demand.end(&name(n), one, false, start));
+        }
+        assert_eq!(begin(0, start), Err(Denied), "it was denied just now");
+        assert_eq!(begin(0, start + DENIED), Ok(true));
+        for n in 0..NEW / 2 {
+            assert!(demand.end(&name(n), one, true, start));
+        }
+        assert!(!demand.end("sixth.example.org", one, true, start));
+        assert!(demand.end("another.example.org", client(2), true, start));
+        assert!(demand.end("later.example.org", one, true, start + MINUTE));
+    }
+
+    #[test]
+    fn a_client_that_asks_for_names_without_end_keeps_no_other_from_asking() {
+        let demand = OnDemand::default();
+        let now = Instant::now();
+        let mut asked = 0;
+        for n in 0..2 * REMEMBERED {
+            if demand.begin(&name(n), client(1), now) == Ok(true) {
+                demand.end(&name(n), client(1), false, now);
+                asked += 1;
+            }
+        }
+        assert_eq!(asked, REMEMBERED / 2);
+        // As many questions as it can have at once, by another one.
         for n in 0..QUESTIONS {
-            assert_eq!(demand.begin(&name(n), start), Ok(true));
-            let again = demand.begin(&name(n), start);
-            assert_eq!(again, Ok(false), "it is being asked");
+            let _ = demand.begin(&format!("{n}.example.net"), client(2), now);
         }
-        assert_eq!(demand.begin("more.example.org", start), Err(Denied));
-        for n in 0..QUESTIONS {
-            assert!(!demand.end(&name(n), false, start));
-        }
-        let again = demand.begin(&name(0), start);
-        assert_eq!(again, Err(Denied), "it was denied just now");
-        assert_eq!(demand.begin(&name(0), start + DENIED), Ok(true));
-        for n in 0..NEW {
-            assert!(demand.end(&name(n), true, start));
-        }
-        assert!(!demand.end("eleventh.example.org", true, start));
-        assert!(demand.end("later.example.org", true, start + MINUTE));
+        assert_eq!(
+            demand.begin("shop.example.com", client(2), now),
+            Err(Denied)
+        );
+        let others = demand.begin("shop.example.com", client(3), now);
+        assert_eq!(others, Ok(true));
     }
 }

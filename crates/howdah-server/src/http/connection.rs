@@ -256,7 +256,8 @@ impl<H: Handler> Connection<H> {
         let Wants::Name(name) = wants.await else {
             return;
         };
-        let Some(waiting) = demand.wait_for(&name) else {
+        let client = self.info.peer.map(|peer| peer.ip());
+        let Some(waiting) = demand.wait_for(&name, client) else {
             return;
         };
         let mut waiting = pin!(waiting);

@@ -4,7 +4,7 @@
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
-use std::net::{SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::os::fd::OwnedFd;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -173,7 +173,7 @@ impl QuicListener {
         // There are fewer sockets than descriptors of a message.
         let number = self.number as u8;
         endpoint.cid_generator(move || Box::new(EndpointIds(number)));
-        let (server, _) = self.server_config(config)?;
+        let (server, _) = self.server_config(config, None)?;
         let opened = Endpoint::new_with_abstract_socket(
             endpoint,
             Some(server),
@@ -184,10 +184,14 @@ impl QuicListener {
     }
 
     /// What the next connection is set up with.
-    fn server_config(&self, config: &HttpConfig) -> io::Result<(quinn::ServerConfig, Witness)> {
+    fn server_config(
+        &self,
+        config: &HttpConfig,
+        client: Option<IpAddr>,
+    ) -> io::Result<(quinn::ServerConfig, Witness)> {
         let tls = self.tls.load();
         let (crypto, witness) = tls
-            .of_quic(longest_head(config))
+            .of_quic(longest_head(config), client)
             .map_err(io::Error::other)?;
         let tokens = self.secrets.tokens.clone();
         let mut server = quinn::ServerConfig::new(Arc::new(crypto), tokens);
@@ -245,7 +249,9 @@ impl<H: Handler> Acceptor<H> {
         let peer = incoming.remote_address();
         let on_any = || Some(SocketAddr::new(incoming.local_ip()?, port?));
         let local = listener.local.or_else(on_any);
-        let Ok((server, witness)) = listener.server_config(&config) else {
+        // The address of a first packet can be anybody's.
+        let client = incoming.remote_address_validated().then(|| peer.ip());
+        let Ok((server, witness)) = listener.server_config(&config, client) else {
             return incoming.refuse();
         };
         // Fails when the first packet was none of QUIC's.

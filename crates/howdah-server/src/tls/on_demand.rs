@@ -1,35 +1,55 @@
 //! Names that clients ask for and no certificate covers, where certificates are ordered on demand. Whoever
 //! orders hears of the name, and decides; until then the client's handshake is held, over TCP, and the
-//! handshakes of few clients: others are refused.
+//! few handshakes: others are refused. No client can have all of what is bounded here
+//! ([`howdah_os::shares`]).
 
-use std::collections::HashMap;
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
+use howdah_os::shares::{Client, Shares};
 use rustls::server::{Acceptor, ClientHello};
 use tokio::sync::oneshot;
 
 use super::certificates::Certificates;
 use super::challenges;
+use crate::network;
 
 /// A name is reported once in this time.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Names remembered for that; while there are as many, others are not reported.
+/// Names remembered for that; while there are as many, others are not reported. A client has up to half.
 const NAMES: usize = 1000;
-/// Handshakes held at once.
-const HELD: usize = 256;
+/// Handshakes held at once. A client has up to half of them.
+const HELD: usize = 512;
 
-type Report = Box<dyn Fn(&str) + Send + Sync>;
+type Report = Box<dyn Fn(&str, Client) + Send + Sync>;
 
 /// See the module.
-#[derive(Default)]
 pub struct OnDemand {
     on: AtomicBool,
     report: OnceLock<Report>,
-    recent: Mutex<HashMap<String, Reported>>,
-    held: Mutex<Vec<(String, oneshot::Sender<()>)>>,
+    recent: Mutex<Shares<Reported>>,
+    held: Mutex<Vec<Held>>,
+}
+
+impl Default for OnDemand {
+    fn default() -> OnDemand {
+        OnDemand {
+            on: AtomicBool::default(),
+            report: OnceLock::default(),
+            recent: Mutex::new(Shares::new(NAMES)),
+            held: Mutex::default(),
+        }
+    }
+}
+
+/// A handshake that waits for the certificate of its name.
+struct Held {
+    name: String,
+    client: Client,
+    release: oneshot::Sender<()>,
 }
 
 #[derive(Clone, Copy)]
@@ -39,7 +59,7 @@ struct Reported {
 }
 
 impl OnDemand {
-    /// Who hears of names; must not block. Given once.
+    /// Who hears of names, and of whose question each is; must not block. Given once.
     pub fn report_by(&self, report: Report) {
         // A second time is ignored.
         let _ = self.report.set(report);
@@ -55,25 +75,25 @@ impl OnDemand {
     }
 
     /// Reports a name; whether a certificate for it may come.
-    pub(super) fn note(&self, name: &str, now: Instant) -> bool {
+    pub(super) fn note(&self, name: &str, client: Client, now: Instant) -> bool {
         let Some(report) = self.report.get() else {
             return false;
         };
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         let is_recent = |reported: &Reported| now.duration_since(reported.at) < AGAIN;
-        if recent.len() >= NAMES {
-            recent.retain(|_, reported| is_recent(reported));
-        }
         if let Some(reported) = recent.get(name).filter(|reported| is_recent(reported)) {
             return !reported.denied;
         }
-        if recent.len() >= NAMES {
+        if !recent.has_room(client) {
+            recent.retain(|_, reported| is_recent(reported));
+        }
+        if !recent.has_room(client) {
             return false;
         }
         let denied = false;
-        recent.insert(name.to_owned(), Reported { at: now, denied });
+        recent.put(name, client, Reported { at: now, denied });
         drop(recent);
-        report(name);
+        report(name, client);
         true
     }
 
@@ -94,18 +114,24 @@ impl OnDemand {
 
     fn release(&self, whom: impl Fn(&str) -> bool) {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|(name, _)| !whom(name));
+        held.retain(|held| !whom(&held.name));
     }
 
     /// What ends when a handshake for this name need not be held any longer; none: too many are.
-    fn hold(&self, name: &str) -> Option<oneshot::Receiver<()>> {
+    fn hold(&self, name: &str, client: Client) -> Option<oneshot::Receiver<()>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        held.retain(|(_, waiting)| !waiting.is_closed());
-        if held.len() >= HELD {
+        held.retain(|held| !held.release.is_closed());
+        let own = held.iter().filter(|held| held.client == client).count();
+        // As `Shares` counts: less than what is free.
+        if own >= HELD - held.len() {
             return None;
         }
         let (release, waiting) = oneshot::channel();
-        held.push((name.to_owned(), release));
+        held.push(Held {
+            name: name.to_owned(),
+            client,
+            release,
+        });
         Some(waiting)
     }
 }
@@ -120,14 +146,30 @@ pub(crate) struct Demand {
 impl Demand {
     /// What the handshake has to wait for, if a certificate for its name may come: it ends when the
     /// handshake can go on.
-    pub(crate) fn wait_for(&self, name: &str) -> Option<oneshot::Receiver<()>> {
+    pub(crate) fn wait_for(
+        &self,
+        name: &str,
+        client: Option<IpAddr>,
+    ) -> Option<oneshot::Receiver<()>> {
         if self.certificates.cover(name) {
             return None;
         }
         // Held first, so that the answer finds it.
-        let waiting = self.on_demand.hold(name)?;
-        let may_come = self.on_demand.note(name, Instant::now());
+        let client = client.map(network::of_one_client);
+        let waiting = self.on_demand.hold(name, client)?;
+        let may_come = self.on_demand.note(name, client, Instant::now());
         (may_come && !self.certificates.cover(name)).then_some(waiting)
+    }
+}
+
+impl Demand {
+    /// Reports a name whose handshake cannot be held, over QUIC. `client` is none where the address may be
+    /// forged.
+    pub(super) fn note(&self, name: &str, client: Option<IpAddr>) {
+        if self.on_demand.is_on() && !self.certificates.cover(name) {
+            let client = client.map(network::of_one_client);
+            self.on_demand.note(name, client, Instant::now());
+        }
     }
 }
 
@@ -191,45 +233,58 @@ mod tests {
 
     use super::*;
 
-    #[test]
-    fn a_flood_of_names_is_reported_to_a_limit() {
-        let demand = OnDemand::default();
-        let count = Arc::new(AtomicUsize::new(0));
-        let counted = count.clone();
-        demand.report_by(Box::new(move |_| {
-            counted.fetch_add(1, Ordering::Relaxed);
-        }));
-        let start = Instant::now();
-        for number in 0..3 * NAMES {
-            demand.note(&format!("{number}.example.org"), start);
-            demand.note("0.example.org", start);
-        }
-        assert_eq!(count.load(Ordering::Relaxed), NAMES);
-        demand.note("late.example.org", start + AGAIN);
-        assert_eq!(count.load(Ordering::Relaxed), NAMES + 1);
+    fn client(last: u8) -> Client {
+        Some(IpAddr::from([192, 0, 2, last]))
     }
 
     #[test]
-    fn handshakes_wait_for_names_that_may_come_and_few_of_them() {
+    fn a_flood_of_names_is_reported_to_a_limit_and_hides_nobody_elses() {
+        let demand = OnDemand::default();
+        let count = Arc::new(AtomicUsize::new(0));
+        let counted = count.clone();
+        demand.report_by(Box::new(move |_, _| {
+            counted.fetch_add(1, Ordering::Relaxed);
+        }));
+        let (start, flood) = (Instant::now(), client(1));
+        for number in 0..3 * NAMES {
+            demand.note(&format!("{number}.example.org"), flood, start);
+            demand.note("0.example.org", flood, start);
+        }
+        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2);
+        assert!(demand.note("shop.example.net", client(2), start));
+        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2 + 1);
+        demand.note("late.example.org", flood, start + AGAIN);
+        assert_eq!(count.load(Ordering::Relaxed), NAMES / 2 + 2);
+    }
+
+    #[test]
+    fn handshakes_wait_for_names_that_may_come_and_few_of_one_client() {
         let demand = Demand {
             on_demand: Arc::default(),
             certificates: Arc::default(),
         };
         let (on_demand, name) = (demand.on_demand.clone(), "shop.example.net");
-        assert!(demand.wait_for(name).is_none(), "nobody hears of it");
-        on_demand.report_by(Box::new(|_| ()));
-        let mut waiting = demand.wait_for(name).expect("it may come");
-        let mut other = demand.wait_for("other.example.net").expect("it may come");
+        let wait_for = |name: &str| demand.wait_for(name, client(1));
+        assert!(wait_for(name).is_none(), "nobody hears of it");
+        on_demand.report_by(Box::new(|_, _| ()));
+        let mut waiting = wait_for(name).expect("it may come");
+        let mut other = wait_for("other.example.net").expect("it may come");
         assert_eq!(waiting.try_recv(), Err(TryRecvError::Empty));
         on_demand.deny(name);
         assert_eq!(waiting.try_recv(), Err(TryRecvError::Closed));
         assert_eq!(other.try_recv(), Err(TryRecvError::Empty));
-        assert!(demand.wait_for(name).is_none(), "it was denied just now");
-        let held: Vec<_> = (0..2 * HELD)
-            .filter_map(|number| demand.wait_for(&format!("{number}.example.net")))
+        assert!(wait_for(name).is_none(), "it was denied just now");
+        // Of one client, however many of its addresses it uses.
+        let network: std::net::Ipv6Addr = "2001:db8:0:1::".parse().unwrap();
+        let held: Vec<_> = (0..HELD)
+            .filter_map(|number| {
+                let address = IpAddr::from(std::net::Ipv6Addr::from_bits(
+                    network.to_bits() + number as u128,
+                ));
+                demand.wait_for(&format!("{number}.example.net"), Some(address))
+            })
             .collect();
-        assert_eq!(held.len(), HELD - 1);
-        drop(held);
-        assert!(demand.wait_for("late.example.net").is_some());
+        assert_eq!(held.len(), HELD / 2);
+        assert!(wait_for("late.example.net").is_some());
     }
 }

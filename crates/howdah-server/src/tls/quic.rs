@@ -2,6 +2,7 @@
 //! requests are to know of it is taken down where rustls asks for a certificate and for a ticket's keys.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,8 +18,10 @@ use rustls::server::{
 use rustls::sign::CertifiedKey;
 
 use super::certificates::{self, Asked};
+use super::challenges;
 use super::client_certificate;
 use super::crypto::openssl_name;
+use super::on_demand::Demand;
 use super::session::Agreed;
 use super::settings::ConnectionSettings;
 use super::tickets::Tickets;
@@ -52,6 +55,8 @@ struct Seen {
     tickets: Arc<dyn ProducesTickets>,
     /// In place of tickets, where requests may come early.
     sessions: Option<EarlySessions>,
+    demand: Demand,
+    client: Option<IpAddr>,
     /// The length of heads that SETTINGS allow: the client keeps to it in its next connection's first packets.
     told: [u8; 8],
     /// Of TLS 1.3, in the order in which the server prefers them.
@@ -68,13 +73,14 @@ impl fmt::Debug for Seen {
 
 impl ConnectionSettings {
     /// The settings of one QUIC connection, and who watches its handshake; `longest_head`: what
-    /// SETTINGS say of the length of heads.
+    /// SETTINGS say of the length of heads; `client`: its address, if it has proved that it is there.
     ///
     /// # Errors
     /// The provider lacks the cipher suite of first packets.
     pub(crate) fn of_quic(
         &self,
         longest_head: u64,
+        client: Option<IpAddr>,
     ) -> Result<(QuicServerConfig, Witness), NoInitialCipherSuite> {
         let mut config = (*self.config).clone();
         let suites = config.crypto_provider().cipher_suites.iter();
@@ -82,6 +88,8 @@ impl ConnectionSettings {
             certificates: config.cert_resolver.clone(),
             tickets: config.ticketer.clone(),
             sessions: self.early.clone(),
+            demand: self.demand.clone(),
+            client,
             told: longest_head.to_be_bytes(),
             suites: suites
                 .filter(|suite| suite.tls13().is_some())
@@ -111,7 +119,12 @@ impl ResolvesServerCert for Seen {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let offered = hello.cipher_suites();
         let suite = self.suites.iter().find(|own| offered.contains(own));
+        let name = hello.server_name().map(str::to_ascii_lowercase);
+        let name = name.filter(|_| !challenges::looks_for_a_proof(&hello));
         let found = self.certificates.resolve(hello);
+        if let Some(name) = name.filter(|_| found.is_none()) {
+            self.demand.note(&name, self.client);
+        }
         let asked = certificates::take_asked().unwrap_or_default();
         *self.asked.lock().unwrap_or_else(PoisonError::into_inner) = Some((asked, suite.copied()));
         found

@@ -42,7 +42,7 @@ pub struct ConnectionSettings {
     pub(super) config: Arc<ServerConfig>,
     /// Clients are asked for certificates.
     pub(super) asks_clients: bool,
-    demand: Demand,
+    pub(super) demand: Demand,
     /// The sessions of HTTP/3, where requests may come early: not from clients that have yet to prove who
     /// they are.
     pub(super) early: Option<EarlySessions>,

@@ -123,11 +123,15 @@ pub fn run(link: i32) -> ExitCode {
         threads: None,
     };
     let told = front.link.clone();
-    front.shared.tls.on_demand.report_by(Box::new(move |name| {
-        let name = name.to_owned();
-        // A master that is busy hears of the name the next time.
-        let _ = told.send_now(&ToMaster::Wanted { name }, &[]);
-    }));
+    front
+        .shared
+        .tls
+        .on_demand
+        .report_by(Box::new(move |name, client| {
+            let name = name.to_owned();
+            // A master that is busy hears of the name the next time.
+            let _ = told.send_now(&ToMaster::Wanted { name, client }, &[]);
+        }));
     front.shared.drain.store(10_000, Ordering::Relaxed);
     loop {
         match front.link.receive::<ToFront>() {

@@ -7,6 +7,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_acme::{NameStatus, Settings};
+use howdah_os::shares::Client;
 use howdah_server::tls::certificates::FailingOrder;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
@@ -277,9 +278,10 @@ impl OrderedCertificates {
     }
 
     /// A client asks for a name that no certificate covers. One that gets lost asks again.
-    pub fn wanted(&self, name: String) {
+    pub fn wanted(&self, name: String, client: Client) {
         if let Some(process) = &self.process {
-            let _ = process.link.send_now(&ToCertificates::Wanted { name }, &[]);
+            let message = ToCertificates::Wanted { name, client };
+            let _ = process.link.send_now(&message, &[]);
         }
     }
 

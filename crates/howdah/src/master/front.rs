@@ -146,7 +146,7 @@ impl Master {
                 };
                 self.refused(generation, &text);
             }
-            ToMaster::Wanted { name } => self.ordered.wanted(name),
+            ToMaster::Wanted { name, client } => self.ordered.wanted(name, client),
             ToMaster::Answering { number } => self.ordered.answering(number),
             ToMaster::Status { id } => {
                 if let Some(origin) = self.unnoted.noted(id) {
