@@ -135,6 +135,22 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
+    /// Makes all values old that PHP keeps in the shared caches of pools: of those that run scripts of the site
+    /// of this name; none: of all.
+    pub fn forget_shared_caches(&self, site: Option<&str>) {
+        let Some(name) = site else {
+            return self
+                .pools
+                .iter()
+                .for_each(|pool| pool.forget_shared_cache());
+        };
+        let sites = self.sites.all().iter().zip(&self.services);
+        let of_site = sites.filter(|(site, _)| site.config().name == name);
+        of_site
+            .flat_map(|(_, service)| service.executors())
+            .for_each(|pool| pool.forget_shared_cache());
+    }
+
     /// Joins sites and pools. The sites' numbers must be their places in `sites`. All mistakes at
     /// once.
     pub fn new(

@@ -101,6 +101,15 @@ impl SiteService {
         }
     }
 
+    /// What runs scripts for the site.
+    pub fn executors(&self) -> impl Iterator<Item = &Arc<dyn Executor>> {
+        let others = self.others.values();
+        [&self.pool]
+            .into_iter()
+            .chain(others)
+            .map(|pool| &pool.executor)
+    }
+
     fn pool(&self, target: &ScriptTarget) -> &Pool {
         let other = target.pool.as_ref().and_then(|name| self.others.get(name));
         other.unwrap_or(&self.pool)

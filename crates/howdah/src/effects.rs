@@ -40,6 +40,24 @@ pub struct Effects {
     last: Option<Instant>,
 }
 
+/// What a script wrote, and what it purges.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Wrote {
+    writes: Vec<String>,
+    purges: Vec<String>,
+}
+
+impl Wrote {
+    /// What the server is told: that pages of this site are meant; none: those of all sites.
+    pub fn of(&self, site: Option<&str>) -> AdminCommand {
+        AdminCommand::Wrote {
+            site: site.map(str::to_owned),
+            writes: self.writes.clone(),
+            purges: self.purges.clone(),
+        }
+    }
+}
+
 /// Different words, as many as fit, and when each was noted last; one stands for all when there are more.
 struct Words {
     words: Vec<(String, Instant)>,
@@ -167,15 +185,14 @@ impl Effects {
 
     /// What the server is to hear now: all writes once more, since what was reported before it could be
     /// read by others counts again; purges until [`Effects::heard`].
-    pub fn report(&mut self, site: Option<&str>) -> Option<AdminCommand> {
+    pub fn report(&mut self) -> Option<Wrote> {
         self.news = false;
         self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLING);
         if self.writes.words.is_empty() && self.purges.words.is_empty() && !self.forgets {
             return None;
         }
         self.last = Some(Instant::now());
-        Some(AdminCommand::Wrote {
-            site: site.map(str::to_owned),
+        Some(Wrote {
             writes: self.writes.all(),
             purges: self.purges.all(),
         })

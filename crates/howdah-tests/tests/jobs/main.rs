@@ -77,6 +77,49 @@ fn what_a_job_writes_makes_pages_old_while_it_goes_on_running() {
 }
 
 #[test]
+fn a_job_without_a_site_purges_pages_of_its_own_users_sites_alone() {
+    if !rustix::process::geteuid().is_root() {
+        // Nobody else can become another user.
+        return;
+    }
+    let builder = Fixture::named("jobs-purge").children(2);
+    builder
+        .scratch()
+        .write("other/page.php", "<?php echo 'other';");
+    let fixture = builder
+        .script("page.php", "<?php echo 'main';")
+        .site("hosts = [\"main.test\"]\npool = \"www\"\ncache = \"on\"")
+        .pool("queue_size = 64")
+        .config(
+            "[[site]]\nhosts = [\"other.test\"]\nroot = \"SCRATCH/other\"\npool = \"other\"\ncache = \"on\"\n\
+             [pool.other]\nuser = \"daemon\"\nmax_children = 1\n\
+             [[job]]\nname = \"purger\"\nuser = \"daemon\"\nschedule = \"@yearly\"\n\
+             command = [\"php\", \"-r\", \"howdah_cache_purge('*');\"]\n\
+             [[job]]\nname = \"stray\"\nuser = \"games\"\nschedule = \"@yearly\"\n\
+             command = [\"php\", \"-r\", \"howdah_cache_purge('*');\"]",
+        )
+        .start();
+    let get = |host: &str| {
+        let request =
+            format!("GET /page.php HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        exchange(fixture.address(), request.as_bytes()).unwrap()
+    };
+    for host in ["main.test", "other.test"] {
+        fixture.wait("the page to be in the cache", |_| is_hit(&get(host)));
+    }
+    let run = |job: &str| {
+        let ran = fixture.control(&["job", "run", job]);
+        assert!(ran.status.success(), "{ran:?}");
+    };
+    run("stray");
+    run("purger");
+    fixture.wait("the purge", |_| !is_hit(&get("other.test")));
+    assert!(is_hit(&get("main.test")), "it is another user's");
+    let log = fixture.log();
+    assert!(log.contains("no site's pool runs PHP as `games`"), "{log}");
+}
+
+#[test]
 fn wordpress_publishes_a_scheduled_post_by_the_preset_and_the_cached_home_page_shows_it() {
     let home = WordpressHome::prepare();
     let mut site = home.site().children(2);

@@ -193,7 +193,8 @@ struct Reporter<'a> {
 
 impl Reporter<'_> {
     fn report(&mut self) {
-        let Some(ask) = self.effects.report(self.arguments.site.as_deref()) else {
+        let site = self.arguments.site.as_deref();
+        let Some(ask) = self.effects.report().map(|wrote| wrote.of(site)) else {
             return;
         };
         self.failure = self.tell(ask).err();

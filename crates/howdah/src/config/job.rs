@@ -3,7 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use clap::Parser;
+use howdah_executor::Mode;
 use howdah_server::site::SiteConfig;
+use howdah_server::site::config::RuleAction;
 
 use super::identity::{Identity, identity_of};
 use super::programs::find;
@@ -12,7 +14,8 @@ use super::{Program as HowdahPhp, php_variables};
 use crate::arguments::{Arguments, Command, Php};
 use crate::commands::command_line::program_arguments;
 use crate::jobs::schedule::Schedule;
-use crate::jobs::settings::{Job, Program, When};
+use crate::jobs::settings::{Job, Pages, Program, When};
+use crate::sys;
 
 /// A job that applications need, by its word.
 struct Preset {
@@ -49,6 +52,44 @@ struct Server<'s, 'p, 'f, 'm, 't> {
     howdah_php: &'s HowdahPhp<'p, 'f, 'm, 't>,
     identity: &'s Identity,
     sites: &'s [SiteConfig],
+    pools: &'s [Mode],
+}
+
+impl Server<'_, '_, '_, '_, '_> {
+    /// Whose pages a job shows that it writes, if its command names no site.
+    ///
+    /// Whoever is root or the front can answer for every site. Another user runs PHP of their own sites, whose
+    /// pages it purges, and so may their jobs.
+    fn pages_of(&self, user: Option<&str>) -> Pages {
+        let uid = |name: &str| sys::user(name).map(|account| account.uid);
+        let Some(job) = user.and_then(uid) else {
+            return Pages::All;
+        };
+        if job == 0 || self.identity.user.as_deref().and_then(uid) == Some(job) {
+            return Pages::All;
+        }
+        let is_own = |pool: &Mode| pool.user().and_then(uid) == Some(job);
+        let own: Vec<&str> = self
+            .pools
+            .iter()
+            .filter(|pool| is_own(pool))
+            .map(Mode::name)
+            .collect();
+        let sites = self
+            .sites
+            .iter()
+            .filter(|site| pools_of(site).any(|pool| own.contains(&pool)));
+        Pages::Of(sites.map(|site| site.name.clone()).collect())
+    }
+}
+
+/// The pools that run scripts of a site.
+fn pools_of(site: &SiteConfig) -> impl Iterator<Item = &str> {
+    let of_rules = site.rules.iter().filter_map(|rule| match &rule.action {
+        RuleAction::Pool(name) | RuleAction::Cgi(name) => Some(&**name),
+        _ => None,
+    });
+    [site.pool.as_str()].into_iter().chain(of_rules)
 }
 
 /// All jobs. The front does not run them and does not read them.
@@ -57,11 +98,13 @@ pub fn jobs(
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
     identity: &Identity,
     sites: &[SiteConfig],
+    pools: &[Mode],
 ) -> Vec<Job> {
     let server = &Server {
         howdah_php,
         identity,
         sites,
+        pools,
     };
     let sections = top.sections("job", "job");
     if top.file().validation == Validation::Trusted {
@@ -108,6 +151,10 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
         words = preset.command.iter().map(|&word| word.to_owned()).collect();
         advise(section, preset, &directory);
     }
+    let identity = match section.text("user") {
+        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
+        None => server.identity.clone(),
+    };
     let program = match words.split_first() {
         None => {
             let message =
@@ -115,14 +162,23 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
             mistake("command", message.to_owned());
             None
         }
-        Some((first, _)) if first == "php" => php(section, &words, server.howdah_php),
+        Some((first, _)) if first == "php" => {
+            let usual = || server.pages_of(identity.user.as_deref());
+            php(section, &words, server.howdah_php, usual)
+        }
         Some((first, rest)) => other(section, first, rest, &directory),
     };
+    if let Some(Program::Php { pages, .. }) = &program
+        && *pages == Pages::Of(Vec::new())
+        && server.sites.iter().any(|site| site.cache.is_some())
+    {
+        let user = identity.user.as_deref().unwrap_or_default().escape_debug();
+        let message = format!(
+            "user: no site's pool runs PHP as `{user}`, so what this job writes to databases makes no page in the cache old; name the site whose pages show it: command = [\"php\", \"--site\", \"NAME\", …]"
+        );
+        section.file().advise(section.place_of("user"), message);
+    }
     let when = when(section, preset);
-    let identity = match section.text("user") {
-        Some(text) => identity_of(section, "user", section.place_of("user"), &text),
-        None => server.identity.clone(),
-    };
     let environment = section.pairs("env").into_iter().map(|pair| pair.value);
     Some(Job {
         name: name?,
@@ -209,6 +265,7 @@ fn php(
     section: &Section<'_, '_, '_>,
     words: &[String],
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
+    usual: impl Fn() -> Pages,
 ) -> Option<Program> {
     let mistake = |message: String| {
         section.file().mistake(section.place_of("command"), message);
@@ -250,7 +307,7 @@ fn php(
     };
     Some(Program::Php {
         arguments: program_arguments(&php, &defines),
-        site: php.site,
+        pages: php.site.map_or_else(usual, |site| Pages::Of(vec![site])),
         program,
     })
 }

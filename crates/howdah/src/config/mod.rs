@@ -323,7 +323,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let mut chosen: Vec<String> = top.file().environment.describe().into_iter().collect();
     let mut certificates = site::Certificates::default();
     let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
-    let jobs = job::jobs(top, &program, &identity, &sites);
+    let jobs = job::jobs(top, &program, &identity, &sites, &pools);
     *php_unfit = program.is_unfit();
     let trusted_proxies = server::trusted_proxies(top);
     let mut listen = listen::listen(arguments, top, &trusted_proxies);

@@ -61,12 +61,9 @@ fn cache(shared: &Shared, ask: &AdminCommand) -> String {
     let answer = match shared.front.get() {
         Some(front) => {
             let config = front.config();
-            if let AdminCommand::Wrote { .. } = ask {
+            if let AdminCommand::Wrote { site, .. } = ask {
                 // What has been written elsewhere may be of what PHP here has kept.
-                config
-                    .pools
-                    .iter()
-                    .for_each(|pool| pool.forget_shared_cache());
+                config.forget_shared_caches(site.as_deref());
             }
             admin::answer(&config.sites, config.cache.as_deref(), ask)
         }

@@ -305,7 +305,9 @@ impl RunningJob {
         process.bury();
         if let Some(effects) = &mut process.effects {
             effects.read();
-            self.reports.extend(effects.report(self.job.site()));
+            let wrote = effects.report();
+            self.reports
+                .extend(wrote.into_iter().flat_map(|wrote| self.job.reports(wrote)));
         }
         let lived = now - process.started;
         let asked = process.stage != Stage::Running;
@@ -415,7 +417,7 @@ impl RunningJob {
     /// What the page cache is to hear now of what it wrote.
     pub fn reports(&mut self) -> Vec<AdminCommand> {
         let mut all = std::mem::take(&mut self.reports);
-        let site = self.job.site();
+        let job = &self.job;
         let processes = self
             .slots
             .iter_mut()
@@ -423,7 +425,8 @@ impl RunningJob {
         for effects in processes.filter_map(|process| process.effects.as_mut()) {
             if effects.due() == Some(Duration::ZERO) {
                 effects.forget(TRANSACTION);
-                all.extend(effects.report(site));
+                let wrote = effects.report();
+                all.extend(wrote.into_iter().flat_map(|wrote| job.reports(wrote)));
                 effects.heard();
             }
         }

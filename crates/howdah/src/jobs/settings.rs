@@ -5,10 +5,12 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use howdah_server::cache::admin::AdminCommand;
 use howdah_server::log::LogTarget;
 use serde::{Deserialize, Serialize};
 
 use super::turns::FleetSettings;
+use crate::effects::Wrote;
 
 /// Everything that process needs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -53,11 +55,17 @@ pub struct Job {
 }
 
 impl Job {
-    /// The site whose pages show what it writes; none: any.
-    pub fn site(&self) -> Option<&str> {
+    /// What the page cache is told, of what a process of this job has written and purges.
+    pub fn reports(&self, wrote: Wrote) -> Vec<AdminCommand> {
         match &self.program {
-            Program::Php { site, .. } => site.as_deref(),
-            Program::Other { .. } => None,
+            Program::Php {
+                pages: Pages::All, ..
+            } => vec![wrote.of(None)],
+            Program::Php {
+                pages: Pages::Of(sites),
+                ..
+            } => sites.iter().map(|site| wrote.of(Some(site))).collect(),
+            Program::Other { .. } => Vec::new(),
         }
     }
 }
@@ -71,8 +79,8 @@ pub enum Program {
         program: PathBuf,
         /// Its arguments behind `php`.
         arguments: Vec<OsString>,
-        /// The site whose pages show what it writes; none: any.
-        site: Option<String>,
+        /// Whose pages show what it writes, and may be purged by it.
+        pages: Pages,
     },
     /// Any other program.
     Other {
@@ -81,6 +89,15 @@ pub enum Program {
         /// Its arguments.
         arguments: Vec<String>,
     },
+}
+
+/// Sites whose pages a job makes old.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Pages {
+    /// Those of all sites: the job runs as a user who can do as much in any other way.
+    All,
+    /// Those of these sites.
+    Of(Vec<String>),
 }
 
 /// When a job runs.
