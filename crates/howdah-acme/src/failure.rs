@@ -228,7 +228,7 @@ impl fmt::Display for Failure {
             Failure::OnDemandDenied { why } => write!(f, "not ordered: {why}"),
             Failure::LocalRootUnusable { path, why } => write!(
                 f,
-                "the local authority cannot use its key {}: {why}; restore the file and its owner, or remove it together with `root.pem` and `names` to get a new root, which every browser then has to be told to trust",
+                "the local authority cannot use {}: {why}; restore the file and its owner, or remove `root.key`, `root.pem` and `names` to get a new root, which every browser then has to be told to trust",
                 path.display()
             ),
             Failure::StoreFailed { why } => f.write_str(why),

@@ -59,7 +59,7 @@ pub enum Look {
 }
 
 /// The directory, and those in it.
-const PARTS: [&str; 7] = [
+pub const PARTS: [&str; 7] = [
     "",
     "accounts",
     "certificates",

@@ -30,6 +30,14 @@ pub fn user(text: &str) -> Option<Account> {
     Some(account(found))
 }
 
+/// Whether no user and no group has this number, as far as the system knows.
+pub fn is_nobodys(number: u32) -> bool {
+    // A directory service that does not answer may know somebody.
+    let user = User::from_uid(Uid::from_raw(number));
+    let group = Group::from_gid(Gid::from_raw(number));
+    matches!((user, group), (Ok(None), Ok(None)))
+}
+
 /// The account of this process's effective user.
 pub fn effective() -> Account {
     numbered(Uid::effective().as_raw())
@@ -103,5 +111,6 @@ mod tests {
         assert_eq!((nobody.name, nobody.home), (None, None));
         assert_eq!((nobody.uid, nobody.gid), (3_999_999_999, 3_999_999_999));
         assert_eq!(group("3999999999"), Some(3_999_999_999));
+        assert!(is_nobodys(3_999_999_999) && !is_nobodys(0));
     }
 }

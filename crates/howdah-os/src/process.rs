@@ -18,6 +18,13 @@ pub fn may_change_user() -> bool {
     is_root() || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
+/// Whether we may give files to other users and become them: root may not in a container without these
+/// capabilities.
+pub fn may_give_files_away() -> bool {
+    let needed = CapabilitySet::CHOWN | CapabilitySet::SETUID | CapabilitySet::SETGID;
+    capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
+}
+
 /// Gives up all capabilities, for good, unless we are root: a change from one user to another keeps them,
 /// and so does an exec (capabilities(7), ambient set). Of this thread alone: to be called before others are
 /// started.

@@ -1,12 +1,14 @@
 //! `howdah certificates`: the process that orders and renews certificates (`howdah_acme`). Started by
 //! the master, which speaks no HTTP; started again when it dies, while its certificates stay in use.
 //!
-//! It runs as the owner of its directory. Where that is root, it keeps none of root's capabilities:
-//! what root itself owns is all that it can read or write.
+//! It runs as the owner of its directory (`master/certificate_directory.rs`). Where that has to be root, it
+//! keeps none of root's capabilities: what root itself owns is all that it can read or write.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
+use std::path::Path;
 use std::process::ExitCode;
+use std::time::Duration;
 
 use howdah_acme::{Event, Input, Settings, manager};
 use rustix::thread::{CapabilitySet, CapabilitySets, set_capabilities};
@@ -15,6 +17,10 @@ use tokio::sync::mpsc;
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
 use crate::master::say;
 use crate::{child, exit, sys};
+
+/// How often it is looked whether the directory has been given to another user. The process then ends, and is
+/// started again as that user.
+const LOOK: Duration = Duration::from_secs(10);
 
 /// `howdah certificates`
 pub fn run(link: i32) -> ExitCode {
@@ -33,7 +39,10 @@ fn serve(link: i32) -> Result<(), String> {
         Received::Message(ToCertificates::Settings, fds) => settings(fds)?,
         _ => return Ok(()),
     };
+    // Only root's child can have become the owner.
+    let becomes_owner = sys::is_root();
     give_up_privileges(&first)?;
+    let directory = first.directory.clone();
     let (inputs, inbox) = mpsc::unbounded_channel();
     let (outbox, mut events) = mpsc::unbounded_channel();
     let _ = inputs.send(Input::Settings(first));
@@ -53,11 +62,25 @@ fn serve(link: i32) -> Result<(), String> {
             }
             Ok(())
         };
+        let losing_the_directory = async {
+            while !becomes_owner || is_own(&directory) {
+                tokio::time::sleep(LOOK).await;
+            }
+            let directory = directory.display();
+            Err(format!("{directory} belongs to another user than before"))
+        };
         tokio::select! {
             ended = manager::run(inbox, outbox) => ended,
             ended = telling => ended,
+            ended = losing_the_directory => ended,
         }
     })
+}
+
+/// Whether a directory belongs to our user; true where nobody can say.
+fn is_own(directory: &Path) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    std::fs::metadata(directory).map_or(true, |meta| meta.uid() == own)
 }
 
 fn settings(fds: Vec<OwnedFd>) -> Result<Settings, String> {

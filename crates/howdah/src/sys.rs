@@ -8,12 +8,13 @@ use rustix::termios::{
     LocalModes, OptionalActions, SpecialCodeIndex, Termios, tcgetattr, tcgetwinsize, tcsetattr,
 };
 
-pub use howdah_os::account::{Account, become_user, effective, group, user};
+pub use howdah_os::account::{Account, become_user, effective, group, is_nobodys, user};
 pub use howdah_os::descriptors::{
     close_inherited_on_exec, end_with_parent, execute_in_place, inherit, inherited,
 };
 pub use howdah_os::process::{
-    give_up_capabilities, is_root, may_change_user, no_new_privileges, set_dumpable,
+    give_up_capabilities, is_root, may_change_user, may_give_files_away, no_new_privileges,
+    set_dumpable,
 };
 pub use howdah_os::signals::SignalDescriptor;
 

@@ -4,6 +4,7 @@ mod authority;
 mod site;
 
 use std::io::{Read, Write};
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::process::{Command, Output};
 use std::thread::{Scope, ScopedJoinHandle};
@@ -59,6 +60,88 @@ fn where_no_address_is_without_tls_the_proof_is_given_in_the_handshake() {
         site.wait_until_served(name);
     }
     assert_eq!(authority.issued(), 2);
+}
+
+/// The user that orders certificates.
+fn orderers_user(site: &Site) -> u32 {
+    let pid = site.orderer().unwrap();
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let first = line.and_then(|line| line.split_whitespace().next());
+    first.unwrap().parse().unwrap()
+}
+
+#[test]
+fn where_root_serves_another_user_orders_also_after_a_restart_and_in_a_directory_of_roots() {
+    if !is_root() {
+        return;
+    }
+    let authority = Authority::start(90 * DAY);
+    let state = authority.scratch.join("state");
+    let owner = |path: &Path| std::fs::metadata(path).unwrap().uid();
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    let user = orderers_user(&site);
+    assert_ne!(user, 0);
+    assert_eq!(owner(&state), user);
+    drop(site);
+    // As a version left it that ordered as root.
+    let root = Command::new("chown")
+        .args(["-R", "0:0"])
+        .arg(&state)
+        .status();
+    assert!(root.unwrap().success());
+    let site = Site::start(&authority, &one());
+    site.wait_until_served(NAMES[0]);
+    assert_eq!(orderers_user(&site), user);
+    let certificate = state.join("certificates/one.example.org.pem");
+    assert_eq!(owner(&certificate), user);
+    let renew = site.command(&["cert", "renew"]);
+    assert!(renew.status.success(), "{renew:?}");
+    assert_eq!(site.logged("StoreFailed"), 0, "{}", site.process.log());
+    assert_eq!(authority.issued(), 2, "once, and once renewed");
+    // As systemd does before it reloads a unit without `User`.
+    let root = Command::new("chown")
+        .args(["-R", "0:0"])
+        .arg(&state)
+        .status();
+    assert!(root.unwrap().success());
+    let reload = site.command(&["reload"]);
+    assert!(reload.status.success(), "{reload:?}");
+    assert_eq!((owner(&state), owner(&certificate)), (user, user));
+    // As an administrator does who has made a user for it.
+    let daemon = Command::new("chown")
+        .args(["-R", "1:1"])
+        .arg(&state)
+        .status();
+    assert!(daemon.unwrap().success());
+    site.wait_for("belongs to another user than before");
+    wait_until("the owner to order", PATIENCE, || {
+        site.orderer().is_some() && orderers_user(&site) == 1
+    });
+    site.wait_until_served(NAMES[0]);
+}
+
+#[test]
+fn a_dns_hook_runs_as_root_where_nobody_else_is_named_and_that_is_said() {
+    if !is_root() {
+        return;
+    }
+    let authority = Authority::start(90 * DAY);
+    let options = Options {
+        lines: dns_hook(&authority),
+        ..one()
+    };
+    let site = Site::start(&authority, &options);
+    site.wait_for("CertificatesAsRoot: ");
+    site.wait_until_served(NAMES[0]);
+    assert_eq!(orderers_user(&site), 0);
+    assert_eq!(
+        site.logged("CertificatesAsRoot"),
+        1,
+        "{}",
+        site.process.log()
+    );
 }
 
 /// A program that sets records at the test's DNS server; it waits while there is a file `hold`.

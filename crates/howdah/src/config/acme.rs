@@ -20,6 +20,7 @@ use super::mistake::Mistakes;
 use super::reader::{Section, Validation};
 use super::{Listen, Source};
 use crate::arguments::Serve;
+use crate::master::certificate_directory;
 use crate::sys;
 
 /// Authorities that have a name here.
@@ -274,7 +275,7 @@ fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
     }
 }
 
-/// Keys are for nobody who runs PHP.
+/// Keys are for nobody who runs PHP, and root should not order.
 pub fn check_owner(
     top: &Section<'_, '_, '_>,
     settings: &howdah_acme::Settings,
@@ -283,6 +284,9 @@ pub fn check_owner(
 ) {
     if top.file().validation != Validation::Full || !sys::may_change_user() {
         return;
+    }
+    if let Some(why) = certificate_directory::foresee(settings) {
+        top.file().advise(top.place_of("acme"), why.to_string());
     }
     let Ok(meta) = fs::metadata(&settings.directory) else {
         return;

@@ -12,18 +12,17 @@ use howdah_server::tls::certificates::FailingOrder;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::certificate_directory;
 use super::control::Asker;
 use super::restart::Restart;
-use super::{safe_path, say};
+use super::say;
+use crate::child;
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
-use crate::{child, sys};
 
 /// At the start, how long certificates that are there may take to be read.
 const READING: Duration = Duration::from_secs(10);
 /// Messages taken at once.
 const MESSAGES: usize = 64;
-/// The account that orders, where there is one of this name.
-const ACCOUNT: &str = "howdah-acme";
 
 struct Process {
     pid: i32,
@@ -65,15 +64,21 @@ impl OrderedCertificates {
     /// Has certificates kept for this from now on; none: for nothing.
     pub fn assign(&mut self, settings: Option<&Settings>) {
         if self.settings.as_ref() == settings {
-            return;
+            // Before a reload, systemd gives the StateDirectory of a unit without `User` back to root.
+            return self.prepare_directory();
         }
-        self.settings = settings.cloned();
+        let former = std::mem::replace(&mut self.settings, settings.cloned());
+        let directory = |settings: &Settings| settings.directory.clone();
         if settings.is_none() {
-            self.end();
+            self.end("nothing is ordered any more");
             self.certificates.clear();
             self.challenges = None;
             self.status = serde_json::Value::Null;
             self.failing.clear();
+        } else if former.as_ref().map(directory) != settings.map(directory) {
+            // Another directory may be another user's.
+            self.end("CertificatesDied: the process that orders certificates is started again; ask again");
+            self.start();
         } else if self.process.is_some() {
             self.send_settings();
         } else {
@@ -102,10 +107,10 @@ impl OrderedCertificates {
 
     fn start(&mut self) {
         self.restart.cancel();
-        let Some(settings) = &self.settings else {
+        if self.settings.is_none() {
             return;
-        };
-        make_directory(settings);
+        }
+        self.prepare_directory();
         match execute() {
             Ok(process) => {
                 self.process = Some(process);
@@ -117,6 +122,19 @@ impl OrderedCertificates {
                 ));
                 self.restart.plan(None);
             }
+        }
+    }
+
+    fn prepare_directory(&self) {
+        let Some(settings) = &self.settings else {
+            return;
+        };
+        // What could be foreseen was said when the configuration was read.
+        let is_foreseen = certificate_directory::foresee(settings).is_some();
+        if let Err(why) = certificate_directory::prepare(settings)
+            && !is_foreseen
+        {
+            say(why.to_string());
         }
     }
 
@@ -146,11 +164,11 @@ impl OrderedCertificates {
     }
 
     /// Closes the line: the process gives its locks back, and ends.
-    pub fn end(&mut self) {
+    pub fn end(&mut self, why: &str) {
         self.process = None;
         self.restart.cancel();
         for asker in std::mem::take(&mut self.askers).into_values() {
-            asker.refuse("nothing is ordered any more");
+            asker.refuse(why);
         }
     }
 
@@ -313,16 +331,6 @@ fn failing_orders(names: Vec<NameStatus>) -> Vec<FailingOrder> {
         })
     });
     failing.collect()
-}
-
-/// The directory, before the process that cannot make it there: its account's, or root's own.
-fn make_directory(settings: &Settings) {
-    let account = sys::user(ACCOUNT).filter(|_| sys::is_root());
-    let (user, group) = account.map_or((0, 0), |account| (account.uid, account.gid));
-    if sys::is_root() {
-        // What is wrong with it, the process says: it cannot use it.
-        let _ = safe_path::give_directory(&settings.directory, user, group);
-    }
 }
 
 fn execute() -> io::Result<Process> {

@@ -13,7 +13,7 @@
 //! - [`front`]: what the front says, and its end; [`process`]: its process, and zygotes started for it.
 //! - [`control`]: the control socket.
 //! - [`reload`]: a new configuration, taken or refused as a whole.
-//! - [`certificates`]: the process that orders certificates.
+//! - [`certificates`]: the process that orders certificates; [`certificate_directory`]: who that is.
 //! - [`jobs`]: the process that runs background jobs.
 //! - [`upgrade`]: the program is replaced; [`predecessors`]: fronts of the one before.
 //! - [`unnoted`]: what other processes write, for the front's page cache.
@@ -23,6 +23,7 @@
 //! - [`facts`]: what is known of the server without asking the front.
 //! - [`notify`]: notifications of a service manager.
 
+pub mod certificate_directory;
 mod certificates;
 pub mod control;
 pub mod facts;
@@ -475,7 +476,7 @@ impl Master {
         if let Some(asker) = self.control.stop_asker.take() {
             asker.done("stopped", &[]);
         }
-        self.ordered.end();
+        self.ordered.end("nothing is ordered any more");
         self.jobs.kill();
         self.predecessors.kill();
         self.listeners.remove_files();

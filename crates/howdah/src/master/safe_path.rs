@@ -235,6 +235,65 @@ pub fn give_socket(
     Ok(())
 }
 
+/// Makes a directory with mode 0700, and with mode 0755 what is missing on the way to it.
+pub fn make_directory(path: &Path) -> io::Result<()> {
+    let path = std::path::absolute(path)?;
+    let mut missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
+    while let Some(next) = missing.pop() {
+        let mode = if missing.is_empty() { 0o700 } else { 0o755 };
+        let place = SafePath::find(next)?;
+        match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(mode)) {
+            Ok(()) | Err(Errno::EXIST) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+/// Gives a directory, the directories in it that `parts` names, and the files in those to a user and a group,
+/// as far as they are root's: the directory last. A file that has another name, too, may be anybody's and
+/// stays.
+pub fn give_roots_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
+    change_owner(path, parts, 0, (user, group))
+}
+
+/// Undoes [`give_roots_files`].
+pub fn take_files_back(path: &Path, parts: &[&str], user: u32) -> io::Result<()> {
+    change_owner(path, parts, user, (0, 0))
+}
+
+fn change_owner(path: &Path, parts: &[&str], from: u32, to: (u32, u32)) -> io::Result<()> {
+    let (user, group) = (Some(Uid::from_raw(to.0)), Some(Gid::from_raw(to.1)));
+    let top = SafePath::find(path)?.open(OFlags::DIRECTORY | OFlags::RDONLY, 0)?;
+    let inside = LOOK.difference(OFlags::PATH) | OFlags::DIRECTORY;
+    for part in parts.iter().filter(|part| !part.is_empty()) {
+        let directory = match openat(&top, *part, inside, Mode::empty()) {
+            Ok(directory) => directory,
+            Err(Errno::NOENT | Errno::NOTDIR | Errno::LOOP) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        for entry in Dir::read_from(&directory)? {
+            let file = match openat(&directory, entry?.file_name(), LOOK, Mode::empty()) {
+                Ok(file) => file,
+                Err(Errno::NOENT) => continue,
+                Err(error) => return Err(error.into()),
+            };
+            let stat = fstat(&file)?;
+            let is_plain = kind(&stat) == FileType::RegularFile && stat.st_nlink == 1;
+            if is_plain && stat.st_uid == from {
+                chownat(&file, "", user, group, AtFlags::EMPTY_PATH)?;
+            }
+        }
+        if fstat(&directory)?.st_uid == from {
+            fchown(&directory, user, group)?;
+        }
+    }
+    if fstat(&top)?.st_uid == from {
+        fchown(&top, user, group)?;
+    }
+    Ok(())
+}
+
 /// Makes a directory with mode 0700, if it is not there, and gives it away, if it is ours and empty.
 pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
     let place = SafePath::find(path)?;

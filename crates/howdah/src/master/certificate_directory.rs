@@ -1,0 +1,276 @@
+//! The directory of certificates: to whom it belongs, who is also who orders them
+//! ([`crate::certificates`]).
+//!
+//! Whoever orders talks to the Internet and should not be root: even without capabilities, root owns the
+//! files that say who may become root. So root gives the directory to the user `howdah-acme`, if there is
+//! one, or else to a number that no user has. The number is not kept anywhere but as the directory's owner,
+//! so that it stays the same after a restart, an upgrade, and on the other hosts that share the directory.
+//!
+//! Neither `nobody`, which other daemons run as, nor the sites' `user`, which runs PHP, may read keys. A
+//! dynamic user of systemd's would be another one at the next start.
+
+use std::fmt;
+use std::io;
+use std::ops::RangeInclusive;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use howdah_acme::Settings;
+use howdah_acme::store::PARTS;
+
+use super::safe_path;
+use crate::sys;
+
+/// The account that orders, where there is one of this name.
+const ACCOUNT: &str = "howdah-acme";
+/// Users without an account. The list of systemd (UIDS-GIDS) has 60578 to 61183 for nobody, and `useradd`
+/// stays below.
+const NUMBERS: RangeInclusive<u32> = 61_000..=61_099;
+
+/// Why the directory stays root's, and root orders.
+#[derive(Debug)]
+pub enum StaysRoots {
+    /// `acme.dns_hook` may need what only root can read.
+    Hook,
+    /// Nobody but root gets through this directory on the way.
+    Closed(PathBuf),
+    /// Every number is somebody's.
+    NoNumber,
+    /// This process may not become another user, or not give files away.
+    NoRights,
+    /// The system refuses to give it away.
+    Refused(io::Error),
+}
+
+impl fmt::Display for StaysRoots {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(
+            "CertificatesAsRoot: the process that orders certificates runs as root, though without capabilities: ",
+        )?;
+        match self {
+            StaysRoots::Hook => write!(
+                f,
+                "`dns_hook` may need root's files; make a user for both, and give it what the program reads: useradd --system --shell /usr/sbin/nologin {ACCOUNT}"
+            ),
+            StaysRoots::Closed(path) => write!(
+                f,
+                "no other user gets through {}; set `path` in [acme] to another directory, or chmod o+x",
+                path.display()
+            ),
+            StaysRoots::NoNumber => write!(
+                f,
+                "no number for it is free; make a user: useradd --system --shell /usr/sbin/nologin {ACCOUNT}"
+            ),
+            StaysRoots::NoRights => f.write_str(
+                "this server lacks CAP_CHOWN, CAP_SETUID or CAP_SETGID; add them, or start it as another user",
+            ),
+            StaysRoots::Refused(error) => write!(
+                f,
+                "the directory of certificates cannot be given to another user ({error}); set `path` in [acme] to one that can"
+            ),
+        }
+    }
+}
+
+/// Makes the directory before the process that cannot make it there, and gives it away if it is root's. Does
+/// nothing without root.
+///
+/// # Errors
+/// Why it stays root's.
+pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
+    if !sys::is_root() {
+        return Ok(());
+    }
+    let directory = &settings.directory;
+    // What is wrong with it, the process says: it cannot use it.
+    let _ = safe_path::make_directory(directory);
+    match std::fs::metadata(directory) {
+        Ok(meta) if meta.uid() == 0 => {
+            let (user, group) = future_owner(settings)?;
+            give(directory, user, group).map_err(StaysRoots::Refused)
+        }
+        // Files that root has put there since: from a backup, or by an editor.
+        Ok(meta) if is_of_who_orders(meta.uid()) => {
+            let _ = safe_path::give_roots_files(directory, &PARTS, meta.uid(), meta.gid());
+            Ok(())
+        }
+        _ => Ok(()),
+    }
+}
+
+/// Why the directory will stay root's, as far as can be said without touching it.
+pub fn foresee(settings: &Settings) -> Option<StaysRoots> {
+    let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
+    match sys::is_root() && owner == 0 {
+        true => future_owner(settings).err(),
+        false => None,
+    }
+}
+
+fn is_of_who_orders(owner: u32) -> bool {
+    NUMBERS.contains(&owner) || sys::user(ACCOUNT).is_some_and(|account| account.uid == owner)
+}
+
+/// The user and group that the directory is to be given to.
+fn future_owner(settings: &Settings) -> Result<(u32, u32), StaysRoots> {
+    if !sys::may_give_files_away() {
+        return Err(StaysRoots::NoRights);
+    }
+    let (user, group) = match sys::user(ACCOUNT) {
+        Some(account) => (account.uid, account.gid),
+        // A program of the administrator's: it expects to find a user, and perhaps that user's files.
+        None if settings.dns_hook.is_some() => return Err(StaysRoots::Hook),
+        None => {
+            let mut numbers = NUMBERS;
+            let free = numbers.find(|number| sys::is_nobodys(*number));
+            free.map(|number| (number, number))
+                .ok_or(StaysRoots::NoNumber)?
+        }
+    };
+    match closed(&settings.directory, user, group) {
+        Some(path) => Err(StaysRoots::Closed(path)),
+        None => Ok((user, group)),
+    }
+}
+
+/// The directory on the way that this user does not get through.
+fn closed(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
+    let directory = std::path::absolute(directory).ok()?;
+    // Those that are missing are made so that everybody gets through.
+    let there = directory.ancestors().skip(1).find(|path| path.exists())?;
+    let there = there.canonicalize().ok()?;
+    let is_closed = |path: &&Path| {
+        path.metadata().is_ok_and(|meta| {
+            let needed = match () {
+                () if meta.uid() == user => 0o100,
+                () if meta.gid() == group => 0o010,
+                () => 0o001,
+            };
+            meta.mode() & needed == 0
+        })
+    };
+    there.ancestors().find(is_closed).map(Path::to_owned)
+}
+
+/// Gives it away with all that is root's in it, or not at all.
+fn give(directory: &Path, user: u32, group: u32) -> io::Result<()> {
+    let given = safe_path::give_roots_files(directory, &PARTS, user, group).and_then(|()| {
+        match std::fs::metadata(directory)?.uid() == user {
+            true => Ok(()),
+            false => Err(io::Error::other("the file system knows no owners")),
+        }
+    });
+    if given.is_err() {
+        // Root without capabilities reads its own files alone.
+        let _ = safe_path::take_files_back(directory, &PARTS, user);
+    }
+    given
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::os::unix::fs::{PermissionsExt, chown, symlink};
+
+    use super::*;
+
+    fn set_mode(path: &Path, mode: u32) {
+        fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+    }
+
+    fn owner(path: &Path) -> u32 {
+        path.symlink_metadata().unwrap().uid()
+    }
+
+    /// A directory that everybody gets to, and the settings for one in it that need not be there.
+    fn settings() -> (tempfile::TempDir, Settings) {
+        let parent = tempfile::tempdir().unwrap();
+        set_mode(parent.path(), 0o755);
+        let settings = Settings {
+            directory: parent.path().join("new/state"),
+            ..Settings::default()
+        };
+        (parent, settings)
+    }
+
+    #[test]
+    fn a_directory_of_roots_is_given_with_its_files_to_a_user_who_is_nobody_else() {
+        if !sys::is_root() || sys::user(ACCOUNT).is_some() {
+            return;
+        }
+        let (parent, settings) = settings();
+        assert!(foresee(&settings).is_none());
+        prepare(&settings).unwrap();
+        let first = owner(&settings.directory);
+        assert!(NUMBERS.contains(&first), "{first}");
+        // As a former version left it, and a backup.
+        let at = |name: &str| settings.directory.join(name);
+        fs::create_dir(at("certificates")).unwrap();
+        for name in ["certificates/a.pem", "certificates/b.pem", "jobs-80.json"] {
+            fs::write(at(name), "x").unwrap();
+        }
+        chown(&settings.directory, Some(0), Some(0)).unwrap();
+        let foreign = parent.path().join("foreign");
+        fs::write(&foreign, "secret").unwrap();
+        symlink(&foreign, at("certificates/link.pem")).unwrap();
+        fs::hard_link(&foreign, at("certificates/hard.pem")).unwrap();
+        fs::write(at("certificates/theirs.pem"), "x").unwrap();
+        chown(at("certificates/theirs.pem"), Some(1), Some(1)).unwrap();
+        prepare(&settings).unwrap();
+        for (name, expected) in [
+            ("", first),
+            ("certificates", first),
+            ("certificates/a.pem", first),
+            ("certificates/b.pem", first),
+            ("certificates/theirs.pem", 1),
+            ("certificates/hard.pem", 0),
+            ("jobs-80.json", 0),
+        ] {
+            assert_eq!(owner(&at(name)), expected, "{name}");
+        }
+        assert_eq!(owner(&foreign), 0);
+        // Of root's since.
+        fs::write(at("certificates/restored.pem"), "x").unwrap();
+        prepare(&settings).unwrap();
+        assert_eq!(owner(&at("certificates/restored.pem")), first);
+    }
+
+    #[test]
+    fn where_another_user_could_not_work_the_directory_stays_roots_and_it_is_said_why() {
+        if !sys::is_root() || sys::user(ACCOUNT).is_some() {
+            return;
+        }
+        let (parent, mut settings) = settings();
+        set_mode(parent.path(), 0o700);
+        let why = foresee(&settings).unwrap().to_string();
+        let path = parent.path().canonicalize().unwrap();
+        assert!(why.contains(&*path.to_string_lossy()), "{why}");
+        prepare(&settings).unwrap_err();
+        assert_eq!(owner(&settings.directory), 0);
+        set_mode(parent.path(), 0o755);
+        settings.dns_hook = Some("/usr/local/bin/hook".into());
+        let why = prepare(&settings).unwrap_err().to_string();
+        assert!(
+            why.starts_with("CertificatesAsRoot: ") && why.contains("useradd"),
+            "{why}"
+        );
+        assert_eq!(owner(&settings.directory), 0);
+        settings.dns_hook = None;
+        prepare(&settings).unwrap();
+        assert!(NUMBERS.contains(&owner(&settings.directory)));
+    }
+
+    #[test]
+    fn what_belongs_to_a_user_already_stays_theirs() {
+        if !sys::is_root() {
+            return;
+        }
+        let (_parent, settings) = settings();
+        fs::create_dir_all(settings.directory.join("local")).unwrap();
+        fs::write(settings.directory.join("local/root.key"), "x").unwrap();
+        chown(&settings.directory, Some(1), Some(1)).unwrap();
+        prepare(&settings).unwrap();
+        assert_eq!(owner(&settings.directory), 1);
+        assert_eq!(owner(&settings.directory.join("local/root.key")), 0);
+    }
+}
