@@ -18,10 +18,13 @@ pub fn may_change_user() -> bool {
     is_root() || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Whether we may give files to other users and become them: root may not in a container without these
-/// capabilities.
+/// Whether we may give files to other users, use them all the same, and become those users: root may not in
+/// a container without these capabilities.
 pub fn may_give_files_away() -> bool {
-    let needed = CapabilitySet::CHOWN | CapabilitySet::SETUID | CapabilitySet::SETGID;
+    let needed = CapabilitySet::CHOWN
+        | CapabilitySet::DAC_OVERRIDE
+        | CapabilitySet::SETUID
+        | CapabilitySet::SETGID;
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 

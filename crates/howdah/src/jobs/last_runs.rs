@@ -7,6 +7,11 @@ use std::path::{Path, PathBuf};
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
+use crate::master::safe_path;
+
+/// Bytes that are read of the file.
+const LONGEST: u64 = 16 << 20;
+
 /// See the module.
 #[derive(Debug, Default)]
 pub struct LastRuns {
@@ -31,7 +36,7 @@ impl LastRuns {
             path: path.to_owned(),
             jobs: BTreeMap::new(),
         };
-        let trouble = match std::fs::read_to_string(path) {
+        let trouble = match safe_path::read(path, LONGEST) {
             Ok(text) => match serde_json::from_str(&text) {
                 Ok(jobs) => {
                     this.jobs = jobs;
@@ -78,7 +83,7 @@ impl LastRuns {
             std::fs::create_dir_all(directory).map_err(failed)?;
         }
         let text = serde_json::to_string(&self.jobs).map_err(|error| failed(error.into()))?;
-        crate::master::safe_path::replace(&self.path, &text).map_err(failed)
+        safe_path::replace(&self.path, &text).map_err(failed)
     }
 }
 

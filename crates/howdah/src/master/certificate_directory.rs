@@ -36,7 +36,7 @@ pub enum StaysRoots {
     Closed(PathBuf),
     /// Every number is somebody's.
     NoNumber,
-    /// This process may not become another user, or not give files away.
+    /// This process may not become another user, or not give files away and use them.
     NoRights,
     /// The system refuses to give it away.
     Refused(io::Error),
@@ -62,7 +62,7 @@ impl fmt::Display for StaysRoots {
                 "no number for it is free; make a user: useradd --system --shell /usr/sbin/nologin {ACCOUNT}"
             ),
             StaysRoots::NoRights => f.write_str(
-                "this server lacks CAP_CHOWN, CAP_SETUID or CAP_SETGID; add them, or start it as another user",
+                "this server lacks CAP_CHOWN, CAP_DAC_OVERRIDE, CAP_SETUID or CAP_SETGID; add them, or start it as another user",
             ),
             StaysRoots::Refused(error) => write!(
                 f,

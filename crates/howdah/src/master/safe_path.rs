@@ -186,6 +186,19 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     io::Write::write_all(&mut file, text.as_bytes())
 }
 
+/// Reads the beginning of an ordinary file, which somebody else may have put there: not through their links,
+/// and without waiting for the other end of a pipe.
+pub fn read(path: &Path, most: u64) -> io::Result<String> {
+    let file = SafePath::find(path)?.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
+    let stat = fstat(&file)?;
+    if kind(&stat) != FileType::RegularFile {
+        return Err(unsafe_path(path, "is no ordinary file, but one", &stat));
+    }
+    let mut text = String::new();
+    io::Read::read_to_string(&mut io::Read::take(File::from(file), most), &mut text)?;
+    Ok(text)
+}
+
 /// Replaces a small file as a whole, or makes it, with mode 0644. Whoever reads it sees all of it, and several
 /// processes that do this at once never mix their texts.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
@@ -350,6 +363,31 @@ mod tests {
     fn refused<T>(result: io::Result<T>) {
         let why = result.err().expect("it is refused").to_string();
         assert!(why.starts_with("UnsafePath: "), "{why}");
+    }
+
+    #[test]
+    fn what_another_user_puts_in_the_place_of_a_small_file_is_neither_read_nor_written_to() {
+        let Some((_all, own, victim)) = theirs() else {
+            return;
+        };
+        let path = own.join("state");
+        link(&victim, &path);
+        refused(read(&path, 100));
+        fs::remove_file(&path).unwrap();
+        rustix::fs::mknodat(
+            rustix::fs::CWD,
+            &path,
+            FileType::Fifo,
+            Mode::from_raw_mode(0o600),
+            0,
+        )
+        .unwrap();
+        refused(read(&path, 100));
+        replace(&path, "new").unwrap();
+        assert_eq!(read(&path, 2).unwrap(), "ne");
+        link(&victim, &own.join("other"));
+        refused(replace(&own.join("other"), "new"));
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "secret");
     }
 
     #[test]
