@@ -677,3 +677,22 @@ async fn answers_over_tcp_tell_of_http3() {
     let expected = format!("\r\nAlt-Svc: h3=\":{}\"; ma=86400\r\n", site.tcp.port());
     assert!(answer.contains(&expected), "{answer}");
 }
+
+#[tokio::test]
+async fn a_name_without_a_certificate_is_reported_over_quic_too_and_of_no_client_without_proof() {
+    let site = Site::new();
+    let settings = site.pki.settings();
+    let (tell, mut told) = tokio::sync::mpsc::unbounded_channel();
+    settings.on_demand.switch(true);
+    settings.on_demand.report_by(Box::new(move |name, client| {
+        let _ = tell.send((name.to_owned(), client));
+    }));
+    site.visit().await;
+    let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
+    endpoint.set_default_client_config(site.client_config());
+    let refused = endpoint.connect(site.address, "shop.example.net").unwrap();
+    soon(refused).await.unwrap_err();
+    // The name that has a certificate was not.
+    let reported = soon(told.recv()).await.unwrap();
+    assert_eq!(reported, ("shop.example.net".to_owned(), None));
+}
