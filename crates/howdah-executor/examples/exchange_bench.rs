@@ -208,6 +208,7 @@ fn configuration(program: PathBuf, children: u32) -> PoolConfig {
         queue_size: 100_000,
         queue_timeout: Duration::from_secs(30),
         request_terminate_timeout: None,
+        track_finished: false,
         request_slowlog_timeout: None,
         php_ini: None,
         defines: Vec::new(),

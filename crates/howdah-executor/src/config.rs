@@ -150,6 +150,10 @@ pub struct PoolConfig {
     /// Longest wall-clock time of a request, from its claim; then the child is killed: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
+    /// The limit also holds for what a script does once its response is complete: after
+    /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise it holds for that only
+    /// from when the child is to leave.
+    pub track_finished: bool,
     /// A request running longer than this has its PHP stack written to the slow log.
     pub request_slowlog_timeout: Option<Duration>,
     /// The php.ini to read; `None`: the one that PHP finds by its own search.

@@ -127,6 +127,18 @@ fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
     });
 }
 
+/// The zygote of the child that answers. A child whose zygote has just died may still answer: its parent is
+/// init then.
+async fn living_parent(site: &Site) -> i32 {
+    loop {
+        let parent = site.get("parent.php").await.unwrap().body;
+        let parent = String::from_utf8(parent).unwrap().parse().unwrap();
+        if parent != 1 {
+            return parent;
+        }
+    }
+}
+
 #[test]
 fn a_zygote_that_has_worked_is_started_again_at_once_however_often_it_dies() {
     let site = Site::new(config(1));
@@ -134,8 +146,7 @@ fn a_zygote_that_has_worked_is_started_again_at_once_however_often_it_dies() {
     on_front(async {
         site.pool.ready().await.unwrap();
         for _ in 0..5 {
-            let zygote = site.get("parent.php").await.unwrap().body;
-            let zygote = String::from_utf8(zygote).unwrap().parse().unwrap();
+            let zygote = living_parent(&site).await;
             kill(zygote, Signal::KILL);
             site.log
                 .wait_for(&format!("the zygote (pid {zygote}) ended"));
@@ -178,6 +189,7 @@ fn requests_behind_hung_children_are_refused_in_time_and_served_when_those_are_g
 fn the_terminate_timeout_ends_sleep_flock_loops_and_scripts_deaf_to_sigterm() {
     let mut config = config(1);
     config.request_terminate_timeout = Some(Duration::from_millis(150));
+    config.track_finished = true;
     let site = Site::new(config);
     site.script("hello.php", HELLO);
     site.script("sleep.php", "<?php sleep(100);");
@@ -212,6 +224,37 @@ fn the_terminate_timeout_ends_sleep_flock_loops_and_scripts_deaf_to_sigterm() {
         assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");
     });
     assert_eq!(site.log.count("TerminateTimeout"), 4);
+}
+
+#[test]
+fn what_follows_a_complete_response_may_take_longer_than_the_terminate_timeout() {
+    let mut config = config(1);
+    config.request_terminate_timeout = Some(Duration::from_millis(150));
+    let site = Site::new(config);
+    site.script("hello.php", HELLO);
+    site.script(
+        "finished.php",
+        "<?php echo 'answered'; fastcgi_finish_request(); usleep(600000); touch(__DIR__.'/done');",
+    );
+    site.script(
+        "shutdown.php",
+        "<?php register_shutdown_function(function () { while (true) { sleep(100); } });
+         echo 'answered'; fastcgi_finish_request();",
+    );
+    on_front(async {
+        site.pool.ready().await.unwrap();
+        assert_eq!(site.get("finished.php").await.unwrap().body, b"answered");
+        // Waits for the only child, which is not killed.
+        assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");
+        assert!(site.path("done").exists(), "{:?}", site.log.all());
+        assert_eq!(site.log.count("TerminateTimeout"), 0);
+        assert_eq!(site.get("shutdown.php").await.unwrap().body, b"answered");
+        // It keeps its pool from ending no longer than a request would.
+        site.pool.drain(None, Duration::from_millis(300));
+        site.pool.drained().await;
+    });
+    assert_eq!(site.log.count("TerminateTimeout"), 0);
+    assert_eq!(site.log.count("Stopping"), 1);
 }
 
 #[test]

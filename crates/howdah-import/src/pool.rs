@@ -240,20 +240,19 @@ fn one_line(line: &Line, dynamic: bool, table: &mut Table, ledger: &Ledger) {
         ("request_terminate_timeout" | "request_slowlog_timeout", _) => {
             time(line, key, table, ledger)
         }
-        ("clear_env", _) => {
+        ("clear_env" | "request_terminate_timeout_track_finished", _) => {
             let on = !matches!(
                 line.value.to_ascii_lowercase().as_str(),
                 "no" | "off" | "0" | "false"
             );
-            carry("clear_env", Value::On(on));
+            carry(key, Value::On(on));
         }
         (
             "prefix"
             | "request_slowlog_trace_depth"
             | "slowlog"
             | "catch_workers_output"
-            | "decorate_workers_output"
-            | "request_terminate_timeout_track_finished",
+            | "decorate_workers_output",
             _,
         ) => {
             ledger.moot(

@@ -46,6 +46,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             queue_size: 4096,
             queue_timeout: Duration::from_secs(30),
             request_terminate_timeout: None,
+            track_finished: false,
             request_slowlog_timeout: None,
             php_ini: None,
             defines: Vec::new(),

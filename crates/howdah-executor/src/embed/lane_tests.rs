@@ -65,6 +65,7 @@ impl Bench {
             queue_size: 100,
             queue_timeout: Duration::from_secs(10),
             request_terminate_timeout: None,
+            track_finished: false,
             request_slowlog_timeout: None,
             php_ini: None,
             defines: Vec::new(),

@@ -91,6 +91,7 @@ pub fn config(children: u32) -> PoolConfig {
         queue_size: 1000,
         queue_timeout: PATIENCE,
         request_terminate_timeout: None,
+        track_finished: false,
         request_slowlog_timeout: None,
         php_ini: None,
         // Debian's php.ini buffers 4096 bytes, which flush() alone does not pass on.

@@ -447,6 +447,9 @@ options! {
             "For development, and deployments that do not end with `howdah reload`.";
         "request_slowlog_timeout": Kind::TimeOrOff(100, DAY), "10s" => pool!(embed.request_slowlog_timeout),
             "A request that runs longer has its PHP stack logged (`SlowRequest`).", "For scripts that are meant to run long.";
+        "request_terminate_timeout_track_finished": Kind::OnOff, "off" => pool!(embed.track_finished),
+            "`request_terminate_timeout` also ends what a script does after its response: after `fastcgi_finish_request()`, and in shutdown functions.",
+            "For applications whose background work may hang.";
     }
     "pool.*" WORKER {
         "worker": Kind::Path, "",

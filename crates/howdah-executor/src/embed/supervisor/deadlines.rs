@@ -47,6 +47,9 @@ impl Supervisor {
                 }
             }
             if let Some(limit) = terminate {
+                let Some(age) = self.age_that_counts(id, age, state.ended, now) else {
+                    continue;
+                };
                 if age < limit {
                     soon = soon.min(limit - age);
                     continue;
@@ -66,21 +69,42 @@ impl Supervisor {
         soon
     }
 
-    /// A child may be busy without holding a slot: destructors and shutdown functions of a
-    /// request already answered. The limit counts for them too.
+    /// A child may be busy without holding a slot: in shutdown functions and destructors of a request whose
+    /// response is complete.
     pub(super) fn end_long_shutdowns(&mut self, limit: Duration, now: Instant, now_ns: u64) {
-        let late: Vec<ChildId> = self
-            .children
-            .iter()
-            .filter(|c| matches!(c.life, Life::Serving { .. } | Life::Retiring))
-            .filter(|c| {
-                let since = self.shared.pool.port.child(c.id.index).busy_since;
-                since.is_some_and(|s| Duration::from_nanos(now_ns.saturating_sub(s)) >= limit)
-            })
-            .map(|c| c.id)
-            .collect();
+        let is_late = |id: ChildId| {
+            let since = self.shared.pool.port.child(id.index).busy_since?;
+            let age = Duration::from_nanos(now_ns.saturating_sub(since));
+            let age = self.age_that_counts(id, age, true, now)?;
+            (age >= limit).then_some(id)
+        };
+        let late = self.children.iter().map(|child| child.id);
+        let late: Vec<ChildId> = late.filter_map(is_late).collect();
         for id in late {
             self.terminate(id, "TerminateTimeout", now);
+        }
+    }
+
+    /// How much of a run's `age` counts towards `request_terminate_timeout`; none if there is no limit. What a
+    /// script does once its response is complete (`finished`) may take its time, as under php-fpm, unless
+    /// `track_finished` is set; when its child is to leave, the time since then counts.
+    fn age_that_counts(
+        &self,
+        id: ChildId,
+        age: Duration,
+        finished: bool,
+        now: Instant,
+    ) -> Option<Duration> {
+        if !finished {
+            return Some(age);
+        }
+        let tracked = self.shared.pool.config.track_finished;
+        let child = self.children.iter().find(|child| child.id == id)?;
+        match child.life {
+            Life::Serving { .. } => tracked.then_some(age),
+            Life::Retiring if tracked => Some(age),
+            Life::Retiring => Some(age.min(now.duration_since(child.since))),
+            _ => None,
         }
     }
 
