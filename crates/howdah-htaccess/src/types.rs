@@ -17,7 +17,7 @@ impl Engine<'_> {
             return;
         }
         let Some(mime) = request.config.mime.clone() else {
-            return;
+            return self.find_type_before_unknown(request);
         };
         let name = last_segment(&request.filename).to_vec();
         let start = name.iter().take_while(|b| **b == b'.').count();
@@ -75,6 +75,25 @@ impl Engine<'_> {
         }
         if removed && request.media_type.is_none() {
             request.media_type = Some(Vec::new());
+        }
+    }
+
+    /// Without lines of mod_mime, a name whose last extension is unknown has the type of those before it:
+    /// `app.js.br` is JavaScript.
+    fn find_type_before_unknown(&self, request: &mut Request) {
+        let name = last_segment(&request.filename);
+        let start = name.iter().take_while(|b| **b == b'.').count();
+        let mut rest = &name[start..];
+        while let Some(dot) = rest.iter().rposition(|b| *b == b'.') {
+            let example = [b"x", &rest[dot..]].concat();
+            if let Some(kind) = self.world.media_type(&example) {
+                if rest.len() < name.len() - start {
+                    request.media_type = Some(kind);
+                    request.type_by_table = true;
+                }
+                return;
+            }
+            rest = &rest[..dot];
         }
     }
 

@@ -298,6 +298,24 @@ Header set X-First "%{MATCH_NAME}e" env=MATCH_KIND
         ],
     ),
     (
+        "types of names whose last extension is unknown",
+        &[
+            (".htaccess", "Header set X-A 1\n"),
+            ("app.js.br", "x"),
+            ("page.html.1", "x"),
+            ("plain.1", "x"),
+            (".html.1", "x"),
+            ("t/.htaccess", "AddType text/x-own .own\n"),
+            ("t/app.css.own.br", "x"),
+        ],
+        &[
+            ("GET", "/app.js.br", ""),
+            ("GET", "/page.html.1", ""),
+            ("GET", "/plain.1", ""),
+            ("GET", "/t/app.css.own.br", ""),
+        ],
+    ),
+    (
         "a lifetime for what is missing",
         &[(
             ".htaccess",
