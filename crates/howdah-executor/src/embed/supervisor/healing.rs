@@ -1,5 +1,5 @@
-//! Finds out that a pool's shared memory has been damaged, by a wild write of an extension say, and makes the
-//! pool anew: without its memory no request reaches a child, and everything else looks well.
+//! Finds out that a pool's shared memory has been damaged, by a wild write of an extension say, and
+//! rebuilds the pool: without its memory no request reaches a child, and everything else looks well.
 //!
 //! ```text
 //! Damaged → all children are killed, the zygote leaves → none is left → the memory is written as at the
@@ -44,7 +44,7 @@ impl Healing {
 }
 
 impl Supervisor {
-    /// Looks at the pool's memory, and has the pool made anew if it is damaged.
+    /// Looks at the pool's memory, and has the pool rebuilt if it is damaged.
     pub(super) fn look_at_memory(&mut self, now: Instant) {
         if now.duration_since(self.healing.looked_at) < LOOK_INTERVAL || self.healing.damaged {
             return;
@@ -55,7 +55,7 @@ impl Supervisor {
             lane.take_done(&self.shared.pool);
         }
         if let Some(damage) = self.damage().or_else(|| self.children_are_deaf()) {
-            self.make_anew(damage, now);
+            self.rebuild(damage, now);
         }
     }
 
@@ -94,10 +94,10 @@ impl Supervisor {
             .then_some("children sleep although requests wait for them")
     }
 
-    fn make_anew(&mut self, damage: &str, now: Instant) {
+    fn rebuild(&mut self, damage: &str, now: Instant) {
         self.healing.damaged = true;
         let message = format!(
-            "the memory that the pool's processes share has been damaged: {damage}. The pool is made anew; the requests that its processes had are lost. Look for an extension or a script with native code that writes where it must not"
+            "the memory that the pool's processes share has been damaged: {damage}. The pool is rebuilt; the requests that its processes had are lost. Look for an extension or a script with native code that writes where it must not"
         );
         self.say(Level::Error, "PoolCorrupt", &message);
         for lane in &self.shared.lanes {
@@ -141,7 +141,8 @@ impl Supervisor {
 pub(super) fn pool_corrupt() -> ExecError {
     ExecError::PoolDown {
         name: "PoolCorrupt".to_owned(),
-        message: "the memory that the pool's processes share has been damaged; the pool is being made anew"
-            .to_owned(),
+        message:
+            "the memory that the pool's processes share has been damaged; the pool is being rebuilt"
+                .to_owned(),
     }
 }
