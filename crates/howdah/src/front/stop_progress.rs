@@ -4,6 +4,7 @@ use std::fmt::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use howdah_executor::status::ChildRow;
 use howdah_server::admin::ServerStatus;
 use howdah_server::log::escape;
 
@@ -45,7 +46,9 @@ fn sentence(status: &ServerStatus, left: Duration) -> Option<String> {
         left.as_secs_f64().ceil()
     );
     let children = status.pools.iter().flat_map(|pool| &pool.children);
-    let busy: Vec<_> = children.filter(|child| child.state == "Busy").collect();
+    // What a program of mode `pool` works on is not known here, nor what a script does after its response.
+    let is_known = |child: &&ChildRow| child.state == "Busy" && !child.uri.is_empty();
+    let busy: Vec<_> = children.filter(is_known).collect();
     for (nth, child) in busy.iter().take(NAMED).enumerate() {
         let mut uri = Vec::new();
         // What clients chose must not steer the terminal.
@@ -67,7 +70,7 @@ fn sentence(status: &ServerStatus, left: Duration) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use howdah_executor::status::{ChildRow, PoolStatus};
+    use howdah_executor::status::PoolStatus;
 
     use super::*;
 
@@ -84,7 +87,11 @@ mod tests {
             ..ChildRow::default()
         };
         status.pools = vec![PoolStatus {
-            children: vec![row("Idle", ""), row("Busy", "/a.php?\x1b[2J")],
+            children: vec![
+                row("Idle", ""),
+                row("Busy", "/a.php?\x1b[2J"),
+                row("Busy", ""),
+            ],
             ..PoolStatus::default()
         }];
         assert_eq!(
