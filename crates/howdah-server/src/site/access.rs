@@ -63,10 +63,14 @@ pub(crate) enum Named<'a> {
     /// The client, with `PATH_INFO` behind it: `deny` and the rules have been asked about the longer
     /// path. `rules` is how many of them.
     InFrontOfPathInfo { rules: usize },
-    /// The site's configuration: a rewrite, an index name, `try_files`, the front controller, an
-    /// error page. Rules that refuse a path to clients do not hold for it: `/index.php` may be
-    /// closed to clients and still be the front controller. `deny` holds.
+    /// The site's configuration: a rewrite, `try_files`, the front controller, an error page. Rules
+    /// that refuse a path to clients do not hold for it: `/index.php` may be closed to clients and
+    /// still be the front controller. `deny` holds.
     BySite,
+    /// The client, by the directory that the file is the index of: the configuration says what an index
+    /// is called, and not where one may lie. Rules hold from this number on: those behind the rewrite
+    /// that has led to the directory, or all. The front controller is named by the site.
+    ByDirectory { from: usize },
     /// An `.htaccess` file, which others than the administrator may write: by a rewrite, an index name, the
     /// document of an error, or a script in front of `PATH_INFO`. All rules are asked, as Apache asks
     /// `<Directory>` and `<Location>` about whatever such a file leads to.
@@ -126,9 +130,10 @@ impl Site {
             wanted.asked.is_none_or(hold)
         };
         let refused_by = match wanted.named {
-            Named::ByClient | Named::BySite => &[],
-            Named::InFrontOfPathInfo { rules: asked } => &rules[..asked],
-            Named::ByHtaccess => &rules[..],
+            Named::ByClient | Named::BySite => 0..0,
+            Named::InFrontOfPathInfo { rules: asked } => 0..asked,
+            Named::ByDirectory { from } => from..rules.len(),
+            Named::ByHtaccess => 0..rules.len(),
             Named::ByScript { permitted } => {
                 let guards = |number: &&usize| {
                     let rule = &rules[**number];
@@ -139,10 +144,11 @@ impl Site {
                     not_admitted(Refusal::NotAuthorized);
                     return Err(Refusal::NotAuthorized.into());
                 }
-                &rules[..]
+                0..rules.len()
             }
         };
-        for (number, rule) in refused_by.iter().enumerate() {
+        for number in refused_by {
+            let rule = &rules[number];
             if let RuleAction::Deny(status) = rule.action
                 && !rule.if_missing
                 && rule.pattern.is_match(path)
@@ -175,7 +181,7 @@ impl Site {
         }
         let by_script = match wanted.named {
             Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(()),
-            Named::BySite | Named::ByHtaccess => false,
+            Named::BySite | Named::ByDirectory { .. } | Named::ByHtaccess => false,
             Named::ByScript { .. } => true,
         };
         let lies = match wanted.purpose {

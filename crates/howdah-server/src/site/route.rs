@@ -210,6 +210,8 @@ pub(super) struct Walk<'r> {
     pub(super) routes: Vec<Vec<u8>>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
+    /// How many of the rules have been asked about other paths than this one, which the last of them made.
+    pub(super) rules_before: usize,
     pub(super) pool: Option<Arc<str>>,
     pub(super) trace: Option<&'r Trace>,
 }

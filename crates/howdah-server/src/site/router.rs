@@ -106,6 +106,7 @@ impl Site {
             path,
             query: None,
             rewritten: false,
+            rules_before: 0,
             pool: None,
             trace: visitor.trace,
         };
@@ -203,11 +204,10 @@ impl Site {
         walk: &Walk<'_>,
         found: &Searched,
     ) -> Result<(), Refused> {
-        let all = self.config.rules.len();
         match found {
             Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
             Searched::Here(Found::Script(script)) => {
-                let named = walk.named(script.script_name(), all);
+                let named = self.named(walk, script.script_name());
                 self.admit_script(tree, walk, script, named)
             }
             Searched::Here(Found::File(plan)) => {
@@ -220,12 +220,26 @@ impl Site {
                     root: &plan.root,
                     path: &path,
                     purpose: Purpose::Send,
-                    named: walk.named(&path, all),
+                    named: self.named(walk, &path),
                     asked: Some(walk.asked()),
                     head: Some(walk.head),
                 })
             }
             Searched::Here(_) | Searched::Status(_) => Ok(()),
+        }
+    }
+
+    /// Who named what has been found below the root.
+    fn named(&self, walk: &Walk<'_>, found: &[u8]) -> Named<'static> {
+        let directory = walk.path.is_directory().then(|| walk.path.as_bytes());
+        let is_index =
+            directory.is_some_and(|path| found.len() > path.len() && found.starts_with(path));
+        let controls = |controller: &UrlPath<'_>| controller.as_bytes() == found;
+        match is_index && !self.front_controller.as_ref().is_some_and(controls) {
+            true => Named::ByDirectory {
+                from: walk.rules_before,
+            },
+            false => walk.named(found, self.config.rules.len()),
         }
     }
 

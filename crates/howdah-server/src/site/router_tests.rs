@@ -363,6 +363,10 @@ fn deny_holds_for_the_file_whatever_path_led_there() {
                 Pattern::exact("/alias").unwrap(),
                 RuleAction::Rewrite(template("/d/x.php")),
             ),
+            rule(
+                Pattern::exact("/to-s/").unwrap(),
+                RuleAction::Rewrite(template("/s/")),
+            ),
             rule(Pattern::glob("/s/*.php").unwrap(), RuleAction::Deny(404)),
             rule(Pattern::exact("/index.php").unwrap(), RuleAction::Deny(403)),
             Rule {
@@ -383,7 +387,8 @@ fn deny_holds_for_the_file_whatever_path_led_there() {
         ("/d/", "403 Denied"),
         ("/s/index.php", "404 Denied"),
         ("/s/index.php/info", "404 Denied"),
-        ("/s/", "script /s/index.php"),
+        ("/s/", "404 Denied"),
+        ("/to-s/", "404 Denied"),
         ("/index.php", "403 Denied"),
         ("/index.php/x", "403 Denied"),
         ("/", "script /index.php"),

@@ -313,6 +313,7 @@ impl Site {
             RuleAction::Rewrite(to) => {
                 let (target, own_query) = to.expand_target(&values);
                 asked.note_rewrite(&target, own_query.as_deref());
+                walk.rules_before = number + 1;
                 self.rewrite(&target, own_query, walk, info)
             }
         }

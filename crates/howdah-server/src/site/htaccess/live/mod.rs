@@ -302,6 +302,7 @@ impl Site {
             routes: Vec::new(),
             query: None,
             rewritten: false,
+            rules_before: 0,
             pool: None,
             trace: None,
         };
