@@ -23,11 +23,104 @@ pub fn matches(expression: &RuleExpression, text: &str) -> bool {
     expression.is_match(text.as_bytes()).unwrap_or(true)
 }
 
+/// Whether a client could choose the host to which a redirect leads, by what it puts into a group: into one that
+/// the target begins with or that follows its host, and that need not begin with a slash.
+pub fn may_choose_the_host(target: &str, paths: &Match) -> bool {
+    let marks = ["https://", "http://", "//"];
+    let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));
+    let host = authority.unwrap_or(target);
+    let host = &host[..host.find(['/', '?', '#']).unwrap_or(host.len())];
+    let Some((before, rest)) = host.split_once("${") else {
+        return false;
+    };
+    if authority.is_none() && !before.is_empty() {
+        return false;
+    }
+    let (group, after) = rest.split_once('}').unwrap_or((rest, ""));
+    // Where the expression is of PCRE, nothing is known of its groups.
+    let (Match::Regex(expression), Ok(group)) = (paths, group.parse()) else {
+        return true;
+    };
+    if compile(expression).is_err() {
+        return true;
+    }
+    let begins_path = authority.is_none() || !before.is_empty();
+    let begins_label = before.is_empty() || before.ends_with('.');
+    let is_label = begins_label && after.starts_with('.') && is_of_a_label(expression, group);
+    !(begins_path && begins_with_slash(expression, group) || authority.is_some() && is_label)
+}
+
+/// What is on the list where [`may_choose_the_host`] is the case.
+pub const CHOOSES_THE_HOST: &str =
+    "a target that begins with a slash: here a client could choose the host; 404";
+
+/// Whether what a group takes from a path begins with a slash: the group says so, or it stands at the
+/// beginning of the path.
+fn begins_with_slash(expression: &str, group: usize) -> bool {
+    let (_, body) = split_flags(expression);
+    match group_text(body, group) {
+        Some((at, inside)) => match inside.strip_prefix('/') {
+            Some(rest) => !rest.starts_with(['?', '*', '{']),
+            None => at == 1 && body.starts_with("^(.*)"),
+        },
+        None => false,
+    }
+}
+
+/// Whether a group takes nothing but letters, digits, `-` and `_`.
+fn is_of_a_label(expression: &str, group: usize) -> bool {
+    let found = group_text(split_flags(expression).1, group);
+    found.is_some_and(|(_, inside)| {
+        let inside = inside.trim_end_matches(['+', '*']);
+        let class = inside
+            .strip_prefix('[')
+            .and_then(|rest| rest.strip_suffix(']'));
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        match class {
+            Some(class) => class.chars().all(plain),
+            None => inside.chars().all(plain),
+        }
+    })
+}
+
+/// Where a group begins and what stands in it; none in an expression with alternatives.
+fn group_text(body: &str, group: usize) -> Option<(usize, &str)> {
+    let plain = || {
+        marks(body).filter_map(|(at, mark)| match mark {
+            Mark::Plain(c) => Some((at, c)),
+            _ => None,
+        })
+    };
+    if plain().any(|(_, c)| c == '|') {
+        return None;
+    }
+    let opens = plain().filter(|(at, c)| {
+        let rest = &body[at + 1..];
+        *c == '(' && !rest.starts_with('?')
+    });
+    let (at, _) = opens.into_iter().nth(group.checked_sub(1)?)?;
+    let mut depth = 0usize;
+    let end = plain()
+        .skip_while(|(place, _)| *place < at)
+        .find_map(|(place, c)| {
+            match c {
+                '(' => depth += 1,
+                ')' => depth = depth.saturating_sub(1),
+                _ => {}
+            }
+            (depth == 0).then_some(place)
+        })?;
+    Some((at, &body[at + 1..end]))
+}
+
 /// The paths that match both expressions; the groups are those of the second.
 ///
 /// # Errors
 /// The first has groups with names, or names them.
 pub fn both(first: &str, second: &str) -> Result<String, String> {
+    if begins_so(first, second) {
+        return Ok(second.to_owned());
+    }
     let ahead = without_groups(first)?;
     let (flags, own) = split_flags(second);
     let anchored = own.strip_prefix('^').filter(|rest| is_one_choice(rest));
@@ -39,6 +132,22 @@ pub fn both(first: &str, second: &str) -> Result<String, String> {
     };
     compile_path(&joined)?;
     Ok(joined)
+}
+
+/// Whether the first is `^` with a plain text, and the second begins with the same.
+fn begins_so(first: &str, second: &str) -> bool {
+    let (Some(escaped), Some(rest)) = (first.strip_prefix('^'), second.strip_prefix('^')) else {
+        return false;
+    };
+    let text = escaped.replace('\\', "");
+    if regex::escape(&text) != escaped || !is_one_choice(second) {
+        return false;
+    }
+    let rest = rest
+        .strip_prefix(escaped)
+        .or_else(|| rest.strip_prefix(text.as_str()));
+    let operators = ['?', '*', '+', '{'];
+    rest.is_some_and(|rest| !rest.starts_with(operators)) && !text.contains('.')
 }
 
 /// An expression that can stand in a look-ahead at the beginning of the path, where its groups count for
@@ -312,6 +421,30 @@ mod tests {
         }
         assert_eq!(below("/a/", "^/[ab]/").unwrap(), "^(?=(?:/a/))/[ab]/");
         assert!(compile("(?=x)").unwrap_err().contains("look-around"));
+    }
+
+    #[test]
+    fn a_group_in_the_place_of_a_host_is_seen() {
+        for (expression, target, may) in [
+            ("^/cgi-bin(.*)$", "${1}", true),
+            ("^/cgi-bin(/.*)$", "${1}", false),
+            ("^(.*)$", "${1}", false),
+            ("^/a(?:b)(/c)", "${1}", false),
+            ("^/a(/?c)", "${1}", true),
+            ("^/a(/c|b)", "${1}", true),
+            ("^/a(.*)$", "/b${1}", false),
+            ("^/a(.*)$", "https://b.test${1}", true),
+            ("^/a(.*)$", "https://b.test/${1}", false),
+            ("^(.*)$", "https://b.test${1}", false),
+            ("^(.*)$", "https://${1}", true),
+            ("^/([a-z]+)/(.*)$", "https://${1}.b.test/${2}", false),
+            ("^/([^.]+)/(.*)$", "https://${1}.b.test/${2}", true),
+            ("^/a", "//b.test$request_uri", false),
+        ] {
+            let paths = Match::Regex(expression.to_owned());
+            let found = may_choose_the_host(target, &paths);
+            assert_eq!(found, may, "{expression} {target}");
+        }
     }
 
     #[test]

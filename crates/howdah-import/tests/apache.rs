@@ -283,3 +283,26 @@ fn scripts_run_where_a_handler_says_so() {
             .contains("fastcgi = [\"unix:/run/php.sock\"]")
     );
 }
+
+#[test]
+fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
+    for (line, action) in [
+        ("RedirectMatch ^/old(.*)$ $1", "deny = 404"),
+        ("RedirectMatch ^/old(.*)$ https://b.test$1", "deny = 404"),
+        (
+            "RewriteEngine on\nRewriteRule ^/old(.*)$ https://b.test$1 [R]",
+            "deny = 404",
+        ),
+        ("RedirectMatch ^/old(/.*)$ https://b.test$1", "redirect = "),
+        ("RedirectMatch ^/old/(.*)$ /$1", "redirect = "),
+    ] {
+        let import = imported(&format!(
+            "Listen 80\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n{line}\n</VirtualHost>\n"
+        ));
+        let mut rules = import.configuration.split("[[site.rule]]");
+        let found = rules.any(|rule| rule.contains("/old") && rule.contains(action));
+        assert!(found, "{line}\n{}", import.configuration);
+        let listed = import.list.contains("could choose the host");
+        assert_eq!(listed, action == "deny = 404", "{line}\n{}", import.list);
+    }
+}

@@ -207,3 +207,163 @@ fn a_site_that_php_has_elsewhere_is_named_as_php_knows_it() {
         }
     }
 }
+
+/// Servers as the block `http` has them.
+fn of_servers(servers: &str) -> Import {
+    let text = format!("events {{}}\nhttp {{\n{servers}\n}}\n");
+    import_text(Format::Nginx, &text).unwrap_or_else(|problem| panic!("{problem}\n{text}"))
+}
+
+const TLS: &str = "ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;";
+
+#[test]
+fn what_only_addresses_with_tls_serve_is_not_served_without_it() {
+    for (plain, redirects) in [
+        // Another server, or one that sends all of them on, whichever page it names.
+        ("server { listen 80 default_server; return 444; }", true),
+        (
+            "server { listen 80; server_name b.test; root /srv/b; }",
+            true,
+        ),
+        (
+            "server { listen 80; server_name a.test; rewrite ^ https://a.test permanent; }",
+            true,
+        ),
+        (
+            "server { listen 80; server_name A.test; return 301 https://A.test/webmail; }",
+            true,
+        ),
+        (
+            "server { listen 80; server_name .a.test; return 301 https://a.test$request_uri; }",
+            true,
+        ),
+        // The same by both.
+        (
+            "server { listen 80; server_name a.test; root /srv/a; }",
+            false,
+        ),
+        ("", false),
+    ] {
+        let import = of_servers(&format!(
+            "{plain}\nserver {{ listen 443 ssl; server_name a.test; {TLS} root /srv/a; }}"
+        ));
+        let configuration = &import.configuration;
+        let found = configuration.contains("https_redirect = true");
+        assert_eq!(found, redirects, "{plain}\n{configuration}");
+    }
+}
+
+#[test]
+fn of_two_servers_without_a_name_the_one_with_tls_is_kept() {
+    let import = of_servers(&format!(
+        "server {{ listen 80; root /srv/a; }}\nserver {{ listen 443; ssl on; {TLS} root /srv/a; }}"
+    ));
+    for line in ["0.0.0.0:443 tls", "file = \"/etc/ssl/cert.pem\""] {
+        assert!(
+            import.configuration.contains(line),
+            "{line}\n{}",
+            import.configuration
+        );
+    }
+    assert!(
+        !import.configuration.contains("https_redirect"),
+        "{}",
+        import.configuration
+    );
+}
+
+#[test]
+fn a_map_with_one_value_is_that_value() {
+    let import = of_servers(
+        "upstream php82 { server unix:/run/php.sock; }\nmap '' $upstream { default php82; }\n\
+         server { listen 80; root /srv/a; location ~ \\.php$ { fastcgi_pass $upstream; } }",
+    );
+    let configuration = &import.configuration;
+    assert!(configuration.contains("[pool."), "{configuration}");
+    assert!(!configuration.contains("502"), "{configuration}");
+}
+
+#[test]
+fn a_root_that_is_set_twice_is_the_first() {
+    let import = of_servers(
+        "server { listen 80; set $root /app/www; if (!-d /app/www) { set $root /config/www; } root $root; }",
+    );
+    let configuration = &import.configuration;
+    assert!(
+        configuration.contains("root = \"/app/www\""),
+        "{configuration}"
+    );
+}
+
+#[test]
+fn what_answers_in_place_of_a_404_is_the_front_controller() {
+    for (lines, leads) in [
+        (
+            "location / { error_page 404 = @app; } location @app { rewrite ^(.*) /index.php?$1 last; }",
+            true,
+        ),
+        ("error_page 404 = /index.php?$args;", true),
+        // These keep the status.
+        ("location / { error_page 404 /index.php; }", false),
+        ("location / { error_page 404 = /404.html; }", false),
+    ] {
+        let import = imported(lines, "");
+        let configuration = &import.configuration;
+        let found = configuration.contains("rewrite = \"/index.php?${1}\"")
+            || keeps_the_front_controller(&import);
+        assert_eq!(found, leads, "{lines}\n{configuration}");
+    }
+}
+
+#[test]
+fn a_page_for_all_paths_is_looked_for_before_the_front_controller() {
+    let import = imported(
+        "location / { try_files /maintenance.html $uri /other.php /index.php; }",
+        "",
+    );
+    let configuration = &import.configuration;
+    let line = "try_files = [\"/maintenance.html\", \"$uri\"]";
+    assert!(configuration.contains(line), "{configuration}");
+}
+
+#[test]
+fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
+    for (line, redirects) in [
+        (
+            "location /cgi-bin { rewrite ^/cgi-bin(.*)$ $1 permanent; }",
+            false,
+        ),
+        ("rewrite ^/cgi-bin(/.*)$ $1 permanent;", true),
+    ] {
+        let import = imported(line, "");
+        let configuration = &import.configuration;
+        let found = configuration.contains("redirect = \"${1}\"");
+        assert_eq!(found, redirects, "{line}\n{configuration}");
+        let mut rules = configuration.split("[[site.rule]]");
+        let closed = rules.any(|rule| rule.contains("cgi") && rule.contains("deny = 404"));
+        assert_eq!(closed, !redirects, "{line}\n{configuration}");
+    }
+}
+
+#[test]
+fn a_directory_does_not_run_what_a_rewrite_leads_elsewhere() {
+    let leads = "rewrite ^/(?!index|remote) /index.php$request_uri;";
+    for (php, runs) in [(leads, false), ("try_files $uri =404;", true)] {
+        let import = imported(APPLICATION, php);
+        let configuration = &import.configuration;
+        let found = configuration.contains("index = [\"index.php\"]");
+        assert_eq!(found, runs, "{php}\n{configuration}");
+    }
+}
+
+#[test]
+fn a_location_within_an_expression_is_for_its_paths_alone() {
+    let import = imported(
+        "location / { try_files $uri /index.php; }\n\
+         location ~ ^/(media|theme)/ { location ~* \\.svg$ { deny all; } }",
+        "",
+    );
+    let configuration = &import.configuration;
+    let rule = "regex = '^(?=(?:/(?:media|theme)/)).*?(?i:\\.svg$)'\ndeny = 403";
+    assert!(configuration.contains(rule), "{configuration}");
+}

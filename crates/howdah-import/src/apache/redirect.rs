@@ -5,7 +5,7 @@ use super::region::{but_proofs, location_match};
 use super::requirement::both;
 use super::site::Work;
 use crate::directive::Directive;
-use crate::expression::has_groups;
+use crate::expression::{CHOOSES_THE_HOST, has_groups, may_choose_the_host};
 use crate::stages::Stage;
 use crate::target::Table;
 use crate::when::{Match, When};
@@ -48,7 +48,9 @@ fn lines(work: &mut Work<'_, '_>, lines: &[Directive], around: &Match) {
         match redirect(work, line, default, around) {
             Ok(Some(rule)) => {
                 work.stages.push(Stage::Rewrites, rule);
-                work.ledger.carried(line.id);
+                if !work.ledger.is_settled(line.id) {
+                    work.ledger.carried(line.id);
+                }
             }
             Ok(None) => {}
             Err(need) => work.ledger.list(line.id, need),
@@ -114,6 +116,10 @@ fn redirect(
     }
     if let Match::Regex(_) = &when.paths {
         has_groups(&target, &when.paths)?;
+    }
+    if may_choose_the_host(&target, &when.paths) {
+        work.ledger.list_protection(line.id, CHOOSES_THE_HOST);
+        return Ok(Some(when.rule("deny", 404, &line.place)));
     }
     let mut rule = when.rule("redirect", target, &line.place);
     if !matches!(status, 301 | 302 | 303 | 307 | 308) {

@@ -6,7 +6,9 @@ use super::rewrite_conditions::{file_test, requests};
 use super::rewrite_words::{Flags, template};
 use super::site::Work;
 use crate::directive::Directive;
-use crate::expression::{alternatives, compile_path, has_groups};
+use crate::expression::{
+    CHOOSES_THE_HOST, alternatives, compile_path, has_groups, may_choose_the_host,
+};
 use crate::stages::Stage;
 use crate::target::{Table, Value};
 use crate::when::{Match, When};
@@ -313,6 +315,10 @@ fn action(
         }
         if !matches!(status, 301 | 302 | 303 | 307 | 308) {
             return Err("a redirect is 301, 302, 303, 307 or 308".to_owned());
+        }
+        if may_choose_the_host(&target, &when.paths) {
+            work.ledger.list_protection(line.id, CHOOSES_THE_HOST);
+            return Ok(Some(when.rule("deny", 404, &line.place)));
         }
         let mut rule = when.rule("redirect", target.as_str(), &line.place);
         rule.set("status", status, None);

@@ -208,6 +208,11 @@ fn internal(
     };
     work.push_at(Stage::Inside, when.rule("deny", 404, &line.place));
     work.ledger.carried(line.id);
+    // nginx comes there by the index of a directory, too.
+    let controls = work.controller.as_deref() == Some("/index.php");
+    if content(location.block) == Content::Php && location.has("/index.php") && !controls {
+        super::script::home(work);
+    }
     let is_prefix = matches!(location.kind, Kind::Prefix | Kind::Firm);
     if !is_prefix || content(location.block) != Content::Answer || !location.pattern.ends_with('/')
     {

@@ -13,6 +13,9 @@ pub fn of_server(work: &mut Work<'_, '_>) {
         let Some((page, statuses)) = line.args.split_last() else {
             continue;
         };
+        if work.ledger.is_settled(line.id) {
+            continue;
+        }
         let chosen = work.locations.iter().find(|location| location.has(page));
         let is_file = |location: &Location<'_>| {
             content(location.block) == Content::Files || location.block.last("internal").is_some()

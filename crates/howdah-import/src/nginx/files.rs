@@ -20,7 +20,9 @@ pub fn search(work: &mut Work<'_, '_>) {
         Some(rest) => rest.block.last("try_files"),
         None => work.block.last("try_files"),
     };
-    let Some(line) = line else { return };
+    let Some(line) = line else {
+        return not_found_leads(work);
+    };
     let Some((last, before)) = line.args.split_last() else {
         return;
     };
@@ -29,6 +31,14 @@ pub fn search(work: &mut Work<'_, '_>) {
     for name in before {
         match template(&constant(name, &work.constants)) {
             Ok(name) if name.contains("$uri") => names.push(name),
+            // A page for all paths, if it is there, as for maintenance.
+            Ok(name)
+                if name.starts_with('/')
+                    && !name.contains(['$', '?'])
+                    && !name.contains(".php") =>
+            {
+                names.push(name);
+            }
             Ok(_) => work
                 .ledger
                 .list(line.id, "entries of try_files are made of $uri"),
@@ -47,6 +57,35 @@ pub fn search(work: &mut Work<'_, '_>) {
         .table
         .set("try_files", Value::Texts(names), Some(place));
     work.ledger.carried(line.id);
+}
+
+/// `error_page 404 = @name`: a front controller of old configurations. Without `=` the answer stays a 404.
+fn not_found_leads(work: &mut Work<'_, '_>) {
+    let rest = work.rest();
+    let scope = match &rest {
+        Some(rest) if content(rest.block) != Content::Files => return,
+        Some(rest) => work.scope_of(rest),
+        None => work.scope.clone(),
+    };
+    let lines = scope.all(&["error_page"]);
+    let leads = |line: &&&Directive| {
+        let words: Vec<&str> = line.args.iter().map(String::as_str).collect();
+        matches!(words[..], ["404", "=" | "=200", to] if to.starts_with(['@', '/']))
+    };
+    let Some(line) = lines.iter().find(leads) else {
+        return;
+    };
+    let target = line.args.last().map_or("", String::as_str);
+    if target.starts_with('/') && !target.contains(".php") {
+        return;
+    }
+    work.rest_leads_on = true;
+    fallback(work, line, target, &When::missing());
+    let usual = ["$uri", "$uri/"].map(str::to_owned).to_vec();
+    let place = &line.place;
+    work.site
+        .table
+        .set("try_files", Value::Texts(usual), Some(place));
 }
 
 /// The last entry of `try_files`, for these requests.

@@ -31,6 +31,7 @@ pub struct Server<'a> {
 /// All servers, the default one first.
 pub fn servers<'a>(blocks: &[&'a Directive], ledger: &Ledger) -> Vec<Server<'a>> {
     let mut servers: Vec<Server<'a>> = blocks.iter().map(|block| server(block, ledger)).collect();
+    keep_encrypted(&mut servers, ledger);
     merge_redirects(&mut servers, ledger);
     give_names(&mut servers, ledger);
     let explicit = servers
@@ -41,6 +42,15 @@ pub fn servers<'a>(blocks: &[&'a Directive], ledger: &Ledger) -> Vec<Server<'a>>
             servers.iter().position(default)
         });
     let first = explicit.or_else(|| servers.iter().position(|server| !server.is_gone));
+    // Of several without a name the one with TLS is kept, as of several with the same name.
+    let nameless = |s: &Server<'_>| !s.is_gone && s.hosts.is_empty();
+    let first = first.map(|first| match nameless(&servers[first]) {
+        true => servers
+            .iter()
+            .position(|s| nameless(s) && s.tls)
+            .unwrap_or(first),
+        false => first,
+    });
     if let Some(first) = first {
         servers[first].is_default = true;
         let default = servers.remove(first);
@@ -116,6 +126,31 @@ fn host(name: &str) -> Result<Vec<String>, String> {
     }
 }
 
+/// What only addresses with TLS serve is not served without it: Howdah's sites answer at every address.
+fn keep_encrypted(servers: &mut [Server<'_>], ledger: &Ledger) {
+    let is_plain = |server: &&Server<'_>| server.listens.iter().any(|listen| !listen.tls);
+    let plain = servers.iter().filter(is_plain);
+    let plain: Vec<Vec<String>> = plain.map(|server| server.hosts.clone()).collect();
+    if plain.is_empty() {
+        return;
+    }
+    let meets = |hosts: &[String]| match hosts.is_empty() {
+        true => plain.iter().any(Vec::is_empty),
+        false => plain.iter().flatten().any(|host| hosts.contains(host)),
+    };
+    for server in servers.iter_mut().filter(|server| !is_plain(&&**server)) {
+        if let Some(line) = server
+            .block
+            .last("listen")
+            .filter(|_| !meets(&server.hosts))
+        {
+            server.https_redirect = Some(line);
+            let remark = "it has no address without TLS: there the client is redirected to HTTPS";
+            ledger.remark(server.block.id, remark);
+        }
+    }
+}
+
 /// Names of servers without TLS that lead to HTTPS go to the server with TLS.
 fn merge_redirects(servers: &mut [Server<'_>], ledger: &Ledger) {
     let secure: HashMap<String, usize> = servers
@@ -185,6 +220,9 @@ fn merge_redirects(servers: &mut [Server<'_>], ledger: &Ledger) {
 fn settle(found: &ToHttps<'_>, ledger: &Ledger) {
     for line in &found.lines {
         ledger.carried(line.id);
+    }
+    if !redirect::keeps_the_path(found.line) {
+        ledger.remark(found.line.id, "to the same path by HTTPS");
     }
 }
 

@@ -75,6 +75,7 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
     compression(directives, context);
     super::real_ip::write(directives, context);
     context.zones = super::limits::zones(directives, context.ledger);
+    context.constants = super::scope::mapped(directives, context.ledger);
     let blocks: Vec<&Directive> = scope.own("server").collect();
     let servers = hosts::servers(&blocks, context.ledger);
     let listens = |server: &Server<'_>| server.listens.clone();

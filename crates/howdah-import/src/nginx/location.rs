@@ -3,7 +3,7 @@
 use howdah_htaccess::rule_expression::RuleExpression;
 
 use crate::directive::Directive;
-use crate::expression::{below, compile_path, matches};
+use crate::expression::{below, both, compile_path, matches};
 use crate::when::Match;
 
 /// How a location is chosen.
@@ -79,7 +79,7 @@ impl Location<'_> {
 /// All locations of a server, those first that nginx prefers.
 pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
     let mut all = Vec::new();
-    collect(server, &[], ("", false), &mut all);
+    collect(server, &[], Outer::default(), &mut all);
     // Expressions keep the order of the file; of prefixes the longest counts.
     all.sort_by_key(|location| {
         let length = match location.kind {
@@ -91,18 +91,33 @@ pub fn ordered(server: &Directive) -> Vec<Location<'_>> {
     all
 }
 
+/// Which paths the location around others is for.
+#[derive(Clone, Copy, Debug, Default)]
+struct Outer<'o> {
+    prefix: &'o str,
+    is_firm: bool,
+    expression: Option<&'o str>,
+}
+
 fn collect<'a>(
     block: &'a Directive,
     around: &[&'a Directive],
-    (prefix, is_firm): (&str, bool),
+    outer: Outer<'_>,
     all: &mut Vec<Location<'a>>,
 ) {
+    let Outer {
+        prefix, is_firm, ..
+    } = outer;
     for inner in block.inner().iter().filter(|d| d.name == "location") {
         let (kind, pattern) = kind(inner);
         let nested = !around.is_empty();
         let (kind, pattern) = match kind {
             Kind::Regex => {
-                let limited = below(prefix, &pattern).unwrap_or(pattern);
+                let limited = match outer.expression {
+                    Some(outer) => both(outer, &pattern),
+                    None => below(prefix, &pattern),
+                };
+                let limited = limited.unwrap_or(pattern);
                 let kind = if nested {
                     Kind::NestedRegex
                 } else {
@@ -125,10 +140,15 @@ fn collect<'a>(
             block: inner,
             around: around.to_vec(),
             kind,
-            pattern,
+            pattern: pattern.clone(),
             prefix: own.clone(),
         });
-        collect(inner, &within, (&own, is_firm || kind == Kind::Firm), all);
+        let outer = Outer {
+            prefix: &own,
+            is_firm: is_firm || kind == Kind::Firm,
+            expression: is_regex.then_some(pattern.as_str()),
+        };
+        collect(inner, &within, outer, all);
     }
 }
 

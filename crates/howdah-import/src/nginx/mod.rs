@@ -59,6 +59,8 @@ struct Context<'a> {
     zones: limits::Zones,
     /// How far the addresses of all servers reach.
     widest: u8,
+    /// Variables that a `map` gives one value.
+    constants: variables::Constants,
 }
 
 /// Files as they were read.
@@ -131,6 +133,7 @@ pub fn translate(
         media_type: request.media_type,
         zones: limits::Zones::new(),
         widest: 0,
+        constants: variables::Constants::new(),
     };
     http::main(tree, &mut context);
     for list in lists {

@@ -45,7 +45,11 @@ pub fn to_https(server: &Directive) -> Option<ToHttps<'_>> {
         };
         let host = leads(line).unwrap_or_default();
         let names = names.map_or(&[][..], |names| &names.args);
-        let same = is_variable(&host) || names.contains(&host);
+        let same = is_variable(&host)
+            || names.iter().any(|name| {
+                let name = name.strip_prefix('.').unwrap_or(name);
+                name.eq_ignore_ascii_case(&host)
+            });
         if same {
             let hosts = match is_variable(&host) {
                 true => Vec::new(),
@@ -79,7 +83,7 @@ fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
     let mut words = plain.split_whitespace();
     match (words.next()?, words.next(), words.next()) {
         ("$host" | "$http_host" | "$server_name", Some("="), Some(host)) => {
-            Some((line, Some(host.to_owned())))
+            Some((line, Some(host.to_ascii_lowercase())))
         }
         ("$scheme", Some("="), Some("http"))
         | ("$scheme", Some("!="), Some("https"))
@@ -90,6 +94,20 @@ fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
         | ("$server_port", Some("!="), Some("443")) => Some((line, None)),
         _ => None,
     }
+}
+
+/// Whether the client comes to the same path by HTTPS.
+pub fn keeps_the_path(line: &Directive) -> bool {
+    let target = line.args.iter().find(|arg| arg.starts_with("https://"));
+    let ends = [
+        "$request_uri",
+        "${request_uri}",
+        "$request_uri?",
+        "$uri$is_args$args",
+        "$1",
+        "$uri",
+    ];
+    target.is_some_and(|target| ends.iter().any(|end| target.ends_with(end)))
 }
 
 /// The host that a line redirects everything to by HTTPS.
@@ -108,21 +126,17 @@ fn leads(line: &Directive) -> Option<String> {
         _ => return None,
     };
     let rest = target.strip_prefix("https://")?;
-    let (host, path) = rest.split_at(
-        rest.find('/')
-            .or(rest.get(1..)?.find('$').map(|at| at + 1))?,
-    );
-    matches!(
-        path,
-        "$request_uri"
-            | "${request_uri}"
-            | "$request_uri?"
-            | "$uri$is_args$args"
-            | "$1"
-            | "/$1"
-            | "$uri"
-    )
-    .then(|| host.to_owned())
+    // The host itself may be a variable.
+    let variable = rest
+        .get(1..)
+        .and_then(|rest| rest.find('$'))
+        .map(|at| at + 1);
+    let end = rest.find('/').into_iter().chain(variable).min();
+    let (host, path) = rest.split_at(end.unwrap_or(rest.len()));
+    // Some lead to one page alone: whatever the path, what is asked for is not sent without TLS.
+    let is_host = is_variable(host) || !host.contains('$');
+    let is_path = path.is_empty() || path.starts_with(['/', '$']);
+    (is_host && is_path && !host.is_empty()).then(|| host.to_ascii_lowercase())
 }
 
 #[cfg(test)]
@@ -156,6 +170,16 @@ mod tests {
                 Some(""),
             ),
             ("rewrite ^/(.*)$ https://$host/$1 permanent;", Some("")),
+            ("rewrite ^ https://$host permanent;", Some("")),
+            ("rewrite ^ https://$host/webmail permanent;", Some("")),
+            (
+                "server_name .a; return 301 https://a$request_uri;",
+                Some("a"),
+            ),
+            (
+                "server_name a; rewrite ^(.*) https://a$1/ permanent;",
+                Some("a"),
+            ),
             ("return 301 http://$host$request_uri;", None),
         ] {
             let ledger = Ledger::default();

@@ -6,7 +6,9 @@ use super::referers;
 use super::server::Work;
 use super::variables::{constant, has_variables, template, without_query};
 use crate::directive::Directive;
-use crate::expression::{below, both, compile_path, has_groups};
+use crate::expression::{
+    CHOOSES_THE_HOST, below, both, compile_path, has_groups, may_choose_the_host,
+};
 use crate::stages::Stage;
 use crate::when::{Match, When};
 
@@ -105,6 +107,10 @@ fn redirect(work: &mut Work<'_, '_>, line: &Directive, when: &When, text: &str, 
         .iter()
         .any(|end| target.ends_with(end));
     let target = without_query(&target).to_owned();
+    if may_choose_the_host(&target, &when.paths) {
+        work.push(when.rule("deny", 404, &line.place));
+        return ledger.list_protection(line.id, CHOOSES_THE_HOST);
+    }
     let mut rule = when.rule("redirect", target.as_str(), &line.place);
     rule.set("status", status, None);
     work.push(rule);
@@ -170,6 +176,10 @@ fn rewrite(work: &mut Work<'_, '_>, line: &Directive, when: &When, prefix: &str)
         true => when.paths.clone(),
         false => Match::Regex(expression),
     };
+    if status.is_some() && may_choose_the_host(&target, &own.paths) {
+        work.push(own.rule("deny", 404, &line.place));
+        return ledger.list_protection(line.id, CHOOSES_THE_HOST);
+    }
     let (action, rule) = match status {
         Some(status) => ("redirect", Some(status)),
         None => ("rewrite", None),

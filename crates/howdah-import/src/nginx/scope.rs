@@ -2,6 +2,7 @@
 
 use super::variables::{Constants, constant};
 use crate::directive::Directive;
+use crate::ledger::Ledger;
 
 /// A block with those around it, the outermost first.
 #[derive(Clone, Debug)]
@@ -61,6 +62,22 @@ pub fn constants(directives: &[Directive], known: &Constants) -> Constants {
         if several == 1 && !value.contains('$') {
             constants.insert(name, value);
         }
+    }
+    constants
+}
+
+/// Variables that a `map` gives one value, whatever it looks at: `map '' $upstream { default php; }`.
+pub fn mapped(directives: &[Directive], ledger: &Ledger) -> Constants {
+    let mut constants = Constants::new();
+    for map in directives.iter().filter(|d| d.name == "map") {
+        let [only] = map.inner() else { continue };
+        let value = only.arg(0);
+        if only.name != "default" || value.contains('$') {
+            continue;
+        }
+        let name = map.arg(1).trim_start_matches('$').to_owned();
+        map.walk(&mut |d| ledger.carried(d.id));
+        constants.insert(name, value.to_owned());
     }
     constants
 }

@@ -8,7 +8,7 @@ use super::scope::Scope;
 use super::server::Work;
 use super::variables::{constant, has_variables};
 use crate::directive::Directive;
-use crate::expression::extensions;
+use crate::expression::{compile_path, extensions, matches};
 use crate::pool;
 use crate::stages::Stage;
 use crate::target::Value;
@@ -258,17 +258,29 @@ pub fn close_the_rest(work: &mut Work<'_, '_>) {
     let when = When::except(Match::Regex(SCRIPT.to_owned()), paths);
     let mut rule = when.rule("deny", 404, &work.block.place);
     rule.comment("Other scripts: nginx has no location that runs them.");
-    let runs = |script: &str| php.iter().any(|l| l.has(script));
-    let (home, everywhere) = (runs("/index.php"), runs("/x7q/index.php"));
     work.push_at(Stage::Answers, rule);
-    if !everywhere {
-        no_script_as_index(work, home);
-    }
 }
 
-/// A directory does not run what its name would not: rules are asked about the path that a client names, and
-/// not about the index that a directory shows. The home page is that of `/index.php` still, if it `runs`.
-fn no_script_as_index(work: &mut Work<'_, '_>, runs: bool) {
+/// A directory does not run what its name would not: a rewrite is asked about the path that a client names,
+/// and not about the index that a directory shows. Where one leads scripts of any directory elsewhere, as
+/// Nextcloud's does, none of them is an index; the home page is that of `/index.php` still, if it runs.
+pub fn no_script_as_index(work: &mut Work<'_, '_>) {
+    let leads_away = |location: &Location<'_>, script: &str| {
+        let mut lines = location.block.inner().iter();
+        lines.any(|d| {
+            let expression = compile_path(d.arg(0));
+            d.name == "rewrite" && expression.is_ok_and(|e| matches(&e, script))
+        })
+    };
+    let runs = |script: &str| {
+        let location = work.locations.iter().find(|l| l.has(script))?;
+        let is_php = content(location.block) == Content::Php;
+        is_php.then(|| !leads_away(location, script))
+    };
+    if runs("/x7q/index.php") != Some(false) {
+        return;
+    }
+    let runs = runs("/index.php") == Some(true);
     let Some(Value::Texts(names)) = work.site.table.get("index").cloned() else {
         return;
     };
@@ -276,18 +288,28 @@ fn no_script_as_index(work: &mut Work<'_, '_>, runs: bool) {
     if !names.iter().any(is_script) {
         return;
     }
-    let first = names.first().is_some_and(is_script);
     let mut rest: Vec<String> = names.iter().filter(|n| !is_script(n)).cloned().collect();
     if rest.is_empty() {
         rest.push("index.html".to_owned());
     }
-    work.site.table.set("index", Value::Texts(rest), None);
-    if runs && names.iter().any(|name| name == "index.php") {
-        let when = When {
-            missing: !first,
-            ..When::paths(Match::Path("/".to_owned()))
-        };
-        let rule = when.rule("rewrite", "/index.php", &work.block.place);
-        work.push_at(Stage::Missing, rule);
+    if runs {
+        home(work);
     }
+    work.site.table.set("index", Value::Texts(rest), None);
+}
+
+/// The home page is that of `/index.php`, although no directory has its index from there.
+pub fn home(work: &mut Work<'_, '_>) {
+    let Some(Value::Texts(names)) = work.site.table.get("index") else {
+        return;
+    };
+    if !names.iter().any(|name| name == "index.php") {
+        return;
+    }
+    let when = When {
+        missing: names.first().is_some_and(|name| name != "index.php"),
+        ..When::paths(Match::Path("/".to_owned()))
+    };
+    let rule = when.rule("rewrite", "/index.php", &work.block.place);
+    work.push_at(Stage::Missing, rule);
 }

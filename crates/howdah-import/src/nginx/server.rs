@@ -60,7 +60,7 @@ pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>
         ledger,
         block: server.block,
         scope: http.inner(directives),
-        constants: scope::constants(directives, &Constants::new()),
+        constants: scope::constants(directives, &context.constants),
         locations: location::ordered(server.block),
         site: Site::default(),
         stages: Stages::default(),
@@ -97,6 +97,7 @@ pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>
             rules::location(&mut work, number);
         }
         script::close_the_rest(&mut work);
+        script::no_script_as_index(&mut work);
     }
     error_pages::of_server(&mut work);
     if !answered {
@@ -204,12 +205,21 @@ impl<'a> Work<'_, 'a> {
         let found = scope.one("root");
         let path = found.and_then(|root| {
             let path = constant(root.arg(0), &self.constants);
-            match resolve(&self.context.prefix, &path) {
-                Some(path) => {
+            let set_first = || {
+                let value = self.set_first(root.arg(0))?;
+                resolve(&self.context.prefix, &value)
+            };
+            match (resolve(&self.context.prefix, &path), set_first()) {
+                (Some(path), _) => {
                     self.ledger.carried(root.id);
                     Some(path)
                 }
-                None => {
+                (None, Some(path)) => {
+                    let remark = "the directory that is set first; nginx decides at each request";
+                    self.ledger.remark(root.id, remark);
+                    Some(path)
+                }
+                (None, None) => {
                     let need =
                         "a root that is known before a request: one [[site]] for each directory";
                     self.ledger.list(root.id, need);
@@ -247,6 +257,19 @@ impl<'a> Work<'_, 'a> {
             false => (plain, index.first().map(|line| &line.place)),
         };
         self.site.table.set("index", Value::Texts(plain), place);
+    }
+
+    /// The text with the values that the server's first `set` of each variable gives, whatever an `if` makes of
+    /// them later.
+    fn set_first(&self, text: &str) -> Option<String> {
+        let mut known = self.constants.clone();
+        for set in self.block.inner().iter().filter(|d| d.name == "set") {
+            let value = constant(set.arg(1), &known);
+            let name = set.arg(0).trim_start_matches('$').to_owned();
+            known.entry(name).or_insert(value);
+        }
+        let value = constant(text, &known);
+        (!super::variables::has_variables(&value)).then_some(value)
     }
 
     fn body_size(&mut self) {
