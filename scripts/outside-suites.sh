@@ -6,7 +6,7 @@
 # SUITES is a directory with the checkouts, each under its repository's name. What is not there is left
 # out, and its part of the page stays as its last run was (target/outside-suites). SUITE: h1spec,
 # h2spec, testssl, Http11Probe, cache-tests, phpt-web, phpt-get, unit, frankenphp, hestiacp, vesta,
-# ddev, swoole.
+# ddev, lnmp, oneinstack, nginx-wiki, spinupwp, laradock, h5bp, nginx-samples, swoole.
 #
 #   h2spec       a directory with the program: `GOBIN=SUITES/h2spec go install
 #                github.com/summerwind/h2spec/cmd/h2spec@latest`
@@ -17,9 +17,17 @@
 #   php-src      PHP's sources, of the release that howdah-php is linked with (phpt-web, phpt-get)
 #   unit         github.com/nginx/unit
 #   frankenphp   github.com/php/frankenphp
-#   hestiacp     github.com/hestiacp/hestiacp; needs nginx, as the next two do
+#   hestiacp     github.com/hestiacp/hestiacp; needs nginx and openssl, as those up to Laradock's do
 #   vesta        github.com/outroll/vesta
 #   ddev         github.com/ddev/ddev
+#   lnmp         github.com/licess/lnmp
+#   oneinstack   github.com/oneinstack/oneinstack
+#   nginx-wiki   github.com/nginxinc/nginx-wiki
+#   wordpress-nginx       github.com/spinupwp/wordpress-nginx (spinupwp)
+#   server-configs-nginx  github.com/h5bp/server-configs-nginx (h5bp)
+#   laradock     github.com/laradock/laradock
+#   (nginx-samples)  the repositories that tests/outside-suites/nginx_corpora.toml lists there, those
+#                that are in SUITES
 #   swoole-src   github.com/swoole/swoole-src, of the release whose API `howdah run` has: 5.1 (swoole)
 #
 # HOWDAH names the program, by default target/release/howdah. JOBS: how many servers at once (2). Needs

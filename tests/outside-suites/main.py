@@ -27,9 +27,16 @@ SUITES = {
     "phpt-get": ("php-src", "phpt", ("get",), "PHP's own tests of output, sessions, filters and others, sent as GET requests"),
     "unit": ("unit", "nginx_unit", (), "NGINX Unit's tests of PHP applications"),
     "frankenphp": ("frankenphp", "frankenphp_go", (), "FrankenPHP's tests of requests, with and without workers"),
-    "hestiacp": ("hestiacp", "nginx_templates", ("hestiacp",), "HestiaCP's templates for nginx, imported and served beside nginx"),
-    "vesta": ("vesta", "nginx_templates", ("vesta",), "VestaCP's templates for nginx, imported and served beside nginx"),
-    "ddev": ("ddev", "nginx_templates", ("ddev",), "ddev's configurations of nginx, imported and served beside nginx"),
+    "hestiacp": ("hestiacp", "nginx_corpora", ("hestiacp",), "HestiaCP's templates for nginx, imported and served beside nginx"),
+    "vesta": ("vesta", "nginx_corpora", ("vesta",), "VestaCP's templates for nginx, the same"),
+    "ddev": ("ddev", "nginx_corpora", ("ddev",), "ddev's configurations of nginx, the same"),
+    "lnmp": ("lnmp", "nginx_corpora", ("lnmp",), "lnmp's rules of applications, in its server, the same"),
+    "oneinstack": ("oneinstack", "nginx_corpora", ("oneinstack",), "OneinStack's rules of applications, in its server, the same"),
+    "nginx-wiki": ("nginx-wiki", "nginx_corpora", ("nginx-wiki",), "the recipes and examples of nginx' wiki, the same"),
+    "spinupwp": ("wordpress-nginx", "nginx_corpora", ("spinupwp",), "SpinupWP's sites, the same"),
+    "laradock": ("laradock", "nginx_corpora", ("laradock",), "Laradock's sites, the same"),
+    "h5bp": ("server-configs-nginx", "nginx_corpora", ("h5bp",), "h5bp's sites, the same"),
+    "nginx-samples": (".", "nginx_corpora", ("nginx-samples",), "configurations of nginx that applications and their images come with, the same"),
     "swoole": ("swoole-src", "swoole_phpt", (), "Swoole's tests of HTTP servers, timers, tables and atomics, by `howdah run`"),
 }
 RESULTS = rig.REPOSITORY / "target/outside-suites"
@@ -111,6 +118,8 @@ def main(suites, chosen):
         print(f"{suite} ...", file=sys.stderr, flush=True)
         began = time.monotonic()
         result = importlib.import_module(module).run(checkout, *arguments)
+        if not result.cases and not chosen:
+            continue
         counts = collections.Counter(c.verdict for c in result.cases)
         print(f"{suite}: {dict(counts)} in {time.monotonic() - began:.0f} s", file=sys.stderr, flush=True)
         commit = subprocess.run(["git", "-C", rig.REPOSITORY, "rev-parse", "--short", "HEAD"],

@@ -21,6 +21,10 @@ PASSED, FAILED, SKIPPED, WARNED = "passed", "failed", "skipped", "warned"
 BOTH = "fails under php-fpm, too"
 
 
+class Unusable(Exception):
+    """A case that cannot be run here."""
+
+
 @dataclasses.dataclass
 class Case:
     name: str
