@@ -367,3 +367,27 @@ fn a_location_within_an_expression_is_for_its_paths_alone() {
     let rule = "regex = '^(?=(?:/(?:media|theme)/)).*?(?i:\\.svg$)'\ndeny = 403";
     assert!(configuration.contains(rule), "{configuration}");
 }
+
+#[test]
+fn a_named_location_is_done_for_each_that_leads_there() {
+    let import = imported(
+        "location / { try_files $uri @app; }\n\
+         location ~ ^/thumbs/ { try_files $uri @app; }\n\
+         location ~* \\.(js|css)$ { expires max; }\n\
+         location @app { rewrite ^/(.*)$ /index.php?q=$1&n=$2; }",
+        "",
+    );
+    let configuration = &import.configuration;
+    let place = |text: &str| {
+        let found = configuration.find(text);
+        found.unwrap_or_else(|| panic!("{text}\n{configuration}"))
+    };
+    let rewrite = "rewrite = \"/index.php?q=${1}&n=\"";
+    assert_eq!(configuration.matches(rewrite).count(), 2, "{configuration}");
+    // What is missing in another location is missing, before all else leads to the application.
+    let missing = place("(js|css)$'\nif_missing = true");
+    assert!(
+        missing < place("regex = \"^/(.*)$\"\nif_missing = true"),
+        "{configuration}"
+    );
+}

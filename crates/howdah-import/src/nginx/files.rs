@@ -206,8 +206,15 @@ pub fn is_not_found(directive: &Directive) -> bool {
 fn named_location<'a>(work: &mut Work<'_, 'a>, named: &Location<'a>, when: &When) {
     let ledger = work.ledger;
     ledger.carried(named.block.id);
-    let stage = std::mem::replace(&mut work.stage, Stage::Missing);
+    // What other locations are for is missing there, and does not lead here.
+    let own = match when.paths == Match::All {
+        true => Stage::LastResort,
+        false => Stage::Missing,
+    };
+    let stage = std::mem::replace(&mut work.stage, own);
+    let was_named = std::mem::replace(&mut work.is_named, true);
     let answered = rewrite::block(work, named.block.inner(), when, "");
+    work.is_named = was_named;
     if !answered {
         match content(named.block) {
             Content::Proxy => proxy::location(work, named, when),

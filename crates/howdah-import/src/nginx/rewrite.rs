@@ -18,18 +18,15 @@ const REDIRECTS: &[&str] = &["301", "302", "303", "307", "308"];
 /// The rules of a block. Whether a `return` ends every request that comes there.
 pub fn block(work: &mut Work<'_, '_>, directives: &[Directive], when: &When, prefix: &str) -> bool {
     for directive in directives {
+        let is_done = !work.is_named && work.ledger.is_settled(directive.id);
         match directive.name.as_str() {
-            "return" if work.ledger.is_settled(directive.id) => return true,
+            "return" if is_done => return true,
             "return" => {
                 answer(work, directive, when);
                 return true;
             }
-            "rewrite" if !work.ledger.is_settled(directive.id) => {
-                rewrite(work, directive, when, prefix);
-            }
-            "if" if !work.ledger.is_settled(directive.id) => {
-                conditional(work, directive, directives, when, prefix)
-            }
+            "rewrite" if !is_done => rewrite(work, directive, when, prefix),
+            "if" if !is_done => conditional(work, directive, directives, when, prefix),
             "break" => work
                 .ledger
                 .moot(directive.id, "rules run once, from top to bottom"),
@@ -131,9 +128,12 @@ fn rewrite(work: &mut Work<'_, '_>, line: &Directive, when: &When, prefix: &str)
             Match::Path(path) => both(&format!("^{}$", regex::escape(path)), &expression)?,
             Match::Prefix(_) | Match::All => expression,
         };
-        compile_path(&expression)?;
-        let target = template(&constant(line.arg(1), &work.constants))?;
-        has_groups(&target, &Match::Regex(expression.clone()))?;
+        let groups = compile_path(&expression)?.groups_len();
+        let mut target = template(&constant(line.arg(1), &work.constants))?;
+        // nginx has nothing for a group that its expression has not.
+        for group in groups..10 {
+            target = target.replace(&format!("${{{group}}}"), "");
+        }
         let leads_somewhere = ["/", "http://", "https://", "$"];
         match leads_somewhere
             .iter()

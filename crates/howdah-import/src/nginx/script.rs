@@ -96,10 +96,11 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
     }
     super::files::elsewhere(work, location, when);
     if let Some(script) = fixed(work, &params) {
-        work.push_at(
-            Stage::Missing,
-            when.rule("rewrite", script, &location.block.place),
-        );
+        let stage = match work.stage {
+            Stage::LastResort => Stage::LastResort,
+            _ => Stage::Missing,
+        };
+        work.push_at(stage, when.rule("rewrite", script, &location.block.place));
         return;
     }
     let missing = When {
@@ -113,7 +114,7 @@ pub fn location<'a>(work: &mut Work<'_, 'a>, location: &Location<'a>, when: &Whe
         .rev()
         .find(|d| d.name == "try_files");
     match tried.and_then(|line| Some((line, line.args.last()?))) {
-        Some((line, last)) if work.stage != Stage::Missing => {
+        Some((line, last)) if !matches!(work.stage, Stage::Missing | Stage::LastResort) => {
             super::files::fallback(work, line, last, &missing)
         }
         _ if location.kind != Kind::Named && !location.is_rest() => {

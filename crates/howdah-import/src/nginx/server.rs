@@ -40,6 +40,8 @@ pub struct Work<'w, 'a> {
     pub controller: Option<String>,
     /// Paths without a file lead somewhere, not to a 404.
     pub rest_leads_on: bool,
+    /// The lines are of a named location, which several may lead to: they are done for each.
+    pub is_named: bool,
 }
 
 /// nginx' default for `client_max_body_size`.
@@ -68,6 +70,7 @@ pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>
         root: None,
         controller: None,
         rest_leads_on: false,
+        is_named: false,
         context,
     };
     work.site.table.comment(server.block.place.to_string());
