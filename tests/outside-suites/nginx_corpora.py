@@ -4,7 +4,7 @@ page, the script, a path that only an application knows, another script, a style
 name and port that the file has: status, place of a redirect, and which script runs with which query, or the
 bytes of the file. 403 and 404 count as alike, and so does what refuses a script whose source nginx sends.
 
-Further paths are taken from the file's locations. Those that nginx refuses name files here, and Howdah must
+Further paths are taken from the file's locations and rewrites. Those that nginx refuses name files here, and Howdah must
 send none of them; how many of the others are answered alike, the page says."""
 
 import fnmatch
@@ -281,6 +281,8 @@ class Rig:
                 if is_below and "$" not in path and not is_file:
                     roots.add(pathlib.Path(path))
         files = dict(FILES)
+        for script in self.scripts():
+            files.setdefault(script[1:], SCRIPT)
         for path, refused in self.located():
             self.asked.append((path, False))
             if refused and not path.endswith("/"):
@@ -304,10 +306,22 @@ class Rig:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text("someone:{PLAIN}secret\n")
 
+    def scripts(self):
+        """The scripts that lines lead to: those of an application that the site needs."""
+        for one in nginx_syntax.everywhere(self.http):
+            if one.name in ("rewrite", "try_files"):
+                path = plain(one.words[1 if one.name == "rewrite" else -1]).split("?")[0]
+                if re.fullmatch(r"(/[\w-]+)+\.php", path):
+                    yield path
+
     def located(self):
-        """A path of each location, and whether the location refuses."""
+        """A path of each location and each rewrite, and whether the location refuses."""
         found = {}
         for one in nginx_syntax.everywhere(self.http):
+            if one.name == "rewrite":
+                path = expression_example.path_of(plain(one.words[0]))
+                if path and re.fullmatch(r"/[\w./-]*", path) and path not in PATHS:
+                    found.setdefault(path, False)
             if one.name != "location" or not one.words or one.words[0].startswith("@"):
                 continue
             sign, name = (one.words[0], plain(one.words[-1])) if len(one.words) > 1 else ("", plain(one.words[0]))
@@ -497,7 +511,7 @@ def run(checkout, kind):
             result.add(name, rig.FAILED if wrong else rig.PASSED, "; ".join(wrong) + silent)
         finally:
             one.remove()
-    result.note = (f"Of {asked} further requests, for paths of the configurations' own locations, {agreed} are "
+    result.note = (f"Of {asked} further requests, for paths of the configurations' own locations and rewrites, {agreed} are "
                    "answered alike; none opens a file that nginx refuses.")
     if any("is opened" in case.note for case in result.cases):
         result.note = f"Of {asked} further requests {agreed} are answered alike; files that nginx refuses are sent."
