@@ -281,8 +281,8 @@ class Rig:
                 if is_below and "$" not in path and not is_file:
                     roots.add(pathlib.Path(path))
         files = dict(FILES)
-        for script in self.scripts():
-            files.setdefault(script[1:], SCRIPT)
+        for name in self.pages():
+            files.setdefault(name, SCRIPT if name.endswith(".php") else "an error")
         for path, refused in self.located():
             self.asked.append((path, False))
             if refused and not path.endswith("/"):
@@ -306,13 +306,19 @@ class Rig:
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_text("someone:{PLAIN}secret\n")
 
-    def scripts(self):
-        """The scripts that lines lead to: those of an application that the site needs."""
+    def pages(self):
+        """What the lines need of an application: scripts that they lead to, indexes, pages for errors."""
         for one in nginx_syntax.everywhere(self.http):
             if one.name in ("rewrite", "try_files"):
                 path = plain(one.words[1 if one.name == "rewrite" else -1]).split("?")[0]
                 if re.fullmatch(r"(/[\w-]+)+\.php", path):
-                    yield path
+                    yield path[1:]
+            elif one.name == "index":
+                for name in filter(re.compile(r"[\w-]+\.php").fullmatch, one.words):
+                    yield from (name, "sub/" + name)
+            elif one.name == "error_page" and re.fullmatch(r"(/[\w-]+)+\.html", one.words[-1]):
+                # Below the root, or in a directory of its own.
+                yield from (one.words[-1][1:], one.words[-1].rsplit("/", 1)[1])
 
     def located(self):
         """A path of each location and each rewrite, and whether the location refuses."""

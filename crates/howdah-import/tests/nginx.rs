@@ -391,3 +391,16 @@ fn a_named_location_is_done_for_each_that_leads_there() {
         "{configuration}"
     );
 }
+
+#[test]
+fn what_is_no_file_may_be_a_directory() {
+    for (test, directories) in [("!-f", true), ("!-e", false)] {
+        let lines = format!(
+            "location / {{ if ({test} $request_filename) {{ rewrite ^/(.*)$ /index.php?q=$1 last; }} }}"
+        );
+        let import = imported(&lines, "");
+        let rule = "regex = \"^(?=.*?(?:/$))/(.*)$\"\nnot";
+        let found = import.configuration.contains(rule);
+        assert_eq!(found, directories, "{lines}\n{}", import.configuration);
+    }
+}

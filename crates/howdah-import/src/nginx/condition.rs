@@ -35,6 +35,13 @@ pub fn asks_for_no_directory(block: &Directive, constants: &Constants) -> bool {
         .is_some_and(|word| word == "!-d")
 }
 
+/// Whether an `if` asks for what is no file: a directory is none, although it is not missing.
+pub fn asks_for_no_file(block: &Directive, constants: &Constants) -> bool {
+    words(block, constants)
+        .first()
+        .is_some_and(|word| word == "!-f")
+}
+
 /// Without the parentheses around them.
 fn words(block: &Directive, constants: &Constants) -> Vec<String> {
     let mut words: Vec<String> = block

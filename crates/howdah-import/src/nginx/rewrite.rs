@@ -1,6 +1,6 @@
 //! `return`, `rewrite` and `if`: what nginx does before it looks for anything.
 
-use super::condition::{asks_for_no_directory, condition};
+use super::condition::{asks_for_no_directory, asks_for_no_file, condition};
 use super::files;
 use super::referers;
 use super::server::Work;
@@ -244,10 +244,35 @@ fn conditional(
         false => ledger.carried(block.id),
     }
     self::block(work, block.inner(), &both, prefix);
+    let is_alone = beside.iter().filter(|d| d.name == "if").count() == 1;
+    if is_alone && asks_for_no_file(block, &work.constants) {
+        directories_as_well(work, block.inner(), both, prefix);
+    }
     for other in block.inner().iter().filter(|d| !is_known(d)) {
         let need = "a rule with this condition";
         other.walk(&mut |d| ledger.list(d.id, need));
     }
+}
+
+/// Rewrites behind `if (!-f $request_filename)` are for directories, too, whether or not they have an index.
+fn directories_as_well(work: &mut Work<'_, '_>, lines: &[Directive], mut when: When, prefix: &str) {
+    let rewrites = |d: &Directive| match d.name.as_str() {
+        "rewrite" => !matches!(d.arg(2), "permanent" | "redirect"),
+        name => name == "break",
+    };
+    let paths = match &when.paths {
+        Match::All => Ok("/$".to_owned()),
+        Match::Regex(expression) => both(expression, "/$"),
+        Match::Path(_) | Match::Prefix(_) => return,
+    };
+    let (true, Ok(paths)) = (lines.iter().all(rewrites), paths) else {
+        return;
+    };
+    when.missing = false;
+    when.paths = Match::Regex(paths);
+    let was_named = std::mem::replace(&mut work.is_named, true);
+    self::block(work, lines, &when, prefix);
+    work.is_named = was_named;
 }
 
 impl Work<'_, '_> {
