@@ -12,7 +12,6 @@ use crate::{current_request, sys};
 pub fn serve(region: &'static Region, me: ChildId, max_requests: u64) -> ! {
     ffi::php_enter_child();
     let port = ChildPort::enter(region, me);
-    sys::may_interrupt(true);
     // Different children begin at different fronts, and each moves on with every request.
     let mut turn = u32::from(me.index);
     let mut served = 0;

@@ -265,21 +265,6 @@ extern "C" fn on_orphaned(_signal: libc::c_int) {
     }
 }
 
-/// Whether this process and those that it forks from now on may interrupt a process that runs when they
-/// have something to do (`SCHED_OTHER`), or wait for their turn (`SCHED_BATCH`), which costs no share of
-/// the processors. The kernel lets everybody choose; where it is forbidden nothing changes.
-pub fn may_interrupt(may: bool) {
-    let policy = match may {
-        true => libc::SCHED_OTHER,
-        false => libc::SCHED_BATCH,
-    };
-    // SAFETY: an all-zero sched_param is a value, the one for both policies; it is only read.
-    unsafe {
-        let parameters: libc::sched_param = std::mem::zeroed();
-        libc::sched_setscheduler(0, policy, &parameters);
-    }
-}
-
 /// What a freshly forked child asks of the kernel: SIGCHLD as scripts expect it, and a signal
 /// when the zygote dies. `zygote` is the parent's id before the fork.
 pub fn settle_child(zygote: i32) {

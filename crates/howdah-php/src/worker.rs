@@ -48,7 +48,6 @@ pub fn serve(
     words: OwnedFd,
 ) -> ! {
     ffi::php_enter_child();
-    sys::may_interrupt(true);
     let worker = WorkerChild {
         region,
         me,

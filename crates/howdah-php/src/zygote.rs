@@ -260,8 +260,6 @@ fn setting_names(lines: &std::ffi::CStr) -> Vec<String> {
 
 impl Zygote {
     fn serve(mut self) -> ExitCode {
-        // A fork takes a millisecond, and requests for other processes should not wait for it.
-        sys::may_interrupt(false);
         self.report(
             &Report::Ready {
                 version: VERSION,
