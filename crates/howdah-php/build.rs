@@ -227,6 +227,7 @@ fn frame_header() -> String {
         ("KIND_LOG", u64::from(kind::LOG)),
         ("KIND_FINISH", u64::from(kind::FINISH)),
         ("KIND_EFFECT", u64::from(kind::EFFECT)),
+        ("KIND_BAILED_OUT", u64::from(kind::BAILED_OUT)),
         ("MAX_DESCRIPTION", effect::MAX_DESCRIPTION as u64),
         ("MAX_ASKED", effect::MAX_ASKED as u64),
         ("MAX_TAG", effect::MAX_TAG as u64),

@@ -52,6 +52,7 @@ pub use common::condition::Condition;
 pub use common::output::Output;
 pub use common::process::{exit_text, resident_bytes};
 pub use config::{Mode, PoolConfig};
+pub use embed::bailouts::TooManyBailouts;
 pub use error::ExecError;
 pub use pool::Pool;
 
@@ -249,6 +250,11 @@ pub trait Executor: Send + Sync {
     /// the processes worked for nobody.
     fn has_left_scripts(&self, _client: IpAddr) -> bool {
         false
+    }
+
+    /// Whether PHP has bailed out of so many runs of this client, of late, that it must wait.
+    fn bailouts_of(&self, _client: IpAddr) -> Option<TooManyBailouts> {
+        None
     }
 
     /// Makes all values of the cache that its PHP shares old.

@@ -151,6 +151,9 @@ static int deactivate(void)
 	if (!howdah_current.head_sent) {
 		howdah_send_headers(&SG(sapi_headers));
 	}
+	if (CG(unclean_shutdown)) {
+		(void)howdah_write_frame(HOWDAH_KIND_BAILED_OUT, NULL, 0);
+	}
 	howdah_current.open = false;
 	howdah_done();
 	/* These pointed into the frame, which is the front's again. */

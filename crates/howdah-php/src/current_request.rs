@@ -8,7 +8,7 @@ use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
 
 use howdah_proto::effect;
-use howdah_proto::response::kind::EFFECT;
+use howdah_proto::response::kind::{BAILED_OUT, EFFECT};
 use howdah_proto::shm::{Bell, BodyRead, Claim};
 
 use crate::sys;
@@ -76,7 +76,7 @@ pub fn write_frame(kind: u32, payload: &[u8]) -> bool {
         return reported;
     }
     with_job(false, |job, bells| {
-        if kind == EFFECT {
+        if matches!(kind, EFFECT | BAILED_OUT) {
             return job.report(kind, payload, bells);
         }
         while !job.claim.begin(kind, payload.len() as u32) {

@@ -9,7 +9,7 @@
 //! effect = u32 name_len | name | value
 //! ```
 //! Order: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`;
-//! `Log` and `Effect` anywhere. Anything else is a [`ResponseError`].
+//! `Log`, `Effect` and `BailedOut` anywhere. Anything else is a [`ResponseError`].
 
 use crate::level::Level;
 /// `kind` of a frame on the wire.
@@ -26,6 +26,8 @@ pub mod kind {
     pub const FINISH: u32 = 5;
     /// Something the run did that the front may want to know (a cookie set, a table written).
     pub const EFFECT: u32 = 6;
+    /// PHP has bailed out of the run, and the process leaves; no payload.
+    pub const BAILED_OUT: u32 = 7;
 }
 
 /// Bytes of a frame's kind and length.
@@ -69,6 +71,8 @@ pub enum Frame<'a> {
     Finish,
     /// A reported effect: name and value.
     Effect(&'a [u8], &'a [u8]),
+    /// PHP has bailed out of the run, and the process leaves.
+    BailedOut,
 }
 
 /// Why what a PHP process sent is not a response.
@@ -143,7 +147,7 @@ impl Parser {
         let limit = match kind {
             kind::HEAD | kind::INFORMATIONAL => MAX_HEAD,
             kind::LOG | kind::EFFECT => MAX_LOG,
-            kind::FINISH => 0,
+            kind::FINISH | kind::BAILED_OUT => 0,
             other => return Err(ResponseError::UnknownKind(other)),
         };
         let len = len as usize;
@@ -182,6 +186,7 @@ impl Parser {
                 self.stage = ResponseStage::Finished;
                 Frame::Finish
             }
+            kind::BAILED_OUT => Frame::BailedOut,
             kind::LOG => {
                 let level = u32_at(payload, 0).ok_or(ResponseError::Malformed)?;
                 Frame::Log(Level::of(level), &payload[4..])

@@ -194,6 +194,7 @@ impl Front {
         match action {
             Action::Script(target) => {
                 turn::doing("a script");
+                limits::check_bailouts(ctx, &target)?;
                 // Before others wait for this request's page.
                 if matches!(gate, Gate::Miss(_)) && limits::wants_process(ctx, &target, response) {
                     // Boxed: a connection's memory is that of its largest state.

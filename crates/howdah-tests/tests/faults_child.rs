@@ -2,7 +2,12 @@
 //! exited. The client of that request gets the right error, nobody else notices, and the pool
 //! recovers.
 
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Instant;
+
 use howdah_tests::fixture::{Fixture, HELLO, signal};
+use howdah_tests::http::from_elsewhere;
 use howdah_tests::load::{Load, Stop};
 use howdah_tests::rig::Server;
 use rustix::process::Signal;
@@ -149,6 +154,53 @@ fn what_ends_a_script_ends_its_child_only_if_php_has_bailed_out() {
         fixture.status()["pools"][0]["bailouts"] == bailouts
     });
     fixture.still_serves();
+}
+
+#[test]
+fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() {
+    let fixture = Fixture::named("many-bailouts")
+        .children(2)
+        .ini("display_errors", "Off")
+        .ini("memory_limit", "16M")
+        .script("memory.php", "<?php $a = str_repeat('x', 64 << 20);")
+        .start();
+    let bailouts = |fixture: &Fixture| fixture.status()["pools"][0]["bailouts"].as_u64().unwrap();
+    let begun = Instant::now();
+    let mut refused = 0;
+    for number in 0..300 {
+        // The client does not always wait for the response.
+        if number % 2 == 0 {
+            let mut stream = TcpStream::connect(fixture.address()).unwrap();
+            let _ = stream
+                .write_all(b"POST /memory.php HTTP/1.1\r\nHost: x\r\nContent-Length: 0\r\n\r\n");
+            continue;
+        }
+        let response = fixture.get("/memory.php");
+        if response.status() == 500 {
+            continue;
+        }
+        refused += 1;
+        assert_eq!(
+            (response.status(), response.header("Howdah-Error")),
+            (429, Some("ClientLimited"))
+        );
+        assert_eq!(response.header("Retry-After"), Some("1"));
+    }
+    let most = 20 + 2 + 10 * (begun.elapsed().as_secs() + 1);
+    let many = bailouts(&fixture);
+    assert!((20..=most).contains(&many), "{many} of at most {most}");
+    assert!(refused > 0);
+    fixture.wait_for_log(&["ClientLimited", "bailed out of more than ten scripts"]);
+    // Others are served, and so is the client a second later.
+    let mut other = from_elsewhere(fixture.address()).unwrap();
+    let get = b"GET /hello.php HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n";
+    other.write_all(get).unwrap();
+    let mut response = String::new();
+    other.read_to_string(&mut response).unwrap();
+    assert!(response.starts_with("HTTP/1.1 200 OK"), "{response}");
+    fixture.wait("the client to be served again", |fixture| {
+        fixture.get("/hello.php").status() == 200
+    });
 }
 
 #[test]

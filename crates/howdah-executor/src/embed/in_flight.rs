@@ -15,6 +15,7 @@ use howdah_proto::request::RequestFrame;
 use howdah_proto::response::{Frame, Parser, ResponseError};
 use howdah_proto::shm::{ChildId, FrontPort, SlotState};
 
+use super::bailouts::Bailouts;
 use super::leavers::Abandoned;
 use crate::common::sys;
 use crate::{EffectSink, Event, ExecError, Held};
@@ -72,6 +73,8 @@ pub(crate) struct RequestState {
     unreadable: bool,
     /// Receives what the run does apart from answering.
     effects: Option<Arc<dyn EffectSink>>,
+    /// Where a bailout of PHP is counted, and whose it is.
+    bailouts: Option<(Arc<Bailouts>, IpAddr)>,
     /// Dropped with its place.
     pub held: Option<Held>,
     parser: Parser,
@@ -132,12 +135,20 @@ impl InFlight {
                 flush_due: false,
                 unreadable: false,
                 effects,
+                bailouts: None,
                 held,
                 parser: Parser::default(),
                 input: Bytes::new(),
                 at: 0,
             }),
         }
+    }
+
+    /// Has a bailout of PHP counted as its client's.
+    pub fn with_bailouts(mut self, bailouts: &Arc<Bailouts>) -> InFlight {
+        let state = self.state.get_mut().unwrap_or_else(|e| e.into_inner());
+        state.bailouts = self.client.map(|client| (bailouts.clone(), client));
+        self
     }
 
     /// Its changing part. A panic elsewhere while it was held leaves nothing half done that
@@ -207,6 +218,12 @@ impl RequestState {
                         effects.effect(name, value);
                     }
                     Some(Step::Event(Event::Effect))
+                }
+                Frame::BailedOut => {
+                    if let Some((bailouts, client)) = &self.bailouts {
+                        bailouts.count(*client, sys::now_ns());
+                    }
+                    None
                 }
             };
             self.at = end;

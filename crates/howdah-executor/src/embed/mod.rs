@@ -6,12 +6,13 @@
 //! ```
 //!
 //! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: what the server
-//!   polls; `leavers`: whose clients have left; `body`: feeding the request body; `timer`: the queue's clock.
+//!   polls; `leavers`: whose clients have left; `bailouts`: whose scripts bail out; `body`: feeding the request body; `timer`: the queue's clock.
 //! - A pool of workers is the same with children that boot one script (`supervisor/workers`,
 //!   `watch`, `glob`).
 //! - `supervisor`, `children`, `zygote`: the processes; `pm`: how many, as a pure decision.
 //! - `shared`: what all of them share; `sys`: the only module with `unsafe`.
 
+pub mod bailouts;
 pub(crate) mod body;
 mod children;
 mod file_watcher;
@@ -42,6 +43,8 @@ use howdah_proto::control::ScriptsWork;
 use howdah_proto::shm::ChildId;
 use rustix::fs::{MemfdFlags, memfd_create};
 use tokio::sync::oneshot;
+
+use bailouts::TooManyBailouts;
 
 use crate::common::condition::Condition;
 use crate::common::process::resident_bytes;
@@ -213,6 +216,10 @@ impl Executor for EmbedPool {
         self.shared.pool.leavers.has(client, sys::now_ns)
     }
 
+    fn bailouts_of(&self, client: IpAddr) -> Option<TooManyBailouts> {
+        self.shared.pool.bailouts.too_many(client, sys::now_ns)
+    }
+
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let shared = &self.shared;
         let Some(front) = front_thread::index().filter(|i| (*i as usize) < shared.lanes.len())
@@ -245,7 +252,7 @@ impl Executor for EmbedPool {
             lane.set_registered();
         }
         let body = BodyFeed::new(request.body);
-        let in_flight = Arc::new(InFlight::new(
+        let in_flight = InFlight::new(
             request.id,
             request.frame,
             sys::now_ns(),
@@ -253,7 +260,8 @@ impl Executor for EmbedPool {
             request.client,
             request.effects,
             request.held,
-        ));
+        );
+        let in_flight = Arc::new(in_flight.with_bailouts(&shared.pool.bailouts));
         lane.submit(&shared.pool, in_flight.clone());
         let home = self.homes[front as usize].clone();
         Box::new(EmbedRun::new(home, in_flight, body))

@@ -2,8 +2,8 @@
 //! has, and the supervisor's message queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use crossbeam_utils::CachePadded;
@@ -11,6 +11,7 @@ use howdah_proto::control::ScriptsWork;
 use howdah_proto::shm::{ChildId, PoolPort};
 use tokio::sync::oneshot;
 
+use super::bailouts::Bailouts;
 use super::leavers::Leavers;
 use crate::Log;
 use crate::common::sys;
@@ -45,6 +46,7 @@ pub(crate) struct PoolState {
     /// Whether the supervisor could fork more children if it were asked to.
     pub may_grow: AtomicBool,
     pub leavers: Leavers,
+    pub bailouts: Arc<Bailouts>,
     letters: Mutex<Vec<Ask>>,
     wanted: AtomicBool,
     supervisor_bell: OwnedFd,
@@ -59,6 +61,7 @@ impl PoolState {
             closing: AtomicBool::new(false),
             may_grow: AtomicBool::new(!matches!(config.pm, ProcessManager::Static)),
             leavers: Leavers::of(config.max_children),
+            bailouts: Arc::default(),
             letters: Mutex::new(Vec::new()),
             wanted: AtomicBool::new(false),
             supervisor_bell: sys::bell()?,

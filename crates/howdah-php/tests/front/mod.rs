@@ -490,7 +490,7 @@ impl Front {
                         .logs
                         .push((level, String::from_utf8_lossy(text).into_owned())),
                     Frame::Finish => answer.finished = true,
-                    Frame::Effect(..) => {}
+                    Frame::Effect(..) | Frame::BailedOut => {}
                 }
                 at += used;
             }

@@ -28,6 +28,9 @@ use crate::turn;
 /// What the log says of a request that found no room among those of clients who leave.
 const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
 
+/// What the log says of a request whose client has too many scripts bail out.
+const FOR_BAILOUTS: &str = "PHP has bailed out of more than ten scripts of its client a second (memory or time exhausted, a fatal error), and each costs a process";
+
 /// The limits under which a request has been counted.
 #[derive(Default)]
 pub(super) struct Counted {
@@ -109,6 +112,32 @@ pub(super) fn wants_process(
     counted.is_some_and(|counted| {
         let mut limits = counted.limits.iter();
         counted.processes.is_empty() && limits.any(|limit| limit.meter.limit.processes.is_some())
+    })
+}
+
+/// Refuses the request of a client whose scripts PHP has bailed out of too often, but not of one that comes
+/// through a proxy as in [`count_leaver`].
+///
+/// # Errors
+/// 429 `ClientLimited`.
+pub(super) fn check_bailouts(
+    ctx: RequestContext<'_>,
+    target: &ScriptTarget,
+) -> Result<(), Failure> {
+    let Some(address) = ctx.client.address else {
+        return Ok(());
+    };
+    let client = network::of_one_client(address);
+    let Some(too_many) = ctx.service().executor(target).bailouts_of(client) else {
+        return Ok(());
+    };
+    if network::is_private(address) && ctx.client.is_strangers(ctx.request) {
+        return Ok(());
+    }
+    let seconds = too_many.wait.as_millis().div_ceil(1000).max(1);
+    Err(Failure::ClientLimited {
+        retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
+        news: too_many.is_news.then(|| FOR_BAILOUTS.into()),
     })
 }
 

@@ -1,0 +1,134 @@
+//! Clients whose scripts PHP bails out of, again and again. Each such run costs its process, and the fork of
+//! another one takes a processor for two milliseconds: a client that has memory exhausted two hundred times a
+//! second would have the visitors' pages wait.
+
+use std::collections::HashMap;
+use std::net::IpAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Nanoseconds for each bailout of a client: ten a second.
+const EACH: u64 = 100_000_000;
+/// What a client may have at once beyond that, in nanoseconds: twenty bailouts.
+const BURST: u64 = 20 * EACH;
+/// Clients that are counted.
+const MOST: usize = 4096;
+
+/// A client has to wait, because PHP has bailed out of too many of its runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyBailouts {
+    /// How long.
+    pub wait: Duration,
+    /// The first time since its bailouts have begun.
+    pub is_news: bool,
+}
+
+/// A pool's clients of that kind. Costs a request of anybody one read of memory, unless a client has to wait.
+#[derive(Debug, Default)]
+pub(crate) struct Bailouts {
+    /// When the last client that has to wait need not wait any more; 0 if there is none.
+    until: AtomicU64,
+    clients: Mutex<HashMap<IpAddr, Counted>>,
+}
+
+#[derive(Debug, Default)]
+struct Counted {
+    /// When all of its bailouts will have had their time.
+    due: u64,
+    is_told: bool,
+}
+
+impl Bailouts {
+    fn lock(&self) -> MutexGuard<'_, HashMap<IpAddr, Counted>> {
+        self.clients.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// PHP has bailed out of a run of this client.
+    pub fn count(&self, client: IpAddr, now: u64) {
+        let mut clients = self.lock();
+        if clients.len() >= MOST && !clients.contains_key(&client) {
+            clients.retain(|_, counted| counted.due > now);
+            if clients.len() >= MOST {
+                return;
+            }
+        }
+        let counted = clients.entry(client).or_default();
+        counted.is_told &= counted.due > now;
+        counted.due = counted.due.max(now) + EACH;
+        if counted.due > now + BURST {
+            self.until.fetch_max(counted.due - BURST, Ordering::Relaxed);
+        }
+    }
+
+    /// Whether this client has to wait; `now` is read only if anybody has to.
+    pub fn too_many(&self, client: IpAddr, now: impl FnOnce() -> u64) -> Option<TooManyBailouts> {
+        let until = self.until.load(Ordering::Relaxed);
+        if until == 0 {
+            return None;
+        }
+        let now = now();
+        if until <= now {
+            // Unless another one has come meanwhile.
+            let _ = self
+                .until
+                .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
+            return None;
+        }
+        let mut clients = self.lock();
+        let counted = clients.get_mut(&client)?;
+        let wait = counted.due.saturating_sub(BURST).saturating_sub(now);
+        if wait == 0 {
+            return None;
+        }
+        Some(TooManyBailouts {
+            wait: Duration::from_nanos(wait),
+            is_news: !std::mem::replace(&mut counted.is_told, true),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const A: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 1));
+    const B: IpAddr = IpAddr::V4(std::net::Ipv4Addr::new(192, 0, 2, 2));
+
+    #[test]
+    fn a_client_waits_whose_scripts_bail_out_more_than_ten_times_a_second() {
+        let bailouts = Bailouts::default();
+        for _ in 0..20 {
+            bailouts.count(A, 5);
+        }
+        assert_eq!(bailouts.too_many(A, || unreachable!("nobody waits")), None);
+        bailouts.count(A, 5);
+        let told = |is_news| {
+            let wait = Duration::from_nanos(EACH);
+            Some(TooManyBailouts { wait, is_news })
+        };
+        assert_eq!(bailouts.too_many(B, || 5), None);
+        assert_eq!(bailouts.too_many(A, || 5), told(true));
+        assert_eq!(bailouts.too_many(A, || 5), told(false), "once");
+        assert_eq!(bailouts.too_many(A, || 5 + EACH), None);
+        assert_eq!(bailouts.too_many(A, || unreachable!("nobody waits")), None);
+        // Its time comes again, one by one.
+        bailouts.count(A, 5 + EACH);
+        assert_eq!(bailouts.too_many(A, || 5 + EACH), told(false));
+        let later = 5 + 30 * EACH;
+        (0..21).for_each(|_| bailouts.count(A, later));
+        assert_eq!(bailouts.too_many(A, || later), told(true), "again");
+    }
+
+    #[test]
+    fn the_memory_is_bounded_and_has_room_again_later() {
+        let bailouts = Bailouts::default();
+        let client = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
+        for n in 0..2 * MOST {
+            bailouts.count(client(n), 1);
+        }
+        assert_eq!(bailouts.lock().len(), MOST);
+        bailouts.count(A, 2 + EACH);
+        assert_eq!(bailouts.lock().len(), 1);
+    }
+}
