@@ -30,6 +30,11 @@ pub fn may_choose_the_host(target: &str, paths: &Match) -> bool {
     let authority = marks.iter().find_map(|mark| target.strip_prefix(mark));
     let host = authority.unwrap_or(target);
     let host = &host[..host.find(['/', '?', '#']).unwrap_or(host.len())];
+    // Of the variables only this one is a host: `https://$request_uri` leads wherever the path says.
+    let is_variable = host.starts_with('$') && !host.starts_with("${");
+    if authority.is_some() && is_variable && !host.starts_with("$host") {
+        return true;
+    }
     let Some((before, rest)) = host.split_once("${") else {
         return false;
     };
@@ -440,6 +445,8 @@ mod tests {
             ("^/([a-z]+)/(.*)$", "https://${1}.b.test/${2}", false),
             ("^/([^.]+)/(.*)$", "https://${1}.b.test/${2}", true),
             ("^/a", "//b.test$request_uri", false),
+            ("^/a", "https://$request_uri", true),
+            ("^/a", "https://$host$request_uri", false),
         ] {
             let paths = Match::Regex(expression.to_owned());
             let found = may_choose_the_host(target, &paths);

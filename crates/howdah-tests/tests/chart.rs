@@ -160,7 +160,12 @@ fn the_server_takes_the_configuration_and_the_variables_in_it() {
         let app = scratch.join("app").display().to_string();
         let toml = lines.collect::<Vec<_>>().join("\n").replace("/app", &app);
         assert!(toml.contains("recognise = true"), "{toml}");
-        let file = scratch.write("howdah.toml", &toml);
+        // In the container it is another user than root who starts the server.
+        let user = match rustix::process::geteuid().is_root() {
+            true => "user = \"root\"\n",
+            false => "",
+        };
+        let file = scratch.write("howdah.toml", format!("{user}{toml}"));
         let variables: Vec<(String, String)> = yaml.lines().filter_map(variable).collect();
         assert!(variables.len() >= 6, "{variables:?}");
         let mut check = Command::new(howdah_program());

@@ -186,7 +186,8 @@ fn a_client_whose_scripts_bail_out_all_the_time_waits_and_costs_few_processes() 
         );
         assert_eq!(response.header("Retry-After"), Some("1"));
     }
-    let most = 20 + 2 + 10 * (begun.elapsed().as_secs() + 1);
+    // Those that have come before the first have bailed out are run, and some wait behind others.
+    let most = 20 + 64 + 10 * (begun.elapsed().as_secs() + 1);
     let many = bailouts(&fixture);
     assert!((20..=most).contains(&many), "{many} of at most {most}");
     assert!(refused > 0);
