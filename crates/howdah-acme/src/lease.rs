@@ -198,7 +198,7 @@ impl Lease {
     }
 }
 
-/// Replaces a lock as a whole, whoever else does at this moment.
+/// Replaces a lock as a whole. Several processes may do so at the same moment without mixing their texts.
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let (mut file, new) = create_beside(path, 0o600)?;
     let put = file.write_all(text).and_then(|()| fs::rename(&new, path));

@@ -13,18 +13,19 @@ const EACH: u64 = 100_000_000;
 /// What a client may have at once beyond that, in nanoseconds: twenty bailouts.
 const BURST: u64 = 20 * EACH;
 /// Clients that are counted.
-const MOST: usize = 4096;
+const MOST_CLIENTS: usize = 4096;
 
 /// A client has to wait, because PHP has bailed out of too many of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBailouts {
-    /// How long.
+    /// The time until its next request is let in.
     pub wait: Duration,
     /// The first time since its bailouts have begun.
     pub is_news: bool,
 }
 
-/// A pool's clients of that kind. Costs a request of anybody one read of memory, unless a client has to wait.
+/// The clients of a pool whose scripts bail out. As long as no client has to wait, a request costs one read of
+/// memory here.
 #[derive(Debug, Default)]
 pub(crate) struct Bailouts {
     /// When the last client that has to wait need not wait any more; 0 if there is none.
@@ -47,9 +48,9 @@ impl Bailouts {
     /// PHP has bailed out of a run of this client.
     pub fn count(&self, client: IpAddr, now: u64) {
         let mut clients = self.lock();
-        if clients.len() >= MOST && !clients.contains_key(&client) {
+        if clients.len() >= MOST_CLIENTS && !clients.contains_key(&client) {
             clients.retain(|_, counted| counted.due > now);
-            if clients.len() >= MOST {
+            if clients.len() >= MOST_CLIENTS {
                 return;
             }
         }
@@ -124,10 +125,10 @@ mod tests {
     fn the_memory_is_bounded_and_has_room_again_later() {
         let bailouts = Bailouts::default();
         let client = |n: usize| IpAddr::from([10, 0, (n >> 8) as u8, n as u8]);
-        for n in 0..2 * MOST {
+        for n in 0..2 * MOST_CLIENTS {
             bailouts.count(client(n), 1);
         }
-        assert_eq!(bailouts.lock().len(), MOST);
+        assert_eq!(bailouts.lock().len(), MOST_CLIENTS);
         bailouts.count(A, 2 + EACH);
         assert_eq!(bailouts.lock().len(), 1);
     }

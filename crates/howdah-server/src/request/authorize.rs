@@ -250,8 +250,8 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     }
 }
 
-/// Starts an authorizer, which is asked about a cleaned path: it finds it in `REQUEST_URI`, with the query. The
-/// executor leaves out what §6.3 leaves out.
+/// Starts an authorizer. `REQUEST_URI` has the cleaned path that it is asked about, and the query. The executor
+/// leaves out the variables that §6.3 leaves out.
 fn start(
     ctx: RequestContext<'_>,
     authorizer: &Authorizer,

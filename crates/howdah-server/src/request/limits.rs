@@ -7,6 +7,7 @@
 //! is in the pool's queue, so that nobody else stands behind it.
 
 use std::future::{Future, poll_fn};
+use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
@@ -128,17 +129,25 @@ pub(super) fn check_bailouts(
         return Ok(());
     };
     let client = network::of_one_client(address);
-    let Some(too_many) = ctx.service().executor(target).bailouts_of(client) else {
-        return Ok(());
-    };
-    if network::is_private(address) && ctx.client.is_strangers(ctx.request) {
-        return Ok(());
+    match ctx.service().executor(target).bailouts_of(client) {
+        Some(too_many) if !is_of_unknown_proxy(ctx, address) => Err(Failure::ClientLimited {
+            retry_after: seconds(too_many.wait),
+            news: too_many.is_news.then(|| FOR_BAILOUTS.into()),
+        }),
+        _ => Ok(()),
     }
-    let seconds = too_many.wait.as_millis().div_ceil(1000).max(1);
-    Err(Failure::ClientLimited {
-        retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
-        news: too_many.is_news.then(|| FOR_BAILOUTS.into()),
-    })
+}
+
+/// Whether the address is that of a proxy in a private network which `trusted_proxies` does not name: behind it
+/// are many clients.
+fn is_of_unknown_proxy(ctx: RequestContext<'_>, address: IpAddr) -> bool {
+    network::is_private(address) && ctx.client.is_strangers(ctx.request)
+}
+
+/// A wait as `Retry-After` says it: whole seconds, at least one.
+fn seconds(wait: Duration) -> u32 {
+    let seconds = wait.as_millis().div_ceil(1000).max(1);
+    u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
 /// Counts the request of a client who asks for scripts and leaves while they run under the limit of such
@@ -152,7 +161,7 @@ fn count_leaver(ctx: RequestContext<'_>, target: &ScriptTarget, response: &mut R
     let Some(meter) = ctx.service().leavers(target, client) else {
         return;
     };
-    if network::is_private(address) && ctx.client.is_strangers(ctx.request) {
+    if is_of_unknown_proxy(ctx, address) {
         return;
     }
     let counted = response.record.limits.get_or_insert_default();
@@ -277,9 +286,8 @@ fn failure(
         }
         text.into()
     });
-    let seconds = limited.wait.as_millis().div_ceil(1000).max(1);
     Failure::ClientLimited {
-        retry_after: u32::try_from(seconds).unwrap_or(u32::MAX),
+        retry_after: seconds(limited.wait),
         news,
     }
 }
