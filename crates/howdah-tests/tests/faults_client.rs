@@ -4,9 +4,10 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::path::PathBuf;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use howdah_tests::fixture::{Fixture, HELLO};
+use howdah_tests::fixture::{Builder, Fixture, HELLO};
 use howdah_tests::http::{Connection, Headers, framing_of};
 use howdah_tests::http2::{self, Frames, Request};
 use howdah_tests::load::Load;
@@ -207,26 +208,48 @@ fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() 
     }
 }
 
-fn run_although_their_clients_do_not_wait(mode: &str) {
-    let builder = Fixture::named(&format!("fire-and-forget-{mode}"))
-        .children(1)
-        .pool(&format!("mode = \"{mode}\""));
-    let scratch = builder.scratch().path().to_owned();
+/// A server whose only child is busy until the file `go` is there. `job.php` adds a line with the value of a
+/// variable to the file `ran`.
+fn with_a_busy_child(builder: Builder, variable: &str) -> (Fixture, JoinHandle<u16>) {
+    let busy = builder.scratch().join("busy");
+    let job = format!(
+        "<?php file_put_contents('SCRATCH/ran', \"$_SERVER[{variable}]\\n\", FILE_APPEND);"
+    );
     let fixture = builder
+        .children(1)
         .script(
             "busy.php",
             "<?php touch('SCRATCH/busy'); while (!file_exists('SCRATCH/go')) usleep(1000);",
         )
-        .script(
-            "job.php",
-            "<?php file_put_contents('SCRATCH/ran', \"$_SERVER[REQUEST_METHOD]\\n\", FILE_APPEND);",
-        )
+        .script("job.php", &job)
         .start();
     let address = fixture.address();
-    let busy = std::thread::spawn(move || howdah_tests::http::get(address, "/busy.php").status());
-    fixture.wait("the only child to be busy", |_| {
-        scratch.join("busy").exists()
-    });
+    let request =
+        std::thread::spawn(move || howdah_tests::http::get(address, "/busy.php").status());
+    fixture.wait("the only child to be busy", |_| busy.exists());
+    (fixture, request)
+}
+
+/// Lets the busy child go on, and waits until these lines are all that the jobs have written, in any order.
+fn let_jobs_run(fixture: &Fixture, busy: JoinHandle<u16>, expected: &[&str]) {
+    std::fs::write(fixture.path("go"), "").unwrap();
+    assert_eq!(busy.join().unwrap(), 200);
+    let ran = || {
+        let text = std::fs::read_to_string(fixture.path("ran")).unwrap_or_default();
+        let mut lines: Vec<_> = text.lines().map(str::to_owned).collect();
+        lines.sort();
+        lines
+    };
+    fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
+    fixture.still_serves();
+    assert_eq!(ran(), expected);
+}
+
+fn run_although_their_clients_do_not_wait(mode: &str) {
+    let builder = Fixture::named(&format!("fire-and-forget-{mode}"));
+    let builder = builder.pool(&format!("mode = \"{mode}\""));
+    let (fixture, busy) = with_a_busy_child(builder, "REQUEST_METHOD");
+    let address = fixture.address();
     let leave = |method: &str, headers: &str, body: &str| {
         let mut stream = TcpStream::connect(address).unwrap();
         let request = format!("{method} /job.php HTTP/1.1\r\nHost: x\r\n{headers}\r\n{body}");
@@ -247,42 +270,15 @@ fn run_although_their_clients_do_not_wait(mode: &str) {
     fixture.wait("all clients to have left", |fixture| {
         fixture.status()["connections"]["open"].as_u64() <= Some(12)
     });
-    std::fs::write(scratch.join("go"), "").unwrap();
-    assert_eq!(busy.join().unwrap(), 200);
-    let ran = || {
-        let text = std::fs::read_to_string(scratch.join("ran")).unwrap_or_default();
-        let mut methods: Vec<_> = text.lines().map(str::to_owned).collect();
-        methods.sort();
-        methods
-    };
     let expected = [vec!["DELETE"], vec!["POST"; 10]].concat();
-    fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
-    fixture.still_serves();
-    assert_eq!(ran(), expected, "{mode}");
+    let_jobs_run(&fixture, busy, &expected);
 }
 
 #[test]
 fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
-    let builder = Fixture::named("fire-and-forget-streams")
-        .children(1)
-        .h2c()
-        .http3();
-    let scratch = builder.scratch().path().to_owned();
-    let fixture = builder
-        .script(
-            "busy.php",
-            "<?php touch('SCRATCH/busy'); while (!file_exists('SCRATCH/go')) usleep(1000);",
-        )
-        .script(
-            "job.php",
-            "<?php file_put_contents('SCRATCH/ran', \"$_SERVER[SERVER_PROTOCOL]\\n\", FILE_APPEND);",
-        )
-        .start();
+    let builder = Fixture::named("fire-and-forget-streams").h2c().http3();
+    let (fixture, busy) = with_a_busy_child(builder, "SERVER_PROTOCOL");
     let address = fixture.address();
-    let busy = std::thread::spawn(move || howdah_tests::http::get(address, "/busy.php").status());
-    fixture.wait("the only child to be busy", |_| {
-        scratch.join("busy").exists()
-    });
     let job = |stream| http2::headers(stream, "POST", "/job.php", true);
     for _ in 0..4 {
         // Several requests and the end of the connection, often in what the server reads at once.
@@ -299,18 +295,8 @@ fn streams_that_ask_for_an_effect_are_run_although_their_connection_ends() {
         queued(fixture) == Some(4 * 3 + 3)
     });
     drop(connection);
-    std::fs::write(scratch.join("go"), "").unwrap();
-    assert_eq!(busy.join().unwrap(), 200);
-    let ran = || {
-        let text = std::fs::read_to_string(scratch.join("ran")).unwrap_or_default();
-        let mut protocols: Vec<_> = text.lines().map(str::to_owned).collect();
-        protocols.sort();
-        protocols
-    };
     let expected = [vec!["HTTP/2.0"; 12], vec!["HTTP/3.0"; 3]].concat();
-    fixture.wait("all jobs to have run", |_| ran().len() >= expected.len());
-    fixture.still_serves();
-    assert_eq!(ran(), expected);
+    let_jobs_run(&fixture, busy, &expected);
 }
 
 #[test]
