@@ -472,11 +472,17 @@ impl Fixture {
             .sum()
     }
 
-    /// Proportional memory of all processes, KiB: shared pages count once.
+    /// Memory that all processes together have written to, KiB; shared pages count once.
+    ///
+    /// Pages of files are left out: a program's text is shared with every other server that runs
+    /// the same program, so this server's part of it grows whenever another one ends.
     pub fn whole_memory(&self) -> u64 {
-        self.processes()
+        let processes = self.processes();
+        let fields = ["Pss_Anon", "Pss_Shmem"];
+        processes
             .iter()
-            .filter_map(|e| process_tree::memory(e.pid, "Pss"))
+            .flat_map(|e| fields.map(|field| process_tree::memory(e.pid, field)))
+            .flatten()
             .sum()
     }
 

@@ -44,7 +44,7 @@ pub fn is_alive(pid: i32) -> bool {
     entry(pid).is_some_and(|e| e.state != 'Z' && e.state != 'X')
 }
 
-/// Memory of one process in KiB from `smaps_rollup`; `field` is `Rss`, `Pss` or `Private_Dirty`.
+/// Memory of one process in KiB from `smaps_rollup`; `field` is the name of a line: `Rss`, `Pss_Anon`.
 /// `None` if it has ended.
 pub fn memory(pid: i32, field: &str) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;

@@ -10,7 +10,7 @@ use howdah_tests::fixture::Fixture;
 use howdah_tests::http::{Connection, Headers, framing_of};
 
 /// Memory all processes together may grow by, KiB, whatever the size of the body.
-const GROWTH: u64 = 48 * 1024;
+const GROWTH: u64 = 8 * 1024;
 
 fn mebibytes() -> usize {
     std::env::var("HOWDAH_TESTS_BODY_MIB").map_or(256, |n| {

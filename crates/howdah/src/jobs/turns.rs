@@ -345,6 +345,15 @@ impl Driver {
                 .collect(),
         };
         let answer = self.rows.exchange(&message).await?;
+        // What became of former runs comes first: the log tells of a lost run before the run that
+        // replaces it begins.
+        for (job, by) in answer.replaced {
+            self.runs.remove(&job);
+            self.say(News::Replaced { job, by });
+        }
+        for (job, member) in answer.lost {
+            self.say(News::Lost { job, member });
+        }
         let now = Instant::now();
         for (job, verdict) in answer.claims {
             let Some(wanted) = self.claims.get_mut(&job) else {
@@ -374,13 +383,6 @@ impl Driver {
                 token: claim.token,
                 verdict: Ok(verdict),
             });
-        }
-        for (job, by) in answer.replaced {
-            self.runs.remove(&job);
-            self.say(News::Replaced { job, by });
-        }
-        for (job, member) in answer.lost {
-            self.say(News::Lost { job, member });
         }
         self.say(News::Rows(answer.rows));
         Ok(())
