@@ -64,7 +64,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         threads as u32,
     )?;
     let site = Site::new(SiteConfig::for_tests("main", root), 0).map_err(|e| format!("{e:?}"))?;
-    let sites = Sites::new(vec![Arc::new(site)]).map_err(|e| format!("{e:?}"))?;
+    let sites = Sites::new(vec![Arc::new(site)], Vec::new()).map_err(|e| format!("{e:?}"))?;
     let executor: Arc<dyn Executor> = pool.clone();
     let pools = HashMap::from([("www".to_owned(), executor)]);
     let settings = FrontSettings {

@@ -128,7 +128,7 @@ impl Front {
             let request = &ctx.request.without_body_to(&to.0);
             let ctx = RequestContext {
                 request,
-                site: find_site(ctx.config, request, ctx.client),
+                site: find_site(ctx.config, request, ctx.client, ctx.conn),
                 ..ctx
             };
             match Front::answer(ctx, &mut body, response).await? {
@@ -256,10 +256,11 @@ fn find_site<'a>(
     config: &'a ServerConfig,
     request: &RequestHead,
     client: &Client<'_>,
+    conn: &ConnInfo,
 ) -> &'a Arc<Site> {
-    config
-        .sites
-        .find(client.host.as_deref().unwrap_or_else(|| request.host()))
+    let host = client.host.as_deref();
+    let host = host.unwrap_or_else(|| request.host());
+    config.sites.find(&conn.listener, host)
 }
 
 /// Looks for a stored page, and routes the request: in this order, unless the site's rules look at who
@@ -331,7 +332,7 @@ impl Handler for Front {
         let ctx = RequestContext {
             front: self,
             config: &config,
-            site: find_site(&config, request, &client),
+            site: find_site(&config, request, &client, conn),
             request: traced.as_ref().map_or(request, |traced| &traced.head),
             traced: traced.as_deref(),
             conn,

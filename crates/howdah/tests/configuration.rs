@@ -426,6 +426,30 @@ fn a_corrupt_file_is_refused_with_the_place_of_every_syntax_error() {
 }
 
 #[test]
+fn two_sites_may_have_one_host_at_addresses_of_their_own() {
+    let own = |name: &str, port: u16| {
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = \"a.org\"\nroot = \"web\"\nlisten = \"127.0.0.1:{port}\"\n"
+        )
+    };
+    let (code, said) = check(&format!("{}{}", own("a", 81), own("b", 82)));
+    assert_eq!(code, 0, "{said}");
+    // The default address of the server has no site here, and is not opened.
+    assert!(said.contains("2 listeners"), "{said}");
+}
+
+#[test]
+fn no_certificate_is_ordered_for_a_site_that_answers_without_tls() {
+    let (code, said) = check(
+        "[[site]]\nhosts = \"shop.test\"\nroot = \"web\"\n\
+         [[site]]\nhosts = \"admin.test\"\nroot = \"web\"\nlisten = \"127.0.0.1:8443 tls\"\n",
+    );
+    assert_eq!(code, 0, "{said}");
+    let ordered = "a certificate of a local authority for admin.test; ";
+    assert!(said.contains(ordered), "{said}");
+}
+
+#[test]
 fn what_cannot_go_together_is_a_mistake() {
     for (text, expect) in [
         (
@@ -439,6 +463,30 @@ fn what_cannot_go_together_is_a_mistake() {
         (
             "listen = \"127.0.0.1:80 proxy_protocol\"",
             "listen: proxy_protocol needs [trusted_proxies]",
+        ),
+        (
+            "listen = \":80\"\n[[site]]\nroot = \"web\"\nlisten = \"192.0.2.1:80\"",
+            "a.toml:4:10: listen: 192.0.2.1:80 is part of 0.0.0.0:80, and cannot be opened beside it",
+        ),
+        (
+            "listen = \"127.0.0.1:80\"\n[[site]]\nroot = \"web\"\nlisten = \"127.0.0.1:81\"",
+            "a.toml:1:10: listen: no site answers at 127.0.0.1:80, since every site has its own `listen`",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\n[[site]]\nname = \"b\"\nroot = \"web\"\nlisten = [\"127.0.0.1:8080 h2c\"]",
+            "a.toml:6:11: listen: 127.0.0.1:8080 is named elsewhere with other words behind it",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:0\", \"127.0.0.1:81\", \"127.0.0.1:81\"]",
+            "a.toml:3:11: listen: an address of a site needs a port other than 0",
+        ),
+        (
+            "[[site]]\nroot = \"web\"\nlisten = [\"127.0.0.1:81\", \"127.0.0.1:81\"]",
+            "a.toml:3:27: listen: duplicate address 127.0.0.1:81",
+        ),
+        (
+            "[[site]]\nhosts = \"a.org\"\nroot = \"web\"\nlisten = \"127.0.0.1:81\"\n[[site]]\nname = \"b\"\nhosts = \"a.org\"\nroot = \"web\"\nlisten = [\"127.0.0.1:82\", \"127.0.0.1:81\"]",
+            "a.toml:7:9: hosts: `a.org` belongs to site `a.org` already",
         ),
         ("listen = \"example.org:80\"", "is no address to listen on"),
         ("listen = \"127.0.0.1:80 fast\"", "unknown word `fast`"),

@@ -81,6 +81,64 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     assert_eq!(server.status()["configuration"], 2);
 }
 
+/// Asks for `/` of the shop over a connection that stays open.
+fn ask_shop(stream: &mut UnixStream) -> String {
+    stream
+        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: shop.test\r\n\r\n")
+        .unwrap();
+    let mut seen = Vec::new();
+    let mut reader = BufReader::new(&*stream);
+    loop {
+        let mut line = String::new();
+        assert!(reader.read_line(&mut line).unwrap() > 0, "closed");
+        if line == "\r\n" {
+            break;
+        }
+        seen.push(line);
+    }
+    let length = seen
+        .iter()
+        .find_map(|line| line.strip_prefix("Content-Length: "));
+    let mut body = vec![0; length.unwrap().trim().parse().unwrap()];
+    reader.read_exact(&mut body).unwrap();
+    String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn a_site_with_addresses_of_its_own_answers_there_alone() {
+    let scratch = Scratch::new("own-addresses");
+    site(&scratch);
+    scratch.write("admin/a.txt", "admin");
+    scratch.write("other/a.txt", "other");
+    let config = |sites: &str| {
+        let shop = "[[site]]\nhosts = \"shop.test\"\nroot = \"web\"\n";
+        scratch.write("howdah.toml", &format!("{sites}{shop}"))
+    };
+    let own = |name: &str, socket: &str| {
+        let socket = scratch.path(socket);
+        format!(
+            "[[site]]\nname = \"{name}\"\nhosts = \"shop.test\"\nroot = \"{name}\"\nlisten = \"unix:{}\"\n",
+            socket.display()
+        )
+    };
+    let file = config(&own("admin", "a.sock")).display().to_string();
+    let server = Server::start(&scratch, &["--config", &file]);
+    let connect = |socket: &str| UnixStream::connect(scratch.path(socket)).unwrap();
+    let mut kept = connect("a.sock");
+    assert_eq!(ask_shop(&mut kept), "admin");
+    // The first of the file, but not of those that answer here.
+    assert_eq!(server.get_of("shop.test", "/a.txt").1, "static");
+    assert_eq!(server.get_of("else.test", "/a.txt").1, "static");
+
+    // A listener comes and one goes; a connection of the one that went is no way to the new site.
+    config(&own("other", "b.sock"));
+    let (code, _, err) = server.ask(&["reload"]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(ask_shop(&mut connect("b.sock")), "other");
+    assert_eq!(ask_shop(&mut kept), "static");
+    assert!(UnixStream::connect(scratch.path("a.sock")).is_err());
+}
+
 #[test]
 fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
     let scratch = Scratch::new("refused");

@@ -111,12 +111,16 @@ fn sites<'c>(
     name: Option<&str>,
     host: Option<&str>,
 ) -> Result<Vec<(&'c Site, &'c SiteCache)>, String> {
-    let by_host = host.map(|host| all_sites.find(host.as_bytes()).number());
+    let by_host = host.map(|host| all_sites.find_all(host.as_bytes()));
     let found: Vec<_> = all_sites
         .all()
         .iter()
         .filter(|site| name.is_none_or(|name| site.config().name == name))
-        .filter(|site| by_host.is_none_or(|number| site.number() == number))
+        .filter(|site| {
+            by_host
+                .as_ref()
+                .is_none_or(|found| found.contains(&site.number()))
+        })
         .filter_map(|site| Some((&**site, cache.site(site)?)))
         .collect();
     if found.is_empty() {

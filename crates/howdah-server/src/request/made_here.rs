@@ -12,7 +12,7 @@ use crate::http::{BodyError, BodyKind};
 use crate::memory::{self, Pressure};
 use crate::respond;
 use crate::site::htaccess::Live;
-use crate::site::{Action, RouteInfo};
+use crate::site::{Action, RouteInfo, Sites};
 
 /// An answer that a request gets whatever the site's rules say.
 pub(super) enum First {
@@ -50,6 +50,9 @@ pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<Fi
     if memory::pressure() == Pressure::Full {
         return Err(Failure::MemoryLimit);
     }
+    if !Sites::answers_at(ctx.site, &ctx.conn.listener) {
+        return Err(Failure::MisdirectedRequest);
+    }
     check_length(ctx, body)?;
     if let Some(tls) = ctx.client.tls
         && !tls.is_for(split_host(ctx.request.host()).0)
@@ -77,7 +80,8 @@ fn to_https(ctx: RequestContext<'_>) -> ResponseHead {
         .host
         .as_deref()
         .unwrap_or_else(|| ctx.request.host());
-    let port = match ctx.config.settings.https_port {
+    let own = ctx.site.config().https_port;
+    let port = match own.unwrap_or(ctx.config.settings.https_port) {
         443 => String::new(),
         port => format!(":{port}"),
     };

@@ -27,6 +27,11 @@ pub struct SiteConfig {
     pub name: String,
     /// `hosts`: which hosts it answers for. The first site answers for all other hosts, too.
     pub hosts: Vec<HostPattern>,
+    /// `listen`: the listeners at which alone it answers, as [`ConnInfo`](crate::http::ConnInfo) names
+    /// them. Empty: it answers at those of the server.
+    pub listen: Vec<String>,
+    /// The port of its own listeners to which redirects to HTTPS lead; none: that of the server.
+    pub https_port: Option<u16>,
     /// `root`: the directory that is served.
     pub root: PathBuf,
     /// `htaccess`: whether `.htaccess` files are obeyed.
@@ -141,6 +146,8 @@ impl SiteConfig {
         SiteConfig {
             name: name.into(),
             hosts: Vec::new(),
+            listen: Vec::new(),
+            https_port: None,
             root: root.into(),
             htaccess: Htaccess::Deny,
             symlinks: Symlinks::Follow,

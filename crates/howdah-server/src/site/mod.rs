@@ -4,6 +4,7 @@
 //! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
 //! - `access`: the one check that everything passes which is sent or run, whoever named it.
 //! - [`condition`], [`network_file`]: what rules ask of a request beside its path.
+//! - `sites`: which site answers for a listener and a host.
 //! - [`script`]: the proof that a path names a script; `behind_script`: the routes that it may take from
 //!   `PATH_INFO`.
 //! - [`pattern`], [`template`]: what rules match and where they lead; `redirect_check`: mistakes in that.
@@ -39,12 +40,12 @@ mod rules;
 pub mod script;
 mod search;
 mod serve;
+mod sites;
 pub mod subfolder;
 pub mod template;
 pub mod trace;
 pub mod words;
 
-use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 use std::time::Duration;
@@ -54,10 +55,10 @@ pub use config::SiteConfig;
 pub use mistake::ConfigError;
 pub use route::{Action, ProxyTarget, Route, RouteInfo, ScriptTarget};
 pub use script::ScriptPath;
+pub use sites::Sites;
 
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
-use config::HostPattern;
 
 /// How often links in a site's root are looked at: a deployment that moves one takes effect by itself, at no
 /// measurable cost, and PHP's caches see new real paths.
@@ -237,80 +238,6 @@ fn open(
     RootDir::open(path, config.symlinks)
         .map_err(|error| errors.push(ConfigError::Root(path.to_owned(), error)))
         .ok()
-}
-
-/// All sites of a configuration, found by host name.
-#[derive(Debug)]
-pub struct Sites {
-    sites: Vec<Arc<Site>>,
-    exact: HashMap<String, usize>,
-    /// Sites of wildcard hosts, by the suffix with its leading dot.
-    below: HashMap<String, usize>,
-}
-
-impl Sites {
-    /// Makes the table of sites; `sites` are in the order of the configuration.
-    pub fn new(sites: Vec<Arc<Site>>) -> Result<Sites, Vec<ConfigError>> {
-        if sites.is_empty() {
-            return Err(vec![ConfigError::NoSite]);
-        }
-        let mut errors = Vec::new();
-        let mut exact: HashMap<String, usize> = HashMap::new();
-        let mut below: HashMap<String, usize> = HashMap::new();
-        for (number, site) in sites.iter().enumerate() {
-            for host in &site.config.hosts {
-                let (table, name) = match host {
-                    HostPattern::Exact(name) => (&mut exact, name),
-                    HostPattern::Below(name) => (&mut below, name),
-                };
-                if let Some(other) = table.insert(name.clone(), number)
-                    && other != number
-                {
-                    errors.push(ConfigError::DuplicateHost(
-                        name.clone(),
-                        sites[other].config.name.clone(),
-                        site.config.name.clone(),
-                    ));
-                }
-            }
-        }
-        if errors.is_empty() {
-            Ok(Sites {
-                sites,
-                exact,
-                below,
-            })
-        } else {
-            Err(errors)
-        }
-    }
-
-    /// The site for a `Host` value, port or not: exact name, then the longest `*.name`, then the
-    /// first site (nginx's order).
-    pub fn find(&self, host: &[u8]) -> &Arc<Site> {
-        if self.exact.is_empty() && self.below.is_empty() {
-            return &self.sites[0];
-        }
-        let name = host_name(host).to_ascii_lowercase();
-        let Ok(name) = std::str::from_utf8(&name) else {
-            return &self.sites[0];
-        };
-        if let Some(&site) = self.exact.get(name) {
-            return &self.sites[site];
-        }
-        let dots = name.match_indices('.').map(|(at, _)| at);
-        for dot in dots.filter(|at| *at > 0) {
-            if let Some(&site) = self.below.get(&name[dot..]) {
-                return &self.sites[site];
-            }
-        }
-        &self.sites[0]
-    }
-
-    /// All of them, in the order of the configuration.
-    pub fn all(&self) -> &[Arc<Site>] {
-        &self.sites
-    }
 }
 
 /// A `Host` value without its port and without the dot that may end a name.

@@ -4,7 +4,7 @@ use std::fs;
 
 use super::*;
 use crate::refusal::Refusal;
-use crate::site::config::{FrontController, HeaderEdit, Rule, RuleAction, TryFile};
+use crate::site::config::{FrontController, HeaderEdit, HostPattern, Rule, RuleAction, TryFile};
 use crate::site::pattern::Pattern;
 use crate::site::template::Template;
 
@@ -20,13 +20,16 @@ fn site(name: &str, hosts: &[&str], root: &std::path::Path) -> Arc<Site> {
 #[test]
 fn hosts_exact_then_longest_wildcard_then_default() {
     let dir = tempfile::tempdir().unwrap();
-    let sites = Sites::new(vec![
-        site("first", &[], dir.path()),
-        site("example", &["Example.org", "www.example.org"], dir.path()),
-        site("below", &["*.example.org"], dir.path()),
-        site("deeper", &["*.x.example.org"], dir.path()),
-        site("address", &["192.0.2.1", "[2001:db8::1]"], dir.path()),
-    ])
+    let sites = Sites::new(
+        vec![
+            site("first", &[], dir.path()),
+            site("example", &["Example.org", "www.example.org"], dir.path()),
+            site("below", &["*.example.org"], dir.path()),
+            site("deeper", &["*.x.example.org"], dir.path()),
+            site("address", &["192.0.2.1", "[2001:db8::1]"], dir.path()),
+        ],
+        Vec::new(),
+    )
     .unwrap();
     for (host, expected) in [
         ("example.org", "example"),
@@ -46,20 +49,116 @@ fn hosts_exact_then_longest_wildcard_then_default() {
         (":80", "first"),
     ] {
         assert_eq!(
-            sites.find(host.as_bytes()).config().name,
+            sites.find("127.0.0.1:80", host.as_bytes()).config().name,
             expected,
             "{host}"
         );
     }
 }
 
+/// A site that answers at these listeners alone.
+fn own(name: &str, hosts: &[&str], listen: &[&str], root: &std::path::Path) -> Arc<Site> {
+    let site = site(name, hosts, root);
+    let mut config = site.config().clone();
+    config.listen = listen.iter().map(|text| (*text).to_owned()).collect();
+    Arc::new(Site::new(config, 0).unwrap())
+}
+
+#[test]
+fn a_site_with_listeners_of_its_own_answers_at_no_other() {
+    const PUBLIC: &str = "0.0.0.0:80";
+    const ADMIN: &str = "127.0.0.1:8081";
+    let dir = tempfile::tempdir().unwrap();
+    let sites = Sites::new(
+        vec![
+            own("admin", &["shop.test"], &[ADMIN], dir.path()),
+            site("shop", &["shop.test"], dir.path()),
+            site("blog", &["blog.test"], dir.path()),
+            own(
+                "both",
+                &["both.test"],
+                &[PUBLIC, "unix:/run/both.sock"],
+                dir.path(),
+            ),
+        ],
+        vec![PUBLIC.to_owned(), "0.0.0.0:443".to_owned()],
+    )
+    .unwrap();
+    for (listener, host, expected) in [
+        (PUBLIC, "shop.test", "shop"),
+        (PUBLIC, "blog.test", "blog"),
+        (PUBLIC, "both.test", "both"),
+        (PUBLIC, "else.test", "shop"),
+        ("0.0.0.0:443", "both.test", "shop"),
+        (ADMIN, "shop.test", "admin"),
+        (ADMIN, "blog.test", "admin"),
+        ("unix:/run/both.sock", "shop.test", "both"),
+        // A connection of a listener that a reload has taken away.
+        ("127.0.0.1:9999", "both.test", "shop"),
+    ] {
+        let site = sites.find(listener, host.as_bytes());
+        assert_eq!(site.config().name, expected, "{host} at {listener}");
+        assert!(Sites::answers_at(site, listener));
+    }
+    for (host, port, expected) in [
+        ("shop.test", 80, ("shop", Some(PUBLIC))),
+        ("shop.test", 8081, ("admin", Some(ADMIN))),
+        ("blog.test", 8081, ("admin", Some(ADMIN))),
+        ("both.test", 80, ("both", Some(PUBLIC))),
+        ("both.test", 443, ("shop", None)),
+        // Ports of a proxy in front.
+        ("both.test", 9443, ("both", Some(PUBLIC))),
+        ("else.test", 9443, ("shop", None)),
+    ] {
+        let (site, listener) = sites.find_for_url(host.as_bytes(), port);
+        assert_eq!(
+            (site.config().name.as_str(), listener),
+            expected,
+            "{host}:{port}"
+        );
+    }
+}
+
+#[test]
+fn where_every_site_has_its_own_listeners_none_answers_elsewhere() {
+    let dir = tempfile::tempdir().unwrap();
+    let sites = vec![
+        own("a", &["x.test"], &["127.0.0.1:81"], dir.path()),
+        own("b", &["x.test"], &["127.0.0.1:82"], dir.path()),
+    ];
+    let sites = Sites::new(sites, Vec::new()).unwrap();
+    assert_eq!(sites.find("127.0.0.1:82", b"x.test").config().name, "b");
+    assert!(!Sites::answers_at(
+        sites.find("127.0.0.1:83", b"x.test"),
+        "127.0.0.1:83"
+    ));
+}
+
+#[test]
+fn one_host_belongs_to_one_site_of_a_listener() {
+    let dir = tempfile::tempdir().unwrap();
+    let listen = ["127.0.0.1:81", "127.0.0.1:82"];
+    let two = |more: &[&str]| {
+        let sites = vec![
+            own("a", &["x.test"], &listen, dir.path()),
+            own("b", &["x.test"], more, dir.path()),
+        ];
+        Sites::new(sites, Vec::new())
+    };
+    assert!(two(&["127.0.0.1:83"]).is_ok());
+    assert_eq!(two(&listen).unwrap_err().len(), 1);
+}
+
 #[test]
 fn one_host_belongs_to_one_site() {
     let dir = tempfile::tempdir().unwrap();
-    let errors = Sites::new(vec![
-        site("one", &["a.org", "*.b.org"], dir.path()),
-        site("two", &["A.org", "*.b.org"], dir.path()),
-    ])
+    let errors = Sites::new(
+        vec![
+            site("one", &["a.org", "*.b.org"], dir.path()),
+            site("two", &["A.org", "*.b.org"], dir.path()),
+        ],
+        Vec::new(),
+    )
     .unwrap_err();
     assert_eq!(errors.len(), 2);
     assert_eq!(
@@ -67,7 +166,7 @@ fn one_host_belongs_to_one_site() {
         "host `a.org` belongs to site `one` and to site `two`"
     );
     assert!(matches!(
-        Sites::new(vec![]).unwrap_err()[..],
+        Sites::new(vec![], Vec::new()).unwrap_err()[..],
         [ConfigError::NoSite]
     ));
 }

@@ -181,7 +181,7 @@ fn config(
     change(&mut site);
     let site = Arc::new(Site::new(site, 0).unwrap());
     let pools = HashMap::from([("www".to_owned(), executor.clone())]);
-    let sites = Sites::new(vec![site]).unwrap();
+    let sites = Sites::new(vec![site], Vec::new()).unwrap();
     Arc::new(ServerConfig::new(settings.clone(), sites, &pools).unwrap())
 }
 

@@ -1,70 +1,230 @@
 //! `listen`: the addresses, and who may be reached by them when everything runs as root.
 
+use std::net::SocketAddr;
 use std::str::FromStr;
 
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::listener::ListenAddress;
+use howdah_server::site::SiteConfig;
 
-use super::Listen;
 use super::identity::Identity;
 use super::reader::{At, Place, Section, Validation};
+use super::{Listen, served};
 use crate::arguments::Serve;
 use crate::sys;
 
-/// `listen`
-pub fn listen(
-    arguments: &Serve,
-    top: &Section<'_, '_, '_>,
-    trusted: &TrustedProxies,
-) -> Vec<Listen> {
-    let entries: Vec<At<String>> = if arguments.listen.is_empty() {
-        top.texts("listen")
-    } else {
-        let typed = |value: &String| At {
-            value: value.clone(),
-            place: None,
+/// The addresses of the server, and those of its sites, as they are read.
+pub struct Listeners<'a, 'f, 'm, 't> {
+    top: &'a Section<'f, 'm, 't>,
+    trusted: &'a TrustedProxies,
+    /// What addresses are called in mistakes: the option or the key that names them.
+    what: &'static str,
+    /// Somebody has named the addresses of the server.
+    chosen: bool,
+    common: Vec<(Listen, Place)>,
+    /// Addresses that sites alone name.
+    own: Vec<Listen>,
+}
+
+impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
+    /// Reads the addresses of the server: the top-level `listen`, or `--listen`.
+    pub fn new(
+        arguments: &Serve,
+        top: &'a Section<'f, 'm, 't>,
+        trusted: &'a TrustedProxies,
+    ) -> Self {
+        let typed = !arguments.listen.is_empty();
+        let mut listeners = Listeners {
+            top,
+            trusted,
+            what: if typed { "--listen" } else { "listen" },
+            chosen: typed || top.has("listen"),
+            common: Vec::new(),
+            own: Vec::new(),
         };
-        arguments.listen.iter().map(typed).collect()
-    };
-    if entries.is_empty() {
-        top.file().mistake(
-            top.place_of("listen"),
-            "listen: there is no address to listen on",
-        );
+        let entries: Vec<At<String>> = match typed {
+            false => top.texts("listen"),
+            true => {
+                let values = arguments.listen.iter().cloned();
+                values.map(|value| At { value, place: None }).collect()
+            }
+        };
+        if entries.is_empty() {
+            listeners.mistake(top.place_of("listen"), "there is no address to listen on");
+        }
+        for entry in entries {
+            let Some(listen) = listeners.parse(&entry) else {
+                continue;
+            };
+            // Port 0 asks for any port, twice for two.
+            let same = |(other, _): &(Listen, Place)| other.address.is_same_place(&listen.address);
+            if !is_any_port(&listen) && listeners.common.iter().any(same) {
+                let message = format!("duplicate address {}", listen.address);
+                listeners.mistake(entry.place.clone(), &message);
+            }
+            listeners.common.push((listen, entry.place));
+        }
+        listeners
     }
-    let mut listeners: Vec<Listen> = Vec::new();
-    for entry in &entries {
-        let what = if entry.place.is_none() && !arguments.listen.is_empty() {
-            "--listen"
-        } else {
-            "listen"
+
+    /// Reads the `listen` of a site: the only addresses at which it answers.
+    pub fn of_site(&mut self, section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
+        if !section.has("listen") {
+            return;
+        }
+        self.what = "listen";
+        let entries = section.texts("listen");
+        if entries.is_empty() {
+            let message = "there is no address; leave `listen` out for those of the server";
+            self.mistake(section.place_of("listen"), message);
+        }
+        let mut ports = Vec::new();
+        for entry in entries {
+            let Some(listen) = self.parse(&entry) else {
+                continue;
+            };
+            let name = listen.address.to_string();
+            if is_any_port(&listen) {
+                self.mistake(
+                    entry.place,
+                    "an address of a site needs a port other than 0",
+                );
+                continue;
+            }
+            if site.listen.contains(&name) {
+                self.mistake(entry.place, &format!("duplicate address {name}"));
+                continue;
+            }
+            match &listen.address {
+                ListenAddress::Tcp(address) if listen.tls => ports.push(address.port()),
+                _ => {}
+            }
+            site.listen.push(name);
+            self.add_own(listen, entry.place);
+        }
+        site.https_port = (!ports.is_empty()).then(|| served::https_port(ports.into_iter()));
+    }
+
+    fn known(&self) -> impl Iterator<Item = &Listen> {
+        let common = self.common.iter().map(|(listen, _)| listen);
+        common.chain(&self.own)
+    }
+
+    /// Adds an address of a site, unless another site or the server has it as well.
+    fn add_own(&mut self, listen: Listen, place: Place) {
+        let same = |other: &&Listen| other.address.is_same_place(&listen.address);
+        let is_equal = self.known().find(same).map(|other| *other == listen);
+        match is_equal {
+            Some(true) => {}
+            Some(false) => {
+                let message = format!(
+                    "{} is named elsewhere with other words behind it; write the same ones, such as `tls`, in each place",
+                    listen.address
+                );
+                self.mistake(place, &message);
+            }
+            None => self.own.push(listen),
+        }
+    }
+
+    /// Reads one address and the words behind it.
+    fn parse(&self, entry: &At<String>) -> Option<Listen> {
+        let listen = match parse_listen(&entry.value) {
+            Ok(listen) => listen,
+            Err(why) => {
+                self.mistake(entry.place.clone(), &why);
+                return None;
+            }
         };
-        match parse_listen(&entry.value) {
-            Err(why) => top
-                .file()
-                .mistake(entry.place.clone(), format!("{what}: {why}")),
-            Ok(listen) => {
-                if listen.proxy_protocol && trusted.networks.is_empty() && !trusted.unix {
-                    top.file().mistake(
-                        entry.place.clone(),
-                        "listen: proxy_protocol needs [trusted_proxies] that say whose header is believed",
-                    );
-                }
-                // Port 0 asks for any port, twice for two.
-                let any = matches!(&listen.address, ListenAddress::Tcp(a) if a.port() == 0);
-                let same = |other: &Listen| other.address.is_same_place(&listen.address);
-                if !any && listeners.iter().any(same) {
-                    top.file().mistake(
-                        entry.place.clone(),
-                        format!("{what}: duplicate address {}", listen.address),
-                    );
-                }
-                check_socket_owner(top, &entry.place, what, &listen);
-                listeners.push(listen);
+        if listen.proxy_protocol && self.trusted.networks.is_empty() && !self.trusted.unix {
+            let message =
+                "proxy_protocol needs [trusted_proxies] that say whose header is believed";
+            self.mistake(entry.place.clone(), message);
+        }
+        for other in self.known() {
+            if let Some((part, whole)) = part_of(&listen.address, &other.address) {
+                let message = format!(
+                    "{part} is part of {whole}, and cannot be opened beside it; name each address of the machine instead of {whole}, or choose another port"
+                );
+                self.mistake(entry.place.clone(), &message);
+            }
+        }
+        check_socket_owner(self.top, &entry.place, self.what, &listen);
+        Some(listen)
+    }
+
+    fn mistake(&self, place: Place, message: &str) {
+        let message = format!("{}: {message}", self.what);
+        self.top.file().mistake(place, message);
+    }
+
+    /// The addresses at which a site answers, as [`ListenAddress`] shows them.
+    pub fn of(&self, site: &SiteConfig) -> Vec<String> {
+        match site.listen.is_empty() {
+            true => self.common(),
+            false => site.listen.clone(),
+        }
+    }
+
+    /// Whether there is TLS elsewhere, but not where the site answers.
+    pub fn is_without_tls(&self, site: &SiteConfig) -> bool {
+        let own = self.of(site);
+        let mut with_tls = self.known().filter(|listen| listen.tls).peekable();
+        with_tls.peek().is_some()
+            && with_tls.all(|listen| !own.contains(&listen.address.to_string()))
+    }
+
+    /// Makes sure that a site answers at each address of the server. Where every site has its own
+    /// addresses, the server has none by default.
+    pub fn check_use(&mut self, sites: &[SiteConfig]) {
+        if sites.iter().any(|site| site.listen.is_empty()) {
+            return;
+        }
+        if !self.chosen {
+            self.common.clear();
+        }
+        for (listen, place) in &self.common {
+            let name = listen.address.to_string();
+            if !sites.iter().any(|site| site.listen.contains(&name)) {
+                let message = format!(
+                    "no site answers at {name}, since every site has its own `listen`; remove this address, or a site's `listen`"
+                );
+                self.mistake(place.clone(), &message);
             }
         }
     }
-    listeners
+
+    /// The addresses of the server, as [`ListenAddress`] shows them.
+    pub fn common(&self) -> Vec<String> {
+        let all = self.common.iter();
+        all.map(|(listen, _)| listen.address.to_string()).collect()
+    }
+
+    /// All addresses.
+    pub fn all(self) -> Vec<Listen> {
+        let common = self.common.into_iter().map(|(listen, _)| listen);
+        common.chain(self.own).collect()
+    }
+}
+
+fn is_any_port(listen: &Listen) -> bool {
+    matches!(&listen.address, ListenAddress::Tcp(address) if address.port() == 0)
+}
+
+/// The two addresses, if one of them is part of the other: first the part, then the wildcard.
+fn part_of<'a>(
+    one: &'a ListenAddress,
+    two: &'a ListenAddress,
+) -> Option<(&'a SocketAddr, &'a SocketAddr)> {
+    let (ListenAddress::Tcp(one), ListenAddress::Tcp(two)) = (one, two) else {
+        return None;
+    };
+    let related = one.port() == two.port() && one.port() != 0 && one.is_ipv4() == two.is_ipv4();
+    match (one.ip().is_unspecified(), two.ip().is_unspecified()) {
+        (false, true) if related => Some((one, two)),
+        (true, false) if related => Some((two, one)),
+        _ => None,
+    }
 }
 
 /// `status.listen`, which only this machine can reach unless it is said who may see what is there.

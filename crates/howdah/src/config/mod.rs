@@ -78,8 +78,11 @@ pub use source::Source;
 /// Everything `howdah serve` needs to know, checked.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where to listen, in order; the status listener last.
+    /// Where to listen, in order: the addresses of `listen`, those that only sites name, and last the
+    /// status listener.
     pub listen: Vec<Listen>,
+    /// The addresses at which sites without `listen` answer, as [`ListenAddress`] shows them.
+    pub common_listeners: Vec<String>,
     /// How many threads the front has.
     pub threads: u32,
     /// The user that serves HTTP, if root starts the server.
@@ -322,11 +325,20 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     let pools = pool::pools(arguments, top, &program, &identity, &server.timeouts);
     let mut chosen: Vec<String> = top.file().environment.describe().into_iter().collect();
     let mut certificates = site::Certificates::default();
-    let sites = site::sites(arguments, top, &pools, &mut chosen, &mut certificates);
+    let trusted_proxies = server::trusted_proxies(top);
+    let mut listeners = listen::Listeners::new(arguments, top, &trusted_proxies);
+    let sites = site::sites(
+        arguments,
+        top,
+        &pools,
+        &mut listeners,
+        &mut chosen,
+        &mut certificates,
+    );
     let jobs = job::jobs(top, &program, &identity, &sites, &pools);
     *php_unfit = program.is_unfit();
-    let trusted_proxies = server::trusted_proxies(top);
-    let mut listen = listen::listen(arguments, top, &trusted_proxies);
+    let common_listeners = listeners.common();
+    let mut listen = listeners.all();
     let tls = tls::options(top);
     let acme = acme::settings(top, &listen, certificates.wanted, &mut chosen);
     let certificates = certificates.files;
@@ -341,6 +353,7 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     }
     Settings {
         listen,
+        common_listeners,
         threads: top.number("threads").map_or_else(cores, |n| n as u32),
         user: identity.user,
         group: identity.group,

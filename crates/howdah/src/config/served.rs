@@ -44,7 +44,8 @@ impl Settings {
         if !errors.is_empty() {
             return Err(errors);
         }
-        Sites::new(sites).map_err(|list| list.iter().map(ToString::to_string).collect())
+        let common = self.common_listeners.clone();
+        Sites::new(sites, common).map_err(|list| list.iter().map(ToString::to_string).collect())
     }
 
     /// What the front needs beside sites and pools, as far as a configuration says it. The rest is blank:
@@ -77,7 +78,7 @@ impl Settings {
 }
 
 /// Where redirects to HTTPS lead: the usual port, if it is one of those.
-fn https_port(mut ports: impl Iterator<Item = u16>) -> u16 {
+pub fn https_port(mut ports: impl Iterator<Item = u16>) -> u16 {
     let first = ports.next().unwrap_or(443);
     match ports.any(|port| port == 443) {
         true => 443,

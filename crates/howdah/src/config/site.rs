@@ -13,6 +13,7 @@ use howdah_server::site::recognise::{has_scripts, recognise};
 use super::acme;
 use super::application;
 use super::conditions;
+use super::listen::Listeners;
 use super::reader::{Place, Section, Validation};
 use super::rules::{check_authorizers, check_programs, rules_of};
 use super::site_options::{default_pool, files, front_controller, pool, scripts, usual};
@@ -33,6 +34,7 @@ pub fn sites(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
     pools: &[Mode],
+    listeners: &mut Listeners<'_, '_, '_, '_>,
     chosen: &mut Vec<String>,
     certificates: &mut Certificates,
 ) -> Vec<SiteConfig> {
@@ -78,37 +80,67 @@ pub fn sites(
         top.file().mistake(None, message);
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
-    let mut hosts: Vec<(HostPattern, String)> = Vec::new();
+    let mut without_certificate = Vec::new();
     for (number, section) in sections.iter().enumerate() {
         let Some(mut site) = site(arguments, section, number, pools, chosen) else {
             continue;
         };
+        listeners.of_site(section, &mut site);
         super::tls::of_site(section, &mut site);
         let files = super::tls::certificates(section, &site);
         if files.is_empty() {
-            certificates.wanted.extend(acme::names_of(&site));
+            without_certificate.push(site.name.clone());
         }
         certificates.files.extend(files);
         super::cache::of_section(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
-        for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
-            if let Some((_, other)) = hosts.iter().find(|(h, _)| h == host) {
-                let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
-                section.file().mistake(text.place, message);
-            }
-            hosts.push((host.clone(), site.name.clone()));
-        }
-        if number > 0 && site.hosts.is_empty() {
-            let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
-            section.file().advise(section.place.clone(), message);
-        }
+        check_hosts(section, listeners, &site, &sites);
         if sites.iter().any(|other| other.name == site.name) {
-            let message = format!("name: there are two sites `{}`", site.name);
+            let message = format!(
+                "name: there are two sites `{}`; give one of them another `name`",
+                site.name
+            );
             section.file().mistake(section.place_of("name"), message);
         }
         sites.push(site);
     }
+    listeners.check_use(&sites);
+    for site in &sites {
+        if without_certificate.contains(&site.name) && !listeners.is_without_tls(site) {
+            certificates.wanted.extend(acme::names_of(site));
+        }
+    }
     sites
+}
+
+/// Whether requests reach the site, and no other has its hosts where it answers.
+fn check_hosts(
+    section: &Section<'_, '_, '_>,
+    listeners: &Listeners<'_, '_, '_, '_>,
+    site: &SiteConfig,
+    before: &[SiteConfig],
+) {
+    let mut known: Vec<(&HostPattern, &str)> = Vec::new();
+    let own = listeners.of(site);
+    let mut untaken = own.clone();
+    for other in before {
+        let there = listeners.of(other);
+        if there.iter().any(|address| own.contains(address)) {
+            known.extend(other.hosts.iter().map(|host| (host, other.name.as_str())));
+        }
+        untaken.retain(|address| !there.contains(address));
+    }
+    for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
+        if let Some((_, other)) = known.iter().find(|(other, _)| *other == host) {
+            let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
+            section.file().mistake(text.place, message);
+        }
+        known.push((host, &site.name));
+    }
+    if untaken.is_empty() && site.hosts.is_empty() {
+        let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
+        section.file().advise(section.place.clone(), message);
+    }
 }
 
 /// The script that the processes of the site's pool have booted, if URLs can name no other: the root

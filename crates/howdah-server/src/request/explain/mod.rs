@@ -6,6 +6,7 @@ mod answer;
 mod question;
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use howdah_cache::Pass;
@@ -15,13 +16,14 @@ use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptRequest}
 use super::context::RequestContext;
 use super::explained::{Answer, CacheDecision, Told};
 use super::made_here::{self, First};
-use super::{Front, authorize, cache_gate, find_route, find_site};
+use super::{Front, authorize, cache_gate, find_route};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::protocol;
-use crate::client_address::Client;
+use crate::client_address::{Client, split_host};
 use crate::failure::Failure;
 use crate::http::message::RequestHead;
 use crate::http::{BodyKind, ConnInfo};
+use crate::server_config::ServerConfig;
 use crate::site::config::{HostPattern, Rule, RuleAction};
 use crate::site::htaccess::Visitor;
 use crate::site::pattern::Pattern;
@@ -68,19 +70,19 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
     let config = front.config();
     let (https, request) = parse(question)?;
     let peer = question.from.map(|address| SocketAddr::new(address, 0));
+    let proxies = &config.settings.trusted_proxies;
+    let mut client = proxies.client(peer, None, &request);
+    client.https |= https;
+    let (site, listener) = find_site(&config, &request, &client);
     let conn = ConnInfo {
         peer,
         local: None,
-        listener: "explain".into(),
+        listener: listener.unwrap_or("explain").into(),
         tls: None,
         alternative: None,
         id: 0,
         request: 1,
     };
-    let proxies = &config.settings.trusted_proxies;
-    let mut client = proxies.client(peer, None, &request);
-    client.https |= https;
-    let site = find_site(&config, &request, &client);
     let ctx = RequestContext {
         front,
         config: &config,
@@ -103,6 +105,19 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
         .await
         .unwrap_or_else(|failed| of_failure(ctx, &failed.0, failed.1.as_ref()));
     Ok(explanation)
+}
+
+/// The site that the request's URL means, and its own listener.
+fn find_site<'a>(
+    config: &'a ServerConfig,
+    request: &RequestHead,
+    client: &Client<'_>,
+) -> (&'a Arc<Site>, Option<&'a str>) {
+    let host = client.host.as_deref();
+    let host = host.unwrap_or_else(|| request.host());
+    let usual = if client.https { 443 } else { 80 };
+    let port = split_host(host).1.unwrap_or(usual);
+    config.sites.find_for_url(host, port)
 }
 
 /// A failure, and the route on which it came.
@@ -183,11 +198,18 @@ fn site_because(ctx: RequestContext<'_>) -> String {
     let name = crate::site::host_name(host);
     let hosts = &ctx.site.config().hosts;
     let is_named = hosts.iter().find(|pattern| pattern.is_for(name));
+    let there = match ctx.site.config().listen.is_empty() {
+        true => String::new(),
+        false => format!(" at {}", ctx.conn.listener),
+    };
     match (is_named, ctx.config.sites.all()) {
-        (Some(HostPattern::Exact(own)), _) => format!("its hosts have {own}"),
-        (Some(HostPattern::Below(end)), _) => format!("its hosts have *{end}"),
+        (Some(HostPattern::Exact(own)), _) => format!("its hosts have {own}{there}"),
+        (Some(HostPattern::Below(end)), _) => format!("its hosts have *{end}{there}"),
         (None, [_]) => "the only one".to_owned(),
-        (None, _) => format!("the first, since no site has the host {}", lossy(name)),
+        (None, _) => {
+            let name = lossy(name);
+            format!("the first{there}, since no site has the host {name}")
+        }
     }
 }
 

@@ -1,0 +1,188 @@
+//! Which site answers a request: by the listener that accepted its connection, then by its host.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::config::HostPattern;
+use super::{ConfigError, Site, host_name};
+
+/// All sites of a configuration, found by listener and host name.
+#[derive(Debug)]
+pub struct Sites {
+    sites: Vec<Arc<Site>>,
+    /// For the listeners of the server; empty if every site has its own.
+    common: Table,
+    /// The listeners of the server.
+    common_listeners: Vec<String>,
+    /// For listeners that sites name as their own.
+    own: HashMap<String, Table>,
+}
+
+/// The sites that answer at a listener. Numbers are places in [`Sites::sites`].
+#[derive(Debug, Default)]
+struct Table {
+    /// The one for all hosts that no site has; none: no site answers there.
+    first: Option<usize>,
+    exact: HashMap<String, usize>,
+    /// Sites of wildcard hosts, by the suffix with its leading dot.
+    below: HashMap<String, usize>,
+}
+
+impl Table {
+    /// Of the sites at these places.
+    fn new(
+        sites: &[Arc<Site>],
+        members: impl Iterator<Item = usize>,
+        errors: &mut Vec<ConfigError>,
+    ) -> Table {
+        let mut table = Table::default();
+        for number in members {
+            table.first.get_or_insert(number);
+            for host in &sites[number].config.hosts {
+                let (by_name, name) = match host {
+                    HostPattern::Exact(name) => (&mut table.exact, name),
+                    HostPattern::Below(name) => (&mut table.below, name),
+                };
+                if let Some(other) = by_name.insert(name.clone(), number)
+                    && other != number
+                {
+                    let names = [other, number].map(|at| sites[at].config.name.clone());
+                    let [one, two] = names;
+                    errors.push(ConfigError::DuplicateHost(name.clone(), one, two));
+                }
+            }
+        }
+        table
+    }
+
+    /// The site that has the host: by its exact name, else by the longest `*.name`.
+    fn named(&self, host: &[u8]) -> Option<usize> {
+        if self.exact.is_empty() && self.below.is_empty() {
+            return None;
+        }
+        let name = host_name(host).to_ascii_lowercase();
+        let name = std::str::from_utf8(&name).ok()?;
+        if let Some(&site) = self.exact.get(name) {
+            return Some(site);
+        }
+        let dots = name.match_indices('.').map(|(at, _)| at);
+        let mut suffixes = dots.filter(|at| *at > 0).map(|dot| &name[dot..]);
+        suffixes.find_map(|suffix| self.below.get(suffix).copied())
+    }
+
+    /// The site that answers for the host (nginx's order): the one that has it, else the first.
+    fn find(&self, host: &[u8]) -> Option<usize> {
+        self.named(host).or(self.first)
+    }
+}
+
+impl Sites {
+    /// Makes the tables of sites, which are in the order of the configuration. `common`: the listeners
+    /// of the server, at which sites without `listen` answer.
+    ///
+    /// # Errors
+    /// There is no site, or a host has two sites at one listener.
+    pub fn new(sites: Vec<Arc<Site>>, common: Vec<String>) -> Result<Sites, Vec<ConfigError>> {
+        if sites.is_empty() {
+            return Err(vec![ConfigError::NoSite]);
+        }
+        let mut errors = Vec::new();
+        let numbers = |answers: &dyn Fn(&Site) -> bool| {
+            let all = sites.iter().enumerate();
+            let members: Vec<usize> = all.filter(|(_, s)| answers(s)).map(|(at, _)| at).collect();
+            members.into_iter()
+        };
+        let without = numbers(&|site| site.config.listen.is_empty());
+        let everywhere = Table::new(&sites, without, &mut errors);
+        let mut own: HashMap<String, Table> = HashMap::new();
+        for listener in sites.iter().flat_map(|site| &site.config.listen) {
+            if !own.contains_key(listener) {
+                let is_common = common.contains(listener);
+                let members = numbers(&|site| match site.config.listen.is_empty() {
+                    true => is_common,
+                    false => site.config.listen.contains(listener),
+                });
+                let table = Table::new(&sites, members, &mut errors);
+                own.insert(listener.clone(), table);
+            }
+        }
+        if errors.is_empty() {
+            Ok(Sites {
+                sites,
+                common: everywhere,
+                common_listeners: common,
+                own,
+            })
+        } else {
+            // Two sites may share more than one listener.
+            errors.dedup_by_key(|error| error.to_string());
+            Err(errors)
+        }
+    }
+
+    /// The site that answers for a `Host` value, port or not, at a listener. For a listener that has no
+    /// site any more, it is one that does not answer there: see [`Sites::answers_at`].
+    pub fn find(&self, listener: &str, host: &[u8]) -> &Arc<Site> {
+        let table = match self.own.is_empty() {
+            true => &self.common,
+            false => self.own.get(listener).unwrap_or(&self.common),
+        };
+        &self.sites[table.find(host).unwrap_or_default()]
+    }
+
+    /// The site that a URL means, for who names one without a connection: at a listener of this port,
+    /// or at any if none has it. Also that listener, if it is a site's own.
+    pub fn find_for_url(&self, host: &[u8], port: u16) -> (&Arc<Site>, Option<&str>) {
+        let names = self.sites.iter().flat_map(|site| &site.config.listen);
+        let own = names.map(|name| (Some(name.as_str()), &self.own[name]));
+        let common = (None, &self.common);
+        let mut here: Vec<_> = own
+            .clone()
+            .filter(|(name, _)| name.is_some_and(|n| has_port(n, port)))
+            .collect();
+        if self
+            .common_listeners
+            .iter()
+            .any(|name| has_port(name, port))
+        {
+            here.push(common);
+        }
+        if here.is_empty() {
+            here = std::iter::once(common).chain(own).collect();
+        }
+        let named = here
+            .iter()
+            .find_map(|(name, table)| Some((table.named(host)?, *name)));
+        let first = || {
+            here.iter()
+                .find_map(|(name, table)| Some((table.first?, *name)))
+        };
+        let (site, listener) = named.or_else(first).unwrap_or_default();
+        (&self.sites[site], listener)
+    }
+
+    /// The numbers of all sites that answer for the host, each at some listener.
+    pub fn find_all(&self, host: &[u8]) -> Vec<u32> {
+        let tables = std::iter::once(&self.common).chain(self.own.values());
+        let found = tables.filter_map(|table| table.find(host));
+        found.map(|at| self.sites[at].number()).collect()
+    }
+
+    /// Whether the site answers at a listener. One that has its own is not shown at any other, also not
+    /// to connections of a listener that the configuration does not have any more.
+    pub fn answers_at(site: &Site, listener: &str) -> bool {
+        let own = &site.config.listen;
+        own.is_empty() || own.iter().any(|name| name == listener)
+    }
+
+    /// All of them, in the order of the configuration.
+    pub fn all(&self) -> &[Arc<Site>] {
+        &self.sites
+    }
+}
+
+/// Whether the name of a listener ends with the port: `0.0.0.0:80`, `[::]:80`.
+fn has_port(listener: &str, port: u16) -> bool {
+    let end = listener.rsplit_once(':').map(|(_, end)| end);
+    end.and_then(|end| end.parse().ok()) == Some(port)
+}
