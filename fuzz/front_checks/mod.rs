@@ -85,7 +85,7 @@ fn front() -> Arc<Front> {
             let sites = sites
                 .map(|(n, site)| Arc::new(Site::new(site, n as u32).expect("a site")))
                 .collect();
-            let sites = Sites::new(sites).expect("sites");
+            let sites = Sites::new(sites, Vec::new()).expect("sites");
             let pools = HashMap::from([("www".to_owned(), executor)]);
             let settings = FrontSettings {
                 cache_memory: 2 << 20,

@@ -56,6 +56,8 @@ pub enum Failure {
     },
     /// The request is for another host than the one its TLS connection is for.
     MisdirectedRequest,
+    /// The request came over a connection of a listener that no site answers at since a reload.
+    ListenerRemoved,
     /// The request body could not be read.
     Body(BodyError),
     /// The request does not fit a frame, or carries a NUL byte.
@@ -142,7 +144,7 @@ impl Failure {
             // RFC 6585 §4.
             Failure::ClientLimited { .. } => 429,
             // RFC 9110 §15.5.20.
-            Failure::MisdirectedRequest => 421,
+            Failure::MisdirectedRequest | Failure::ListenerRemoved => 421,
             Failure::Body(error) => error.status(),
             // The variables are header fields and the target: RFC 6585 §5.
             Failure::Frame(FrameError::TooLarge) => 431,
@@ -223,6 +225,9 @@ impl Failure {
             Failure::ClientLimited { news: Some(news), .. } => news.to_string().into(),
             Failure::MisdirectedRequest => {
                 "the TLS handshake asked for another host, whose certificate is not for this one".into()
+            }
+            Failure::ListenerRemoved => {
+                "the configuration does not have the address of this connection any more".into()
             }
             Failure::SpillFailed(error) => format!(
                 "the request body could not be written to the temporary directory: {error}; make room there or set another directory"

@@ -36,6 +36,7 @@ fn all() -> BTreeMap<&'static str, u16> {
             news: None,
         },
         Failure::MisdirectedRequest,
+        Failure::ListenerRemoved,
         Failure::ClientGone,
         Failure::FleetFenced,
         Failure::Purge(PurgeRefused::Denied("")),

@@ -4,7 +4,7 @@ mod support;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
-use std::net::TcpStream;
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -102,6 +102,34 @@ fn ask_shop(stream: &mut UnixStream) -> String {
     let mut body = vec![0; length.unwrap().trim().parse().unwrap()];
     reader.read_exact(&mut body).unwrap();
     String::from_utf8(body).unwrap()
+}
+
+#[test]
+fn a_connection_of_a_removed_address_shows_no_site_that_is_elsewhere() {
+    let scratch = Scratch::new("removed-address");
+    scratch.write("web/a.txt", "static");
+    let free = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let config = |socket: &str| {
+        let socket = scratch.path(socket);
+        let text = format!(
+            "[[site]]\nroot = \"web\"\nlisten = [\"{address}\", \"unix:{}\"]\n",
+            socket.display()
+        );
+        scratch.write("howdah.toml", &text)
+    };
+    let file = config("a.sock").display().to_string();
+    let server = Server::start_listening(&scratch, &["--config", &file], &[]);
+    let mut kept = UnixStream::connect(scratch.path("a.sock")).unwrap();
+    assert_eq!(ask_shop(&mut kept), "static");
+    config("b.sock");
+    let (code, _, err) = server.ask(&["reload"]);
+    assert_eq!(code, 0, "{err}");
+    let refused = ask_shop(&mut kept);
+    assert!(refused.contains("421"), "{refused}");
+    let mut new = UnixStream::connect(scratch.path("b.sock")).unwrap();
+    assert_eq!(ask_shop(&mut new), "static");
 }
 
 #[test]

@@ -51,7 +51,7 @@ pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<Fi
         return Err(Failure::MemoryLimit);
     }
     if !Sites::answers_at(ctx.site, &ctx.conn.listener) {
-        return Err(Failure::MisdirectedRequest);
+        return Err(Failure::ListenerRemoved);
     }
     check_length(ctx, body)?;
     if let Some(tls) = ctx.client.tls
