@@ -121,15 +121,14 @@ fn a_run_that_goes_on_is_not_joined_by_another_member_and_is_shown_on_both() {
     let first = fleet.wait_for_lines("runs", 1)[0].clone();
     let holder = usize::from(first.starts_with("m1"));
     let other = 1 - holder;
-    // By hand neither.
-    let run = fleet.members[other].control(&["job", "run", "long"]);
-    let said = String::from_utf8_lossy(&run.stderr).into_owned();
-    assert!(
-        !run.status.success()
-            && said.contains("JobStillRunning")
-            && said.contains(&format!("on m{holder}")),
-        "{said}"
-    );
+    // By hand neither. For a moment in each second the other asks on its own account who runs it.
+    fleet.members[other].wait("the holder to be named", |member| {
+        let run = member.control(&["job", "run", "long"]);
+        let said = String::from_utf8_lossy(&run.stderr).into_owned();
+        let refused = !run.status.success() && said.contains("JobStillRunning");
+        assert!(refused, "{said}");
+        said.contains(&format!("on m{holder}"))
+    });
     fleet.members[other].wait("it to be shown", |_| {
         fleet.job(other)["fleet"]["member"] == format!("m{holder}")
     });

@@ -65,9 +65,14 @@ impl Jobs {
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
             return job.start(now);
         };
-        if job.is_busy() || job.claim.is_some() {
-            let name = &job.job.name;
+        let name = &job.job.name;
+        if job.is_busy() {
             return Err(format!("JobStillRunning: the job `{name}` is running"));
+        }
+        if job.claim.is_some() {
+            return Err(format!(
+                "JobStillRunning: the job `{name}` is due, and Valkey is being asked which server runs it"
+            ));
         }
         let token = turns.claim(&job.job.name, 0, WAITS);
         job.claim = Some(Claimed { token, due: None });
