@@ -164,7 +164,7 @@ fn what_was_written_on_one_server_is_seen_on_all() {
         .collect();
     took.sort();
     println!("4 members, writes: p50 {:?}, p98 {:?}", took[30], took[58]);
-    assert!(took[30] < Duration::from_millis(200), "{took:?}");
+    assert!(took[30] < Duration::from_millis(500), "{took:?}");
     let purge = fleet.members[0].control(&["cache", "purge", "--all"]);
     assert!(purge.status.success(), "{purge:?}");
     assert!(!fleet.read(2), "a purge is for all");
