@@ -489,7 +489,7 @@ options! {
         "hosts": Kind::Texts, "", "`example.org`, `*.example.org`, an address. The first `[[site]]` of the file answers for all other hosts.",
             "Needed for more than one site.";
         "listen": Kind::Texts, "",
-            "Addresses, as in the top-level `listen`, at which alone this site answers. Of the sites that answer at an address, the first of the file has all hosts that no other has. By default a site answers at all addresses of the top-level `listen`. `--listen` replaces those, not these.",
+            "Addresses, as in the top-level `listen`, at which alone this site answers. Of the sites that answer at an address, the first of the file has all hosts that no other has. By default a site answers at all addresses of the top-level `listen`. `--listen` replaces the addresses of the server, not those of a site.",
             "For an administration on a port of its own, or for two sites with one name.";
         "root": Kind::Path, "", "The directory that is served; by default the command line's.", "Every site of a file sets it.";
         "recognise": Kind::OnOff, "",
