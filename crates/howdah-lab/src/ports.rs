@@ -3,11 +3,18 @@
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::os::linux::net::SocketAddrExt;
+use std::os::unix::net::{self, UnixListener};
+use std::sync::{Mutex, PoisonError};
 
 use crate::LabError;
 
-/// A port of 127.0.0.1 that no program listens on now.
+/// What this process has claimed, for as long as it lives.
+static CLAIMED: Mutex<Vec<UnixListener>> = Mutex::new(Vec::new());
+
+/// A port of 127.0.0.1 that no program listens on now, TCP or UDP.
 pub fn free_address() -> Result<SocketAddr, LabError> {
     free_addresses_in_a_row(1)
 }
@@ -17,6 +24,8 @@ pub fn free_address() -> Result<SocketAddr, LabError> {
 /// They lie below the range that the kernel uses for outgoing connections. Thousands of those come
 /// and go during a measurement, and one of them could take the port before the program binds it,
 /// which would cost the stack its row. If that range begins too low, any port is used.
+///
+/// Until this process ends, neither it nor another one that asks here gets the same ports.
 pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     let lowest_outgoing = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range")
         .ok()
@@ -27,19 +36,30 @@ pub fn free_addresses_in_a_row(count: u16) -> Result<SocketAddr, LabError> {
     for _ in 0..200 {
         let random = RandomState::new().hash_one(count);
         let first = LOWEST_PORT + (random % u64::from(end - LOWEST_PORT)) as u16;
-        let is_free = |port| {
-            TcpListener::bind((Ipv4Addr::LOCALHOST, port))
-                .map_err(|error| last = Some(error))
-                .is_ok()
-        };
-        if (first..first + count).all(is_free) {
-            return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, first)));
+        let row: io::Result<Vec<_>> = (first..first + count).map(claim).collect();
+        match row {
+            Ok(row) => {
+                let mut claimed = CLAIMED.lock().unwrap_or_else(PoisonError::into_inner);
+                claimed.extend(row);
+                return Ok(SocketAddr::from((Ipv4Addr::LOCALHOST, first)));
+            }
+            Err(error) => last = Some(error),
         }
     }
     let error = last.unwrap_or_else(|| std::io::Error::other("no such row of ports"));
     Err(LabError::file(format!(
         "{count} ports in a row on 127.0.0.1"
     ))(error))
+}
+
+/// Claims a port for this process, if nobody uses it. The claim is a socket in the kernel's abstract
+/// namespace, which ends with the process, however that ends.
+fn claim(port: u16) -> io::Result<UnixListener> {
+    let name = net::SocketAddr::from_abstract_name(format!("howdah-port-{port}"))?;
+    let claim = UnixListener::bind_addr(&name)?;
+    TcpListener::bind((Ipv4Addr::LOCALHOST, port))?;
+    UdpSocket::bind((Ipv4Addr::LOCALHOST, port))?;
+    Ok(claim)
 }
 
 /// The ports of well-known services are below this one.
@@ -53,11 +73,14 @@ mod tests {
     fn ports_are_free_and_none_that_an_outgoing_connection_may_get() {
         let range = fs::read_to_string("/proc/sys/net/ipv4/ip_local_port_range").unwrap();
         let lowest: u16 = range.split_whitespace().next().unwrap().parse().unwrap();
-        for count in [1, 8, 1000] {
+        for count in [1, 8, 100] {
             let first = free_addresses_in_a_row(count).unwrap().port();
             let all = first..first + count;
             assert!(all.start >= LOWEST_PORT);
             assert!(all.end <= lowest || lowest < 2 * LOWEST_PORT, "{all:?}");
+            for port in all {
+                assert!(claim(port).is_err(), "{port} could be had twice");
+            }
         }
     }
 }

@@ -8,7 +8,7 @@ mod nginx_fpm;
 mod php_cgi;
 
 use std::fmt::Write as _;
-use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -232,12 +232,12 @@ pub fn is_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A loopback address nobody listens on right now. Another process may take the port
-/// before it is used; servers that fail to bind fail loudly.
+/// A loopback address that nobody listens on and no other test gets.
+///
+/// # Panics
+/// If there is none.
 pub fn free_address() -> SocketAddr {
-    TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
-        .and_then(|listener| listener.local_addr())
-        .unwrap_or_else(|error| panic!("no free port on loopback: {error}"))
+    howdah_lab::ports::free_address().unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// Waits until something accepts connections there.

@@ -3,7 +3,7 @@
 
 pub mod cluster;
 
-use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 use crate::process::{Process, wait_until};
+use crate::rig::free_address;
 use crate::scratch::{Scratch, run};
 
 /// A running server. Dropping it ends it.
@@ -25,8 +26,7 @@ pub struct Valkey {
 }
 
 fn free_port() -> u16 {
-    let free = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free port");
-    free.local_addr().expect("an address").port()
+    free_address().port()
 }
 
 fn words(words: &[&str]) -> Vec<String> {

@@ -3,7 +3,6 @@
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::UdpSocket;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +13,7 @@ use std::time::Duration;
 
 use howdah_tests::fixture::{Builder, Fixture};
 use howdah_tests::process::{Process, wait_until};
+use howdah_tests::rig::free_address;
 
 /// A running rsyslogd with a configuration of its own.
 struct Rsyslog {
@@ -28,10 +28,7 @@ impl Rsyslog {
     fn start(builder: &Builder) -> Rsyslog {
         let at = |name: &str| builder.scratch().path().join(name);
         let (socket, file) = (at("syslog.sock"), at("messages"));
-        let port = UdpSocket::bind("127.0.0.1:0")
-            .and_then(|socket| socket.local_addr())
-            .expect("a free port")
-            .port();
+        let port = free_address().port();
         let config = builder.scratch().write(
             "rsyslog.conf",
             format!(
