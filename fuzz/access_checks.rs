@@ -4,13 +4,13 @@
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
+use howdah_http::message::RequestHead;
+use howdah_http::network::Network;
+use howdah_http1::head::{HeadLimits, parse};
 use howdah_server::authentication::credentials::Credentials;
 use howdah_server::authentication::group_file::Groups;
 use howdah_server::authentication::hash::PasswordHash;
 use howdah_server::authentication::password_file::Passwords;
-use howdah_server::http::head::{HeadLimits, parse};
-use howdah_server::http::message::RequestHead;
-use howdah_server::network::Network;
 use howdah_server::site::condition::{Conditions, Exception, Requested, Test};
 use howdah_server::site::network_file::Networks;
 

@@ -1,17 +1,17 @@
 //! What must hold for any bytes, parser by parser. Used by the fuzz targets, and by the test that
 //! replays their corpora (`crates/howdah-server/tests/fuzz_corpora.rs`).
 
+use howdah_http::http2_request;
+use howdah_http::message::Version;
+use howdah_http::proxy_protocol;
+use howdah_http::{BadRequest, BodyKind};
+use howdah_http1::chunk::ChunkDecoder;
+use howdah_http1::head::{self, HeadLimits, Parsed};
 use howdah_proto::cgi_response::{CgiError, CgiHead, CgiParser};
 use howdah_proto::effect::{MAX_DESCRIPTION, Write, describe};
 use howdah_proto::fastcgi::{Decoder, End, Params, Piece, RecordError, encode};
 use howdah_proto::response::{Frame, Parser};
 use howdah_server::docroot::path::{UrlPath, encode_path};
-use howdah_server::http::chunk::ChunkDecoder;
-use howdah_server::http::head::{self, HeadLimits, Parsed};
-use howdah_server::http::http2_request;
-use howdah_server::http::message::Version;
-use howdah_server::http::proxy_protocol;
-use howdah_server::http::{BadRequest, BodyKind};
 use howdah_server::static_file::range::{MAX_RANGES, Selected, select};
 use howdah_sql::{Dialect, StatementKind, classify};
 

@@ -3,8 +3,8 @@
 use std::collections::VecDeque;
 use std::task::{Context, Poll, Waker};
 
-use howdah_server::http::http3_frames::{DATA, FrameError, Frames, HEADERS};
-use howdah_server::listener::exchange::{Exchange, MOST_WAITING};
+use howdah_http::http3_frames::{DATA, FrameError, Frames, HEADERS};
+use howdah_http::listener::exchange::{Exchange, MOST_WAITING};
 use quinn::udp::RecvMeta;
 
 /// The longest head of the checks.

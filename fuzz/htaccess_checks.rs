@@ -4,8 +4,8 @@
 
 use std::sync::{Arc, OnceLock};
 
+use howdah_http::message::RequestHead;
 use howdah_server::docroot::root::{RootDir, Symlinks};
-use howdah_server::http::message::RequestHead;
 use howdah_server::site::htaccess::{
     AccessQuery, InDirectory, Lies, Parsed, Verdict, decide, parse_bytes,
 };

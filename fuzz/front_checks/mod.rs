@@ -20,9 +20,9 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use howdah_executor::Executor;
+use howdah_http::{HttpConfig, serve_connected};
 use howdah_proto::level::Level;
 use howdah_server::cache::Rules;
-use howdah_server::http::{HttpConfig, serve_connected};
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};

@@ -1,5 +1,5 @@
 //! `max_children = auto`: how many children a pool may have on this machine, or in this
-//! container. Reads /proc and the cgroup files; the arithmetic is apart and pure.
+//! container. The arithmetic is apart and pure.
 //!
 //! ```text
 //! by cores  = 8 * cores            a script that waits for its database leaves its core to others;
@@ -10,11 +10,8 @@
 //!                                  database, the page cache and the server
 //! children  = the smaller, at least 2, at most 256
 //! ```
-//! Memory is what is there (`MemTotal`) or what the control group may use, if that is less: the
-//! smallest limit from our own group up to the root counts. Cores are the standard library's
+//! Memory is what [`howdah_os::machine`] finds. Cores are the standard library's
 //! (`available_parallelism`: affinity mask and CPU quota of cgroup v1 and v2).
-
-use std::path::{Path, PathBuf};
 
 const CHILDREN_PER_CORE: u64 = 8;
 const BYTES_PER_CHILD: u64 = 64 << 20;
@@ -22,7 +19,8 @@ const BYTES_PER_CHILD: u64 = 64 << 20;
 /// The number of children for this machine or container, from its cores and memory at this moment.
 pub fn auto_children() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
-    children(cores, memory(|path| std::fs::read_to_string(path).ok()))
+    let memory = howdah_os::machine::memory(|path| std::fs::read_to_string(path).ok());
+    children(cores, memory)
 }
 
 /// The formula. `memory` is in bytes; `None` when it could not be found out.
@@ -32,123 +30,11 @@ pub fn children(cores: u64, memory: Option<u64>) -> u32 {
     by_cores.min(by_memory).clamp(2, 256) as u32
 }
 
-/// Bytes this process' control group may use. `read` gives the text of a file, if it exists.
-pub fn memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
-    let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
-    let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
-    let limits = groups.lines().filter_map(group_of_line).flat_map(|group| {
-        // From the group up to the root; a limit above binds those below.
-        let mut found = Vec::new();
-        let mut dir = Some(group.path.as_path());
-        while let Some(at) = dir {
-            found.extend(read(&group.mount.join(at).join(group.file)).and_then(|t| limit(&t)));
-            dir = at.parent();
-        }
-        found
-    });
-    limits.chain(total).min()
-}
-
-/// A line of /proc/self/cgroup that concerns memory (cgroups(7)).
-struct Group {
-    mount: PathBuf,
-    /// The group's directory below `mount`.
-    path: PathBuf,
-    file: &'static str,
-}
-
-fn group_of_line(line: &str) -> Option<Group> {
-    let mut parts = line.splitn(3, ':');
-    let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-    let path = PathBuf::from(path.trim_start_matches('/'));
-    if id == "0" && controllers.is_empty() {
-        return Some(Group {
-            mount: PathBuf::from("/sys/fs/cgroup"),
-            path,
-            file: "memory.max",
-        });
-    }
-    controllers
-        .split(',')
-        .any(|c| c == "memory")
-        .then(|| Group {
-            mount: PathBuf::from("/sys/fs/cgroup/memory"),
-            path,
-            file: "memory.limit_in_bytes",
-        })
-}
-
-/// A limit file's number; `max` (v2) is none, and v1's "no limit" is a number beyond any machine.
-fn limit(text: &str) -> Option<u64> {
-    text.trim().parse().ok().filter(|bytes| *bytes > 0)
-}
-
-fn mem_total(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
-    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
-    Some(kib * 1024)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     const GIB: u64 = 1 << 30;
-    const MEMINFO: &str = "MemTotal:        8388608 kB\nMemFree:         1 kB\n";
-
-    #[track_caller]
-    fn check(files: &[(&str, &str)], expect: Option<u64>) {
-        let read = |path: &Path| {
-            let found = files.iter().find(|(name, _)| Path::new(name) == path);
-            found.map(|(_, text)| (*text).to_owned())
-        };
-        assert_eq!(memory(read), expect, "{files:?}");
-    }
-
-    #[test]
-    fn without_a_control_group_the_machine_counts() {
-        check(&[("/proc/meminfo", MEMINFO)], Some(8 * GIB));
-        check(&[], None);
-        check(&[("/proc/meminfo", "nonsense")], None);
-    }
-
-    #[test]
-    fn a_cgroup_v2_limit_counts_wherever_it_stands_above_us() {
-        let meminfo = ("/proc/meminfo", MEMINFO);
-        let group = ("/proc/self/cgroup", "0::/system.slice/howdah.service\n");
-        let own = "/sys/fs/cgroup/system.slice/howdah.service/memory.max";
-        let slice = "/sys/fs/cgroup/system.slice/memory.max";
-        check(&[meminfo, group, (own, "max\n")], Some(8 * GIB));
-        check(&[meminfo, group, (own, "1073741824\n")], Some(GIB));
-        check(
-            &[meminfo, group, (own, "max\n"), (slice, "2147483648\n")],
-            Some(2 * GIB),
-        );
-        // A container sees its own group as the root.
-        let root = ("/proc/self/cgroup", "0::/\n");
-        check(
-            &[meminfo, root, ("/sys/fs/cgroup/memory.max", "1073741824")],
-            Some(GIB),
-        );
-    }
-
-    #[test]
-    fn a_cgroup_v1_limit_counts_and_its_way_of_saying_none_does_not() {
-        let meminfo = ("/proc/meminfo", MEMINFO);
-        let group = (
-            "/proc/self/cgroup",
-            "9:cpu,cpuacct:/x\n4:memory:/docker/abc\n",
-        );
-        let file = "/sys/fs/cgroup/memory/docker/abc/memory.limit_in_bytes";
-        check(&[meminfo, group, (file, "536870912\n")], Some(GIB / 2));
-        check(
-            &[meminfo, group, (file, "9223372036854771712\n")],
-            Some(8 * GIB),
-        );
-        // Inside the container the path is not visible, the mount's root is the group.
-        let root = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
-        check(&[meminfo, group, (root, "536870912\n")], Some(GIB / 2));
-    }
 
     #[test]
     fn the_smaller_of_cores_and_memory_decides_within_bounds() {

@@ -123,6 +123,16 @@ pub(crate) fn is_token_byte(b: u8) -> bool {
     CLASS[b as usize] & TOKEN != 0
 }
 
+/// Whether `name` is a `token` (RFC 9110 §5.6.2), as method and field names are.
+pub fn is_token(name: &[u8]) -> bool {
+    !name.is_empty() && name.iter().all(|b| is_token_byte(*b))
+}
+
+/// Whether a field may have this value (RFC 9110 §5.5): no control characters but TAB.
+pub fn is_field_value(value: &[u8]) -> bool {
+    skip(value, 0, VALUE) == value.len()
+}
+
 /// The index of the first byte from `at` on that is not of `class`; `input.len()` if there is none.
 fn skip(input: &[u8], at: usize, class: u8) -> usize {
     input[at..]

@@ -2,6 +2,7 @@
 //! nothing.
 //!
 //! - [`account`]: users and groups, and becoming one.
+//! - [`machine`]: how much memory it has, or the control group may use.
 //! - [`process`]: what a process denies to others of its user.
 //! - [`files`]: whether a file has changed, and names for new ones.
 //! - [`shares`]: room that clients share, which asks nothing of the system; several programs count by it.
@@ -16,6 +17,7 @@
 pub mod account;
 pub mod descriptors;
 pub mod files;
+pub mod machine;
 pub mod mapping;
 pub mod process;
 pub mod shares;

@@ -7,9 +7,9 @@ use std::io::Read;
 use std::path::Path;
 use std::time::{Duration, Instant, SystemTime};
 
-use howdah_server::http::head::{HeadLimits, parse};
-use howdah_server::http::message::RequestHead;
-use howdah_server::listener::ThreadHooks;
+use howdah_http::message::RequestHead;
+use howdah_http1::head::{HeadLimits, parse};
+use howdah_server::front_thread;
 use howdah_server::site::config::{FrontController, Htaccess};
 use howdah_server::site::{Action, Site, SiteConfig, recognise};
 use howdah_server::static_file::{StaticAnswer, StaticBody};
@@ -119,7 +119,7 @@ fn htaccess(root: &Path) {
 
 /// The trees of `scripts/htaccess-cost.py`, asked by a thread that watches them.
 fn watched(root: &Path) {
-    (ThreadHooks::default().start)(0);
+    (front_thread::hooks().start)(0);
     let below = "Options -Indexes\nHeader set X-D 1\n<FilesMatch \"\\.(ini|log)$\">\nRequire all denied\n</FilesMatch>\n";
     let top = "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteCond %{REQUEST_FILENAME} !-d\n\
         RewriteRule . /index.php [L]\n";

@@ -12,10 +12,11 @@ use std::time::Duration;
 use howdah_executor::config::{ProcessManager, ProcessTimeouts};
 use howdah_executor::embed::EmbedPool;
 use howdah_executor::launch::DirectLauncher;
-use howdah_executor::{Executor, PoolConfig, front_thread};
+use howdah_executor::{Executor, PoolConfig};
+use howdah_http::HttpConfig;
+use howdah_http::listener::{ListenAddress, ListenerConfig, Server};
 use howdah_proto::level::Level;
-use howdah_server::http::HttpConfig;
-use howdah_server::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
+use howdah_server::front_thread;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
@@ -73,12 +74,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     };
     let config = ServerConfig::new(settings, sites, &pools).map_err(|e| format!("{e:?}"))?;
     let front = Arc::new(Front::new(Arc::new(config), log));
-    let hooks = ThreadHooks {
-        name: "front",
-        start: Arc::new(|index| front_thread::attach(index as u32)),
-        park: Arc::new(front_thread::before_park),
-        unpark: Arc::new(front_thread::after_unpark),
-    };
+    let hooks = front_thread::hooks();
     let listener = ListenerConfig::bind(&address, threads)?;
     let http = HttpConfig::for_tests();
     let server = Server::start(vec![listener], front, threads, http, hooks)?;

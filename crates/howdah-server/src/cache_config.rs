@@ -4,7 +4,7 @@ use std::fmt;
 
 use howdah_cache::policy::Rules;
 
-use crate::network::Network;
+use howdah_http::network::Network;
 
 /// What a site has configured about the cache.
 #[derive(Clone, Debug, Default)]

@@ -13,9 +13,9 @@
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
-use crate::http::message::RequestHead;
-use crate::network::Network;
-use crate::tls::Agreed;
+use howdah_http::message::RequestHead;
+use howdah_http::network::Network;
+use howdah_http::tls::Agreed;
 
 /// Most elements of a `Forwarded` or `X-Forwarded-For` list that are looked at, from the right. A
 /// longer chain of trusted proxies does not exist; a longer list is somebody's joke.

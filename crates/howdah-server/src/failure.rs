@@ -7,12 +7,12 @@
 use std::borrow::Cow;
 
 use howdah_executor::ExecError;
+use howdah_http::BodyError;
 use howdah_proto::control::Exit;
 use howdah_proto::level::Level;
 use howdah_proto::request::FrameError;
 use strum::IntoStaticStr;
 
-use crate::http::BodyError;
 use crate::refusal::Refusal;
 
 /// Everything that ends a request without the answer it asked for.

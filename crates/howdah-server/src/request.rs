@@ -37,21 +37,21 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::tls::certificates::Certificates;
+use howdah_http::turn;
+use howdah_http::{ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use howdah_proto::level::Level;
 
 use crate::admin::{Connections, Counters};
 use crate::client_address::Client;
 use crate::failure::Failure;
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ConnInfo, Handler, Length, Notice, RequestBody, Responder};
 use crate::log::error::ErrorLog;
 use crate::respond;
 use crate::server_config::ServerConfig;
 use crate::site::htaccess::{Live, Visitor};
 use crate::site::{Action, Route, RouteInfo, Site};
-use crate::tls::certificates::Certificates;
 use crate::traces::recording::Recording;
-use crate::turn;
 use authorize::Permission;
 use cache_gate::{Gate, Passage};
 use context::{Record, RequestContext, Response};

@@ -3,10 +3,10 @@
 //! page never shows more than the name: paths, messages and stacks belong in the log.
 
 use bytes::Bytes;
+use howdah_http::message::{RequestHead, ResponseHead};
 
 use crate::encoding::negotiate::weight;
 use crate::failure::Failure;
-use crate::http::message::{RequestHead, ResponseHead};
 
 /// The format of an error page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -189,10 +189,10 @@ pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead,
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::http::BodyError;
     use crate::refusal::Refusal;
     use crate::testing::request;
     use howdah_executor::ExecError;
+    use howdah_http::BodyError;
     use howdah_proto::control::Exit;
     use howdah_proto::request::FrameError;
 

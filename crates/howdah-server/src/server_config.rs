@@ -9,6 +9,7 @@ use std::sync::Arc;
 use howdah_cache::store::disk::Disk;
 use howdah_executor::Executor;
 use howdah_fleet::Fleet;
+use howdah_http::tls::challenges::Challenges;
 
 use crate::admin::{LimitRow, Limits, StatusPage};
 use crate::cache::carried_generations::CarriedGenerations;
@@ -23,7 +24,6 @@ use crate::script::spill::SpillRoom;
 use crate::site::config::RuleAction;
 use crate::site::{Site, Sites};
 use crate::site_service::{Pool, SiteService};
-use crate::tls::challenges::Challenges;
 use crate::traces::Traces;
 
 /// Settings of the front beside sites and pools.

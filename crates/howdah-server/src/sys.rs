@@ -1,54 +1,11 @@
-//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, `sched_setattr`, which
-//! rustix lacks, the signal that comes with a descriptor's events, crypt(3), and the allocator that counts, with what its C library offers. Everything else the
-//! server asks of the kernel goes through rustix.
+//! The only `unsafe` of this crate: the signal that comes with a descriptor's events, and crypt(3).
+//! Everything else the server asks of the kernel goes through rustix.
 #![allow(unsafe_code)]
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::time::Duration;
-
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
-
-use crate::allocated::{count, occupied};
-
-/// Registers a non-blocking descriptor, edge-triggered, with the current runtime.
-///
-/// Errors: what `epoll_ctl(2)` says (`EMFILE`, `ENOMEM`, `ENOSPC`).
-pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the AsyncFd takes ownership of the OwnedFd, which is open now and stays open, under
-    // the same number, until it is dropped; nobody here replaces it through `get_mut`.
-    unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
-}
-
-/// Asks the scheduler to give the calling thread slices of this length, `sched_setattr(2)`; its policy
-/// and niceness stay.
-///
-/// Errors: `ENOSYS` or `EPERM` where a filter forbids the call, `EBUSY` where the policy is of real time.
-pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
-    let size = size_of::<libc::sched_attr>() as libc::c_uint;
-    // SAFETY: sched_attr is plain numbers, for which zeroes are values.
-    let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most `size` bytes, which `attributes` has; 0 is the calling thread.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    if attributes.sched_policy != libc::SCHED_OTHER as u32 {
-        return Err(io::ErrorKind::ResourceBusy.into());
-    }
-    attributes.size = size;
-    attributes.sched_runtime = slice.as_nanos() as u64;
-    // SAFETY: the kernel reads `size` bytes of a value that lives until the call is over.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    match set {
-        0 => Ok(()),
-        _ => Err(io::Error::last_os_error()),
-    }
-}
 
 thread_local! {
     /// Counted by the signal's handler, which runs in this thread.
@@ -151,74 +108,4 @@ pub(crate) fn crypt(phrase: &CStr, setting: &CStr) -> Option<Vec<u8>> {
     // SAFETY: not null, so a text with its NUL within `data`, which lives on.
     let hashed = unsafe { CStr::from_ptr(hashed) }.to_bytes();
     Some(hashed.to_vec())
-}
-
-/// The system's allocator, counting; see [`crate::memory`].
-pub struct Counting;
-
-// SAFETY: every call is the system allocator's with what we were given; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is the same.
-        let block = unsafe { System.alloc(layout) };
-        if !block.is_null() {
-            count(occupied(layout.size()));
-        }
-        block
-    }
-
-    unsafe fn alloc_zeroed(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: as above.
-        let block = unsafe { System.alloc_zeroed(layout) };
-        if !block.is_null() {
-            count(occupied(layout.size()));
-        }
-        block
-    }
-
-    unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
-        count(-occupied(layout.size()));
-        // SAFETY: as above; the block came from `System`.
-        unsafe { System.dealloc(block, layout) };
-    }
-
-    unsafe fn realloc(&self, block: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        // SAFETY: as above; the block came from `System`.
-        let moved = unsafe { System.realloc(block, layout, size) };
-        if !moved.is_null() {
-            count(occupied(size) - occupied(layout.size()));
-        }
-        moved
-    }
-}
-
-/// Gives pages that hold nothing any more back to the system, where the C library can.
-pub(crate) fn give_back_free_pages() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: glibc's malloc_trim may be called at any time, from any thread.
-    unsafe {
-        libc::malloc_trim(0);
-    }
-}
-
-/// Has the C library allocate from one arena, whatever the thread, where it knows arenas.
-pub(crate) fn one_arena() {
-    #[cfg(target_env = "gnu")]
-    // SAFETY: glibc's mallopt takes any two numbers; the caller has started no thread.
-    unsafe {
-        libc::mallopt(libc::M_ARENA_MAX, 1);
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_slice_can_be_asked_for_and_niceness_stays() {
-        let nice = || rustix::process::getpriority_process(None).unwrap();
-        let before = nice();
-        set_slice(Duration::from_micros(500)).unwrap();
-        assert_eq!(nice(), before);
-    }
 }

@@ -1,7 +1,7 @@
 //! Makes request heads for unit tests from a method, a target and fields. Not a parser: the caller
 //! vouches for what [`RequestHead`] promises.
 
-use crate::http::message::{RequestHead, Span, Version};
+use howdah_http::message::{RequestHead, Span, Version};
 
 /// The parsed head of an HTTP/1.1 request.
 pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use howdah_executor::ExecError;
+use howdah_http::{BadRequest, BodyError, HandshakeFailed};
 use howdah_proto::control::Exit;
 use howdah_proto::request::FrameError;
 use howdah_proto::response::ResponseError;
 use howdah_server::failure::{Failure, PurgeRefused};
-use howdah_server::http::{BadRequest, BodyError, HandshakeFailed};
 use howdah_server::refusal::Refusal;
 
 fn all() -> BTreeMap<&'static str, u16> {

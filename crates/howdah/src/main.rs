@@ -34,9 +34,9 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 
-/// Counts, so that the front can be bounded; see [`howdah_server::memory`].
+/// Counts, so that the front can be bounded; see [`howdah_http::memory`].
 #[global_allocator]
-static ALLOCATOR: howdah_server::memory::Counting = howdah_server::memory::Counting;
+static ALLOCATOR: howdah_http::memory::Counting = howdah_http::memory::Counting;
 
 fn main() -> ExitCode {
     // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.

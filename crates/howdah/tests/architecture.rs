@@ -9,10 +9,14 @@ use serde_json::Value;
 /// Every edge between crates of ours that may exist; the tests' own crate may use what it drives.
 const EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-server"),
+    ("howdah", "howdah-http"),
     ("howdah", "howdah-acme"),
     ("howdah", "howdah-executor"),
     ("howdah", "howdah-import"),
     ("howdah", "howdah-proto"),
+    ("howdah-http", "howdah-http1"),
+    ("howdah-http", "howdah-os"),
+    ("howdah-server", "howdah-http"),
     ("howdah-server", "howdah-executor"),
     ("howdah-server", "howdah-proto"),
     ("howdah-server", "howdah-http1"),

@@ -7,9 +7,9 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use crossbeam_utils::CachePadded;
+use howdah_http::tls::Agreed;
 
 use crate::tally::{SHARES, share_of_this_thread};
-use crate::tls::Agreed;
 
 /// Statuses are counted from 100 to 599; everything else together.
 const FIRST: usize = 100;

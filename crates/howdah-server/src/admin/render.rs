@@ -1,10 +1,11 @@
 //! Which form of [`ServerStatus`] a client gets: text for people, JSON for programs, OpenMetrics for
 //! Prometheus.
 
+use howdah_http::message::RequestHead;
+
 use super::openmetrics::metrics;
 use super::status::ServerStatus;
 use super::text::text;
-use crate::http::message::RequestHead;
 
 /// The format of a status report.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -87,8 +88,8 @@ mod tests {
     use crate::admin::{LimitRow, Limits, StatusListenerCounts};
     use crate::cache::{CacheStatus, DiskStatus};
     use crate::testing::request;
-    use crate::tls::certificates::{CertificateStatus, FailingOrder};
     use crate::traces::exporter::SpanCounts;
+    use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
 
     fn status() -> ServerStatus {
         ServerStatus {

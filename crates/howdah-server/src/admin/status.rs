@@ -2,18 +2,18 @@
 //! forms of it.
 
 use howdah_executor::status::PoolStatus;
+use howdah_http::message::RequestHead;
+use howdah_http::network::Network;
+use howdah_http::tls::certificates::{CertificateStatus, FailingOrder};
+use howdah_http::turn::Longest;
 use serde::{Deserialize, Serialize};
 
 use super::jobs::JobStatus;
 use super::limits::Limits;
 use crate::cache::CacheStatus;
 use crate::client_address::Client;
-use crate::http::message::RequestHead;
-use crate::network::Network;
 use crate::proxy::server::ServerRow;
-use crate::tls::certificates::{CertificateStatus, FailingOrder};
 use crate::traces::exporter::SpanCounts;
-use crate::turn::Longest;
 
 /// The server at one moment. What a server of another version does not say is zero, or empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -114,7 +114,7 @@ pub struct Turns {
 }
 
 impl Turns {
-    /// What [`crate::turn::record`] gives, as a status.
+    /// What [`howdah_http::turn::record`] gives, as a status.
     pub fn of((longest, long): &(Longest, u64)) -> Turns {
         Turns {
             long: *long,

@@ -13,11 +13,11 @@ use howdah_cache::coalescer::{Leader, RenderOutcome};
 use howdah_cache::key::Key;
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ExecError, Head, Run, RunAround};
+use howdah_http::message::RequestHead;
 
 use super::judge::JudgedHead;
 use super::run_effects::RunEffects;
 use super::{PageCache, SiteCache, lookup, now};
-use crate::http::message::RequestHead;
 use crate::site::{RouteInfo, Site};
 
 /// An answer that is looked at while a visitor gets it.

@@ -7,6 +7,7 @@ use howdah_cache::admission::Step;
 use howdah_cache::key::Key;
 use howdah_cache::policy::PageState;
 use howdah_cache::{Object, Pass};
+use howdah_http::message::RequestHead;
 
 use serde::Serialize;
 
@@ -14,7 +15,6 @@ use super::fleet::FleetExplained;
 use super::lookup::{self, Lookup, Variant};
 use super::{PageCache, SiteCache, now, subrequest};
 use crate::client_address::{Client, split_host};
-use crate::http::message::RequestHead;
 use crate::site::Sites;
 
 /// What happens to a request.

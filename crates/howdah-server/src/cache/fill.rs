@@ -16,6 +16,7 @@ use howdah_cache::key::Key;
 use howdah_cache::object::Object;
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::{Event, ExecError, Head, Held, Role, Run, ScriptBody, ScriptRequest};
+use howdah_http::turn;
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::checks::{self, CheckKind, Finding};
@@ -30,7 +31,6 @@ use crate::log::error::ErrorLog;
 use crate::script::frame::{BodyLength, script_frame};
 use crate::site::{Action, Route, RouteInfo};
 use crate::site_service::SiteService;
-use crate::turn;
 
 /// A page to be rendered for the cache, and for whom.
 pub struct RenderJob {

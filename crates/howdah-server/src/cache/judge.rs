@@ -5,10 +5,10 @@ use howdah_cache::object::{Draft, Object};
 use howdah_cache::policy::response::{ResponseFacts, judge};
 use howdah_cache::{Millis, Pass, Storable};
 use howdah_executor::Head;
+use howdah_http::message::ResponseHead;
 
 use super::collect::Collect;
 use super::{FieldLine, SiteCache, fields, now};
-use crate::http::message::ResponseHead;
 use crate::script::head;
 use crate::site::{RouteInfo, Site};
 

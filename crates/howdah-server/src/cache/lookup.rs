@@ -8,11 +8,11 @@ use howdah_cache::key::{Key, QueryRules, Url};
 use howdah_cache::policy::{PageState, RequestGate, Scheme};
 use howdah_cache::store::Found;
 use howdah_cache::{Millis, Object, Pass};
+use howdah_http::message::{RequestHead, Version};
 
 use super::{FieldLine, PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
-use crate::http::message::{RequestHead, Version};
 use crate::site::Site;
 
 /// Longest value of a field in a variant's key, in bytes.

@@ -19,12 +19,12 @@ use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::target_of;
 use howdah_cache::purge::{self, PurgeCommand};
 use howdah_cache::tags::TagSyntax;
+use howdah_http::message::RequestHead;
 
 use super::{SiteCache, write};
 use crate::cache_config::PurgeAccess;
 use crate::client_address::Client;
 use crate::failure::PurgeRefused;
-use crate::http::message::RequestHead;
 use crate::site::Site;
 
 /// What a request asks to be purged; none: it is no purge request.

@@ -10,13 +10,13 @@ use howdah_cache::object::{CODINGS, Form};
 use howdah_cache::serve::{Conditions, Reply, reply};
 use howdah_cache::status::{Verdict, number};
 use howdah_cache::{Millis, Object};
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{Length, Responder};
 
 use crate::encoding::negotiate;
 use crate::encoding::policy::{Facts, weakened};
 use crate::encoding::whole::{Plain, UnderWay};
 use crate::encoding::{Coding, Encoder, EncodingConfig, stream};
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{Length, Responder};
 
 /// The request that a page is sent for.
 #[derive(Clone, Copy, Debug)]
@@ -236,7 +236,7 @@ fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
 fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<usize>) -> Bytes {
     let mut out = Vec::with_capacity(page.lines.len() + 160);
     let reason = match &page.reason[..] {
-        [] => crate::http::reason_phrase(page.status).as_bytes(),
+        [] => howdah_http1::reason::reason_phrase(page.status).as_bytes(),
         reason => reason,
     };
     out.extend_from_slice(b"HTTP/1.1 ");

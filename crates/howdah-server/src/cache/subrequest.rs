@@ -5,11 +5,11 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use howdah_cache::key::Key;
 use howdah_cache::object::Object;
+use howdah_http::message::{RequestHead, Version};
+use howdah_http1::head::{self, HeadLimits};
 
 use super::FieldLine;
 use crate::client_address::Client;
-use crate::http::head::{self, HeadLimits};
-use crate::http::message::{RequestHead, Version};
 
 /// The client address of renders that no visitor asked for. An address for documentation (RFC 5737):
 /// the loopback address would open what applications keep for this machine.

@@ -3,9 +3,9 @@
 //! fields say of the page's own life is the policy's (`howdah_cache::policy`).
 
 use howdah_cache::{purge, tags};
+use howdah_http::message::ResponseHead;
 
 use super::SiteCache;
-use crate::http::message::ResponseHead;
 
 /// Whether a method is safe (RFC 9110 §9.2.1).
 pub fn is_safe(method: &[u8]) -> bool {

@@ -6,11 +6,11 @@
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{Key, QueryRules, Url};
 use howdah_cache::preset::FormBody;
+use howdah_http::message::RequestHead;
 
 use super::SiteCache;
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
-use crate::http::message::RequestHead;
 use crate::site::Site;
 
 /// What an unsafe request will make invalid.

@@ -14,11 +14,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
+use howdah_http::message::ResponseHead;
+use howdah_http::{ClientGone, Length, Responder};
 use tokio::sync::watch;
 
 use crate::admin::ServerStatus;
-use crate::http::message::ResponseHead;
-use crate::http::{ClientGone, Length, Responder};
 
 /// The time between two snapshots.
 const EVERY: Duration = Duration::from_secs(1);

@@ -4,12 +4,13 @@
 
 use std::sync::Arc;
 
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{ConnInfo, Handler, RequestBody, Responder};
+
 use super::{Snapshots, Source};
 use crate::admin::ServerStatus;
 use crate::cache::admin::AdminCommand;
 use crate::client_address::is_this_machine;
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ConnInfo, Handler, RequestBody, Responder};
 
 /// The longest question of the page.
 const LONGEST: u64 = 16 << 10;

@@ -1,7 +1,8 @@
 //! Whether a response may be compressed, by its head alone, and what its head becomes then. Pure.
 
+use howdah_http::message::{RequestHead, ResponseHead};
+
 use super::negotiate::{self, Coding};
-use crate::http::message::{RequestHead, ResponseHead};
 
 /// Shortest body that is compressed, in bytes, where the length is known: below it the answer fits one
 /// packet either way.

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use crate::memory::{self, Pressure};
+use howdah_http::memory::{self, Pressure};
 
 /// Plain bytes compressed before it is another's turn: 2 ms of brotli.
 pub(super) const SLICE: usize = 64 << 10;

@@ -22,7 +22,7 @@ use std::net::IpAddr;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::{Duration, Instant};
 
-use crate::network;
+use howdah_http::network;
 use meter::{Meter, MeterName, Patience};
 use places::{Entry, Line, Place};
 use rate::Rate;

@@ -6,11 +6,11 @@ use std::time::{Duration, SystemTime};
 
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
+use howdah_http::tls::Agreed;
 
 use super::clock::Civil;
 use super::sink::Sink;
 use super::{escape, message};
-use crate::tls::Agreed;
 use crate::traces::context::SpanContext;
 
 /// The format of the access log.

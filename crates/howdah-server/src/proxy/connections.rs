@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use howdah_executor::fastcgi::address::Address;
+use howdah_http::turn;
 use http::{Request, Response};
 use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
@@ -21,7 +22,6 @@ use super::address::Speaks;
 use super::server::Server;
 use super::tls;
 use super::upload::Upload;
-use crate::turn;
 
 /// How long a connection may take to come about.
 const CONNECT: Duration = Duration::from_secs(5);

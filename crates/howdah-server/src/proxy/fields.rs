@@ -2,6 +2,8 @@
 //! (RFC 9110 §7.6.1), and with what this server knows of the client. What a client says of itself in
 //! the fields that proxies write never passes.
 
+use howdah_http::BodyKind;
+use howdah_http::message::{RequestHead, Version};
 use http::header::{self, HeaderName, HeaderValue};
 use http::uri::PathAndQuery;
 use http::{HeaderMap, Method, Request, Uri};
@@ -9,8 +11,6 @@ use http::{HeaderMap, Method, Request, Uri};
 use crate::client_address::{Client, split_host};
 use crate::docroot::path::{decode, encode, encode_path};
 use crate::failure::Failure;
-use crate::http::BodyKind;
-use crate::http::message::{RequestHead, Version};
 
 /// The name in `Via`.
 const PSEUDONYM: &str = "1.1 Howdah";

@@ -27,7 +27,7 @@ pub(super) fn watch(server: &Arc<Server>, log: &Arc<ErrorLog>) {
         && !server.watched.swap(true, Ordering::Relaxed)
     {
         let task = ask_again_and_again(Arc::downgrade(server), path.clone(), log.clone());
-        tokio::spawn(crate::turn::measured("asking a proxied server", task));
+        tokio::spawn(howdah_http::turn::measured("asking a proxied server", task));
     }
 }
 

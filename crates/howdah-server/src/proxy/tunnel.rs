@@ -7,15 +7,15 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::{Buf, Bytes};
+use howdah_http::memory::allowance;
+use howdah_http::turn;
+use howdah_http::{RequestBody, Responder};
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::time::{Instant, Sleep};
 
 use super::run::{LONG_SILENCE, Switched};
 use crate::failure::Failure;
-use crate::http::{RequestBody, Responder};
-use crate::memory::allowance;
-use crate::turn;
 
 /// What waits for a slow client; the server's side is not read beyond that.
 const MOST_QUEUED: usize = 256 << 10;

@@ -13,7 +13,7 @@ use howdah_executor::BodyCutOff;
 use hyper::body::{Body, Frame, SizeHint};
 use tokio::sync::mpsc;
 
-use crate::http::BodyKind;
+use howdah_http::BodyKind;
 
 /// A piece of the body, or the news that no more will come.
 type Arrived = Result<Bytes, BodyCutOff>;

@@ -8,6 +8,7 @@ use howdah_cache::Pass;
 use howdah_cache::preset::FormBody;
 use howdah_cache::status::Verdict;
 use howdah_executor::{EffectSink, Run, ScriptBody};
+use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_proto::level::Level;
 
 use super::context::{RequestContext, Response};
@@ -19,7 +20,6 @@ use crate::cache::send::add_status_fields;
 use crate::cache::write::{self, Write};
 use crate::cache::{PageCache, SiteCache, vendor_headers};
 use crate::failure::Failure;
-use crate::http::message::{RequestHead, ResponseHead};
 use crate::script::pump::Confirmation;
 use crate::site::RouteInfo;
 

@@ -8,6 +8,8 @@ use std::sync::Arc;
 use howdah_cache::Pass;
 use howdah_cache::policy::PageState;
 use howdah_cache::purge::PurgeCommand;
+use howdah_http::message::ResponseHead;
+use howdah_http::{BodyKind, RequestBody, Responder};
 use howdah_proto::level::Level;
 
 use super::bypass::{Bypass, BypassContext};
@@ -19,8 +21,6 @@ use super::script::LocalRedirect;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache, admin, protocol, write};
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
-use crate::http::{BodyKind, RequestBody, Responder};
 use crate::site::{Action, RouteInfo, ScriptTarget};
 
 /// What the cache has found out about a request that it has not answered.

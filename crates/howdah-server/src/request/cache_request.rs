@@ -15,6 +15,7 @@ use howdah_cache::object::Object;
 use howdah_cache::policy::{PageState, Scheme};
 use howdah_cache::status::Verdict;
 use howdah_cache::store::Found;
+use howdah_http::Responder;
 
 use super::bypass::Bypass;
 use super::context::{RequestContext, Response};
@@ -26,7 +27,6 @@ use crate::cache::fill::{self, RenderJob};
 use crate::cache::lookup::{self, Variant};
 use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
-use crate::http::Responder;
 use crate::site::{RouteInfo, ScriptTarget};
 
 /// How often a request looks again before it goes for itself.

@@ -4,6 +4,8 @@ use std::sync::Arc;
 
 use howdah_cache::status::Verdict;
 use howdah_executor::RunTiming;
+use howdah_http::message::RequestHead;
+use howdah_http::{ConnInfo, Responder};
 use howdah_proto::level::Level;
 
 use super::Front;
@@ -13,8 +15,6 @@ use crate::cache::send::Later;
 use crate::cache::{PageCache, SiteCache};
 use crate::client_address::Client;
 use crate::failure::Failure;
-use crate::http::message::RequestHead;
-use crate::http::{ConnInfo, Responder};
 use crate::log::error::About;
 use crate::server_config::ServerConfig;
 use crate::site::Site;

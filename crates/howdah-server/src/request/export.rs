@@ -3,12 +3,12 @@
 use std::time::{Duration, Instant, SystemTime};
 
 use howdah_cache::status::Verdict;
+use howdah_http::Responder;
+use howdah_http::message::Version;
 
 use super::Front;
 use super::context::{Record, RequestContext};
 use crate::failure::Failure;
-use crate::http::Responder;
-use crate::http::message::Version;
 use crate::traces::recording::{Recorded, Recording, state, text};
 
 impl Front {

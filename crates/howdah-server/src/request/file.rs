@@ -5,6 +5,8 @@ use std::fs::File;
 use std::io;
 
 use bytes::Bytes;
+use howdah_http::message::ResponseHead;
+use howdah_http::{Length, Responder, SendFileError};
 use howdah_proto::response::is_field_value;
 
 use super::context::RequestContext;
@@ -13,8 +15,6 @@ use crate::encoding::policy::{self, Choice, Facts};
 use crate::encoding::whole::Plain;
 use crate::encoding::{Coding, Encoder, stream};
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
-use crate::http::{Length, Responder, SendFileError};
 use crate::refusal::Refusal;
 use crate::respond;
 use crate::site::RouteInfo;

@@ -7,10 +7,10 @@ use howdah_cache::Millis;
 use howdah_cache::object::Object;
 use howdah_cache::policy::PageState;
 use howdah_cache::status::Verdict;
+use howdah_http::message::RequestHead;
 
 use super::context::{RequestContext, Response};
 use crate::cache::{SiteCache, send};
-use crate::http::message::RequestHead;
 
 /// A stored page that is the answer to a request.
 pub(super) struct Hit<'p> {

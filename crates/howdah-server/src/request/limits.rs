@@ -14,17 +14,17 @@ use std::task::Poll;
 use std::time::Duration;
 
 use howdah_executor::Held;
+use howdah_http::Responder;
+use howdah_http::network;
+use howdah_http::turn;
 
 use super::context::{RequestContext, Response};
 use crate::failure::Failure;
-use crate::http::Responder;
 use crate::limiter::meter::Meter;
 use crate::limiter::places::{Line, Place};
 use crate::limiter::{ClientKey, LimitBy, Limited, Limiter, Over, Process, Shown};
-use crate::network;
 use crate::site::ScriptTarget;
 use crate::site::condition::cookies;
-use crate::turn;
 
 /// What the log says of a request that found no room among those of clients who leave.
 const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";

@@ -5,14 +5,14 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
 
 use howdah_executor::RunTiming;
+use howdah_http::turn;
+use howdah_http::{ConnInfo, Http2Error, Http3Error, Notice, Responder};
 use howdah_proto::level::Level;
 
 use super::Front;
 use super::context::{Record, RequestContext};
 use crate::failure::Failure;
-use crate::http::{ConnInfo, Http2Error, Http3Error, Notice, Responder};
 use crate::log::access::{AccessEntry, basic_user};
-use crate::turn;
 
 /// What happens to a connection whose client floods it.
 const ENDED: &str = "the connection was ended";

@@ -2,14 +2,14 @@
 //! answers of its rules, pages of failures. Sends nothing, so that `explain` gets the same answers.
 
 use bytes::Bytes;
+use howdah_http::memory::{self, Pressure};
+use howdah_http::message::ResponseHead;
+use howdah_http::{BodyError, BodyKind};
 
 use super::context::RequestContext;
 use super::file;
 use crate::client_address::{is_this_machine, split_host};
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
-use crate::http::{BodyError, BodyKind};
-use crate::memory::{self, Pressure};
 use crate::respond;
 use crate::site::htaccess::Live;
 use crate::site::{Action, RouteInfo, Sites};

@@ -6,12 +6,12 @@ use std::task::Poll;
 
 use bytes::Bytes;
 use howdah_executor::ExecError;
+use howdah_http::message::ResponseHead;
+use howdah_http::{BodyKind, RequestBody};
 
 use super::context::{RequestContext, Response};
 use super::script::{Edit, LocalRedirect, Upload, finish, pass_on};
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
-use crate::http::{BodyKind, RequestBody};
 use crate::proxy::fields::{self, Outgoing};
 use crate::proxy::run::{Agreement, ProxyRun};
 use crate::proxy::{tunnel, upload};

@@ -7,16 +7,16 @@ use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
 use howdah_executor::{Head, Role, Run, ScriptBody, ScriptRequest};
+use howdah_http::memory::allowance;
+use howdah_http::message::ResponseHead;
+use howdah_http::network;
+use howdah_http::{BodyKind, RequestBody, Responder};
 use howdah_proto::level::Level;
 
 use super::bypass::BypassContext;
 use super::context::{RequestContext, Response};
 use super::{file, limits};
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
-use crate::http::{BodyKind, RequestBody, Responder};
-use crate::memory::allowance;
-use crate::network;
 use crate::respond;
 use crate::script::body::{self, BODY_MEMORY, BodyPolicy, Received};
 use crate::script::frame::{BodyLength, script_frame};

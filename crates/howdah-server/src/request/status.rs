@@ -5,12 +5,13 @@ use std::sync::atomic::Ordering;
 
 use howdah_executor::Executor;
 use howdah_executor::status::PoolStatus;
+use howdah_http::Responder;
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{memory, turn};
 
 use super::Front;
 use crate::admin::{self, Bounded, ServerStatus, StatusForm, Turns};
-use crate::http::Responder;
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::{memory, proxy, turn};
+use crate::proxy;
 
 impl Front {
     /// Everything there is to know, for the status page, `howdah status` and metrics.

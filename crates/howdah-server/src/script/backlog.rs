@@ -9,6 +9,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
+use howdah_http::memory::allowance;
 use tokio::time::Sleep;
 
 use super::pump_config::PumpConfig;
@@ -16,7 +17,6 @@ use super::response_sink::ResponseSink;
 use super::spill::{SpillError, SpillFile};
 use super::wait::ScriptWait;
 use crate::failure::Failure;
-use crate::memory::allowance;
 
 /// Bytes taken from the file at once, and the queue below which it is refilled.
 const REFILL: usize = 64 << 10;

@@ -15,6 +15,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 use howdah_executor::{BodyCutOff, ScriptBody};
+use howdah_http::message::RequestHead;
+use howdah_http::{BodyError, BodyKind, RequestBody};
 use tokio::sync::mpsc;
 
 use super::frame::BodyLength;
@@ -22,8 +24,6 @@ use super::spill::{SpillFile, SpillRoom, SpillShare};
 use super::streams::{StreamPlace, Streams};
 use crate::failure::Failure;
 use crate::gather::Gathered;
-use crate::http::message::RequestHead;
-use crate::http::{BodyError, BodyKind, RequestBody};
 use crate::site::config::RequestBuffering;
 
 /// Bytes of a request body that are kept in memory: forms fit, uploads go to a file.

@@ -26,12 +26,12 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::OnceLock;
 
 use howdah_htaccess::Table;
+use howdah_http::message::RequestHead;
 use howdah_proto::request::{FrameBuilder, FrameError, IniKind, RequestFrame};
 use howdah_proto::variables::{HeaderFate, Var, header_fate, header_variable_name};
 
 use crate::client_address::{Client, split_host};
 use crate::docroot::path::UrlPath;
-use crate::http::message::RequestHead;
 use crate::site::ScriptTarget;
 use crate::site::config::HostPattern;
 use crate::site::route::ApacheRequest;

@@ -3,7 +3,7 @@
 
 use howdah_executor::Head;
 
-use crate::http::message::{ResponseHead, describes_content};
+use howdah_http::message::{ResponseHead, describes_content};
 
 /// What a script asks of the server by its head.
 #[derive(Debug, Default, PartialEq, Eq)]

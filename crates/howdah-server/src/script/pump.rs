@@ -16,6 +16,10 @@ use std::task::{Context, Poll, ready};
 
 use bytes::Bytes;
 use howdah_executor::{Event, Head, Run};
+use howdah_http::memory::allowance;
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::turn;
+use howdah_http::{ClientGone, Length};
 
 use super::backlog::{self, Backlog, Room};
 use super::coder::Coder;
@@ -28,10 +32,6 @@ use crate::encoding::stream::{self, Then};
 use crate::encoding::{Coding, Encoder, policy};
 use crate::failure::Failure;
 use crate::gather::Gathered;
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ClientGone, Length};
-use crate::memory::allowance;
-use crate::turn;
 
 /// Bytes queued at which they are sent without a flush.
 const SEND_AT: usize = 64 << 10;

@@ -4,8 +4,8 @@ use std::task::{Context, Poll};
 
 use bytes::Bytes;
 
-use crate::http::message::ResponseHead;
-use crate::http::{ClientGone, Length, Responder};
+use howdah_http::message::ResponseHead;
+use howdah_http::{ClientGone, Length, Responder};
 
 /// The client's side of a response: [`Responder`], and in tests a list.
 pub trait ResponseSink {

@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use howdah_executor::{Event, ExecError, Head, Run, RunTiming};
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{ClientGone, Length};
 
 use super::pump::{Ended, Pump};
 use super::pump_config::{Buffers, PumpConfig};
 use super::response_sink::ResponseSink;
 use crate::encoding::EncodingConfig;
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ClientGone, Length};
 use crate::testing::request;
 
 /// A run that answers as the test says; `None`: still running.

@@ -15,6 +15,9 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 
+use howdah_http::message::RequestHead;
+use howdah_http1::hidden::{self, without_coding};
+
 use super::Site;
 use super::condition::Requested;
 use super::config::{Htaccess, Rule, RuleAction, SiteConfig};
@@ -23,9 +26,7 @@ use super::script::is_script_name;
 use super::trace::Step;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::{Meta, RootDir};
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
-use howdah_http1::hidden::{self, without_coding};
 
 /// What is about to be sent, run or executed.
 #[derive(Clone, Copy, Debug)]

@@ -5,6 +5,8 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use howdah_http::message::RequestHead;
+use howdah_http::network::Network;
 use howdah_proto::variables::Var;
 use regex::bytes::{Regex, RegexBuilder};
 
@@ -12,8 +14,6 @@ use super::network_file::NetworkFile;
 use super::pattern::{Pattern, PatternError};
 use super::trace::Trace;
 use crate::client_address::{Client, UNKNOWN};
-use crate::http::message::RequestHead;
-use crate::network::Network;
 
 /// How many bytes a compiled expression may take.
 const REGEX_SIZE: usize = 1 << 20;

@@ -27,7 +27,7 @@ pub struct SiteConfig {
     pub name: String,
     /// `hosts`: which hosts it answers for. The first site answers for all other hosts, too.
     pub hosts: Vec<HostPattern>,
-    /// `listen`: the listeners at which alone it answers, as [`ConnInfo`](crate::http::ConnInfo) names
+    /// `listen`: the listeners at which alone it answers, as [`ConnInfo`](howdah_http::ConnInfo) names
     /// them. Empty: it answers at those of the server.
     pub listen: Vec<String>,
     /// The port of its own listeners to which redirects to HTTPS lead; none: that of the server.

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use arc_swap::ArcSwap;
+use howdah_http::network::Network;
 
 use super::monotonic;
 use crate::blocking;
-use crate::network::Network;
 use crate::watched_file::{Unreadable, WatchedFile};
 
 /// How often the file is looked at.

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use howdah_http::message::RequestHead;
+
 use super::access::Named;
 use super::condition::Requested;
 use super::htaccess::Live;
@@ -10,7 +12,6 @@ use super::trace::Trace;
 use crate::authentication::Authentication;
 use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
-use crate::http::message::RequestHead;
 use crate::proxy::Proxy;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;

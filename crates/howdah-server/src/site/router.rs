@@ -13,6 +13,8 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
+use howdah_http::message::RequestHead;
+
 use super::access::{Named, Purpose, Refused, Wanted};
 use super::condition::Requested;
 use super::config::Htaccess;
@@ -23,7 +25,6 @@ use super::search::{FileView, Found, Searched};
 use super::{Site, monotonic};
 use crate::client_address::UNKNOWN;
 use crate::docroot::path::{UrlPath, encode_path};
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 
 /// The methods that files answer to.

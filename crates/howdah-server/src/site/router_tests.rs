@@ -2,12 +2,13 @@
 
 use std::fs;
 
+use howdah_http::message::ResponseHead;
+
 use super::super::condition::Conditions;
 use super::super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig, TryFile};
 use super::super::pattern::Pattern;
 use super::super::template::Template;
 use super::*;
-use crate::http::message::ResponseHead;
 use crate::testing::request;
 
 struct Fixture {

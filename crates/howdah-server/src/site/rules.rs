@@ -1,5 +1,7 @@
 //! A site's rules, one by one: whether a rule is for this request, and what it does to it.
 
+use howdah_http::message::ResponseHead;
+
 use super::Site;
 use super::access::Refused;
 use super::condition::Requested;
@@ -10,7 +12,6 @@ use super::script::ScriptPath;
 use super::search::FileView;
 use super::template::Values;
 use crate::docroot::path::UrlPath;
-use crate::http::message::ResponseHead;
 use crate::refusal::Refusal;
 
 impl Site {

@@ -3,10 +3,11 @@
 
 use std::fmt;
 
+use howdah_http::message::RequestHead;
+use howdah_http1::head::{HeadLimits, parse};
+
 use super::config::{HeaderEdit, RuleAction};
 use super::route::Action;
-use crate::http::head::{HeadLimits, parse};
-use crate::http::message::RequestHead;
 
 /// A request to be routed: `None` if method, host or target cannot stand in one.
 pub fn request(method: &str, host: &str, target: &str) -> Option<RequestHead> {

@@ -12,11 +12,11 @@ use std::io;
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use howdah_http::message::ResponseHead;
 
 use super::validators::Validators;
 use crate::docroot::root::Meta;
 use crate::encoding::Coding;
-use crate::http::message::ResponseHead;
 
 /// Longest file that is kept, in bytes. Beyond it `sendfile` copies less than a write from memory.
 pub const MAX_FILE: u64 = 32 * 1024;

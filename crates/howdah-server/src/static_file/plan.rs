@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::SystemTime;
 
 use bytes::Bytes;
+use howdah_http::message::{RequestHead, ResponseHead};
 
 use super::cache::{self, CachedFile, CodedForms};
 use super::range::{Selected, select};
@@ -21,7 +22,6 @@ use super::validators::{Conditions, PreconditionResult, Validators, is_settled};
 use crate::docroot::root::{FileKind, Meta, RootDir, read_all};
 use crate::encoding::negotiate::{Coding, choose};
 use crate::encoding::policy::is_text_type;
-use crate::http::message::{RequestHead, ResponseHead};
 use crate::refusal::Refusal;
 
 /// A file to send, found by routing; nothing is open yet.

@@ -9,8 +9,9 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use howdah_http::message::RequestHead;
+
 use crate::docroot::root::Meta;
-use crate::http::message::RequestHead;
 
 /// The kernel stamps files with a clock that ticks this often at the least (`CONFIG_HZ=100`),
 /// doubled.

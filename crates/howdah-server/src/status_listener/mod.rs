@@ -8,16 +8,16 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use howdah_http::listener::{Control, Server, StartError, ThreadHooks};
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::network::Network;
+use howdah_http::turn;
+use howdah_http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
 
 use crate::admin::{ServerStatus, StatusForm, StatusListenerCounts};
 use crate::client_address::is_this_machine;
 use crate::dashboard::{self, Snapshots, Source};
-use crate::http::message::{RequestHead, ResponseHead};
-use crate::http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
-use crate::listener::{Control, Server, StartError, ThreadHooks};
-use crate::network::Network;
 use crate::request::Front;
-use crate::turn;
 
 /// Most connections at once; a new one takes the place of the one that is idle longest.
 const CONNECTIONS: u32 = 128;
@@ -76,10 +76,8 @@ impl Source for Shown {
 /// [`Server::control`].
 pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Server, StartError> {
     let hooks = ThreadHooks {
-        name,
         start: Arc::new(|_| turn::leave_out_this_thread()),
-        park: Arc::new(|| {}),
-        unpark: Arc::new(|| {}),
+        ..ThreadHooks::named(name)
     };
     let config = HttpConfig {
         max_header_bytes: 8 << 10,

@@ -4,7 +4,7 @@
 
 use std::fmt;
 
-use crate::http::message::RequestHead;
+use howdah_http::message::RequestHead;
 
 /// The name of the field with the trace and the caller's span.
 pub const TRACEPARENT: &[u8] = b"traceparent";

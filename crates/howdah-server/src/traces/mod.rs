@@ -18,9 +18,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use crate::http::message::RequestHead;
 use context::{Parent, SpanContext, TRACEPARENT, TRACESTATE};
 use exporter::Exporter;
+use howdah_http::message::RequestHead;
 
 /// Requests a second that callers other than trusted proxies can have recorded, all together.
 pub const MOST_FOLLOWED: u64 = 100;

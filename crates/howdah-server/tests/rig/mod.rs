@@ -12,9 +12,10 @@ use std::time::{Duration, Instant};
 
 use howdah_executor::status::PoolStatus;
 use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptBody, ScriptRequest};
+use howdah_http::HttpConfig;
+use howdah_http::listener::{ListenerConfig, Server};
 use howdah_proto::level::Level;
-use howdah_server::http::HttpConfig;
-use howdah_server::listener::{ListenerConfig, Server, ThreadHooks};
+use howdah_server::front_thread;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
@@ -219,7 +220,7 @@ impl Rig {
             front.clone(),
             1,
             http,
-            ThreadHooks::default(),
+            front_thread::hooks(),
         )
         .unwrap();
         let address = server.local_addrs()[0].unwrap();

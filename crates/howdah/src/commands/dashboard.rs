@@ -6,10 +6,10 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::Duration;
 
+use howdah_http::listener::{ListenAddress, ListenerConfig};
 use howdah_server::admin::ServerStatus;
 use howdah_server::cache::admin::AdminCommand;
 use howdah_server::dashboard::relay::{Operator, Relay};
-use howdah_server::listener::{ListenAddress, ListenerConfig};
 use howdah_server::status_listener::serve_few;
 use rustix::event::{PollFd, PollFlags};
 use rustix::rand::{GetRandomFlags, getrandom};

@@ -8,8 +8,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use howdah_executor::Executor;
+use howdah_http::listener::ListenAddress;
 use howdah_proto::level::Level;
-use howdah_server::listener::ListenAddress;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 use howdah_server::request::Front;
 use howdah_server::request::explain::{NoPool, Question, explain};

@@ -10,7 +10,7 @@ use std::path::PathBuf;
 
 use howdah_acme::{Authority, names};
 use howdah_executor::Mode;
-use howdah_server::listener::ListenAddress;
+use howdah_http::listener::ListenAddress;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
 

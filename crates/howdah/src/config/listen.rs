@@ -3,8 +3,8 @@
 use std::net::SocketAddr;
 use std::str::FromStr;
 
+use howdah_http::listener::ListenAddress;
 use howdah_server::client_address::TrustedProxies;
-use howdah_server::listener::ListenAddress;
 use howdah_server::site::SiteConfig;
 
 use super::identity::Identity;

@@ -57,11 +57,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use howdah_executor::Mode;
+use howdah_http::HttpConfig;
+use howdah_http::listener::ListenAddress;
 use howdah_proto::level::Level;
 use howdah_server::client_address::TrustedProxies;
 use howdah_server::encoding::EncodingConfig;
-use howdah_server::http::HttpConfig;
-use howdah_server::listener::ListenAddress;
 use howdah_server::log::{AccessFormat, LogTarget};
 use howdah_server::script::pump_config::Buffers;
 use howdah_server::site::SiteConfig;
@@ -172,7 +172,7 @@ pub struct StatusSettings {
     /// The path of the status page on every site.
     pub path: Option<String>,
     /// Who may see status and metrics.
-    pub allow: Vec<howdah_server::network::Network>,
+    pub allow: Vec<howdah_http::network::Network>,
 }
 
 /// `[log]`

@@ -1,10 +1,10 @@
 //! The sections about the server itself into typed settings.
 
+use howdah_http::network::Network;
 use howdah_proto::level::Level;
 use howdah_server::client_address::{ForwardedStyle, TrustedProxies};
 use howdah_server::encoding::{Coding, EncodingConfig};
 use howdah_server::log::{AccessFormat, DaemonTarget, LogTarget};
-use howdah_server::network::Network;
 
 use super::kind::Kind;
 use super::options::{self, Destination};

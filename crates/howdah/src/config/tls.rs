@@ -6,12 +6,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
+use howdah_http::tls::certificates::{BadCertificate, Certificate};
+use howdah_http::tls::client_certificate::{ClientAuthority, verifier};
+use howdah_http::tls::crypto::provider;
+use howdah_http::tls::tickets::KEY;
 use howdah_server::site::SiteConfig;
 use howdah_server::site::config::HostPattern;
-use howdah_server::tls::certificates::{BadCertificate, Certificate};
-use howdah_server::tls::client_certificate::{ClientAuthority, verifier};
-use howdah_server::tls::crypto::provider;
-use howdah_server::tls::tickets::KEY;
 
 use super::Listen;
 use super::reader::{Section, Validation};

@@ -23,15 +23,15 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 
 use howdah_acme::Challenges;
+use howdah_http::listener::Control;
+use howdah_http::tls::TlsSettings;
+use howdah_http::tls::certificates::Certificate;
+use howdah_http::tls::client_certificate::ClientAuthority;
+use howdah_http::tls::crypto::provider;
+use howdah_http::tls::tickets::KEY;
 use howdah_server::cache::successor::Successor;
-use howdah_server::listener::Control;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
-use howdah_server::tls::TlsSettings;
-use howdah_server::tls::certificates::Certificate;
-use howdah_server::tls::client_certificate::ClientAuthority;
-use howdah_server::tls::crypto::provider;
-use howdah_server::tls::tickets::KEY;
 
 use crate::config::{self, Settings, Source};
 use crate::link::{Configuration, Keys, Link, Received, ToFront, ToMaster, read_text, text_file};
@@ -108,7 +108,7 @@ enum Incoming {
 
 /// `howdah front`
 pub fn run(link: i32) -> ExitCode {
-    howdah_server::memory::fit_address_space();
+    howdah_http::memory::fit_address_space();
     let (link, _blocked) = match child::prepare(link) {
         Ok(prepared) => prepared,
         Err(why) => {

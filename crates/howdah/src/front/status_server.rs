@@ -3,7 +3,7 @@
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use howdah_server::listener::{ListenerConfig, ListenerId, Server};
+use howdah_http::listener::{ListenerConfig, ListenerId, Server};
 use howdah_server::status_listener::StatusListener;
 
 use crate::config::{Listen, Settings};

@@ -7,8 +7,8 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use howdah_acme::{NameStatus, Settings};
+use howdah_http::tls::certificates::FailingOrder;
 use howdah_os::shares::Client;
-use howdah_server::tls::certificates::FailingOrder;
 use rustix::event::{PollFd, PollFlags, Timespec};
 use rustix::process::{Pid, Signal, kill_process};
 

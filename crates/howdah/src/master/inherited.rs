@@ -13,7 +13,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use howdah_server::listener::{ListenAddress, adopt_socket};
+use howdah_http::listener::{ListenAddress, adopt_socket};
 use rustix::net::{SocketAddrAny, SocketAddrUnix, SocketType, getsockname, sockopt};
 
 use crate::config::Listen;

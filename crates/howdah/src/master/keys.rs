@@ -10,9 +10,9 @@ use std::io;
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant};
 
+use howdah_http::tls::client_certificate::ClientAuthority;
+use howdah_http::tls::tickets::{KEY, LIFETIME};
 use howdah_os::files::FileStamp;
-use howdah_server::tls::client_certificate::ClientAuthority;
-use howdah_server::tls::tickets::{KEY, LIFETIME};
 use rustix::rand::{GetRandomFlags, getrandom};
 
 use super::say;

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use howdah_server::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
+use howdah_http::listener::{BindError, ListenAddress, bind_sockets, bind_udp_sockets};
 use serde::{Deserialize, Serialize};
 
 use super::inherited::{InheritedSockets, Passed};

@@ -1,11 +1,12 @@
 //! What the client would get, by what a request is routed to.
 
+use howdah_http::message::ResponseHead;
+
 use super::super::context::RequestContext;
 use super::super::explained::{Answer, Kind};
 use super::super::made_here;
 use super::lossy;
 use crate::failure::Failure;
-use crate::http::message::ResponseHead;
 use crate::site::config::HeaderEdit;
 use crate::site::{Action, RouteInfo};
 

@@ -12,6 +12,8 @@ use std::task::{Context, Poll};
 use howdah_cache::Pass;
 use howdah_executor::status::PoolStatus;
 use howdah_executor::{Event, ExecError, Executor, Run, RunTiming, ScriptRequest};
+use howdah_http::message::RequestHead;
+use howdah_http::{BodyKind, ConnInfo};
 
 use super::context::RequestContext;
 use super::explained::{Answer, CacheDecision, Told};
@@ -21,8 +23,6 @@ use crate::cache::lookup::{self, Lookup};
 use crate::cache::protocol;
 use crate::client_address::{Client, split_host};
 use crate::failure::Failure;
-use crate::http::message::RequestHead;
-use crate::http::{BodyKind, ConnInfo};
 use crate::server_config::ServerConfig;
 use crate::site::config::{HostPattern, Rule, RuleAction};
 use crate::site::htaccess::Visitor;

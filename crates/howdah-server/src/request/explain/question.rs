@@ -2,9 +2,10 @@
 
 use std::net::IpAddr;
 
+use howdah_http::message::RequestHead;
+
 use crate::cache::explain::parts;
 use crate::cache::subrequest;
-use crate::http::message::RequestHead;
 
 /// The request that is to be explained.
 #[derive(Clone, Debug)]

@@ -5,10 +5,11 @@
 use std::cell::{Cell, OnceCell};
 use std::collections::HashMap;
 
+use howdah_http::message::RequestHead;
+
 use super::pattern::{LimitReached, Regex};
 use super::truth::Truth;
 use crate::docroot::root::RootDir;
-use crate::http::message::RequestHead;
 
 /// What lies at the path.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,12 +10,13 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
+use howdah_http::message::RequestHead;
+
 use super::report::sentence;
 use super::thread::{self, Thread};
 use super::{AccessQuery, Because, Chain, Files, Lies, Verdict, decide};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::access::Refused;

@@ -3,7 +3,7 @@
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use howdah_server::listener::Server;
+use howdah_http::listener::Server;
 
 use super::super::Shared;
 use super::pools::{Pools, runtime};

@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use howdah_fleet::protocol::Entry;
 use howdah_fleet::{Fleet, News, RenderOutcome, Text};
+use howdah_http::listener::ListenerConfig;
+use howdah_http::memory;
 use howdah_proto::level::Level;
 use howdah_server::cache::DiskStatus;
 use howdah_server::cache::disk_store::{self, Disk, Fault, Notice, OpenError};
 use howdah_server::cache::fleet::UnknownSites;
-use howdah_server::listener::ListenerConfig;
 use howdah_server::log::{AccessLog, ErrorLog};
-use howdah_server::memory;
 use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::traces::Traces;
 use howdah_server::traces::exporter::{self, Exporter};

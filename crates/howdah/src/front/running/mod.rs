@@ -21,18 +21,19 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use howdah_executor::Executor;
+use howdah_http::listener::{
+    Control, ListenerConfig, ListenerId, QuicSockets, Server, part_sockets,
+};
+use howdah_http::memory;
+use howdah_http::proxy_protocol::TrustedPeers;
+use howdah_http::tls::CurrentSettings;
+use howdah_http::tls::tickets::Tickets;
 use howdah_server::admin::Connections;
 use howdah_server::cache::disk_store::Disk;
-use howdah_server::http::proxy_protocol::TrustedPeers;
-use howdah_server::listener::{
-    Control, ListenerConfig, ListenerId, QuicSockets, Server, ThreadHooks, part_sockets,
-};
+use howdah_server::front_thread;
 use howdah_server::log::ErrorLog;
-use howdah_server::memory;
 use howdah_server::request::Front;
 use howdah_server::server_config::ServerConfig;
-use howdah_server::tls::CurrentSettings;
-use howdah_server::tls::tickets::Tickets;
 
 use super::launcher::{Launches, MasterLauncher};
 use super::status_server;
@@ -232,7 +233,7 @@ fn first(
         front.clone(),
         settings.threads as usize,
         settings.server.http.clone(),
-        ThreadHooks::default(),
+        front_thread::hooks(),
     )
     .map_err(|error| error.to_string())?;
     let control = server.control();

@@ -11,13 +11,13 @@ use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
 use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Login, Table};
+use howdah_http::message::RequestHead;
 
 use super::report::sentences;
 use super::world::{SiteWorld, document_root};
 use crate::client_address::{Client, UNKNOWN};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::access::{Named, Purpose, Wanted};

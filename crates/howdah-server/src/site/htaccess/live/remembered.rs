@@ -5,6 +5,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 
 use howdah_htaccess::{self as apache, Answer, Facts};
+use howdah_http::message::RequestHead;
 
 use super::super::memo::Question;
 use super::super::thread;
@@ -12,7 +13,6 @@ use super::super::watched::Watched;
 use super::super::world::{Seen, SiteWorld};
 use super::Visitor;
 use crate::docroot::root::RootDir;
-use crate::http::message::RequestHead;
 use crate::refusal::Refusal;
 use crate::site::Site;
 use crate::site::route::Walk;

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use howdah_htaccess::{self as apache, Answer, Demand, Document, Facts, Fields, PlainEdit};
+use howdah_http::message::{ResponseHead, describes_content};
 use howdah_proto::response::{is_field_value, is_token};
 
 use super::super::world::SiteWorld;
 use crate::docroot::root::RootDir;
-use crate::http::message::{ResponseHead, describes_content};
 use crate::site::Site;
 use crate::static_file::mime;
 

@@ -7,9 +7,9 @@ use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
-use howdah_server::http::message::{RequestHead, ResponseHead};
-use howdah_server::http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
-use howdah_server::listener::{ListenerConfig, Server, ThreadHooks, raise_descriptor_limit};
+use howdah_http::listener::{ListenerConfig, Server, ThreadHooks, raise_descriptor_limit};
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{ConnInfo, Handler, HttpConfig, Notice, RequestBody, Responder};
 use rustix::process::{Resource, getrlimit, setrlimit};
 
 #[derive(Default)]
@@ -80,7 +80,7 @@ fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
         max_connections: Some(1 << 20),
         ..HttpConfig::for_tests()
     };
-    let hooks = ThreadHooks::default();
+    let hooks = ThreadHooks::named("front");
     let server = Server::start(vec![listener], hello.clone(), 2, config, hooks).unwrap();
     let address = server.local_addrs()[0].unwrap();
     for _ in 0..100 {

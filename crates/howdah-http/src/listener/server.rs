@@ -47,18 +47,14 @@ pub struct ThreadHooks {
     pub unpark: Arc<dyn Fn() + Send + Sync>,
 }
 
-impl Default for ThreadHooks {
-    /// What the executor's pools ([`howdah_executor::front_thread`]) and sites with `.htaccess` files need.
-    fn default() -> ThreadHooks {
-        use howdah_executor::front_thread;
+impl ThreadHooks {
+    /// Threads that are called so and do nothing besides connections.
+    pub fn named(name: &'static str) -> ThreadHooks {
         ThreadHooks {
-            name: "front",
-            start: Arc::new(|index| {
-                crate::site::htaccess::watch_directories();
-                front_thread::attach(index as u32);
-            }),
-            park: Arc::new(front_thread::before_park),
-            unpark: Arc::new(front_thread::after_unpark),
+            name,
+            start: Arc::new(|_| {}),
+            park: Arc::new(|| {}),
+            unpark: Arc::new(|| {}),
         }
     }
 }

@@ -47,7 +47,7 @@ impl Challenges {
     }
 
     /// What is answered to a request for this path; none: it is as any other.
-    pub(crate) fn answer(&self, path: &[u8]) -> Option<Box<[u8]>> {
+    pub fn answer(&self, path: &[u8]) -> Option<Box<[u8]>> {
         let token = path.strip_prefix(PREFIX)?;
         self.0.load().http.get(token).cloned()
     }

@@ -94,7 +94,7 @@ pub fn auto_limit(threads: usize) -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| {
         let read = |path: &Path| std::fs::read_to_string(path).ok();
-        let memory = howdah_executor::auto_children::memory(read);
+        let memory = howdah_os::machine::memory(read);
         let quarter = memory.map_or(u64::MAX, |bytes| (bytes / 4).max(64 << 20));
         let Some(space) = address_space() else {
             return quarter;

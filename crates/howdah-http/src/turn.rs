@@ -64,30 +64,30 @@ pub fn record() -> (Longest, u64) {
 }
 
 /// Records no turn of this thread: no visitor waits for it.
-pub(crate) fn leave_out_this_thread() {
+pub fn leave_out_this_thread() {
     UNRECORDED.set(true);
 }
 
 /// Says what the turn is doing from now on, in a word or two for people.
-pub(crate) fn doing(what: &'static str) {
+pub fn doing(what: &'static str) {
     DOING.set(what);
 }
 
 /// The time that this thread has read last: at the end of the turn before, or after its last sleep
 /// (`listener::slice`). For callers that need the time only to within a turn's length.
-pub(crate) fn recently() -> Instant {
+pub fn recently() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
 
 /// Reads the clock, and keeps the time for [`recently`].
-pub(crate) fn now() -> Instant {
+pub fn now() -> Instant {
     let now = Instant::now();
     RECENT.set(Some(now));
     now
 }
 
 /// Whether the turn has lasted long enough: the caller is to give way if it can. Outside of a turn: no.
-pub(crate) fn is_over() -> bool {
+pub fn is_over() -> bool {
     TURN.get().is_some_and(|turn| turn.began.elapsed() >= OVER)
 }
 
@@ -101,7 +101,7 @@ pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
 }
 
 /// As [`poll_proceed`], for a socket's operations: the first few of a turn are free.
-pub(crate) fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
+pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     let operations = OPERATIONS.get() + 1;
     OPERATIONS.set(operations);
     if operations <= FREE_OPERATIONS {
@@ -111,7 +111,7 @@ pub(crate) fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
 }
 
 /// Gives way if the turn is over.
-pub(crate) async fn give_way() {
+pub async fn give_way() {
     let mut given = false;
     std::future::poll_fn(|cx| match given {
         true => Poll::Ready(()),
@@ -124,13 +124,13 @@ pub(crate) async fn give_way() {
 }
 
 /// A task whose turns are measured.
-pub(crate) struct Measured<F> {
+pub struct Measured<F> {
     what: &'static str,
     task: Pin<Box<F>>,
 }
 
 /// Measures the turns of `task`, which does `what` unless it says otherwise.
-pub(crate) fn measured<F: Future>(what: &'static str, task: F) -> Measured<F> {
+pub fn measured<F: Future>(what: &'static str, task: F) -> Measured<F> {
     Measured {
         what,
         task: Box::pin(task),

@@ -10,11 +10,11 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use howdah_server::http::message::{RequestHead, ResponseHead};
-use howdah_server::http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
-use howdah_server::listener::{
+use howdah_http::listener::{
     BindError, ListenAddress, ListenerConfig, Server, ThreadHooks, bind_sockets,
 };
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Responder};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -104,7 +104,7 @@ fn start(
     config: HttpConfig,
 ) -> (Server, Arc<Answers>) {
     let answers = Arc::new(Answers::default());
-    let hooks = ThreadHooks::default();
+    let hooks = ThreadHooks::named("front");
     let server = Server::start(listeners, answers.clone(), threads, config, hooks).unwrap();
     (server, answers)
 }
@@ -158,7 +158,7 @@ fn a_panic_of_a_front_thread_ends_the_process_by_name() {
     if std::env::var_os(PANIC).is_some() {
         let hooks = ThreadHooks {
             park: Arc::new(|| panic!("as a bug would")),
-            ..ThreadHooks::default()
+            ..ThreadHooks::named("front")
         };
         let answers = Arc::new(Answers::default());
         let server = Server::start(Vec::new(), answers, 2, HttpConfig::for_tests(), hooks).unwrap();

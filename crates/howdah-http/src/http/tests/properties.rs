@@ -1,8 +1,7 @@
 //! The head parser against another one: what ours accepts, httparse accepts, with the same parts.
 
+use howdah_http1::head::{self, HeadLimits};
 use proptest::prelude::*;
-
-use super::super::head::{self, HeadLimits};
 
 const LIMITS: HeadLimits = HeadLimits {
     request_line: 8 << 10,

@@ -35,10 +35,10 @@ impl ResponseHead {
     }
 
     /// Adds a field. The caller vouches that name and value are a token and a field value
-    /// ([`howdah_proto::response::is_token`], `is_field_value`).
+    /// ([`howdah_http1::head::is_token`], `is_field_value`).
     pub fn header(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
-        debug_assert!(howdah_proto::response::is_token(name));
-        debug_assert!(howdah_proto::response::is_field_value(value));
+        debug_assert!(howdah_http1::head::is_token(name));
+        debug_assert!(howdah_http1::head::is_field_value(value));
         for part in [name, b": ", value, b"\r\n"] {
             self.lines.extend_from_slice(part);
         }

@@ -60,7 +60,6 @@ impl HandshakeFailed {
 
 /// Something an administrator may want to know about connections, not tied to a handled request.
 #[derive(Debug)]
-#[non_exhaustive]
 pub enum Notice<'a> {
     /// A request was refused before the handler saw it; the status is the refusal's.
     Refused {

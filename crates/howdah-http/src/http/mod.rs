@@ -1,9 +1,9 @@
-//! HTTP messages, and HTTP/1.1, HTTP/2 and HTTP/3 on sockets: framing, limits, time-outs, order. Knows nothing of
-//! sites, files or scripts: it asks a [`Handler`].
+//! HTTP messages, and HTTP/1.1, HTTP/2 and HTTP/3 on sockets: framing, limits, time-outs, order.
 //!
-//! From the inside out: [`head`], [`framing`](BodyKind) and [`chunk`] of `howdah-http1` and
-//! [`proxy_protocol`] are pure parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves
-//! a handler holds, of a `channel` that is a connection or a stream of `http2` or `http3`; `connection` is one connection's life. `crate::listener` accepts them.
+//! From the inside out: `head`, `framing` and `chunk` of `howdah-http1` and [`proxy_protocol`] are pure
+//! parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves a
+//! handler holds, of a `channel` that is a connection or a stream of `http2` or `http3`; `connection`
+//! is one connection's life. `crate::listener` accepts them.
 
 mod body;
 mod buffers;
@@ -35,10 +35,8 @@ pub use body::{BodyError, RequestBody};
 pub use config::HttpConfig;
 pub use connected::serve_connected;
 pub use handler::{ConnInfo, Handler, HandshakeFailed, Notice};
-pub use howdah_http1::framing::{BodyKind, Framing, is_host};
-pub use howdah_http1::reason::reason_phrase;
+pub use howdah_http1::framing::BodyKind;
 pub use howdah_http1::refusal::BadRequest;
-pub use howdah_http1::{chunk, head};
 pub use http2::Http2Error;
 pub use http3::Http3Error;
 pub use http3::frames as http3_frames;

@@ -5,9 +5,9 @@ use std::io::Read;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_server::http::message::{RequestHead, ResponseHead};
-use howdah_server::http::{ConnInfo, Handler, HttpConfig, RequestBody, Responder};
-use howdah_server::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
+use howdah_http::listener::{ListenAddress, ListenerConfig, Server, ThreadHooks};
+use howdah_http::message::{RequestHead, ResponseHead};
+use howdah_http::{ConnInfo, Handler, HttpConfig, RequestBody, Responder};
 
 struct Hello {
     head: ResponseHead,
@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Arc::new(Hello { head }),
         threads,
         HttpConfig::for_tests(),
-        ThreadHooks::default(),
+        ThreadHooks::named("front"),
     )?;
     match server.local_addrs() {
         [Some(bound)] => println!("listening on {bound}"),
