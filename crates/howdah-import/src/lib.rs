@@ -13,6 +13,7 @@ pub mod apache;
 pub mod directive;
 pub mod expression;
 pub mod fpm;
+pub mod hosting;
 pub mod ledger;
 mod link;
 pub mod listen;

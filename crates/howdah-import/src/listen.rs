@@ -1,10 +1,9 @@
-//! Howdah's one list of addresses, and sites that not everybody reaches: by their address under another
-//! server, by a rule here.
+//! Addresses to listen on, and sites that not everybody reaches whose address is part of a wider one here.
 
 use std::net::{IpAddr, SocketAddr};
 
 use crate::directive::Place;
-use crate::target::{Config, Table, Value};
+use crate::target::{Table, Value};
 use crate::when::When;
 
 /// An address that a server listens on.
@@ -25,7 +24,7 @@ pub struct Listen {
 }
 
 /// Whether one socket takes what the other is for.
-fn covers(wide: &str, narrow: &str) -> bool {
+pub fn covers(wide: &str, narrow: &str) -> bool {
     let parse = |text: &str| text.parse::<SocketAddr>().ok();
     match (parse(wide), parse(narrow)) {
         (Some(wide), Some(narrow)) => {
@@ -38,31 +37,8 @@ fn covers(wide: &str, narrow: &str) -> bool {
     }
 }
 
-/// All addresses, those of the same socket together, into `listen`.
-pub fn write(listens: &[Listen], config: &mut Config) {
-    let mut merged: Vec<Listen> = Vec::new();
-    for listen in listens {
-        match merged
-            .iter_mut()
-            .find(|there| there.address == listen.address)
-        {
-            Some(there) => {
-                there.tls |= listen.tls;
-                there.quic |= listen.quic;
-                there.h2c |= listen.h2c;
-                there.proxy_protocol |= listen.proxy_protocol;
-            }
-            None => merged.push(listen.clone()),
-        }
-    }
-    let all = merged.clone();
-    merged.retain(|narrow| {
-        !all.iter()
-            .any(|wide| covers(&wide.address, &narrow.address))
-    });
-    if merged.is_empty() {
-        return;
-    }
+/// Addresses as `listen` has them.
+pub fn texts(listens: &[Listen]) -> Value {
     let line = |listen: &Listen| {
         let mut line = listen.address.clone();
         let quic = listen.quic && !listen.proxy_protocol;
@@ -78,16 +54,12 @@ pub fn write(listens: &[Listen], config: &mut Config) {
         }
         line
     };
-    config.top.set(
-        "listen",
-        Value::Texts(merged.iter().map(line).collect()),
-        None,
-    );
+    Value::Texts(listens.iter().map(line).collect())
 }
 
-/// A server that only this machine, or a private network, reaches by its address: here its name would open
-/// it to everybody. `widest` is what the addresses of all servers reach.
-pub fn keep_private(listens: &[Listen], all: u8, place: &Place) -> Option<Table> {
+/// A server that only this machine, or a private network, reaches by its addresses, whose site answers at wider
+/// ones: a rule that refuses everybody else.
+pub fn keep_private(old: &[Listen], new: &[Listen], place: &Place) -> Option<Table> {
     const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128", "unix"];
     const PRIVATE: &[&str] = &[
         "10.0.0.0/8",
@@ -96,8 +68,8 @@ pub fn keep_private(listens: &[Listen], all: u8, place: &Place) -> Option<Table>
         "fc00::/7",
         "fe80::/10",
     ];
-    let own = widest(listens);
-    if own >= all {
+    let own = widest(old);
+    if own >= widest(new) {
         return None;
     }
     let mut from: Vec<String> = LOOPBACK.iter().map(|n| (*n).to_owned()).collect();
@@ -106,12 +78,12 @@ pub fn keep_private(listens: &[Listen], all: u8, place: &Place) -> Option<Table>
     }
     let when = When::none_of(vec![When::clients(from)]);
     let mut rule = when.rule("deny", 403, place);
-    rule.comment("Its address is private; here its name alone would lead to it.");
+    rule.comment("Its address is private; here it is part of one that is not.");
     Some(rule)
 }
 
 /// What the list says of such a server.
-pub const PRIVATE_REMARK: &str = "for clients of this machine or of private networks only: sites are chosen by name, not by address";
+pub const PRIVATE_REMARK: &str = "for clients of this machine or of private networks only: it answers at an address that its own is part of";
 
 /// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
 pub fn widest(listens: &[Listen]) -> u8 {

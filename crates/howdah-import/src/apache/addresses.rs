@@ -3,7 +3,7 @@
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use crate::directive::Directive;
-use crate::ledger::Ledger;
+use crate::ledger::{Id, Ledger};
 use crate::listen::Listen;
 
 /// An address, unless it is any, and a port, unless it is any.
@@ -15,6 +15,8 @@ pub struct Socket {
     pub ip: Option<IpAddr>,
     pub port: u16,
     pub tls: bool,
+    /// The line that opens it.
+    pub line: Option<Id>,
 }
 
 pub fn sockets(tree: &[Directive], ledger: &Ledger) -> Vec<Socket> {
@@ -30,6 +32,7 @@ pub fn sockets(tree: &[Directive], ledger: &Ledger) -> Vec<Socket> {
                     ip,
                     port,
                     tls: line.arg(1).eq_ignore_ascii_case("https"),
+                    line: Some(line.id),
                 });
                 ledger.carried(line.id);
             }

@@ -3,18 +3,33 @@
 use super::Context;
 use super::legacy::network;
 use crate::directive::Directive;
+use crate::hosting::Answers;
+use crate::ledger::Ledger;
 use crate::listen::{self, Listen};
 use crate::media_type::needs_no_line;
 use crate::target::Value;
 
 /// All of it. Of what each host may say for itself the first counts, since here it is for all.
-pub fn write(tree: &[Directive], listens: &[Listen], context: &mut Context<'_>) {
+pub fn write(
+    tree: &[Directive],
+    common: &mut [Listen],
+    sites: &mut [Answers],
+    context: &mut Context<'_>,
+) {
     let mut all = Vec::new();
     for directive in tree {
         directive.walk(&mut |d| all.push(d));
     }
     user(tree, context);
-    addresses(&all, listens, context);
+    let own = sites.iter_mut().flat_map(|site| &mut site.listens);
+    for listen in common.iter_mut().chain(own) {
+        protocols(&all, listen);
+    }
+    settle_protocols(&all, context.ledger);
+    if !common.is_empty() {
+        let top = &mut context.config.top;
+        top.set("listen", listen::texts(common), None);
+    }
     for line in &all {
         timeout(line, context);
         limit(line, context);
@@ -55,32 +70,29 @@ fn user(tree: &[Directive], context: &mut Context<'_>) {
     }
 }
 
-fn addresses(all: &[&Directive], listens: &[Listen], context: &mut Context<'_>) {
-    let mut listens = listens.to_vec();
-    for line in all.iter().filter(|d| d.name == "protocols") {
+/// What lines that hold for all addresses make of one.
+fn protocols(all: &[&Directive], listen: &mut Listen) {
+    for line in all {
         let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
-        if has("h2c") {
-            listens
-                .iter_mut()
-                .filter(|listen| !listen.tls)
-                .for_each(|listen| listen.h2c = true);
-        }
-        match has("h2") || has("h2c") {
-            true => context.ledger.carried(line.id),
-            false => context
-                .ledger
-                .remark(line.id, "HTTP/2 is on wherever TLS is"),
+        match line.name.as_str() {
+            "protocols" => listen.h2c |= has("h2c") && !listen.tls,
+            "remoteipproxyprotocol" => listen.proxy_protocol |= has("on"),
+            _ => {}
         }
     }
-    for line in all.iter().filter(|d| d.name == "remoteipproxyprotocol") {
-        context.ledger.carried(line.id);
-        if line.arg(0).eq_ignore_ascii_case("on") {
-            listens
-                .iter_mut()
-                .for_each(|listen| listen.proxy_protocol = true);
+}
+
+fn settle_protocols(all: &[&Directive], ledger: &Ledger) {
+    for line in all {
+        let has = |word: &str| line.args.iter().any(|arg| arg.eq_ignore_ascii_case(word));
+        match line.name.as_str() {
+            "protocols" if !has("h2") && !has("h2c") => {
+                ledger.remark(line.id, "HTTP/2 is on wherever TLS is");
+            }
+            "protocols" | "remoteipproxyprotocol" => ledger.carried(line.id),
+            _ => {}
         }
     }
-    listen::write(&listens, context.config);
 }
 
 /// Sets a value that is one for all sites, unless another line has set another.

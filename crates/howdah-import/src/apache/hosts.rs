@@ -1,12 +1,12 @@
-//! Which `<VirtualHost>` answers for which name: Apache chooses by address and name, Howdah by name alone.
-//! Hosts that only redirect to HTTPS become `https_redirect` of the site that they lead to; those that say
-//! the same as another one are that one.
+//! Which `<VirtualHost>` answers where and for which names. Hosts that only redirect to HTTPS become
+//! `https_redirect` of the site that they lead to; those that say the same as another one are that one.
 
 use std::collections::HashMap;
 
 use super::addresses::{Address, Socket, address, covers, listens, sockets};
 use super::to_https::to_https;
 use crate::directive::{Directive, Place};
+use crate::hosting::{Answers, Hosting};
 use crate::ledger::Ledger;
 use crate::listen::Listen;
 
@@ -21,20 +21,21 @@ pub struct Host<'a> {
     pub lines: &'a [Directive],
     /// Addresses and ports that the host is for.
     pub listens: Vec<Listen>,
-    /// The names that it keeps, as Howdah writes them.
+    /// The names that it says, as Howdah writes them.
     pub names: Vec<String>,
     /// Its connections are encrypted.
     pub tls: bool,
     /// Its requests without TLS are redirected to HTTPS by this line.
     pub https_redirect: Option<&'a Directive>,
-    /// It answers for other names as well.
-    pub is_default: bool,
     /// Nothing is left of it.
     is_gone: bool,
 }
 
-/// All hosts, the default one first, and the addresses to listen on.
-pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<Listen>) {
+/// All hosts, the sites that they become, in order, and the addresses of those without their own.
+pub fn hosts<'a>(
+    tree: &'a [Directive],
+    ledger: &Ledger,
+) -> (Vec<Host<'a>>, Vec<Answers>, Vec<Listen>) {
     let mut sockets = sockets(tree, ledger);
     let blocks: Vec<&Directive> = tree.iter().filter(|d| d.name == "virtualhost").collect();
     let has_listen = !sockets.is_empty();
@@ -46,6 +47,7 @@ pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<
                 ip,
                 port,
                 tls: false,
+                line: None,
             });
         }
     }
@@ -54,6 +56,7 @@ pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<
             ip: None,
             port: 80,
             tls: false,
+            line: None,
         });
     }
     let named: Vec<_> = blocks
@@ -71,13 +74,17 @@ pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<
             .any(|block| block.args.iter().any(|arg| covers(address(arg), socket)))
     };
     // What no VirtualHost is for, the main server answers.
-    let rest: Vec<Listen> = sockets
-        .iter()
-        .filter(|s| !reached(s))
-        .flat_map(|s| listens(s, s.ip))
-        .collect();
-    if !rest.is_empty() && (hosts.is_empty() || tree.iter().any(|d| d.name == "documentroot")) {
-        hosts.push(main(tree, rest, ledger));
+    let rest: Vec<&Socket> = sockets.iter().filter(|s| !reached(s)).collect();
+    if hosts.is_empty() || tree.iter().any(|d| d.name == "documentroot") {
+        let rest: Vec<Listen> = rest.iter().flat_map(|s| listens(s, s.ip)).collect();
+        if !rest.is_empty() {
+            hosts.push(main(tree, rest, ledger));
+        }
+    } else {
+        for line in rest.iter().filter_map(|socket| socket.line) {
+            let why = "no host is for this address, and the main server has no files";
+            ledger.remark(line, why);
+        }
     }
     let all: Vec<Listen> = sockets
         .iter()
@@ -89,12 +96,54 @@ pub fn hosts<'a>(tree: &'a [Directive], ledger: &Ledger) -> (Vec<Host<'a>>, Vec<
             remove(host, need, ledger);
         }
     }
-    merge_redirects(&mut hosts, ledger);
-    merge_twins(&mut hosts, ledger);
-    give_names(&mut hosts, ledger);
-    choose_default(&mut hosts, ledger);
-    hosts.retain(|host| !host.is_gone);
-    (hosts, all)
+    let (sites, common) = sites(&mut hosts, &all, ledger);
+    (hosts, sites, common)
+}
+
+fn sites(
+    hosts: &mut [Host<'_>],
+    sockets: &[Listen],
+    ledger: &Ledger,
+) -> (Vec<Answers>, Vec<Listen>) {
+    let claims: Vec<_> = hosts
+        .iter()
+        .map(|host| (&host.names[..], &host.listens[..]))
+        .collect();
+    let (mut hosting, lost) = Hosting::new(&claims, sockets);
+    for lost in lost {
+        if let Some(block) = hosts[lost.server].block {
+            let (name, by) = (lost.name, &hosts[lost.by].place);
+            let need = format!("{name} is served as {by} says, at the same address");
+            ledger.list(block.id, need);
+        }
+    }
+    merge_redirects(hosts, &mut hosting, ledger);
+    merge_twins(hosts, &mut hosting, ledger);
+    for at in 0..hosts.len() {
+        if !hosts[at].is_gone && !hosting.is_reached(at) {
+            let need = match hosting
+                .default_beside(at)
+                .filter(|_| hosts[at].names.is_empty())
+            {
+                Some(other) => {
+                    let by = &hosts[other].place;
+                    format!("no request reaches it: {by} answers for names that no host has")
+                }
+                None => "its host is not carried over".to_owned(),
+            };
+            remove(&mut hosts[at], &need, ledger);
+        }
+    }
+    let (sites, common) = hosting.sites();
+    for site in &sites {
+        if let (Some(block), Some(by)) = (hosts[site.server].block, site.gives_way_to) {
+            let by = &hosts[by].place;
+            let remark =
+                format!("names that no host has are answered as {by} says, at each address");
+            ledger.remark(block.id, remark);
+        }
+    }
+    (sites, common)
 }
 
 fn host<'a>(
@@ -137,7 +186,6 @@ fn host<'a>(
         names: names(lines, ledger),
         tls,
         https_redirect: None,
-        is_default: false,
         is_gone: false,
     }
 }
@@ -160,7 +208,6 @@ fn main<'a>(tree: &'a [Directive], listens: Vec<Listen>, ledger: &Ledger) -> Hos
             .iter()
             .any(|d| d.name == "sslengine" && d.arg(0).eq_ignore_ascii_case("on")),
         https_redirect: None,
-        is_default: false,
         is_gone: false,
     }
 }
@@ -211,15 +258,13 @@ fn name(text: &str) -> Option<String> {
 }
 
 /// Hosts that only redirect to HTTPS.
-fn merge_redirects(hosts: &mut [Host<'_>], ledger: &Ledger) {
+fn merge_redirects(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
     let mut secure: HashMap<String, usize> = HashMap::new();
-    for (at, host) in hosts
-        .iter()
-        .enumerate()
-        .filter(|(_, host)| host.tls && !host.is_gone)
-    {
-        for name in &host.names {
-            secure.entry(name.clone()).or_insert(at);
+    for (at, host) in hosts.iter().enumerate() {
+        if host.tls && hosting.is_secure(at) {
+            for name in hosting.names(at) {
+                secure.entry(name).or_insert(at);
+            }
         }
     }
     for at in 0..hosts.len() {
@@ -229,7 +274,7 @@ fn merge_redirects(hosts: &mut [Host<'_>], ledger: &Ledger) {
         let Some(found) = to_https(&hosts[at]) else {
             continue;
         };
-        let names = hosts[at].names.clone();
+        let names = hosting.names(at);
         let (leading, kept): (Vec<String>, Vec<String>) = names
             .into_iter()
             .partition(|name| secure.contains_key(name));
@@ -237,7 +282,10 @@ fn merge_redirects(hosts: &mut [Host<'_>], ledger: &Ledger) {
             continue;
         }
         for name in &leading {
-            hosts[secure[name]].https_redirect = Some(found.line);
+            let to = secure[name];
+            hosts[to].https_redirect = Some(found.line);
+            hosting.hand_over(name, at, to);
+            hosting.join(to, at);
         }
         let others = leading
             .iter()
@@ -251,8 +299,8 @@ fn merge_redirects(hosts: &mut [Host<'_>], ledger: &Ledger) {
                 false => ledger.carried(line.id),
             }
         }
-        hosts[at].names.clone_from(&kept);
         if kept.is_empty() {
+            hosting.leave(at, secure[&leading[0]]);
             hosts[at].is_gone = true;
             settle(
                 &hosts[at],
@@ -304,23 +352,25 @@ fn fingerprint(lines: &[Directive]) -> Vec<String> {
 }
 
 /// A host without TLS that says the same as one with it is that one.
-fn merge_twins(hosts: &mut [Host<'_>], ledger: &Ledger) {
+fn merge_twins(hosts: &mut [Host<'_>], hosting: &mut Hosting, ledger: &Ledger) {
     let all: Vec<Vec<String>> = hosts.iter().map(|host| fingerprint(host.lines)).collect();
     let mut secure: HashMap<&[String], usize> = HashMap::new();
     for (at, host) in hosts.iter().enumerate() {
-        if host.tls && !host.is_gone {
+        if host.tls && hosting.is_reached(at) {
             secure.entry(&all[at]).or_insert(at);
         }
     }
     for plain in 0..hosts.len() {
-        if hosts[plain].tls || hosts[plain].is_gone || hosts[plain].block.is_none() {
+        let is_there = !hosts[plain].is_gone && hosting.is_reached(plain);
+        if hosts[plain].tls || !is_there || hosts[plain].block.is_none() {
             continue;
         }
         let Some(&twin) = secure.get(&all[plain][..]) else {
             continue;
         };
-        let listens = std::mem::take(&mut hosts[plain].listens);
+        let listens = hosts[plain].listens.clone();
         hosts[twin].listens.extend(listens);
+        hosting.leave(plain, twin);
         hosts[plain].is_gone = true;
         settle(
             &hosts[plain],
@@ -330,71 +380,10 @@ fn merge_twins(hosts: &mut [Host<'_>], ledger: &Ledger) {
     }
 }
 
-/// Each name belongs to the first host that has it, as under Apache; with TLS first, since Howdah does not
-/// choose by port.
-fn give_names(hosts: &mut [Host<'_>], ledger: &Ledger) {
-    let mut taken: HashMap<String, usize> = HashMap::new();
-    let mut order: Vec<usize> = (0..hosts.len()).filter(|at| !hosts[*at].is_gone).collect();
-    order.sort_by_key(|at| (hosts[*at].block.is_none(), !hosts[*at].tls));
-    for at in order {
-        let had = !hosts[at].names.is_empty();
-        let mut kept = Vec::new();
-        for name in std::mem::take(&mut hosts[at].names) {
-            match taken.get(&name) {
-                Some(other) => {
-                    let by = hosts[*other].place.clone();
-                    if let Some(block) = hosts[at].block {
-                        let need = format!(
-                            "{name} is served as {by} says: sites are chosen by name, not by address or port; a second Howdah can serve this one"
-                        );
-                        ledger.list(block.id, need);
-                    }
-                }
-                None => {
-                    taken.insert(name.clone(), at);
-                    kept.push(name);
-                }
-            }
-        }
-        let gone = had && kept.is_empty();
-        hosts[at].names = kept;
-        if gone {
-            remove(&mut hosts[at], "its host is not carried over", ledger);
-        }
-    }
-}
-
 fn remove(host: &mut Host<'_>, need: &str, ledger: &Ledger) {
     host.is_gone = true;
     if let Some(block) = host.block {
         list_all(block, need, ledger);
-    }
-}
-
-/// The first host of the file answers for names that no host has; with the main server's addresses alone,
-/// that one does.
-fn choose_default(hosts: &mut Vec<Host<'_>>, ledger: &Ledger) {
-    let Some(first) = hosts.iter().position(|host| !host.is_gone) else {
-        return;
-    };
-    hosts[first].is_default = true;
-    let default = hosts.remove(first);
-    if let Some(secure) = hosts.iter().find(|host| host.tls && !host.is_gone)
-        && !default.tls
-        && let Some(block) = secure.block
-    {
-        let remark = format!(
-            "names that no host has are answered as {} says, by HTTPS as well",
-            default.place
-        );
-        ledger.remark(block.id, remark);
-    }
-    hosts.insert(0, default);
-    for host in hosts.iter_mut().skip(1) {
-        if !host.is_gone && host.names.is_empty() {
-            let need = "no request reaches it here: sites are chosen by name alone, not by address or port; a second Howdah can serve it";
-            remove(host, need, ledger);
-        }
     }
 }
 

@@ -397,7 +397,7 @@ pub fn moot(directive: &Directive) -> Option<&'static str> {
         {
             Some("there are no directories of users")
         }
-        "namevirtualhost" | "listen" => Some("sites are chosen by name"),
+        "namevirtualhost" => Some("sites are chosen by name at every address"),
         _ => {
             let mut groups = MOOT.iter();
             groups

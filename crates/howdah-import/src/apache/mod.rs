@@ -64,8 +64,6 @@ struct Context<'a> {
     /// `ServerRoot`: relative names count from here.
     root: PathBuf,
     media_type: fn(&[u8]) -> &'static str,
-    /// How far the addresses of all hosts reach.
-    widest: u8,
     /// The files say which modules are loaded.
     knows_modules: bool,
     /// All hosts with TLS ask for the same certificates of clients.
@@ -177,7 +175,8 @@ pub fn translate(
     config: &mut Config,
 ) {
     let tree = &read.tree;
-    let (hosts, listens) = hosts::hosts(tree, ledger);
+    let (hosts, mut sites, mut common) = hosts::hosts(tree, ledger);
+    let served = || sites.iter().map(|site| &hosts[site.server]);
     let mut context = Context {
         ledger,
         config,
@@ -185,14 +184,13 @@ pub fn translate(
         pools: BTreeMap::new(),
         root: read.root.clone(),
         media_type: request.media_type,
-        widest: crate::listen::widest(&listens),
         knows_modules: read.knows_modules,
-        one_client_ca: tls::is_one_for_all(&hosts),
+        one_client_ca: tls::is_one_for_all(served()),
         max_requests: None,
     };
-    global::write(tree, &listens, &mut context);
-    for host in &hosts {
-        site::site(host, tree, &mut context);
+    global::write(tree, &mut common, &mut sites, &mut context);
+    for answers in &sites {
+        site::site(&hosts[answers.server], answers, tree, &mut context);
     }
     settle_rest(tree, ledger);
     crate::pool::name_everywhere(config);

@@ -8,6 +8,7 @@ use super::layers::{Layer, layers};
 use super::region::{self, Places};
 use super::{access, aliases, files, headers, php, proxy, redirect, rewrite, tls, variables};
 use crate::directive::Directive;
+use crate::hosting::Answers;
 use crate::ledger::Ledger;
 use crate::listen;
 use crate::stages::{Stage, Stages};
@@ -43,7 +44,12 @@ pub struct Work<'w, 'a> {
 const OVERRIDDEN: &str = "another section says it for all of these files";
 
 /// Translates a host into a site of the configuration.
-pub fn site<'a>(host: &Host<'a>, main: &'a [Directive], context: &mut Context<'a>) {
+pub fn site<'a>(
+    host: &Host<'a>,
+    answers: &Answers,
+    main: &'a [Directive],
+    context: &mut Context<'a>,
+) {
     let ledger = context.ledger;
     let mut work = Work {
         ledger,
@@ -61,11 +67,11 @@ pub fn site<'a>(host: &Host<'a>, main: &'a [Directive], context: &mut Context<'a
     if let Some(block) = host.block {
         ledger.carried(block.id);
     }
-    work.names();
+    work.options(answers);
     files::root(&mut work, main);
     aliases::mounts(&mut work, main);
     work.layers = layers(main, &mut work);
-    work.keep_private();
+    work.keep_private(answers);
     tls::certificates(&mut work);
     php::choose(&mut work);
     files::options(&mut work);
@@ -84,16 +90,10 @@ pub fn site<'a>(host: &Host<'a>, main: &'a [Directive], context: &mut Context<'a
 }
 
 impl<'a> Work<'_, 'a> {
-    fn names(&mut self) {
+    fn options(&mut self, answers: &Answers) {
         let table = &mut self.site.table;
         table.comment(self.host.place.to_string());
-        if self.host.is_default {
-            table.comment("The first site answers for hosts that no site names.");
-        }
-        match self.host.names.is_empty() {
-            true => table.set("name", "default", None),
-            false => table.set("hosts", Value::Texts(self.host.names.clone()), None),
-        }
+        answers.write(table);
         if let Some(line) = self.host.https_redirect {
             table.set("https_redirect", Value::On(true), Some(&line.place));
         }
@@ -101,9 +101,9 @@ impl<'a> Work<'_, 'a> {
         table.set("recognise", Value::On(false), None);
     }
 
-    fn keep_private(&mut self) {
-        let all = self.context.widest;
-        if let Some(rule) = listen::keep_private(&self.host.listens, all, &self.host.place) {
+    fn keep_private(&mut self, answers: &Answers) {
+        let (old, new) = (&self.host.listens, &answers.listens);
+        if let Some(rule) = listen::keep_private(old, new, &self.host.place) {
             self.stages.push(Stage::Inside, rule);
             if let Some(block) = self.host.block {
                 self.ledger.remark(block.id, listen::PRIVATE_REMARK);

@@ -1,5 +1,6 @@
 //! Certificates of a host, and those of clients.
 
+use super::hosts::Host;
 use super::site::Work;
 use crate::directive::{Directive, quoted};
 use crate::stages::Stage;
@@ -90,8 +91,8 @@ fn clients(work: &mut Work<'_, '_>) {
 }
 
 /// Whether all hosts with TLS ask for clients' certificates in the same way.
-pub fn is_one_for_all(hosts: &[super::hosts::Host<'_>]) -> bool {
-    let asked = |host: &super::hosts::Host<'_>| -> Vec<String> {
+pub fn is_one_for_all<'h, 'a: 'h>(hosts: impl Iterator<Item = &'h Host<'a>>) -> bool {
+    let asked = |host: &Host<'_>| -> Vec<String> {
         let lines = host
             .lines
             .iter()
@@ -100,7 +101,7 @@ pub fn is_one_for_all(hosts: &[super::hosts::Host<'_>]) -> bool {
             .map(|line| format!("{} {}", line.name, line.arg(0)))
             .collect()
     };
-    let mut secure = hosts.iter().filter(|host| host.tls).map(asked);
+    let mut secure = hosts.filter(|host| host.tls).map(asked);
     let first = secure.next();
     secure.all(|other| Some(&other) == first.as_ref())
 }

@@ -1,11 +1,10 @@
-//! Which server answers for which name: nginx chooses by address and name, Howdah by name alone. Servers
-//! that only redirect to HTTPS become `https_redirect` of the site that they lead to.
-
-use std::collections::HashMap;
+//! Which server answers where and for which names. Servers that only redirect to HTTPS become
+//! `https_redirect` of the site that they lead to.
 
 use super::listen;
 use super::redirect::{self, ToHttps};
 use crate::directive::Directive;
+use crate::hosting::{Answers, Hosting};
 use crate::ledger::Ledger;
 use crate::listen::Listen;
 
@@ -16,65 +15,60 @@ pub struct Server<'a> {
     pub block: &'a Directive,
     /// Addresses and ports of its `listen` lines.
     pub listens: Vec<Listen>,
-    /// The names that it keeps, as Howdah writes them.
-    pub hosts: Vec<String>,
-    /// It answers for other names as well.
-    pub is_default: bool,
+    /// The names that it says, as Howdah writes them.
+    names: Vec<String>,
     /// Its requests without TLS are redirected to HTTPS by this line.
     pub https_redirect: Option<&'a Directive>,
     /// Some connection to it is encrypted.
     pub tls: bool,
     /// Nothing is left of it.
-    pub is_gone: bool,
+    is_gone: bool,
 }
 
-/// All servers, the default one first.
-pub fn servers<'a>(blocks: &[&'a Directive], ledger: &Ledger) -> Vec<Server<'a>> {
+/// All servers, the sites that they become, in order, and the addresses of those without their own.
+pub fn servers<'a>(
+    blocks: &[&'a Directive],
+    ledger: &Ledger,
+) -> (Vec<Server<'a>>, Vec<Answers>, Vec<Listen>) {
     let mut servers: Vec<Server<'a>> = blocks.iter().map(|block| server(block, ledger)).collect();
-    keep_encrypted(&mut servers, ledger);
-    merge_redirects(&mut servers, ledger);
-    give_names(&mut servers, ledger);
-    let explicit = servers
+    let claims: Vec<_> = servers
         .iter()
-        .position(|s| !s.is_gone && s.listens.iter().any(|l| l.default && l.tls))
-        .or_else(|| {
-            let default = |s: &Server<'_>| !s.is_gone && s.listens.iter().any(|l| l.default);
-            servers.iter().position(default)
-        });
-    let first = explicit.or_else(|| servers.iter().position(|server| !server.is_gone));
-    // Of several without a name the one with TLS is kept, as of several with the same name.
-    let nameless = |s: &Server<'_>| !s.is_gone && s.hosts.is_empty();
-    let first = first.map(|first| match nameless(&servers[first]) {
-        true => servers
-            .iter()
-            .position(|s| nameless(s) && s.tls)
-            .unwrap_or(first),
-        false => first,
-    });
-    if let Some(first) = first {
-        servers[first].is_default = true;
-        let default = servers.remove(first);
-        servers.insert(0, default);
+        .map(|server| (&server.names[..], &server.listens[..]))
+        .collect();
+    let (mut hosting, lost) = Hosting::new(&claims, &[]);
+    for lost in lost {
+        let (name, by) = (lost.name, &servers[lost.by].block.place);
+        let need = format!("{name} is served as {by} says, at the same address");
+        ledger.list(servers[lost.server].block.id, need);
     }
-    for server in &mut servers {
-        if !server.is_gone && !server.is_default && server.hosts.is_empty() {
-            server.is_gone = true;
-            let need = "no request reaches it here: sites are chosen by name alone, not by address or port; a second Howdah can serve it";
-            list_all(server.block, need, ledger);
+    merge_redirects(&mut servers, &mut hosting, ledger);
+    for (at, server) in servers.iter().enumerate() {
+        if !server.is_gone && !hosting.is_reached(at) {
+            let need = match hosting
+                .default_beside(at)
+                .filter(|_| server.names.is_empty())
+            {
+                Some(other) => {
+                    let by = &servers[other].block.place;
+                    format!("no request reaches it: {by} answers for names that no server has")
+                }
+                None => "its server is not carried over".to_owned(),
+            };
+            list_all(server.block, &need, ledger);
         }
     }
-    servers.retain(|server| !server.is_gone);
-    servers
+    let (sites, common) = hosting.sites();
+    (servers, sites, common)
 }
 
 fn server<'a>(block: &'a Directive, ledger: &Ledger) -> Server<'a> {
     let listens = listen::of_server(block, ledger);
-    let mut hosts = Vec::new();
+    let mut found_names = Vec::new();
     for names in block.inner().iter().filter(|d| d.name == "server_name") {
         ledger.carried(names.id);
         for name in &names.args {
             match host(name) {
-                Ok(found) => hosts.extend(found),
+                Ok(found) => found_names.extend(found),
                 Err(need) => ledger.list(names.id, need),
             }
         }
@@ -83,8 +77,7 @@ fn server<'a>(block: &'a Directive, ledger: &Ledger) -> Server<'a> {
         block,
         tls: listens.iter().any(|listen| listen.tls),
         listens,
-        hosts,
-        is_default: false,
+        names: found_names,
         https_redirect: None,
         is_gone: false,
     }
@@ -126,39 +119,10 @@ fn host(name: &str) -> Result<Vec<String>, String> {
     }
 }
 
-/// What only addresses with TLS serve is not served without it: Howdah's sites answer at every address.
-fn keep_encrypted(servers: &mut [Server<'_>], ledger: &Ledger) {
-    let is_plain = |server: &&Server<'_>| server.listens.iter().any(|listen| !listen.tls);
-    let plain = servers.iter().filter(is_plain);
-    let plain: Vec<Vec<String>> = plain.map(|server| server.hosts.clone()).collect();
-    if plain.is_empty() {
-        return;
-    }
-    let meets = |hosts: &[String]| match hosts.is_empty() {
-        true => plain.iter().any(Vec::is_empty),
-        false => plain.iter().flatten().any(|host| hosts.contains(host)),
-    };
-    for server in servers.iter_mut().filter(|server| !is_plain(&&**server)) {
-        if let Some(line) = server
-            .block
-            .last("listen")
-            .filter(|_| !meets(&server.hosts))
-        {
-            server.https_redirect = Some(line);
-            let remark = "it has no address without TLS: there the client is redirected to HTTPS";
-            ledger.remark(server.block.id, remark);
-        }
-    }
-}
-
 /// Names of servers without TLS that lead to HTTPS go to the server with TLS.
-fn merge_redirects(servers: &mut [Server<'_>], ledger: &Ledger) {
-    let secure: HashMap<String, usize> = servers
-        .iter()
-        .enumerate()
-        .filter(|(_, server)| server.tls)
-        .flat_map(|(at, server)| server.hosts.iter().map(move |host| (host.clone(), at)))
-        .collect();
+fn merge_redirects(servers: &mut [Server<'_>], hosting: &mut Hosting, ledger: &Ledger) {
+    let is_secure = |at: &usize| servers[*at].tls && hosting.is_secure(*at);
+    let secure: Vec<usize> = (0..servers.len()).filter(is_secure).collect();
     for at in 0..servers.len() {
         let Some(found) = redirect::to_https(servers[at].block) else {
             continue;
@@ -169,51 +133,92 @@ fn merge_redirects(servers: &mut [Server<'_>], ledger: &Ledger) {
                 servers[at].https_redirect = Some(found.line);
                 settle(&found, ledger);
             }
+        } else if redirect::is_all(servers[at].block, &found) && hosting.is_reached(at) {
+            match hosting.names(at) {
+                names if names.is_empty() => {
+                    lead_all(at, &found, &secure, servers, hosting, ledger);
+                }
+                names => lead_names(at, &names, &found, &secure, servers, hosting, ledger),
+            }
+        }
+    }
+}
+
+/// A server without names leads to HTTPS: to all servers that are there alone.
+fn lead_all<'a>(
+    at: usize,
+    found: &ToHttps<'a>,
+    secure: &[usize],
+    servers: &mut [Server<'a>],
+    hosting: &mut Hosting,
+    ledger: &Ledger,
+) {
+    if !found.hosts.is_empty() {
+        return;
+    }
+    let mut nameless = None;
+    for &to in secure {
+        servers[to].https_redirect = Some(found.line);
+        hosting.join(to, at);
+        if hosting.names(to).is_empty() {
+            nameless = nameless.or(Some(to));
+        }
+    }
+    if let Some(heir) = nameless {
+        // Neither has a name, as is usual in containers: they are one site.
+        leave(at, heir, found, servers, hosting, ledger);
+    }
+}
+
+/// The names of a server lead to the servers that have them by HTTPS.
+fn lead_names<'a>(
+    at: usize,
+    names: &[String],
+    found: &ToHttps<'a>,
+    secure: &[usize],
+    servers: &mut [Server<'a>],
+    hosting: &mut Hosting,
+    ledger: &Ledger,
+) {
+    let mut heir = None;
+    for name in names {
+        let has_it = |to: &usize| hosting.names(*to).contains(name);
+        let Some(to) = secure.iter().copied().find(has_it) else {
+            continue;
+        };
+        let leads = found.hosts.is_empty() || found.hosts.contains(name);
+        // The server with TLS may send everybody on to the same place.
+        let end = servers[to].block.last("return");
+        if !leads && end.is_none_or(|line| line.args != found.line.args) {
             continue;
         }
-        let leads = |host: &str| {
-            let same = found.hosts.is_empty() || found.hosts.iter().any(|h| h == host);
-            same.then(|| secure.get(host).copied()).flatten()
-        };
-        let hosts = servers[at].hosts.clone();
-        let mut targets: Vec<Option<usize>> = hosts.iter().map(|host| leads(host)).collect();
-        for target in targets.iter().flatten() {
-            servers[*target].https_redirect = Some(found.line);
+        if leads {
+            servers[to].https_redirect = Some(found.line);
         }
-        // The server with TLS sends everybody on to the same place.
-        for (host, target) in hosts.iter().zip(&mut targets) {
-            let same = |at: &usize| {
-                servers[*at]
-                    .block
-                    .last("return")
-                    .is_some_and(|line| line.args == found.line.args)
-            };
-            *target = target.or_else(|| secure.get(host).copied().filter(same));
-        }
-        let kept = hosts
-            .iter()
-            .zip(&targets)
-            .filter(|(_, target)| target.is_none());
-        let kept: Vec<String> = kept.map(|(host, _)| host.clone()).collect();
-        let is_catch_all = hosts.is_empty() && found.hosts.is_empty();
-        if is_catch_all {
-            for server in servers.iter_mut().filter(|server| server.tls) {
-                server.https_redirect = Some(found.line);
-            }
-            let nameless = |server: &Server<'_>| server.tls && server.hosts.is_empty();
-            if servers.iter().any(nameless) {
-                // Neither has a name, as is usual in containers: they are one site.
-                servers[at].is_gone = true;
-                settle(&found, ledger);
-                settle_server(servers[at].block, ledger);
-            }
-        } else if kept.is_empty() && !hosts.is_empty() {
-            servers[at].is_gone = true;
-            settle(&found, ledger);
-            settle_server(servers[at].block, ledger);
-        }
-        servers[at].hosts = kept;
+        hosting.hand_over(name, at, to);
+        hosting.join(to, at);
+        heir = heir.or(Some(to));
     }
+    if let Some(heir) = heir
+        && hosting.names(at).is_empty()
+    {
+        leave(at, heir, found, servers, hosting, ledger);
+    }
+}
+
+/// Nothing is left of a server that redirects to HTTPS.
+fn leave(
+    at: usize,
+    heir: usize,
+    found: &ToHttps<'_>,
+    servers: &mut [Server<'_>],
+    hosting: &mut Hosting,
+    ledger: &Ledger,
+) {
+    hosting.leave(at, heir);
+    servers[at].is_gone = true;
+    settle(found, ledger);
+    settle_server(servers[at].block, ledger);
 }
 
 /// The lines that make a redirect to HTTPS are carried over.
@@ -250,42 +255,6 @@ fn settle_server(block: &Directive, ledger: &Ledger) {
             ledger.moot(d.id, "its server only redirects to HTTPS: https_redirect");
         }
     });
-}
-
-/// Each name belongs to the first server that has it, as under nginx; with TLS first, since Howdah does
-/// not choose by port.
-fn give_names(servers: &mut [Server<'_>], ledger: &Ledger) {
-    let mut taken: HashMap<String, usize> = HashMap::new();
-    let mut order: Vec<usize> = (0..servers.len()).collect();
-    order.sort_by_key(|at| !servers[*at].tls);
-    for at in order {
-        if servers[at].is_gone {
-            continue;
-        }
-        let had = !servers[at].hosts.is_empty();
-        let mut kept = Vec::new();
-        for host in std::mem::take(&mut servers[at].hosts) {
-            match taken.get(&host) {
-                Some(other) if *other != at => {
-                    let by = servers[*other].block.place.clone();
-                    let need = format!(
-                        "{host} is served as {by} says: sites are chosen by name, not by address or port; a second Howdah can serve this one"
-                    );
-                    ledger.list(servers[at].block.id, need);
-                }
-                Some(_) => {}
-                None => {
-                    taken.insert(host.clone(), at);
-                    kept.push(host);
-                }
-            }
-        }
-        servers[at].is_gone = had && kept.is_empty();
-        servers[at].hosts = kept;
-        if servers[at].is_gone {
-            list_all(servers[at].block, "its server is not carried over", ledger);
-        }
-    }
 }
 
 /// Everything in a block is on the list.

@@ -2,9 +2,9 @@
 
 use std::ops::RangeInclusive;
 
-use super::hosts::{self, Server};
+use super::hosts;
 use super::scope::Scope;
-use super::{Context, listen, server};
+use super::{Context, server};
 use crate::directive::Directive;
 use crate::media_type::needs_no_line;
 use crate::reasons;
@@ -77,23 +77,20 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
     context.zones = super::limits::zones(directives, context.ledger);
     context.constants = super::scope::mapped(directives, context.ledger);
     let blocks: Vec<&Directive> = scope.own("server").collect();
-    let servers = hosts::servers(&blocks, context.ledger);
-    let listens = |server: &Server<'_>| server.listens.clone();
-    // Those that only redirect listen, too.
-    let mut all: Vec<_> = servers.iter().flat_map(listens).collect();
-    for block in &blocks {
-        all.extend(
-            block
-                .inner()
-                .iter()
-                .filter(|d| d.name == "listen")
-                .filter_map(|d| listen::parse(d).ok()),
-        );
+    let (servers, sites, common) = hosts::servers(&blocks, context.ledger);
+    if !common.is_empty() {
+        let top = &mut context.config.top;
+        top.set("listen", crate::listen::texts(&common), None);
     }
-    context.widest = crate::listen::widest(&all);
-    crate::listen::write(&all, context.config);
-    for server in &servers {
-        server::site(server, &scope, context);
+    for answers in &sites {
+        if let Some(by) = answers.gives_way_to {
+            let place = &servers[by].block.place;
+            let remark =
+                format!("names that no server has are answered as {place} says, at each address");
+            let block = servers[answers.server].block;
+            context.ledger.remark(block.id, remark);
+        }
+        server::site(&servers[answers.server], answers, &scope, context);
     }
     for name in [
         "root",

@@ -57,8 +57,6 @@ struct Context<'a> {
     media_type: fn(&[u8]) -> &'static str,
     /// What limits count.
     zones: limits::Zones,
-    /// How far the addresses of all servers reach.
-    widest: u8,
     /// Variables that a `map` gives one value.
     constants: variables::Constants,
 }
@@ -132,7 +130,6 @@ pub fn translate(
         directory: read.directory.clone(),
         media_type: request.media_type,
         zones: limits::Zones::new(),
-        widest: 0,
         constants: variables::Constants::new(),
     };
     http::main(tree, &mut context);

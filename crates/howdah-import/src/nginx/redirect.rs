@@ -1,5 +1,6 @@
 //! Servers, or parts of them, that only redirect to HTTPS: as people, certbot and panels write them.
 
+use super::rules::{self, Content};
 use crate::directive::Directive;
 
 /// A redirect of a server to HTTPS.
@@ -94,6 +95,22 @@ fn condition(block: &Directive) -> Option<(&Directive, Option<String>)> {
         | ("$server_port", Some("!="), Some("443")) => Some((line, None)),
         _ => None,
     }
+}
+
+/// Whether a server does nothing but redirect, to the same path. Of what else it has, proofs of who owns a name
+/// are found by HTTPS as well, and what it refuses is refused there, or not.
+pub fn is_all(server: &Directive, found: &ToHttps<'_>) -> bool {
+    let named = found.line.args.iter().any(|arg| {
+        let host = arg.strip_prefix("https://");
+        host.is_some_and(|host| !host.starts_with('$'))
+    });
+    let serves = |d: &&Directive| {
+        d.name == "location"
+            && !d.args.iter().any(|arg| arg.contains("acme-challenge"))
+            && !d.inner().iter().any(|line| line.id == found.line.id)
+            && rules::content(d) != Content::Answer
+    };
+    (keeps_the_path(found.line) || !named) && !server.inner().iter().any(|d| serves(&d))
 }
 
 /// Whether the client comes to the same path by HTTPS.

@@ -8,6 +8,7 @@ use super::scope::{self, Scope};
 use super::variables::{Constants, constant};
 use super::{Context, access, error_pages, files, headers, resolve, rewrite, rules, script};
 use crate::directive::Directive;
+use crate::hosting::Answers;
 use crate::ledger::Ledger;
 use crate::listen;
 use crate::stages::{Stage, Stages};
@@ -54,7 +55,12 @@ fn is_size(text: &str) -> bool {
 }
 
 /// Translates a server into a site of the configuration.
-pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>) {
+pub fn site<'a>(
+    server: &Server<'a>,
+    answers: &Answers,
+    http: &Scope<'a>,
+    context: &mut Context<'a>,
+) {
     let ledger = context.ledger;
     ledger.carried(server.block.id);
     let directives = server.block.inner();
@@ -74,17 +80,14 @@ pub fn site<'a>(server: &Server<'a>, http: &Scope<'a>, context: &mut Context<'a>
         context,
     };
     work.site.table.comment(server.block.place.to_string());
-    if server.is_default {
-        let comment = "The first site answers for hosts that no site names.";
-        work.site.table.comment(comment);
-    }
     work.settle_constants();
-    work.names(server);
+    answers.write(&mut work.site.table);
+    work.options(server);
     work.root();
     script::choose_pool(&mut work);
     work.body_size();
-    work.tls(server);
-    work.keep_private(server);
+    work.tls(answers);
+    work.keep_private(server, answers);
     files::search(&mut work);
     headers::of_server(&mut work);
     super::limits::of_server(&mut work);
@@ -179,12 +182,8 @@ impl<'a> Work<'_, 'a> {
         }
     }
 
-    fn names(&mut self, server: &Server<'_>) {
+    fn options(&mut self, server: &Server<'_>) {
         let table = &mut self.site.table;
-        match server.hosts.is_empty() {
-            true => table.set("name", "default", None),
-            false => table.set("hosts", Value::Texts(server.hosts.clone()), None),
-        }
         if let Some(line) = server.https_redirect {
             table.set("https_redirect", Value::On(true), Some(&line.place));
         }
@@ -192,9 +191,10 @@ impl<'a> Work<'_, 'a> {
         table.set("recognise", Value::On(false), None);
     }
 
-    fn keep_private(&mut self, server: &Server<'_>) {
-        let (block, all) = (server.block, self.context.widest);
-        if let Some(rule) = listen::keep_private(&server.listens, all, &block.place) {
+    fn keep_private(&mut self, server: &Server<'_>, answers: &Answers) {
+        let block = server.block;
+        let rule = listen::keep_private(&server.listens, &answers.listens, &block.place);
+        if let Some(rule) = rule {
             self.push_at(Stage::Inside, rule);
             self.ledger.remark(block.id, listen::PRIVATE_REMARK);
         }
@@ -304,7 +304,8 @@ impl<'a> Work<'_, 'a> {
         }
     }
 
-    fn tls(&mut self, server: &Server<'_>) {
+    fn tls(&mut self, answers: &Answers) {
+        let is_secure = answers.listens.iter().any(|listen| listen.tls);
         let certificates = self.scope.all(&["ssl_certificate"]);
         let keys = self.scope.all(&["ssl_certificate_key"]);
         for (number, certificate) in certificates.iter().enumerate() {
@@ -312,7 +313,7 @@ impl<'a> Work<'_, 'a> {
             for line in [certificate, key] {
                 self.ledger.carried(line.id);
             }
-            if !server.tls {
+            if !is_secure {
                 continue;
             }
             let path = |line: &Directive| resolve(&self.context.directory, line.arg(0));

@@ -1,0 +1,388 @@
+//! Who answers where: the old server chooses by address, then by name, and so do Howdah's sites. A site has a
+//! `listen` of its own only if its addresses are others than those of most sites.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::listen::{self, Listen, covers, widest};
+use crate::target::{Table, Value};
+
+/// Addresses, by number.
+type Addresses = BTreeSet<usize>;
+
+/// What each server of a file answers for; servers go by their number in the file.
+#[derive(Debug)]
+pub struct Hosting {
+    /// Each address once, with the options of all who name it.
+    addresses: Vec<Listen>,
+    /// By address: the server for names that no server has there.
+    defaults: Vec<Option<usize>>,
+    /// By server: where it listens.
+    listens: Vec<Addresses>,
+    /// By server: its names, each with the addresses where the server has it.
+    names: Vec<Vec<(String, Addresses)>>,
+}
+
+/// A name that a server says and does not have, since another one has it at the same address.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Lost {
+    /// Who says the name.
+    pub server: usize,
+    /// The name.
+    pub name: String,
+    /// Who has it.
+    pub by: usize,
+}
+
+/// What a site answers for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answers {
+    /// The server that becomes this site.
+    pub server: usize,
+    /// The site's name, where its first host is none.
+    pub name: Option<String>,
+    /// Its hosts.
+    pub hosts: Vec<String>,
+    /// Where it answers.
+    pub listens: Vec<Listen>,
+    /// These are other addresses than those of the top-level `listen`.
+    pub has_own_listen: bool,
+    /// At some of them it answers for names that no site has there.
+    pub is_default: bool,
+    /// The server that does so in its place at one of its addresses.
+    pub gives_way_to: Option<usize>,
+}
+
+impl Answers {
+    /// Adds the lines that say so.
+    pub fn write(&self, table: &mut Table) {
+        let default = match self.has_own_listen {
+            true => "The first site at an address answers there for hosts that no site names.",
+            false => "The first site answers for hosts that no site names.",
+        };
+        if self.is_default {
+            table.comment(default);
+        }
+        if let Some(name) = &self.name {
+            table.set("name", name.as_str(), None);
+        }
+        if !self.hosts.is_empty() {
+            table.set("hosts", Value::Texts(self.hosts.clone()), None);
+        }
+        if self.has_own_listen {
+            table.set("listen", listen::texts(&self.listens), None);
+        }
+    }
+}
+
+/// A site on its way to [`Answers`].
+#[derive(Debug)]
+struct Entry {
+    server: usize,
+    hosts: Vec<String>,
+    addresses: Addresses,
+    /// Where it answers for names that no site has.
+    defaults: Addresses,
+    gives_way_to: Option<usize>,
+}
+
+impl Hosting {
+    /// Of servers with their names and addresses. `sockets` are opened as well: of two addresses, one of
+    /// which is part of the other, Howdah opens the wider one alone.
+    pub fn new(servers: &[(&[String], &[Listen])], sockets: &[Listen]) -> (Hosting, Vec<Lost>) {
+        let named = servers.iter().flat_map(|(_, listens)| *listens);
+        let addresses = merged(sockets.iter().chain(named));
+        let number = |listen: &Listen| {
+            addresses.iter().position(|there| {
+                there.address == listen.address || covers(&there.address, &listen.address)
+            })
+        };
+        let listens = servers
+            .iter()
+            .map(|(_, listens)| listens.iter().filter_map(number).collect());
+        let mut hosting = Hosting {
+            defaults: defaults(servers, &addresses),
+            listens: listens.collect(),
+            names: Vec::new(),
+            addresses,
+        };
+        let lost = hosting.claim(servers);
+        hosting.claim_twins();
+        (hosting, lost)
+    }
+
+    /// Each name belongs to the first server that says it, at each address.
+    fn claim(&mut self, servers: &[(&[String], &[Listen])]) -> Vec<Lost> {
+        let mut lost = Vec::new();
+        for (server, (names, _)) in servers.iter().enumerate() {
+            let mut own: Vec<(String, Addresses)> = Vec::new();
+            for name in *names {
+                if own.iter().any(|(known, _)| known == name) {
+                    continue;
+                }
+                let mut free = self.listens[server].clone();
+                for address in &self.listens[server] {
+                    let Some(by) = self.owner(name, *address) else {
+                        continue;
+                    };
+                    free.remove(address);
+                    let name = name.clone();
+                    let found = Lost { server, name, by };
+                    if !lost.contains(&found) {
+                        lost.push(found);
+                    }
+                }
+                if !free.is_empty() {
+                    own.push((name.clone(), free));
+                }
+            }
+            self.names.push(own);
+        }
+        lost
+    }
+
+    /// Who listens at all addresses of IPv4 answers at those of IPv6, too, where others do, and the other
+    /// way round.
+    fn claim_twins(&mut self) {
+        for server in 0..self.names.len() {
+            let own = self.listens[server].iter();
+            let twins = own.filter_map(|address| self.twin(*address)).collect();
+            self.take_free(server, &twins);
+        }
+    }
+
+    fn twin(&self, address: usize) -> Option<usize> {
+        let own = &self.addresses[address].address;
+        let twin = match own.strip_prefix("0.0.0.0:") {
+            Some(port) => format!("[::]:{port}"),
+            None => format!("0.0.0.0:{}", own.strip_prefix("[::]:")?),
+        };
+        self.addresses.iter().position(|a| a.address == twin)
+    }
+
+    /// Gives a server all of its names at these addresses, as far as nobody has them there.
+    fn take_free(&mut self, server: usize, addresses: &Addresses) {
+        for name in 0..self.names[server].len() {
+            let text = self.names[server][name].0.clone();
+            let free = addresses.iter().copied();
+            let free: Vec<usize> = free.filter(|a| self.owner(&text, *a).is_none()).collect();
+            self.names[server][name].1.extend(free);
+        }
+    }
+
+    fn owner(&self, name: &str, address: usize) -> Option<usize> {
+        self.names.iter().position(|names| {
+            let mut names = names.iter();
+            names.any(|(known, addresses)| known == name && addresses.contains(&address))
+        })
+    }
+
+    /// The names that a server has somewhere.
+    pub fn names(&self, server: usize) -> Vec<String> {
+        let names = self.names[server].iter();
+        names.map(|(name, _)| name.clone()).collect()
+    }
+
+    /// Whether any request reaches a server.
+    pub fn is_reached(&self, server: usize) -> bool {
+        !self.names[server].is_empty() || self.defaults.contains(&Some(server))
+    }
+
+    /// Whether all requests that reach a server come by TLS.
+    pub fn is_secure(&self, server: usize) -> bool {
+        let entries = self.entries_of(server);
+        let mut addresses = entries.iter().flat_map(|entry| &entry.addresses);
+        !entries.is_empty() && addresses.all(|address| self.addresses[*address].tls)
+    }
+
+    /// Who answers for names that no server has where this one listens.
+    pub fn default_beside(&self, server: usize) -> Option<usize> {
+        let mut own = self.listens[server].iter();
+        own.find_map(|address| self.defaults[*address].filter(|other| *other != server))
+    }
+
+    /// A name goes from one server to another, with all addresses where the first one has it.
+    pub fn hand_over(&mut self, name: &str, from: usize, to: usize) {
+        let Some(at) = self.names[from].iter().position(|(known, _)| known == name) else {
+            return;
+        };
+        let (name, addresses) = self.names[from].remove(at);
+        match self.names[to].iter_mut().find(|(known, _)| *known == name) {
+            Some((_, own)) => own.extend(addresses),
+            None => self.names[to].push((name, addresses)),
+        }
+    }
+
+    /// A server answers where the other one listens as well, for those of its names that nobody has there.
+    pub fn join(&mut self, server: usize, other: usize) {
+        let addresses = self.listens[other].clone();
+        self.take_free(server, &addresses);
+    }
+
+    /// Nothing is left of a server: its other names, and those that no server has, are the heir's.
+    pub fn leave(&mut self, server: usize, heir: usize) {
+        for name in self.names(server) {
+            self.hand_over(&name, server, heir);
+        }
+        for default in &mut self.defaults {
+            if *default == Some(server) {
+                *default = Some(heir);
+            }
+        }
+    }
+
+    /// The sites in their order, and the top-level `listen`.
+    pub fn sites(&self) -> (Vec<Answers>, Vec<Listen>) {
+        let servers = 0..self.names.len();
+        let entries = servers.flat_map(|server| self.entries_of(server)).collect();
+        let entries = in_order(entries, |address| self.addresses[address].tls);
+        let common = self.common(&entries);
+        let mut names: Vec<String> = Vec::new();
+        let site = |entry: Entry| {
+            let listens = self.listens(&entry.addresses);
+            let own = name_of(&entry.hosts, &listens, &names);
+            let usual = entry.hosts.first();
+            names.push(own.clone());
+            Answers {
+                server: entry.server,
+                name: Some(own).filter(|own| usual != Some(own)),
+                has_own_listen: entry.addresses != common,
+                is_default: !entry.defaults.is_empty(),
+                gives_way_to: entry.gives_way_to,
+                hosts: entry.hosts,
+                listens,
+            }
+        };
+        let sites = entries.into_iter().map(site).collect();
+        (sites, self.listens(&common))
+    }
+
+    fn listens(&self, addresses: &Addresses) -> Vec<Listen> {
+        let all = addresses.iter();
+        all.map(|address| self.addresses[*address].clone())
+            .collect()
+    }
+
+    /// A server is one site, or several if it has not all of its names at the same addresses.
+    fn entries_of(&self, server: usize) -> Vec<Entry> {
+        let of_this = |address: &usize| self.defaults[*address] == Some(server);
+        let mut defaults: Addresses = (0..self.addresses.len()).filter(of_this).collect();
+        let mut by_place: Vec<(Addresses, Vec<String>)> = Vec::new();
+        for (name, addresses) in &self.names[server] {
+            match by_place.iter_mut().find(|(there, _)| there == addresses) {
+                Some((_, names)) => names.push(name.clone()),
+                None => by_place.push((addresses.clone(), vec![name.clone()])),
+            }
+        }
+        let elsewhere = |a: &usize| !by_place.iter().any(|(there, _)| there.contains(a));
+        let nameless: Addresses = defaults.iter().copied().filter(elsewhere).collect();
+        if !nameless.is_empty() {
+            by_place.push((nameless, Vec::new()));
+        }
+        let entry = |(addresses, hosts): (Addresses, Vec<String>)| {
+            let own: Addresses = defaults.intersection(&addresses).copied().collect();
+            defaults = &defaults - &own;
+            Entry {
+                server,
+                hosts,
+                addresses,
+                defaults: own,
+                gives_way_to: None,
+            }
+        };
+        by_place.into_iter().map(entry).collect()
+    }
+
+    /// The addresses of the top-level `listen`: those that reach furthest, and most sites have.
+    fn common(&self, entries: &[Entry]) -> Addresses {
+        let mut counts: BTreeMap<&Addresses, usize> = BTreeMap::new();
+        for entry in entries {
+            *counts.entry(&entry.addresses).or_default() += 1;
+        }
+        let weight = |entry: &&Entry| {
+            let reach = widest(&self.listens(&entry.addresses));
+            (reach, counts[&entry.addresses], entry.addresses.len())
+        };
+        // Of several the first of the file.
+        let found = entries.iter().rev().max_by_key(weight);
+        found.map_or_else(Addresses::new, |entry| entry.addresses.clone())
+    }
+}
+
+/// Each address once, without those that are part of another one.
+fn merged<'l>(listens: impl Iterator<Item = &'l Listen>) -> Vec<Listen> {
+    let mut all: Vec<Listen> = Vec::new();
+    for listen in listens {
+        match all.iter_mut().find(|a| a.address == listen.address) {
+            Some(there) => {
+                there.tls |= listen.tls;
+                there.quic |= listen.quic;
+                there.h2c |= listen.h2c;
+                there.proxy_protocol |= listen.proxy_protocol;
+            }
+            None => all.push(listen.clone()),
+        }
+    }
+    let is_part = |narrow: &Listen| all.iter().any(|a| covers(&a.address, &narrow.address));
+    let whole = all.iter().filter(|listen| !is_part(listen));
+    whole.cloned().collect()
+}
+
+/// By address: the server that says so, or else the first one there; one that names the address itself
+/// before those that name a part of it.
+fn defaults(servers: &[(&[String], &[Listen])], addresses: &[Listen]) -> Vec<Option<usize>> {
+    let rank = |address: &Listen, (_, listens): &(&[String], &[Listen])| {
+        let of = |listen: &Listen| match &listen.address {
+            own if *own == address.address => Some((false, !listen.default)),
+            own if covers(&address.address, own) => Some((true, !listen.default)),
+            _ => None,
+        };
+        listens.iter().filter_map(of).min()
+    };
+    let default = |address: &Listen| {
+        let ranks = servers.iter().enumerate();
+        let ranks = ranks.filter_map(|(at, server)| Some((rank(address, server)?, at)));
+        ranks.min().map(|(_, at)| at)
+    };
+    addresses.iter().map(default).collect()
+}
+
+/// At each address the default comes first. Where defaults wait for each other, that of an address with TLS
+/// is the first.
+fn in_order(mut entries: Vec<Entry>, is_tls: impl Fn(usize) -> bool) -> Vec<Entry> {
+    let mut ordered = Vec::new();
+    while !entries.is_empty() {
+        let waits_for = |entry: &Entry| {
+            let others = &entry.addresses - &entry.defaults;
+            let mut rest = entries.iter();
+            rest.position(|other| !other.defaults.is_disjoint(&others))
+        };
+        let secure = |entry: &Entry| entry.defaults.iter().any(|address| is_tls(*address));
+        let next = entries.iter().position(|entry| waits_for(entry).is_none());
+        let next = next.or_else(|| entries.iter().position(secure));
+        let next = entries.remove(next.unwrap_or_default());
+        for entry in &mut entries {
+            let lost = &entry.defaults & &next.addresses;
+            if !lost.is_empty() {
+                entry.gives_way_to = Some(next.server);
+                entry.defaults = &entry.defaults - &lost;
+            }
+        }
+        ordered.push(next);
+    }
+    ordered
+}
+
+/// The first host, or `default`; with the port, or a number, if another site is called that.
+fn name_of(hosts: &[String], listens: &[Listen], known: &[String]) -> String {
+    let usual = hosts.first().map_or("default", String::as_str);
+    let port = listens.first().and_then(|l| l.address.rsplit_once(':'));
+    let port = port.filter(|(_, port)| port.parse::<u16>().is_ok());
+    let with_port = port.map(|(_, port)| format!("{usual}-{port}"));
+    let numbered = (2..).map(|number| format!("{usual}-{number}"));
+    let mut all = [usual.to_owned()]
+        .into_iter()
+        .chain(with_port)
+        .chain(numbered);
+    let free = all.find(|name| !known.contains(name));
+    free.unwrap_or_default()
+}
