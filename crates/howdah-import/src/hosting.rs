@@ -386,3 +386,157 @@ fn name_of(hosts: &[String], listens: &[Listen], known: &[String]) -> String {
     let free = all.find(|name| !known.contains(name));
     free.unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// `80`, `443 tls`, `127.0.0.1:81 default`
+    fn listen(text: &str) -> Listen {
+        let (address, words) = text.split_once(' ').unwrap_or((text, ""));
+        Listen {
+            address: match address.contains(':') {
+                true => address.to_owned(),
+                false => format!("0.0.0.0:{address}"),
+            },
+            tls: words.contains("tls"),
+            quic: false,
+            h2c: false,
+            proxy_protocol: false,
+            default: words.contains("default"),
+        }
+    }
+
+    fn hosting(servers: &[(&[&str], &[&str])]) -> (Hosting, Vec<Lost>) {
+        let names = |names: &[&str]| names.iter().map(ToString::to_string).collect();
+        let listens = |texts: &[&str]| texts.iter().map(|text| listen(text)).collect();
+        let servers: Vec<(Vec<String>, Vec<Listen>)> = servers
+            .iter()
+            .map(|(hosts, texts)| (names(hosts), listens(texts)))
+            .collect();
+        let servers: Vec<(&[String], &[Listen])> =
+            servers.iter().map(|(n, l)| (&n[..], &l[..])).collect();
+        Hosting::new(&servers, &[])
+    }
+
+    /// The top-level `listen`, and each site's server, hosts and `listen`.
+    fn shown(hosting: &Hosting) -> String {
+        let addresses = |listens: &[Listen]| {
+            let all: Vec<&str> = listens.iter().map(|l| l.address.as_str()).collect();
+            all.join(",").replace("0.0.0.0:", "")
+        };
+        let (sites, common) = hosting.sites();
+        let mut text = addresses(&common);
+        for site in &sites {
+            let hosts = site.hosts.join(",");
+            text += &format!(" | {} {hosts}", site.server);
+            if site.has_own_listen {
+                text += &format!(" @{}", addresses(&site.listens));
+            }
+        }
+        text
+    }
+
+    #[test]
+    fn a_site_has_a_listen_if_its_addresses_are_others() {
+        const BOTH: &[&str] = &["80", "443 tls"];
+        for (servers, expected) in [
+            (
+                &[(&["a"][..], BOTH), (&["b"][..], BOTH)][..],
+                "80,443 | 0 a | 1 b",
+            ),
+            // Two with one name.
+            (
+                &[(&["a"], &["80"]), (&["a"], &["8080"])],
+                "80 | 0 a | 1 a @8080",
+            ),
+            // An administration for this machine.
+            (
+                &[(&["admin"], &["127.0.0.1:81"]), (&["a"], BOTH)],
+                "80,443 | 0 admin @127.0.0.1:81 | 1 a",
+            ),
+            // The first server at an address has the names that none has.
+            (
+                &[(&[], &["80"]), (&["a"], &["443 tls"])],
+                "80 | 0  | 1 a @443",
+            ),
+            (
+                &[(&["a"], BOTH), (&["b"], &["80 default"])],
+                "80,443 | 1 b @80 | 0 a",
+            ),
+            // One that has lost a name at one of its addresses.
+            (
+                &[(&["a"], &["80"]), (&["a", "b"], BOTH)],
+                "80,443 | 0 a @80 | 1 a @443 | 1 b",
+            ),
+            // Addresses of IPv6 are those of IPv4.
+            (
+                &[(&["a"], &["80", "[::]:80"]), (&["b"], &["80"])],
+                "80,[::]:80 | 0 a | 1 b",
+            ),
+            // A part of an address cannot be opened beside it.
+            (
+                &[(&["a"], &["80"]), (&["b"], &["127.0.0.1:80"])],
+                "80 | 0 a | 1 b",
+            ),
+        ] {
+            let (hosting, _) = hosting(servers);
+            assert_eq!(shown(&hosting), expected, "{servers:?}");
+        }
+    }
+
+    #[test]
+    fn a_name_is_lost_to_another_server_at_the_same_address_alone() {
+        let (hosting, lost) = hosting(&[
+            (&["a"], &["80"]),
+            (&["a"], &["80"]),
+            (&["a"], &["443 tls"]),
+            (&["a"], &["192.0.2.1:80"]),
+        ]);
+        let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.by)).collect();
+        assert_eq!(lost, [(1, 0), (3, 0)]);
+        assert!(!hosting.is_reached(1) && hosting.is_reached(2));
+        assert_eq!(shown(&hosting), "80 | 0 a | 2 a @443");
+    }
+
+    #[test]
+    fn a_server_that_leads_to_another_leaves_its_addresses_to_it() {
+        let (mut hosting, _) = hosting(&[
+            (&["a"], &["80"]),
+            (&["www.a"], &["80"]),
+            (&["a", "www.a", "b.a"], &["443 tls"]),
+        ]);
+        hosting.hand_over("a", 0, 2);
+        hosting.join(2, 0);
+        hosting.leave(0, 2);
+        assert_eq!(
+            shown(&hosting),
+            "80,443 | 2 a,b.a | 1 www.a @80 | 2 www.a @443"
+        );
+    }
+
+    #[test]
+    fn servers_that_are_each_others_default_are_said_to_give_way() {
+        let (hosting, _) = hosting(&[
+            (&["a"], &["80 default", "443 tls"]),
+            (&["b"], &["80", "443 tls default"]),
+        ]);
+        let (sites, _) = hosting.sites();
+        let order: Vec<_> = sites.iter().map(|s| (s.server, s.gives_way_to)).collect();
+        assert_eq!(order, [(1, None), (0, Some(1))]);
+    }
+
+    #[test]
+    fn sites_of_one_name_are_called_by_their_port() {
+        let listens = [listen("127.0.0.1:81")];
+        let hosts = ["a".to_owned()];
+        let name = |known: &[&str]| {
+            let known: Vec<String> = known.iter().map(ToString::to_string).collect();
+            name_of(&hosts, &listens, &known)
+        };
+        assert_eq!(name(&[]), "a");
+        assert_eq!(name(&["a"]), "a-81");
+        assert_eq!(name(&["a", "a-81"]), "a-2");
+        assert_eq!(name_of(&[], &listens, &[]), "default");
+    }
+}

@@ -128,22 +128,57 @@ fn what_cannot_be_said_is_closed_and_listed() {
     );
 }
 
+/// The first words of the sites.
+fn sites(import: &Import) -> Vec<String> {
+    let tables = tables(import).into_iter();
+    let sites = tables.filter(|table| table.starts_with("[[site]]"));
+    let words = |site: String| site.split(" recognise").next().map(str::to_owned);
+    sites.filter_map(words).collect()
+}
+
 #[test]
 fn a_private_address_does_not_become_public() {
     let import = imported(
         "Listen 80\nListen 127.0.0.1:8080\nListen 10.0.0.1:81\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n\
-         <VirtualHost *:8080>\nServerName b.test\n</VirtualHost>\n<VirtualHost 10.0.0.1:81>\nServerName c.test\n</VirtualHost>\n",
+         <VirtualHost *:8080>\nServerName b.test\n</VirtualHost>\n<VirtualHost 10.0.0.1:81>\nServerName c.test\n</VirtualHost>\n\
+         <VirtualHost 10.0.0.1:80>\nServerName d.test\n</VirtualHost>\n",
     );
-    let denials: Vec<String> = tables(&import)
-        .into_iter()
-        .filter(|table| table.contains("deny = 403"))
-        .collect();
-    assert_eq!(denials.len(), 2, "{}", import.configuration);
+    assert_eq!(
+        sites(&import),
+        [
+            r#"[[site]] hosts = ["a.test"]"#,
+            r#"[[site]] hosts = ["b.test"] listen = ["127.0.0.1:8080"]"#,
+            r#"[[site]] hosts = ["c.test"] listen = ["10.0.0.1:81"]"#,
+            r#"[[site]] hosts = ["d.test"]"#,
+        ]
+    );
+    // Its address is part of that of the first one.
+    let tables = tables(&import);
+    let denials: Vec<&String> = tables.iter().filter(|t| t.contains("deny = 403")).collect();
+    assert_eq!(denials.len(), 1, "{}", import.configuration);
+    assert!(denials[0].contains("10.0.0.0/8"), "{denials:?}");
+}
+
+#[test]
+fn two_hosts_with_one_name_are_two_sites_at_their_ports() {
+    let import = imported(
+        "Listen 80\nListen 8081\n<VirtualHost *:80>\nServerName a.test\nDocumentRoot /srv/a\n</VirtualHost>\n\
+         <VirtualHost *:8081>\nServerName a.test\nDocumentRoot /srv/admin\n</VirtualHost>\n",
+    );
+    assert_eq!(
+        sites(&import),
+        [
+            r#"[[site]] hosts = ["a.test"]"#,
+            r#"[[site]] name = "a.test-8081" hosts = ["a.test"] listen = ["0.0.0.0:8081", "[::]:8081"]"#,
+        ]
+    );
+    let top = r#"listen = ["0.0.0.0:80", "[::]:80"]"#;
     assert!(
-        denials[0].contains("127.0.0.0/8") && !denials[0].contains("10.0.0.0/8"),
-        "{denials:?}"
+        import.configuration.contains(top),
+        "{}",
+        import.configuration
     );
-    assert!(denials[1].contains("10.0.0.0/8"), "{denials:?}");
+    assert_eq!(import.counts.listed, 0, "{}", import.list);
 }
 
 #[test]

@@ -216,59 +216,147 @@ fn of_servers(servers: &str) -> Import {
 
 const TLS: &str = "ssl_certificate /etc/ssl/cert.pem; ssl_certificate_key /etc/ssl/key.pem;";
 
+/// The top-level `listen`, and of each site what its addresses and names are, without the places.
+fn addresses(import: &Import) -> Vec<String> {
+    let mut found = vec![String::new()];
+    for line in import.configuration.lines() {
+        if line == "[[site]]" {
+            found.push(String::new());
+        }
+        let (key, _) = line.split_once(" = ").unwrap_or_default();
+        if matches!(key, "listen" | "name" | "hosts" | "https_redirect") {
+            let line = line.split("  # ").next().unwrap_or_default();
+            let text = found.last_mut().unwrap();
+            *text = format!("{text} {line}").trim().to_owned();
+        }
+    }
+    found
+}
+
+fn answering(plain: &str, expected: &[&str]) -> Import {
+    let import = of_servers(&format!(
+        "{plain}\nserver {{ listen 443 ssl; server_name a.test; {TLS} root /srv/a; }}"
+    ));
+    let text = format!("{plain}\n{}", import.configuration);
+    assert_eq!(addresses(&import), expected, "{text}");
+    import
+}
+
 #[test]
-fn what_only_addresses_with_tls_serve_is_not_served_without_it() {
-    for (plain, redirects) in [
-        // Another server, or one that sends all of them on, whichever page it names.
-        ("server { listen 80 default_server; return 444; }", true),
-        (
-            "server { listen 80; server_name b.test; root /srv/b; }",
-            true,
-        ),
-        (
-            "server { listen 80; server_name a.test; rewrite ^ https://a.test permanent; }",
-            true,
-        ),
-        (
-            "server { listen 80; server_name A.test; return 301 https://A.test/webmail; }",
-            true,
-        ),
-        (
-            "server { listen 80; server_name .a.test; return 301 https://a.test$request_uri; }",
-            true,
-        ),
-        // The same by both.
-        (
-            "server { listen 80; server_name a.test; root /srv/a; }",
-            false,
-        ),
-        ("", false),
+fn a_server_that_leads_to_the_same_page_by_https_is_an_option() {
+    for plain in [
+        "server { listen 80; server_name a.test; return 301 https://a.test$request_uri; }",
+        "server { listen 80; server_name a.test; location / { rewrite ^ https://$host$request_uri permanent; }\n\
+         location /.well-known/acme-challenge { root /srv/acme; } location ~ /\\. { deny all; } }",
     ] {
-        let import = of_servers(&format!(
-            "{plain}\nserver {{ listen 443 ssl; server_name a.test; {TLS} root /srv/a; }}"
-        ));
-        let configuration = &import.configuration;
-        let found = configuration.contains("https_redirect = true");
-        assert_eq!(found, redirects, "{plain}\n{configuration}");
+        answering(
+            plain,
+            &[
+                r#"listen = ["0.0.0.0:80", "0.0.0.0:443 tls"]"#,
+                r#"hosts = ["a.test"] https_redirect = true"#,
+            ],
+        );
     }
 }
 
 #[test]
-fn of_two_servers_without_a_name_the_one_with_tls_is_kept() {
-    let import = of_servers(&format!(
-        "server {{ listen 80; root /srv/a; }}\nserver {{ listen 443; ssl on; {TLS} root /srv/a; }}"
-    ));
-    for line in ["0.0.0.0:443 tls", "file = \"/etc/ssl/cert.pem\""] {
-        assert!(
-            import.configuration.contains(line),
-            "{line}\n{}",
-            import.configuration
-        );
+fn a_server_for_all_names_leads_to_https() {
+    answering(
+        "server { listen 80 default_server; server_name _; return 301 https://$host$request_uri; }",
+        &[
+            r#"listen = ["0.0.0.0:80", "0.0.0.0:443 tls"]"#,
+            r#"name = "default" listen = ["0.0.0.0:80"]"#,
+            r#"hosts = ["a.test"] https_redirect = true"#,
+        ],
+    );
+}
+
+#[test]
+fn what_is_served_at_one_address_is_not_served_at_another() {
+    const ONLY_80: &str = r#"listen = ["0.0.0.0:80"]"#;
+    const ONLY_443: &str = r#"listen = ["0.0.0.0:443 tls"]"#;
+    let named = |name: &str| format!(r#"hosts = ["{name}"]"#);
+    for (plain, first) in [
+        (
+            "server { listen 80 default_server; return 444; }",
+            r#"name = "default""#.to_owned(),
+        ),
+        (
+            "server { listen 80; server_name b.test; root /srv/b; }",
+            named("b.test"),
+        ),
+    ] {
+        let secure = format!("{} {ONLY_443}", named("a.test"));
+        answering(plain, &[ONLY_80, &first, &secure]);
     }
+    // These have the same name, and do something else.
+    for plain in [
+        "server { listen 80; server_name a.test; root /srv/b; }",
+        "server { listen 80; server_name A.test; return 301 https://A.test/webmail; }",
+        "server { listen 80; server_name a.test; location / { return 301 https://$host$request_uri; }\n\
+         location /status { root /srv/b; } }",
+    ] {
+        let secure = format!(r#"name = "a.test-443" {} {ONLY_443}"#, named("a.test"));
+        answering(plain, &[ONLY_80, &named("a.test"), &secure]);
+    }
+}
+
+#[test]
+fn a_server_with_addresses_of_its_own_is_not_reached_at_others() {
+    let import = of_servers(
+        "server { listen 80; server_name a.test; root /srv/a; }\n\
+         server { listen 127.0.0.1:8081; server_name a.test; root /srv/admin; }\n\
+         server { listen 80; server_name b.test; root /srv/b; }",
+    );
+    assert_eq!(
+        addresses(&import),
+        [
+            r#"listen = ["0.0.0.0:80"]"#,
+            r#"hosts = ["a.test"]"#,
+            r#"name = "a.test-8081" hosts = ["a.test"] listen = ["127.0.0.1:8081"]"#,
+            r#"hosts = ["b.test"]"#,
+        ]
+    );
+    assert!(!import.configuration.contains("deny = 403"));
+    assert_eq!(import.counts.listed, 0, "{}", import.list);
+}
+
+#[test]
+fn a_private_address_that_is_part_of_a_public_one_stays_private() {
+    let import = of_servers(
+        "server { listen 80; server_name a.test; root /srv/a; }\n\
+         server { listen 127.0.0.1:80; server_name admin.test; root /srv/admin; }",
+    );
+    assert_eq!(
+        addresses(&import),
+        [
+            r#"listen = ["0.0.0.0:80"]"#,
+            r#"hosts = ["a.test"]"#,
+            r#"hosts = ["admin.test"]"#,
+        ]
+    );
+    assert_eq!(import.configuration.matches("deny = 403").count(), 1);
+    assert!(import.list.contains("part of"), "{}", import.list);
+}
+
+#[test]
+fn two_servers_without_a_name_are_each_the_first_at_their_address() {
+    let import = of_servers(&format!(
+        "server {{ listen 80; root /srv/a; }}\nserver {{ listen 443; ssl on; {TLS} root /srv/b; }}\n\
+         server {{ listen 80; root /srv/c; }}"
+    ));
+    assert_eq!(
+        addresses(&import),
+        [
+            r#"listen = ["0.0.0.0:80"]"#,
+            r#"name = "default""#,
+            r#"name = "default-443" listen = ["0.0.0.0:443 tls"]"#,
+        ]
+    );
     assert!(
-        !import.configuration.contains("https_redirect"),
+        import.list.contains("no request reaches it"),
         "{}",
-        import.configuration
+        import.list
     );
 }
 
