@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::listen::{self, Listen, covers, widest};
-use crate::target::{Table, Value};
+use crate::target::{Site, Table, Value};
 
 /// Addresses, by number.
 type Addresses = BTreeSet<usize>;
@@ -44,7 +44,11 @@ pub struct Answers {
     pub hosts: Vec<String>,
     /// Where it answers.
     pub listens: Vec<Listen>,
-    /// These are other addresses than those of the top-level `listen`.
+    /// The first site of the same server, by its number, if that is another one.
+    pub same_as: Option<usize>,
+    /// Where it and the other sites of its server answer.
+    pub listens_of_server: Vec<Listen>,
+    /// Its addresses are others than those of the top-level `listen`.
     pub has_own_listen: bool,
     /// At some of them it answers for names that no site has there.
     pub is_default: bool,
@@ -53,6 +57,20 @@ pub struct Answers {
 }
 
 impl Answers {
+    /// Another site of the same server as the first one, which says the same.
+    pub fn again(&self, first: &Site) -> Site {
+        let mut site = first.clone();
+        let mut table = Table::default();
+        table.comments.extend(site.table.comments.first().cloned());
+        self.write(&mut table);
+        let own = ["name", "hosts", "listen"];
+        let rest = site.table.pairs.into_iter();
+        let rest = rest.filter(|(key, ..)| !own.contains(&key.as_str()));
+        table.pairs.extend(rest);
+        site.table = table;
+        site
+    }
+
     /// Adds the lines that say so.
     pub fn write(&self, table: &mut Table) {
         let default = match self.has_own_listen {
@@ -236,8 +254,15 @@ impl Hosting {
         let entries = servers.flat_map(|server| self.entries_of(server)).collect();
         let entries = in_order(entries, |address| self.addresses[address].tls);
         let common = self.common(&entries);
+        let mut of_servers: BTreeMap<usize, Addresses> = BTreeMap::new();
+        for entry in &entries {
+            let all = of_servers.entry(entry.server).or_default();
+            all.extend(&entry.addresses);
+        }
         let mut names: Vec<String> = Vec::new();
-        let site = |entry: Entry| {
+        let servers: Vec<usize> = entries.iter().map(|entry| entry.server).collect();
+        let site = |(number, entry): (usize, Entry)| {
+            let first = servers.iter().position(|server| *server == entry.server);
             let listens = self.listens(&entry.addresses);
             let own = name_of(&entry.hosts, &listens, &names);
             let usual = entry.hosts.first();
@@ -245,6 +270,8 @@ impl Hosting {
             Answers {
                 server: entry.server,
                 name: Some(own).filter(|own| usual != Some(own)),
+                same_as: first.filter(|first| *first < number),
+                listens_of_server: self.listens(&of_servers[&entry.server]),
                 has_own_listen: entry.addresses != common,
                 is_default: !entry.defaults.is_empty(),
                 gives_way_to: entry.gives_way_to,
@@ -252,7 +279,7 @@ impl Hosting {
                 listens,
             }
         };
-        let sites = entries.into_iter().map(site).collect();
+        let sites = entries.into_iter().enumerate().map(site).collect();
         (sites, self.listens(&common))
     }
 

@@ -302,6 +302,71 @@ fn what_is_served_at_one_address_is_not_served_at_another() {
 }
 
 #[test]
+fn a_server_that_has_lost_a_name_at_one_address_has_the_same_rules_at_each() {
+    let import = of_servers(&format!(
+        "server {{ listen 80; server_name a.test; return 301 https://a.test/from$request_uri; }}\n\
+         server {{ listen 80; listen 443 ssl; {TLS} server_name a.test b.test; root /srv/a;\n\
+         location /closed {{ deny all; }} location = /gone {{ return 410; }} }}"
+    ));
+    assert_eq!(
+        addresses(&import),
+        [
+            r#"listen = ["0.0.0.0:80", "0.0.0.0:443 tls"]"#,
+            r#"hosts = ["a.test"] listen = ["0.0.0.0:80"]"#,
+            r#"name = "a.test-443" hosts = ["a.test"] listen = ["0.0.0.0:443 tls"]"#,
+            r#"hosts = ["b.test"]"#,
+        ]
+    );
+    for rule in ["deny = 403", "deny = 410", "root = \"/srv/a\""] {
+        let found = import.configuration.matches(rule).count();
+        assert_eq!(found, 2, "{rule}\n{}", import.configuration);
+    }
+}
+
+#[test]
+fn the_directory_of_scripts_is_the_root_where_nothing_else_is_served() {
+    const PHP: &str = "location ~ \\.php$ { fastcgi_pass 127.0.0.1:9000;\n\
+        fastcgi_param SCRIPT_FILENAME /srv/app$fastcgi_script_name; }";
+    for (lines, is_root) in [
+        (
+            "location / { rewrite ^ https://a.test/mail permanent; }",
+            true,
+        ),
+        ("location / { return 404; }", true),
+        ("location / { return 404; } location /files { }", false),
+        ("location /x { return 404; }", false),
+    ] {
+        let import = of_servers(&format!(
+            "server {{ listen 80; server_name a.test; {lines} {PHP} }}"
+        ));
+        let found = import.configuration.contains("root = \"/srv/app\"");
+        assert_eq!(found, is_root, "{lines}\n{}", import.configuration);
+    }
+}
+
+#[test]
+fn an_index_that_a_rewrite_leads_to_a_script_is_the_home_page() {
+    for (rewrite, leads) in [
+        ("rewrite ^/index.html$ /index.php last;", true),
+        ("rewrite ^/index.htm$ /index.php last;", false),
+        ("rewrite ^/index.html$ /index.php permanent;", false),
+    ] {
+        let import = imported(
+            &format!("index index.html;\nlocation / {{ {rewrite} }}"),
+            "",
+        );
+        let rules = import.configuration.split("[[site.rule]]");
+        let found = rules.filter(|rule| rule.contains("path = \"/\"\nrewrite = \"/index.php\""));
+        assert_eq!(
+            found.count(),
+            usize::from(leads),
+            "{rewrite}\n{}",
+            import.configuration
+        );
+    }
+}
+
+#[test]
 fn a_server_with_addresses_of_its_own_is_not_reached_at_others() {
     let import = of_servers(
         "server { listen 80; server_name a.test; root /srv/a; }\n\

@@ -46,6 +46,16 @@ fn hosts_of_apache_as_panels_write_them() {
 }
 
 #[test]
+fn servers_of_nginx_with_addresses_of_their_own() {
+    Case::new("addresses", Pools::PhpFpms).compare();
+}
+
+#[test]
+fn hosts_of_apache_with_addresses_of_their_own() {
+    Case::new("apache-addresses", Pools::PhpFpms).compare();
+}
+
+#[test]
 fn several_sites_as_a_panel_writes_them() {
     Case::new("panel", Pools::Howdahs).with_node().compare();
 }

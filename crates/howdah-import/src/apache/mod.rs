@@ -190,7 +190,11 @@ pub fn translate(
     };
     global::write(tree, &mut common, &mut sites, &mut context);
     for answers in &sites {
-        site::site(&hosts[answers.server], answers, tree, &mut context);
+        let site = match answers.same_as {
+            Some(number) => answers.again(&context.config.sites[number]),
+            None => site::site(&hosts[answers.server], answers, tree, &mut context),
+        };
+        context.config.sites.push(site);
     }
     settle_rest(tree, ledger);
     crate::pool::name_everywhere(config);

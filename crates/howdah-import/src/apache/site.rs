@@ -43,13 +43,13 @@ pub struct Work<'w, 'a> {
 /// Why a line of an earlier section says nothing.
 const OVERRIDDEN: &str = "another section says it for all of these files";
 
-/// Translates a host into a site of the configuration.
+/// Translates a host into a site.
 pub fn site<'a>(
     host: &Host<'a>,
     answers: &Answers,
     main: &'a [Directive],
     context: &mut Context<'a>,
-) {
+) -> Site {
     let ledger = context.ledger;
     let mut work = Work {
         ledger,
@@ -86,7 +86,7 @@ pub fn site<'a>(
     files::errors(&mut work);
     let (mut site, rules) = (work.site, work.stages.all());
     site.rules = rules;
-    work.context.config.sites.push(site);
+    site
 }
 
 impl<'a> Work<'_, 'a> {
@@ -102,7 +102,7 @@ impl<'a> Work<'_, 'a> {
     }
 
     fn keep_private(&mut self, answers: &Answers) {
-        let (old, new) = (&self.host.listens, &answers.listens);
+        let (old, new) = (&self.host.listens, &answers.listens_of_server);
         if let Some(rule) = listen::keep_private(old, new, &self.host.place) {
             self.stages.push(Stage::Inside, rule);
             if let Some(block) = self.host.block {

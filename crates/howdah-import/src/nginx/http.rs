@@ -82,6 +82,7 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
         let top = &mut context.config.top;
         top.set("listen", crate::listen::texts(&common), None);
     }
+    let first = context.config.sites.len();
     for answers in &sites {
         if let Some(by) = answers.gives_way_to {
             let place = &servers[by].block.place;
@@ -90,7 +91,11 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
             let block = servers[answers.server].block;
             context.ledger.remark(block.id, remark);
         }
-        server::site(&servers[answers.server], answers, &scope, context);
+        let site = match answers.same_as {
+            Some(number) => answers.again(&context.config.sites[first + number]),
+            None => server::site(&servers[answers.server], answers, &scope, context),
+        };
+        context.config.sites.push(site);
     }
     for name in [
         "root",

@@ -158,7 +158,7 @@ fn silence(work: &mut Work<'_, '_>, scope: &Scope<'_>, pool: &str) {
 }
 
 /// The last line is the one that counts.
-fn script_filename<'a>(params: &[&'a Directive]) -> Option<&'a Directive> {
+pub fn script_filename<'a>(params: &[&'a Directive]) -> Option<&'a Directive> {
     let mut lines = params.iter().rev();
     lines.find(|d| d.arg(0) == "SCRIPT_FILENAME").copied()
 }
@@ -297,6 +297,29 @@ pub fn no_script_as_index(work: &mut Work<'_, '_>) {
         home(work);
     }
     work.site.table.set("index", Value::Texts(rest), None);
+}
+
+/// nginx asks a rewrite about the index of a directory, too: where one leads the first index to a script, it
+/// leads the home page there.
+pub fn index_led_to_script(work: &mut Work<'_, '_>) {
+    let Some(Value::Texts(names)) = work.site.table.get("index") else {
+        return;
+    };
+    let index = format!("/{}", names.first().map_or("", String::as_str));
+    let within = work.locations.iter().find(|l| l.has(&index));
+    let within = within.filter(|l| l.is_rest()).map(|l| l.block.inner());
+    let lines = work.block.inner().iter().chain(within.unwrap_or_default());
+    let mut rewrites = lines.filter(|d| d.name == "rewrite");
+    let leads = |d: &&Directive| compile_path(d.arg(0)).is_ok_and(|e| matches(&e, &index));
+    let Some(line) = rewrites.find(leads).filter(|line| line.arg(2) == "last") else {
+        return;
+    };
+    let target = line.arg(1);
+    if target.starts_with('/') && target.ends_with(".php") && !has_variables(target) {
+        let when = When::paths(Match::Path("/".to_owned()));
+        let rule = when.rule("rewrite", target, &line.place);
+        work.push_at(Stage::Rewrites, rule);
+    }
 }
 
 /// The home page is that of `/index.php`, although no directory has its index from there.

@@ -6,8 +6,10 @@ use super::hosts::Server;
 use super::location::{self, Location};
 use super::scope::{self, Scope};
 use super::variables::{Constants, constant};
-use super::{Context, access, error_pages, files, headers, resolve, rewrite, rules, script};
-use crate::directive::Directive;
+use super::{
+    Context, access, error_pages, files, headers, redirect, resolve, rewrite, rules, script,
+};
+use crate::directive::{Directive, Place};
 use crate::hosting::Answers;
 use crate::ledger::Ledger;
 use crate::listen;
@@ -54,13 +56,13 @@ fn is_size(text: &str) -> bool {
     text.len() <= digits.len() + 1 && digits.parse::<u32>().is_ok()
 }
 
-/// Translates a server into a site of the configuration.
+/// Translates a server into a site.
 pub fn site<'a>(
     server: &Server<'a>,
     answers: &Answers,
     http: &Scope<'a>,
     context: &mut Context<'a>,
-) {
+) -> Site {
     let ledger = context.ledger;
     ledger.carried(server.block.id);
     let directives = server.block.inner();
@@ -104,6 +106,7 @@ pub fn site<'a>(
         }
         script::close_the_rest(&mut work);
         script::no_script_as_index(&mut work);
+        script::index_led_to_script(&mut work);
     }
     error_pages::of_server(&mut work);
     if !answered {
@@ -111,7 +114,7 @@ pub fn site<'a>(
     }
     let (mut site, rules) = (work.site, work.stages.all());
     site.rules = rules;
-    work.context.config.sites.push(site);
+    site
 }
 
 impl<'a> Work<'_, 'a> {
@@ -193,7 +196,8 @@ impl<'a> Work<'_, 'a> {
 
     fn keep_private(&mut self, server: &Server<'_>, answers: &Answers) {
         let block = server.block;
-        let rule = listen::keep_private(&server.listens, &answers.listens, &block.place);
+        let (old, new) = (&server.listens, &answers.listens_of_server);
+        let rule = listen::keep_private(old, new, &block.place);
         if let Some(rule) = rule {
             self.push_at(Stage::Inside, rule);
             self.ledger.remark(block.id, listen::PRIVATE_REMARK);
@@ -230,7 +234,10 @@ impl<'a> Work<'_, 'a> {
                 }
             }
         });
+        let of_scripts = self.root_of_scripts().filter(|_| found.is_none());
         let place = found.map(|root| &root.place);
+        let place = place.or(of_scripts.as_ref().map(|(_, place)| place));
+        let path = path.or(of_scripts.as_ref().map(|(path, _)| path.clone()));
         match &path {
             Some(path) => self.site.table.set("root", path.as_str(), place),
             None => {
@@ -260,6 +267,27 @@ impl<'a> Work<'_, 'a> {
             false => (plain, index.first().map(|line| &line.place)),
         };
         self.site.table.set("index", Value::Texts(plain), place);
+    }
+
+    /// The directory that `SCRIPT_FILENAME` alone names, where nothing but scripts is served.
+    fn root_of_scripts(&self) -> Option<(String, Place)> {
+        let redirects = redirect::to_https(self.block);
+        let redirect = redirects.map(|found| found.line.id);
+        let serves = |l: &Location<'_>| {
+            let mut lines = l.block.inner().iter();
+            rules::content(l.block) != rules::Content::Answer
+                && !lines.any(|line| Some(line.id) == redirect)
+        };
+        self.rest().filter(|rest| !serves(rest))?;
+        let mut scripts = self.locations.iter().filter(|l| serves(l));
+        let first = scripts.next()?;
+        let is_only =
+            rules::content(first.block) == rules::Content::Php && scripts.next().is_none();
+        let params = self.scope_of(first).all(&["fastcgi_param"]);
+        let line = script::script_filename(&params).filter(|_| is_only)?;
+        let path = line.arg(1).strip_suffix("$fastcgi_script_name")?;
+        let is_known = path.starts_with('/') && !super::variables::has_variables(path);
+        is_known.then(|| (path.to_owned(), line.place.clone()))
     }
 
     /// The text with the values that the server's first `set` of each variable gives, whatever an `if` makes of
@@ -305,7 +333,7 @@ impl<'a> Work<'_, 'a> {
     }
 
     fn tls(&mut self, answers: &Answers) {
-        let is_secure = answers.listens.iter().any(|listen| listen.tls);
+        let is_secure = answers.listens_of_server.iter().any(|listen| listen.tls);
         let certificates = self.scope.all(&["ssl_certificate"]);
         let keys = self.scope.all(&["ssl_certificate_key"]);
         for (number, certificate) in certificates.iter().enumerate() {

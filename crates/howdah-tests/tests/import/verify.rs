@@ -2,11 +2,25 @@
 //! names.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::process::{Command, Output};
 
+use howdah_tests::process::Process;
 use howdah_tests::rig::{free_address, howdah_program};
 
 use crate::case::{Case, Pools};
+
+/// Starts Howdah beside the old server, as docs/import.md says: at one address for all sites.
+fn start_beside(case: &Case) -> (Process, SocketAddr) {
+    let path = case.path("howdah.toml");
+    let text = fs::read_to_string(&path).unwrap();
+    let lines = text.lines().filter(|line| !line.starts_with("listen = "));
+    let trial: String = lines.flat_map(|line| [line, "\n"]).collect();
+    fs::write(&path, trial).unwrap();
+    let new = free_address();
+    let howdah = case.start_howdah(&["--listen", &new.to_string()], &[new]);
+    (howdah, new)
+}
 
 #[test]
 fn two_servers_are_asked_for_what_a_log_names() {
@@ -16,8 +30,7 @@ fn two_servers_are_asked_for_what_a_log_names() {
     let old = case.address();
     case.ask_all("nginx", |probe| probe.name.starts_with("shop-"));
     assert!(case.import(&[]).status.success());
-    let new = free_address();
-    let _howdah = case.start_howdah(&["--listen", &new.to_string()], &[new]);
+    let (_howdah, new) = start_beside(&case);
 
     let log = case.path("log/shop_access.log");
     let verify = |log: &str, more: &[&str]| -> Output {
@@ -90,8 +103,7 @@ fn apache_is_asked_for_what_its_log_names() {
     let old = case.address();
     case.ask_all("apache", |probe| probe.name.starts_with("beta"));
     assert!(case.import(&[]).status.success());
-    let new = free_address();
-    let _howdah = case.start_howdah(&["--listen", &new.to_string()], &[new]);
+    let (_howdah, new) = start_beside(&case);
 
     let log = case.path("log/beta_access_log");
     let mut command = Command::new(howdah_program());
