@@ -4,6 +4,7 @@
 //! - [`source`]: files, within bounds; [`directive`]: what they say, with file and line.
 //! - [`ledger`]: what became of each directive.
 //! - [`nginx`], [`apache`], [`fpm`]: a format's grammar, and what its directives mean here.
+//! - [`hosting`]: which server answers at which addresses, for which names.
 //! - [`verify`]: whether two servers answer alike.
 //! - [`target`]: Howdah's configuration as it is written; [`report`]: the list.
 //!

@@ -351,10 +351,10 @@ fn an_index_that_a_rewrite_leads_to_a_script_is_the_home_page() {
         ("rewrite ^/index.htm$ /index.php last;", false),
         ("rewrite ^/index.html$ /index.php permanent;", false),
     ] {
-        let import = imported(
-            &format!("index index.html;\nlocation / {{ {rewrite} }}"),
-            "",
-        );
+        let import = of_servers(&format!(
+            "server {{ listen 80; root /srv/a; location / {{ {rewrite} }}\n\
+             location ~ \\.php$ {{ fastcgi_pass 127.0.0.1:9000; }} }}"
+        ));
         let rules = import.configuration.split("[[site.rule]]");
         let found = rules.filter(|rule| rule.contains("path = \"/\"\nrewrite = \"/index.php\""));
         assert_eq!(
