@@ -212,6 +212,19 @@ impl Hosting {
         !entries.is_empty() && addresses.all(|address| self.addresses[*address].tls)
     }
 
+    /// What the list says of a server that answers at a wider address than one of its own.
+    pub fn widened(&self, listens: &[Listen]) -> Option<String> {
+        let pairs = listens.iter().flat_map(|own| {
+            let all = self.addresses.iter();
+            all.map(move |there| (&own.address, &there.address))
+        });
+        let mut wider = pairs.filter(|(own, there)| covers(there, own));
+        let (own, there) = wider.next()?;
+        Some(format!(
+            "it answers at {there}: {own} is part of it and cannot be opened beside it"
+        ))
+    }
+
     /// Who answers for names that no server has where this one listens.
     pub fn default_beside(&self, server: usize) -> Option<usize> {
         let mut own = self.listens[server].iter();
@@ -522,6 +535,9 @@ mod tests {
         ]);
         let lost: Vec<(usize, usize)> = lost.iter().map(|lost| (lost.server, lost.by)).collect();
         assert_eq!(lost, [(1, 0), (3, 0)]);
+        let widened = hosting.widened(&[listen("192.0.2.1:80")]).unwrap();
+        assert!(widened.starts_with("it answers at 0.0.0.0:80: 192.0.2.1:80 is part"));
+        assert_eq!(hosting.widened(&[listen("80")]), None);
         assert!(!hosting.is_reached(1) && hosting.is_reached(2));
         assert_eq!(shown(&hosting), "80 | 0 a | 2 a @443");
     }

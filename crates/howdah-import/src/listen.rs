@@ -83,7 +83,8 @@ pub fn keep_private(old: &[Listen], new: &[Listen], place: &Place) -> Option<Tab
 }
 
 /// What the list says of such a server.
-pub const PRIVATE_REMARK: &str = "for clients of this machine or of private networks only: it answers at an address that its own is part of";
+pub const PRIVATE_REMARK: &str =
+    "for clients of this machine or of private networks only, as by its own address";
 
 /// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
 pub fn widest(listens: &[Listen]) -> u8 {

@@ -132,6 +132,11 @@ fn sites(
                 None => "its host is not carried over".to_owned(),
             };
             remove(&mut hosts[at], &need, ledger);
+        } else if let Some(block) = hosts[at].block
+            && !hosts[at].is_gone
+            && let Some(remark) = hosting.widened(&hosts[at].listens)
+        {
+            ledger.remark(block.id, remark);
         }
     }
     let (sites, common) = hosting.sites();

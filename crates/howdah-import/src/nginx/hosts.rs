@@ -55,6 +55,10 @@ pub fn servers<'a>(
                 None => "its server is not carried over".to_owned(),
             };
             list_all(server.block, &need, ledger);
+        } else if !server.is_gone
+            && let Some(remark) = hosting.widened(&server.listens)
+        {
+            ledger.remark(server.block.id, remark);
         }
     }
     let (sites, common) = hosting.sites();
