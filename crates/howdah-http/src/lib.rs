@@ -1,7 +1,7 @@
 //! Connections and listeners of HTTP/1.1, HTTP/2 and HTTP/3, with TLS: accepts, reads requests, sends
 //! responses, ends gracefully. Knows nothing of sites, files or scripts: it asks a [`Handler`].
 //!
-//! - [`http`](crate::Handler): messages, and connections: framing, limits, time-outs.
+//! - `http`, whose items are here at the root: messages, and connections: framing, limits, time-outs.
 //! - [`listener`]: sockets, accepting, front threads, the graceful end.
 //! - [`tls`]: certificates, handshakes, records.
 //! - [`network`]: blocks of addresses.

@@ -100,7 +100,8 @@ pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Ready(())
 }
 
-/// As [`poll_proceed`], for a socket's operations: the first few of a turn are free.
+/// Before an operation of a socket: ready unless the turn is over; then the task is woken for another.
+/// The first few of a turn are free.
 pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     let operations = OPERATIONS.get() + 1;
     OPERATIONS.set(operations);
