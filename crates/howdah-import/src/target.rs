@@ -269,3 +269,11 @@ pub fn is_settable(name: &str) -> bool {
 /// What the list says of a server that is spoken to with TLS.
 pub const CERTIFICATE: &str =
     "its certificate must be valid for its name: Howdah checks it (docs/proxy.md)";
+/// A variable in the target of a rule: in braces if `after`, which follows it, would be read as part of
+/// its name.
+pub fn variable(name: &str, after: &str) -> String {
+    match after.starts_with(|c: char| c == '_' || c.is_ascii_alphabetic()) {
+        true => format!("${{{name}}}"),
+        false => format!("${name}"),
+    }
+}

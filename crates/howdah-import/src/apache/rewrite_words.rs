@@ -1,5 +1,7 @@
 //! What the words of a `RewriteRule` say: its flags, and where it leads.
 
+use crate::target::variable;
+
 /// `[L,R=301]`
 #[derive(Clone, Debug, Default)]
 pub struct Flags(pub Vec<(String, String)>);
@@ -94,19 +96,36 @@ pub fn template(text: &str, groups: &[String]) -> Result<String, String> {
             }
             '%' if rest.starts_with('{') => {
                 let end = rest.find('}').ok_or("`%{` without `}`")?;
-                out += match rest[1..end].to_ascii_uppercase().as_str() {
-                    "HTTP_HOST" | "SERVER_NAME" => "$host",
-                    "REQUEST_URI" => "$uri",
-                    "QUERY_STRING" => "$query",
-                    "DOCUMENT_ROOT" => "",
+                let after = &rest[end + 1..];
+                match rest[1..end].to_ascii_uppercase().as_str() {
+                    "HTTP_HOST" | "SERVER_NAME" => out += &variable("host", after),
+                    "REQUEST_URI" => out += &variable("uri", after),
+                    "QUERY_STRING" => out += &variable("query", after),
+                    "DOCUMENT_ROOT" => {}
                     "REQUEST_SCHEME" => return Err("https:// or http:// in its place".to_owned()),
                     name => return Err(format!("targets of rules have no %{{{name}}}")),
-                };
-                chars = rest[end + 1..].chars();
+                }
+                chars = after.chars();
             }
             c => out.push(c),
         }
     }
     // `https://HOST:443`
     Ok(out.replace("$host:443", "$host"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_variable_ends_where_apache_ends_it() {
+        for (text, target) in [
+            ("/a%{REQUEST_URI}b", "/a${uri}b"),
+            ("/a%{REQUEST_URI}/b", "/a$uri/b"),
+            ("https://%{HTTP_HOST}%{REQUEST_URI}", "https://$host$uri"),
+        ] {
+            assert_eq!(template(text, &[]).as_deref(), Ok(target), "{text}");
+        }
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::HashMap;
 
+use crate::target::variable;
+
 /// Variables that `set` gives one value for a whole server.
 pub type Constants = HashMap<String, String>;
 
@@ -76,15 +78,20 @@ pub fn template(text: &str) -> Result<String, String> {
     // Howdah's redirects keep the client's scheme by naming none.
     let text = text.strip_prefix("$scheme:").unwrap_or(text);
     let text = text.strip_prefix("${scheme}:").unwrap_or(text);
-    for piece in pieces(text) {
+    let mut pieces = pieces(text).into_iter().peekable();
+    while let Some(piece) = pieces.next() {
+        let after = match pieces.peek() {
+            Some(Piece::Text(text)) => text,
+            _ => "",
+        };
         match piece {
             Piece::Text(text) => out += &text.replace('$', "$$"),
             Piece::Variable(name) => match name {
-                "uri" | "document_uri" | "fastcgi_script_name" => out += "$uri",
-                "args" | "query_string" => out += "$query",
+                "uri" | "document_uri" | "fastcgi_script_name" => out += &variable("uri", after),
+                "args" | "query_string" => out += &variable("query", after),
                 "is_args" => out += "?",
-                "host" | "http_host" | "hostname" => out += "$host",
-                "request_uri" => out += "$request_uri",
+                "host" | "http_host" | "hostname" => out += &variable("host", after),
+                "request_uri" => out += &variable("request_uri", after),
                 name if name.len() == 1 && name.as_bytes()[0].is_ascii_digit() => {
                     out += &format!("${{{name}}}");
                 }
@@ -114,6 +121,8 @@ mod tests {
             ("/i.php?q=$uri&$args", Ok("/i.php?q=$uri")),
             ("https://$host$request_uri", Ok("https://$host$request_uri")),
             ("$scheme://www.x$1", Ok("//www.x${1}")),
+            ("/x${uri}y", Ok("/x${uri}y")),
+            ("/x${uri}/y", Ok("/x$uri/y")),
             ("/$geoip", Err("targets of rules have no $geoip")),
         ] {
             let target = target.map(str::to_owned).map_err(str::to_owned);

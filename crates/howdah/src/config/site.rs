@@ -105,10 +105,16 @@ pub fn sites(
         sites.push(site);
     }
     listeners.check_use(&sites);
-    for site in &sites {
-        if without_certificate.contains(&site.name) && !listeners.is_without_tls(site) {
-            certificates.wanted.extend(acme::names_of(site));
-        }
+    let without = |site: &&SiteConfig| without_certificate.contains(&site.name);
+    let with_tls = sites.iter().filter(without);
+    let with_tls = with_tls.filter(|site| !listeners.is_without_tls(site));
+    certificates
+        .wanted
+        .extend(with_tls.flat_map(acme::names_of));
+    if certificates.wanted.is_empty() && certificates.files.is_empty() {
+        // The sites that answer with TLS have no names: any certificate is better than none.
+        let all = sites.iter().filter(without);
+        certificates.wanted.extend(all.flat_map(acme::names_of));
     }
     sites
 }
