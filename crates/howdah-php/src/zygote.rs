@@ -19,6 +19,7 @@ use std::time::{Duration, Instant};
 
 use howdah_os::descriptors::inherited;
 use howdah_os::mapping::PoolMemory;
+use howdah_os::output::line_to_stderr;
 use howdah_os::signals::SignalDescriptor;
 use howdah_proto::control::{Command, Exit, MAX_MESSAGE, Report, ScriptsWork};
 use howdah_proto::shm::{ChildId, PoolPort, Region, VERSION};
@@ -130,7 +131,7 @@ pub fn try_start(mut options: ZygoteOptions, seconds: u32) -> ExitCode {
 
 /// Writes the failure to the log, and to the front where there is one.
 fn fail(name: &str, message: String) {
-    eprintln!("howdah-php: {name}: {message}");
+    line_to_stderr(&format!("howdah-php: {name}: {message}"));
     let control = CONTROL.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(control) = &*control {
         let report = Report::Failed {
@@ -239,9 +240,9 @@ fn start_php(options: &mut ZygoteOptions) -> Result<(), Failure> {
         ),
     })?;
     for name in names.iter().filter(|name| !ffi::php_has_setting(name)) {
-        eprintln!(
+        line_to_stderr(&format!(
             "howdah-php: SettingUnknown: PHP has no setting `{name}`: is it mistyped, or its extension not loaded?"
-        );
+        ));
     }
     Ok(())
 }
@@ -296,10 +297,10 @@ impl Zygote {
                             self.become_child(fork);
                         }
                     }
-                    None => eprintln!(
+                    None => line_to_stderr(&format!(
                         "howdah-php: UnknownCommand: {:?}",
                         String::from_utf8_lossy(&buf[..n.min(200)])
-                    ),
+                    )),
                 },
                 Ok(None) => return self.shut_down(),
                 Err(e) if e.kind() == std::io::ErrorKind::Interrupted => {}
@@ -367,7 +368,7 @@ impl Zygote {
             self.report(&refuse(message), None);
             return ControlFlow::Continue(());
         }
-        match sys::fork(|warning| eprintln!("howdah-php: {warning}")) {
+        match sys::fork(|warning| line_to_stderr(&format!("howdah-php: {warning}"))) {
             Ok(Forked::Child) => {
                 return ControlFlow::Break(Fork::Child {
                     child,
@@ -403,8 +404,8 @@ impl Zygote {
         while let Ok(Some(n)) = sys::receive(worker.messages.ours.as_fd(), &mut buf) {
             match WorkerMessage::parse(&buf[..n]) {
                 Some(word) => self.report(&Report::Worker(word), None),
-                None => eprintln!(
-                    "howdah-php: InvalidWorkerMessage: cannot parse a message from a worker"
+                None => line_to_stderr(
+                    "howdah-php: InvalidWorkerMessage: cannot parse a message from a worker",
                 ),
             }
         }

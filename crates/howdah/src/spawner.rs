@@ -10,6 +10,7 @@ use std::process::ExitCode;
 
 use howdah_executor::programs::spawner::{self, Protocol, Settings};
 use howdah_os::files::{create_beside, private_directory};
+use howdah_os::output::line_to_stderr;
 use howdah_proto::spawner::SpawnerReport;
 
 use crate::arguments::Spawner;
@@ -20,13 +21,15 @@ pub fn run(arguments: Spawner) -> ExitCode {
     let control = match sys::inherited(arguments.control_fd) {
         Ok(fd) => fd,
         Err(error) => {
-            eprintln!("spawner: no line to a front ({error}); start `howdah serve` instead");
+            line_to_stderr(&format!(
+                "spawner: no line to a front ({error}); start `howdah serve` instead"
+            ));
             return exit::failed();
         }
     };
     // Nobody else of the pool's user may take our line to the front, or read what is set.
     if let Err(error) = sys::set_dumpable(false) {
-        eprintln!("spawner: cannot close our memory: {error}");
+        line_to_stderr(&format!("spawner: cannot close our memory: {error}"));
         return exit::failed();
     }
     let protocol = match arguments.protocol.as_str() {
@@ -57,7 +60,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
     match spawner::serve(control, settings) {
         Ok(()) => exit::done(),
         Err(error) => {
-            eprintln!("spawner: {error}");
+            line_to_stderr(&format!("spawner: {error}"));
             exit::failed()
         }
     }

@@ -5,14 +5,15 @@ mod support;
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::unix::net::UnixStream;
+use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use rustix::process::Signal;
 use support::{
-    EndedWithTheTest, Scratch, Server, answer, front_of, hold, howdah, is_gone, kill, run, site,
-    wait_until,
+    EndedWithTheTest, PATIENCE, Scratch, Server, answer, front_of, hold, howdah, is_gone, kill,
+    run, site, wait_until,
 };
 
 #[test]
@@ -29,6 +30,29 @@ fn a_directory_is_served_and_the_choice_is_told() {
     let (code, out, _) = server.ask(&["status"]);
     assert_eq!(code, 0);
     assert!(out.contains("\npool www: Ready, static, PHP 8."), "{out}");
+}
+
+#[test]
+fn each_line_is_written_at_once() {
+    let scratch = Scratch::new("lines");
+    let root = site(&scratch);
+    // Each write to a socket of this kind arrives by itself.
+    let (ours, theirs) = UnixDatagram::pair().unwrap();
+    ours.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut command = howdah(["serve", &root, "--listen", "127.0.0.1:0"]);
+    command.arg("--control").arg(scratch.path("control.sock"));
+    command.stderr(OwnedFd::from(theirs));
+    let _server = EndedWithTheTest(command.spawn().unwrap());
+    let mut buffer = [0; 4096];
+    loop {
+        let length = ours.recv(&mut buffer).unwrap();
+        let written = String::from_utf8_lossy(&buffer[..length]);
+        let is_line = written.starts_with("howdah: ") && written.ends_with('\n');
+        assert!(is_line, "{written:?}");
+        if written.contains("listening on") {
+            break;
+        }
+    }
 }
 
 #[test]

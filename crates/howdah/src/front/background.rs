@@ -5,6 +5,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
 
+use howdah_os::output::line_to_stderr;
 use howdah_server::cache::admin::{self, AdminCommand};
 
 use super::Shared;
@@ -80,7 +81,7 @@ fn send_answer(link: &Link, id: u64, json: &str) {
     let sent =
         text_file(json).and_then(|text| link.send(&ToMaster::Status { id }, &[text.as_fd()]));
     if let Err(error) = sent {
-        eprintln!("howdah: front: cannot send the status: {error}");
+        line_to_stderr(&format!("howdah: front: cannot send the status: {error}"));
     }
 }
 

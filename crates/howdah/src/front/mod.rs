@@ -29,6 +29,7 @@ use howdah_http::tls::certificates::Certificate;
 use howdah_http::tls::client_certificate::ClientAuthority;
 use howdah_http::tls::crypto::provider;
 use howdah_http::tls::tickets::KEY;
+use howdah_os::output::line_to_stderr;
 use howdah_server::cache::successor::Successor;
 use howdah_server::log::ErrorLog;
 use howdah_server::request::Front;
@@ -112,7 +113,7 @@ pub fn run(link: i32) -> ExitCode {
     let (link, _blocked) = match child::prepare(link) {
         Ok(prepared) => prepared,
         Err(why) => {
-            eprintln!("howdah: front: {why}");
+            line_to_stderr(&format!("howdah: front: {why}"));
             return exit::failed();
         }
     };
@@ -343,7 +344,7 @@ fn refuse(link: &Link, generation: u64, mistakes: &[String]) {
     let sent = text_file(&mistakes.join("\n"))
         .and_then(|text| link.send(&ToMaster::Refused { generation }, &[text.as_fd()]));
     if let Err(error) = sent {
-        eprintln!("howdah: front: cannot reach the master: {error}");
+        line_to_stderr(&format!("howdah: front: cannot reach the master: {error}"));
     }
 }
 

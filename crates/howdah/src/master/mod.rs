@@ -51,6 +51,7 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use howdah_executor::Mode;
+use howdah_os::output::line_to_stderr;
 use rustix::event::{PollFd, PollFlags, Timespec};
 
 use crate::arguments::Serve;
@@ -168,14 +169,14 @@ fn owner(settings: &Settings) -> Option<(u32, u32)> {
 /// Tells the one who started us.
 pub fn say(text: impl AsRef<str>) {
     for line in text.as_ref().lines() {
-        eprintln!("howdah: {line}");
+        line_to_stderr(&format!("howdah: {line}"));
     }
 }
 
 /// Mistakes have lines of their own below them: no prefix there.
 pub fn say_mistakes(mistakes: &[String]) {
     for mistake in mistakes {
-        eprintln!("howdah: {mistake}");
+        line_to_stderr(&format!("howdah: {mistake}"));
     }
 }
 
