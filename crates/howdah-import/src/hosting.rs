@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::directive::Place;
 use crate::listen::{self, Listen, covers, widest};
 use crate::target::{Site, Table, Value};
 
@@ -27,10 +28,17 @@ pub struct Hosting {
 pub struct Lost {
     /// Who says the name.
     pub server: usize,
-    /// The name.
+    /// The name that it says.
     pub name: String,
     /// Who has it.
     pub by: usize,
+}
+
+impl Lost {
+    /// What the list says of that; `by` is where the other server stands.
+    pub fn need(&self, by: &Place) -> String {
+        format!("{} is served as {by} says, at the same address", self.name)
+    }
 }
 
 /// What a site answers for.
@@ -40,7 +48,7 @@ pub struct Answers {
     pub server: usize,
     /// The site's name, where its first host is none.
     pub name: Option<String>,
-    /// Its hosts.
+    /// The hosts for which it answers.
     pub hosts: Vec<String>,
     /// Where it answers.
     pub listens: Vec<Listen>,
@@ -69,6 +77,15 @@ impl Answers {
         table.pairs.extend(rest);
         site.table = table;
         site
+    }
+
+    /// What the list says of the site if it is not the default at all of its addresses; `place_of` is
+    /// where a server stands.
+    pub fn remark<'p>(&self, place_of: impl Fn(usize) -> &'p Place) -> Option<String> {
+        let by = place_of(self.gives_way_to?);
+        Some(format!(
+            "names that no site has are answered as {by} says, at each address"
+        ))
     }
 
     /// Adds the lines that say so.
@@ -225,10 +242,23 @@ impl Hosting {
         ))
     }
 
-    /// Who answers for names that no server has where this one listens.
-    pub fn default_beside(&self, server: usize) -> Option<usize> {
+    /// What the list says of a server that no request reaches; `place_of` is where a server stands.
+    pub fn why_unreached<'p>(
+        &self,
+        server: usize,
+        is_nameless: bool,
+        place_of: impl Fn(usize) -> &'p Place,
+    ) -> String {
         let mut own = self.listens[server].iter();
-        own.find_map(|address| self.defaults[*address].filter(|other| *other != server))
+        let default =
+            own.find_map(|address| self.defaults[*address].filter(|other| *other != server));
+        match default.filter(|_| is_nameless) {
+            Some(other) => {
+                let by = place_of(other);
+                format!("no request reaches it: {by} answers for names that no site has")
+            }
+            None => "no request reaches it".to_owned(),
+        }
     }
 
     /// A name goes from one server to another, with all addresses where the first one has it.

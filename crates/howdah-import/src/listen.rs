@@ -86,6 +86,23 @@ pub fn keep_private(old: &[Listen], new: &[Listen], place: &Place) -> Option<Tab
 pub const PRIVATE_REMARK: &str =
     "for clients of this machine or of private networks only, as by its own address";
 
+/// Closes the addresses with TLS of a server that has neither a certificate nor a name for which Howdah
+/// could order one. What the list says, if there are any: the old server does not start with such an
+/// address.
+pub fn close_without_certificate(
+    listens: &mut Vec<Listen>,
+    names: &[String],
+    has_certificate: bool,
+) -> Option<&'static str> {
+    if has_certificate || !names.is_empty() || !listens.iter().any(|listen| listen.tls) {
+        return None;
+    }
+    listens.retain(|listen| !listen.tls);
+    Some(
+        "its addresses with TLS have no certificate, and it has no name for which Howdah could order one",
+    )
+}
+
 /// How far the widest of these addresses reaches: 0 this machine, 1 private networks, 2 everybody.
 pub fn widest(listens: &[Listen]) -> u8 {
     listens.iter().map(reach).max().unwrap_or(2)

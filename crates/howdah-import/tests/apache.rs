@@ -341,3 +341,17 @@ fn a_redirect_by_which_a_client_could_choose_the_host_is_closed() {
         assert_eq!(listed, action == "deny = 404", "{line}\n{}", import.list);
     }
 }
+
+#[test]
+fn an_address_with_tls_and_no_certificate_is_not_opened() {
+    let import = imported(
+        "Listen 80\nListen 443\n<VirtualHost *:80>\nServerName a.test\n</VirtualHost>\n\
+         <VirtualHost *:443>\nSSLEngine on\nDocumentRoot /srv/a\n</VirtualHost>\n",
+    );
+    assert_eq!(sites(&import), [r#"[[site]] hosts = ["a.test"]"#]);
+    assert!(
+        !import.configuration.contains("tls"),
+        "{}",
+        import.configuration
+    );
+}

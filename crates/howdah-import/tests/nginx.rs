@@ -557,3 +557,20 @@ fn what_is_no_file_may_be_a_directory() {
         assert_eq!(found, directories, "{lines}\n{}", import.configuration);
     }
 }
+
+#[test]
+fn an_address_with_tls_and_no_certificate_is_not_opened() {
+    let http = "server { listen 80; server_name a.test; root /srv/a; }";
+    let closed = of_servers(&format!("{http} server {{ listen 443 ssl; root /srv/b; }}"));
+    let open = [r#"listen = ["0.0.0.0:80"]"#, r#"hosts = ["a.test"]"#];
+    assert_eq!(addresses(&closed), open);
+    let certified = "ssl_certificate /a.pem; ssl_certificate_key /a.key;";
+    let open = of_servers(&format!(
+        "{http} server {{ listen 443 ssl; root /srv/b; {certified} }}"
+    ));
+    assert!(
+        open.configuration.contains("443 tls"),
+        "{}",
+        open.configuration
+    );
+}

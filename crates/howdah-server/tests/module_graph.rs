@@ -1,6 +1,6 @@
-//! The modules of the server, of its connections and of the cache form trees of imports, no ring:
-//! whoever changes one reads what it imports, and never has to read everything. Scans the text of
-//! the sources; tests may import what they like.
+//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a
+//! ring. To change a module you read the modules that it imports, not the whole crate. The check scans
+//! the text of the sources; tests may import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;

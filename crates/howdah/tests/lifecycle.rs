@@ -71,28 +71,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     let server = Server::start(&scratch, &[&root, "--config", &file]);
     assert_eq!(server.get("/ini.php").1, "111M");
     let mut kept = TcpStream::connect(server.address).unwrap();
-    let mut ask = || {
-        kept.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
-            .unwrap();
-        let mut reader = BufReader::new(&kept);
-        let mut length = 0;
-        loop {
-            let mut line = String::new();
-            assert!(
-                reader.read_line(&mut line).unwrap() > 0,
-                "the connection was closed"
-            );
-            if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
-                length = n.trim().parse().unwrap();
-            }
-            if line == "\r\n" {
-                break;
-            }
-        }
-        let mut body = vec![0; length];
-        reader.read_exact(&mut body).unwrap();
-        String::from_utf8(body).unwrap()
-    };
+    let mut ask = || ask(&mut kept, "localhost", "/");
     assert_eq!(ask(), "one");
     // With unvalidated timestamps only a fresh opcache sees it.
     scratch.write("web/index.php", "<?php echo 'two';");
@@ -105,27 +84,29 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     assert_eq!(server.status()["configuration"], 2);
 }
 
-/// Asks for `/` of the shop over a connection that stays open.
-fn ask_shop(stream: &mut UnixStream) -> String {
-    stream
-        .write_all(b"GET /a.txt HTTP/1.1\r\nHost: shop.test\r\n\r\n")
-        .unwrap();
-    let mut seen = Vec::new();
-    let mut reader = BufReader::new(&*stream);
+/// The body that a server sends to a GET request, over a connection that stays open.
+fn ask(stream: &mut (impl Read + Write), host: &str, path: &str) -> String {
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
+    let mut reader = BufReader::new(stream);
+    let mut length = 0;
     loop {
         let mut line = String::new();
-        assert!(reader.read_line(&mut line).unwrap() > 0, "closed");
+        let read = reader.read_line(&mut line).unwrap();
+        assert!(read > 0, "the connection was closed");
+        if let Some(n) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+            length = n.trim().parse().unwrap();
+        }
         if line == "\r\n" {
             break;
         }
-        seen.push(line);
     }
-    let length = seen
-        .iter()
-        .find_map(|line| line.strip_prefix("Content-Length: "));
-    let mut body = vec![0; length.unwrap().trim().parse().unwrap()];
+    let mut body = vec![0; length];
     reader.read_exact(&mut body).unwrap();
     String::from_utf8(body).unwrap()
+}
+
+fn ask_shop(stream: &mut UnixStream) -> String {
+    ask(stream, "shop.test", "/a.txt")
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::to_https::to_https;
 use crate::directive::{Directive, Place};
 use crate::hosting::{Answers, Hosting};
 use crate::ledger::Ledger;
-use crate::listen::Listen;
+use crate::listen::{Listen, close_without_certificate};
 
 /// A `<VirtualHost>`, or the main server.
 #[derive(Clone, Debug)]
@@ -90,8 +90,17 @@ pub fn hosts<'a>(
         .iter()
         .flat_map(|socket| listens(socket, socket.ip))
         .collect();
+    let certified = |lines: &[Directive]| lines.iter().any(|d| d.name == "sslcertificatefile");
     for host in &mut hosts {
-        if host.listens.is_empty() {
+        let has_certificate = certified(host.lines) || certified(tree);
+        let listens = &mut host.listens;
+        if let Some(need) = close_without_certificate(listens, &host.names, has_certificate) {
+            if listens.is_empty() {
+                remove(host, need, ledger);
+            } else if let Some(block) = host.block {
+                ledger.list(block.id, need);
+            }
+        } else if listens.is_empty() {
             let need = "no connection reaches it: no `Listen` is for its address, or another host names that address";
             remove(host, need, ledger);
         }
@@ -112,25 +121,15 @@ fn sites(
     let (mut hosting, lost) = Hosting::new(&claims, sockets);
     for lost in lost {
         if let Some(block) = hosts[lost.server].block {
-            let (name, by) = (lost.name, &hosts[lost.by].place);
-            let need = format!("{name} is served as {by} says, at the same address");
-            ledger.list(block.id, need);
+            ledger.list(block.id, lost.need(&hosts[lost.by].place));
         }
     }
     merge_redirects(hosts, &mut hosting, ledger);
     merge_twins(hosts, &mut hosting, ledger);
     for at in 0..hosts.len() {
         if !hosts[at].is_gone && !hosting.is_reached(at) {
-            let need = match hosting
-                .default_beside(at)
-                .filter(|_| hosts[at].names.is_empty())
-            {
-                Some(other) => {
-                    let by = &hosts[other].place;
-                    format!("no request reaches it: {by} answers for names that no host has")
-                }
-                None => "its host is not carried over".to_owned(),
-            };
+            let is_nameless = hosts[at].names.is_empty();
+            let need = hosting.why_unreached(at, is_nameless, |at| &hosts[at].place);
             remove(&mut hosts[at], &need, ledger);
         } else if let Some(block) = hosts[at].block
             && !hosts[at].is_gone
@@ -141,10 +140,9 @@ fn sites(
     }
     let (sites, common) = hosting.sites();
     for site in &sites {
-        if let (Some(block), Some(by)) = (hosts[site.server].block, site.gives_way_to) {
-            let by = &hosts[by].place;
-            let remark =
-                format!("names that no host has are answered as {by} says, at each address");
+        if let (Some(block), Some(remark)) =
+            (hosts[site.server].block, site.remark(|at| &hosts[at].place))
+        {
             ledger.remark(block.id, remark);
         }
     }

@@ -3,10 +3,11 @@
 
 use super::listen;
 use super::redirect::{self, ToHttps};
+use super::scope::Scope;
 use crate::directive::Directive;
 use crate::hosting::{Answers, Hosting};
 use crate::ledger::Ledger;
-use crate::listen::Listen;
+use crate::listen::{Listen, close_without_certificate};
 
 /// A `server` block.
 #[derive(Debug)]
@@ -28,32 +29,27 @@ pub struct Server<'a> {
 /// All servers, the sites that they become, in order, and the addresses of those without their own.
 pub fn servers<'a>(
     blocks: &[&'a Directive],
+    http: &Scope<'a>,
     ledger: &Ledger,
 ) -> (Vec<Server<'a>>, Vec<Answers>, Vec<Listen>) {
-    let mut servers: Vec<Server<'a>> = blocks.iter().map(|block| server(block, ledger)).collect();
+    let mut servers: Vec<Server<'a>> = blocks
+        .iter()
+        .map(|block| server(block, http, ledger))
+        .collect();
     let claims: Vec<_> = servers
         .iter()
         .map(|server| (&server.names[..], &server.listens[..]))
         .collect();
     let (mut hosting, lost) = Hosting::new(&claims, &[]);
     for lost in lost {
-        let (name, by) = (lost.name, &servers[lost.by].block.place);
-        let need = format!("{name} is served as {by} says, at the same address");
+        let need = lost.need(&servers[lost.by].block.place);
         ledger.list(servers[lost.server].block.id, need);
     }
     merge_redirects(&mut servers, &mut hosting, ledger);
     for (at, server) in servers.iter().enumerate() {
         if !server.is_gone && !hosting.is_reached(at) {
-            let need = match hosting
-                .default_beside(at)
-                .filter(|_| server.names.is_empty())
-            {
-                Some(other) => {
-                    let by = &servers[other].block.place;
-                    format!("no request reaches it: {by} answers for names that no server has")
-                }
-                None => "its server is not carried over".to_owned(),
-            };
+            let place_of = |at: usize| &servers[at].block.place;
+            let need = hosting.why_unreached(at, server.names.is_empty(), place_of);
             list_all(server.block, &need, ledger);
         } else if !server.is_gone
             && let Some(remark) = hosting.widened(&server.listens)
@@ -62,11 +58,16 @@ pub fn servers<'a>(
         }
     }
     let (sites, common) = hosting.sites();
+    for site in &sites {
+        if let Some(remark) = site.remark(|at| &servers[at].block.place) {
+            ledger.remark(servers[site.server].block.id, remark);
+        }
+    }
     (servers, sites, common)
 }
 
-fn server<'a>(block: &'a Directive, ledger: &Ledger) -> Server<'a> {
-    let listens = listen::of_server(block, ledger);
+fn server<'a>(block: &'a Directive, http: &Scope<'a>, ledger: &Ledger) -> Server<'a> {
+    let mut listens = listen::of_server(block, ledger);
     let mut found_names = Vec::new();
     for names in block.inner().iter().filter(|d| d.name == "server_name") {
         ledger.carried(names.id);
@@ -76,6 +77,11 @@ fn server<'a>(block: &'a Directive, ledger: &Ledger) -> Server<'a> {
                 Err(need) => ledger.list(names.id, need),
             }
         }
+    }
+    let certificate = http.inner(block.inner()).one("ssl_certificate");
+    let has_certificate = certificate.is_some();
+    if let Some(need) = close_without_certificate(&mut listens, &found_names, has_certificate) {
+        ledger.list(block.id, need);
     }
     Server {
         block,

@@ -77,20 +77,13 @@ pub fn block<'a>(directives: &'a [Directive], context: &mut Context<'a>) {
     context.zones = super::limits::zones(directives, context.ledger);
     context.constants = super::scope::mapped(directives, context.ledger);
     let blocks: Vec<&Directive> = scope.own("server").collect();
-    let (servers, sites, common) = hosts::servers(&blocks, context.ledger);
+    let (servers, sites, common) = hosts::servers(&blocks, &scope, context.ledger);
     if !common.is_empty() {
         let top = &mut context.config.top;
         top.set("listen", crate::listen::texts(&common), None);
     }
     let first = context.config.sites.len();
     for answers in &sites {
-        if let Some(by) = answers.gives_way_to {
-            let place = &servers[by].block.place;
-            let remark =
-                format!("names that no server has are answered as {place} says, at each address");
-            let block = servers[answers.server].block;
-            context.ledger.remark(block.id, remark);
-        }
         let site = match answers.same_as {
             Some(number) => answers.again(&context.config.sites[first + number]),
             None => server::site(&servers[answers.server], answers, &scope, context),

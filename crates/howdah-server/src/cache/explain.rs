@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::fleet::FleetExplained;
 use super::lookup::{self, Lookup, Variant};
 use super::{PageCache, SiteCache, now, subrequest};
-use crate::client_address::{Client, split_host};
+use crate::client_address::Client;
 use crate::site::Sites;
 
 /// What happens to a request.
@@ -85,9 +85,7 @@ pub(super) fn explain_here(
     text.push_str("\r\n");
     let request = subrequest::parse(text.as_bytes())
         .ok_or_else(|| format!("BadUrl: `{url}` with these fields is no valid request"))?;
-    let usual = if https { 443 } else { 80 };
-    let port = split_host(host.as_bytes()).1.unwrap_or(usual);
-    let (site, _) = all_sites.find_for_url(host.as_bytes(), port);
+    let (site, _) = all_sites.find_for_url(https, host.as_bytes());
     let explanation = |preset, text: &str| Explanation {
         site: site.config().name.clone(),
         preset,

@@ -250,8 +250,8 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     }
 }
 
-/// Starts an authorizer. `REQUEST_URI` has the cleaned path that it is asked about, and the query. The executor
-/// leaves out the variables that §6.3 leaves out.
+/// Starts an authorizer. Its `REQUEST_URI` consists of `path`, cleaned of dot segments, and the query.
+/// The executor removes the variables that an authorizer does not receive (FastCGI §6.3).
 fn start(
     ctx: RequestContext<'_>,
     authorizer: &Authorizer,

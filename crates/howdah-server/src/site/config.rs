@@ -30,7 +30,8 @@ pub struct SiteConfig {
     /// `listen`: the listeners at which alone it answers, as [`ConnInfo`](howdah_http::ConnInfo) names
     /// them. Empty: it answers at those of the server.
     pub listen: Vec<String>,
-    /// The port of its own listeners to which redirects to HTTPS lead; none: that of the server.
+    /// The port to which redirects to HTTPS lead, if the site has listeners with TLS of its own. `None`:
+    /// they lead to the server's port.
     pub https_port: Option<u16>,
     /// `root`: the directory that is served.
     pub root: PathBuf,

@@ -100,21 +100,22 @@ fn a_site_with_listeners_of_its_own_answers_at_no_other() {
         assert_eq!(site.config().name, expected, "{host} at {listener}");
         assert!(Sites::answers_at(site, listener));
     }
-    for (host, port, expected) in [
-        ("shop.test", 80, ("shop", Some(PUBLIC))),
-        ("shop.test", 8081, ("admin", Some(ADMIN))),
-        ("blog.test", 8081, ("admin", Some(ADMIN))),
-        ("both.test", 80, ("both", Some(PUBLIC))),
-        ("both.test", 443, ("shop", None)),
+    for (https, host, expected) in [
+        (false, "shop.test", ("shop", Some(PUBLIC))),
+        (true, "shop.test:80", ("shop", Some(PUBLIC))),
+        (false, "shop.test:8081", ("admin", Some(ADMIN))),
+        (false, "blog.test:8081", ("admin", Some(ADMIN))),
+        (false, "both.test", ("both", Some(PUBLIC))),
+        (true, "both.test", ("shop", None)),
         // Ports of a proxy in front.
-        ("both.test", 9443, ("both", Some(PUBLIC))),
-        ("else.test", 9443, ("shop", None)),
+        (true, "both.test:9443", ("both", Some(PUBLIC))),
+        (true, "else.test:9443", ("shop", None)),
     ] {
-        let (site, listener) = sites.find_for_url(host.as_bytes(), port);
+        let (site, listener) = sites.find_for_url(https, host.as_bytes());
         assert_eq!(
             (site.config().name.as_str(), listener),
             expected,
-            "{host}:{port}"
+            "{host}, {https}"
         );
     }
 }
@@ -140,13 +141,13 @@ fn one_host_belongs_to_one_site_of_a_listener() {
     let listen = ["127.0.0.1:81", "127.0.0.1:82"];
     let two = |more: &[&str]| {
         let sites = vec![
-            own("a", &["x.test"], &listen, dir.path()),
-            own("b", &["x.test"], more, dir.path()),
+            own("a", &["x.test", "y.test"], &listen, dir.path()),
+            own("b", &["x.test", "y.test"], more, dir.path()),
         ];
         Sites::new(sites, Vec::new())
     };
     assert!(two(&["127.0.0.1:83"]).is_ok());
-    assert_eq!(two(&listen).unwrap_err().len(), 1);
+    assert_eq!(two(&listen).unwrap_err().len(), 2);
 }
 
 #[test]

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::config::HostPattern;
 use super::{ConfigError, Site, host_name};
+use crate::client_address::split_host;
 
 /// All sites of a configuration, found by listener and host name.
 #[derive(Debug)]
@@ -21,24 +22,28 @@ pub struct Sites {
 /// The sites that answer at a listener. Numbers are places in [`Sites::sites`].
 #[derive(Debug, Default)]
 struct Table {
-    /// The one for all hosts that no site has; none: no site answers there.
+    /// The site that answers for hosts which no site has. `None` if no site answers at the listener.
     first: Option<usize>,
     exact: HashMap<String, usize>,
     /// Sites of wildcard hosts, by the suffix with its leading dot.
     below: HashMap<String, usize>,
 }
 
+/// Hosts that two sites have at one listener, with the places of both; each once, although two sites may
+/// share several listeners.
+type Duplicates = Vec<(String, usize, usize)>;
+
 impl Table {
-    /// Of the sites at these places.
+    /// The table of those sites that `answers` is true of.
     fn new(
         sites: &[Arc<Site>],
-        members: impl Iterator<Item = usize>,
-        errors: &mut Vec<ConfigError>,
+        answers: impl Fn(&Site) -> bool,
+        duplicates: &mut Duplicates,
     ) -> Table {
         let mut table = Table::default();
-        for number in members {
+        for (number, site) in sites.iter().enumerate().filter(|(_, site)| answers(site)) {
             table.first.get_or_insert(number);
-            for host in &sites[number].config.hosts {
+            for host in &site.config.hosts {
                 let (by_name, name) = match host {
                     HostPattern::Exact(name) => (&mut table.exact, name),
                     HostPattern::Below(name) => (&mut table.below, name),
@@ -46,9 +51,10 @@ impl Table {
                 if let Some(other) = by_name.insert(name.clone(), number)
                     && other != number
                 {
-                    let names = [other, number].map(|at| sites[at].config.name.clone());
-                    let [one, two] = names;
-                    errors.push(ConfigError::DuplicateHost(name.clone(), one, two));
+                    let duplicate = (name.clone(), other, number);
+                    if !duplicates.contains(&duplicate) {
+                        duplicates.push(duplicate);
+                    }
                 }
             }
         }
@@ -86,38 +92,34 @@ impl Sites {
         if sites.is_empty() {
             return Err(vec![ConfigError::NoSite]);
         }
-        let mut errors = Vec::new();
-        let numbers = |answers: &dyn Fn(&Site) -> bool| {
-            let all = sites.iter().enumerate();
-            let members: Vec<usize> = all.filter(|(_, s)| answers(s)).map(|(at, _)| at).collect();
-            members.into_iter()
-        };
-        let without = numbers(&|site| site.config.listen.is_empty());
-        let everywhere = Table::new(&sites, without, &mut errors);
+        let mut duplicates = Duplicates::new();
+        let is_common = |site: &Site| site.config.listen.is_empty();
+        let for_common = Table::new(&sites, is_common, &mut duplicates);
         let mut own: HashMap<String, Table> = HashMap::new();
         for listener in sites.iter().flat_map(|site| &site.config.listen) {
             if !own.contains_key(listener) {
-                let is_common = common.contains(listener);
-                let members = numbers(&|site| match site.config.listen.is_empty() {
-                    true => is_common,
+                let with_common = common.contains(listener);
+                let answers = |site: &Site| match is_common(site) {
+                    true => with_common,
                     false => site.config.listen.contains(listener),
-                });
-                let table = Table::new(&sites, members, &mut errors);
+                };
+                let table = Table::new(&sites, answers, &mut duplicates);
                 own.insert(listener.clone(), table);
             }
         }
-        if errors.is_empty() {
-            Ok(Sites {
+        if duplicates.is_empty() {
+            return Ok(Sites {
                 sites,
-                common: everywhere,
+                common: for_common,
                 common_listeners: common,
                 own,
-            })
-        } else {
-            // Two sites may share more than one listener.
-            errors.dedup_by_key(|error| error.to_string());
-            Err(errors)
+            });
         }
+        let error = |(host, one, two)| {
+            let name = |at: usize| sites[at].config.name.clone();
+            ConfigError::DuplicateHost(host, name(one), name(two))
+        };
+        Err(duplicates.into_iter().map(error).collect())
     }
 
     /// The site that answers for a `Host` value, port or not, at a listener. For a listener that has no
@@ -130,34 +132,32 @@ impl Sites {
         &self.sites[table.find(host).unwrap_or_default()]
     }
 
-    /// The site that a URL means, for who names one without a connection: at a listener of this port,
-    /// or at any if none has it. Also that listener, if it is a site's own.
-    pub fn find_for_url(&self, host: &[u8], port: u16) -> (&Arc<Site>, Option<&str>) {
-        let names = self.sites.iter().flat_map(|site| &site.config.listen);
-        let own = names.map(|name| (Some(name.as_str()), &self.own[name]));
+    /// The site that a URL with this host means to somebody who has no connection: one at a listener of
+    /// the URL's port, or at any listener if none has that port. Also the listener's name, if it is a
+    /// site's own.
+    pub fn find_for_url(&self, https: bool, host: &[u8]) -> (&Arc<Site>, Option<&str>) {
+        let usual = if https { 443 } else { 80 };
+        let port = split_host(host).1.unwrap_or(usual);
+        let own = self.sites.iter().flat_map(|site| &site.config.listen);
+        let own = own.map(|name| (Some(name.as_str()), &self.own[name]));
         let common = (None, &self.common);
-        let mut here: Vec<_> = own
-            .clone()
-            .filter(|(name, _)| name.is_some_and(|n| has_port(n, port)))
-            .collect();
+        let at_port = |(name, _): &(Option<&str>, _)| name.is_some_and(|n| has_port(n, port));
+        let mut tables: Vec<_> = own.clone().filter(at_port).collect();
         if self
             .common_listeners
             .iter()
             .any(|name| has_port(name, port))
         {
-            here.push(common);
+            tables.push(common);
         }
-        if here.is_empty() {
-            here = std::iter::once(common).chain(own).collect();
+        if tables.is_empty() {
+            tables = std::iter::once(common).chain(own).collect();
         }
-        let named = here
-            .iter()
-            .find_map(|(name, table)| Some((table.named(host)?, *name)));
-        let first = || {
-            here.iter()
-                .find_map(|(name, table)| Some((table.first?, *name)))
-        };
-        let (site, listener) = named.or_else(first).unwrap_or_default();
+        let named = |(name, table): &(_, &Table)| Some((table.named(host)?, *name));
+        let first = |(name, table): &(_, &Table)| Some((table.first?, *name));
+        let found = tables.iter().find_map(named);
+        let found = found.or_else(|| tables.iter().find_map(first));
+        let (site, listener) = found.unwrap_or_default();
         (&self.sites[site], listener)
     }
 

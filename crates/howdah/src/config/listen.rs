@@ -17,8 +17,6 @@ use crate::sys;
 pub struct Listeners<'a, 'f, 'm, 't> {
     top: &'a Section<'f, 'm, 't>,
     trusted: &'a TrustedProxies,
-    /// What addresses are called in mistakes: the option or the key that names them.
-    what: &'static str,
     /// Somebody has named the addresses of the server.
     chosen: bool,
     common: Vec<(Listen, Place)>,
@@ -37,7 +35,6 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         let mut listeners = Listeners {
             top,
             trusted,
-            what: if typed { "--listen" } else { "listen" },
             chosen: typed || top.has("listen"),
             common: Vec::new(),
             own: Vec::new(),
@@ -72,7 +69,6 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         if !section.has("listen") {
             return;
         }
-        self.what = "listen";
         let entries = section.texts("listen");
         if entries.is_empty() {
             let message = "there is no address; leave `listen` out for those of the server";
@@ -149,12 +145,12 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
                 self.mistake(entry.place.clone(), &message);
             }
         }
-        check_socket_owner(self.top, &entry.place, self.what, &listen);
+        check_socket_owner(self.top, &entry.place, what(&entry.place), &listen);
         Some(listen)
     }
 
     fn mistake(&self, place: Place, message: &str) {
-        let message = format!("{}: {message}", self.what);
+        let message = format!("{}: {message}", what(&place));
         self.top.file().mistake(place, message);
     }
 
@@ -200,10 +196,18 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         all.map(|(listen, _)| listen.address.to_string()).collect()
     }
 
-    /// All addresses.
+    /// Where to listen: the addresses of the server, then those that only sites name.
     pub fn all(self) -> Vec<Listen> {
         let common = self.common.into_iter().map(|(listen, _)| listen);
         common.chain(self.own).collect()
+    }
+}
+
+/// What an address is called in a mistake: one of the command line has no place in the file.
+fn what(place: &Place) -> &'static str {
+    match place {
+        None => "--listen",
+        Some(_) => "listen",
     }
 }
 

@@ -1,5 +1,6 @@
 //! `[[site]]` into the server's site settings, or what is recognised in a directory.
 
+use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -80,7 +81,8 @@ pub fn sites(
         top.file().mistake(None, message);
     }
     let mut sites: Vec<SiteConfig> = Vec::new();
-    let mut without_certificate = Vec::new();
+    let mut claims = Claims::default();
+    let mut without_certificate = HashSet::new();
     for (number, section) in sections.iter().enumerate() {
         let Some(mut site) = site(arguments, section, number, pools, chosen) else {
             continue;
@@ -89,12 +91,12 @@ pub fn sites(
         super::tls::of_site(section, &mut site);
         let files = super::tls::certificates(section, &site);
         if files.is_empty() {
-            without_certificate.push(site.name.clone());
+            without_certificate.insert(site.name.clone());
         }
         certificates.files.extend(files);
         super::cache::of_section(arguments, top, section, &mut site);
         super::cache::advise_of_mode(top, section.place_of("cache"), pools, &site);
-        check_hosts(section, listeners, &site, &sites);
+        claims.claim(section, listeners, &site);
         if sites.iter().any(|other| other.name == site.name) {
             let message = format!(
                 "name: there are two sites `{}`; give one of them another `name`",
@@ -105,47 +107,52 @@ pub fn sites(
         sites.push(site);
     }
     listeners.check_use(&sites);
-    let without = |site: &&SiteConfig| without_certificate.contains(&site.name);
-    let with_tls = sites.iter().filter(without);
-    let with_tls = with_tls.filter(|site| !listeners.is_without_tls(site));
-    certificates
-        .wanted
-        .extend(with_tls.flat_map(acme::names_of));
-    if certificates.wanted.is_empty() && certificates.files.is_empty() {
-        // The sites that answer with TLS have no names: any certificate is better than none.
-        let all = sites.iter().filter(without);
-        certificates.wanted.extend(all.flat_map(acme::names_of));
+    for site in &sites {
+        if without_certificate.contains(&site.name) && !listeners.is_without_tls(site) {
+            certificates.wanted.extend(acme::names_of(site));
+        }
     }
     sites
 }
 
-/// Whether requests reach the site, and no other has its hosts where it answers.
-fn check_hosts(
-    section: &Section<'_, '_, '_>,
-    listeners: &Listeners<'_, '_, '_, '_>,
-    site: &SiteConfig,
-    before: &[SiteConfig],
-) {
-    let mut known: Vec<(&HostPattern, &str)> = Vec::new();
-    let own = listeners.of(site);
-    let mut untaken = own.clone();
-    for other in before {
-        let there = listeners.of(other);
-        if there.iter().any(|address| own.contains(address)) {
-            known.extend(other.hosts.iter().map(|host| (host, other.name.as_str())));
+/// What the sites read so far answer for, by address.
+#[derive(Default)]
+struct Claims {
+    /// Addresses at which a site answers.
+    addresses: HashSet<String>,
+    /// The name of the site that has a host at an address.
+    hosts: HashMap<(String, HostPattern), String>,
+}
+
+impl Claims {
+    /// Claims what a site answers for. It is a mistake if another one has a host at the same address;
+    /// it is advised of if no request reaches the site.
+    fn claim(
+        &mut self,
+        section: &Section<'_, '_, '_>,
+        listeners: &Listeners<'_, '_, '_, '_>,
+        site: &SiteConfig,
+    ) {
+        let addresses = listeners.of(site);
+        for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
+            let mut taken = None;
+            for address in &addresses {
+                let other = self
+                    .hosts
+                    .insert((address.clone(), host.clone()), site.name.clone());
+                taken = taken.or(other);
+            }
+            if let Some(other) = taken {
+                let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
+                section.file().mistake(text.place, message);
+            }
         }
-        untaken.retain(|address| !there.contains(address));
-    }
-    for (host, text) in site.hosts.iter().zip(section.texts("hosts")) {
-        if let Some((_, other)) = known.iter().find(|(other, _)| *other == host) {
-            let message = format!("hosts: `{}` belongs to site `{other}` already", text.value);
-            section.file().mistake(text.place, message);
+        let before = self.addresses.len();
+        self.addresses.extend(addresses);
+        if self.addresses.len() == before && site.hosts.is_empty() {
+            let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
+            section.file().advise(section.place.clone(), message);
         }
-        known.push((host, &site.name));
-    }
-    if untaken.is_empty() && site.hosts.is_empty() {
-        let message = "hosts: without them no request reaches this site: the first one has all names that no site has";
-        section.file().advise(section.place.clone(), message);
     }
 }
 

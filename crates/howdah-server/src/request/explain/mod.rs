@@ -21,7 +21,7 @@ use super::made_here::{self, First};
 use super::{Front, authorize, cache_gate, find_route};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::protocol;
-use crate::client_address::{Client, split_host};
+use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::server_config::ServerConfig;
 use crate::site::config::{HostPattern, Rule, RuleAction};
@@ -115,9 +115,7 @@ fn find_site<'a>(
 ) -> (&'a Arc<Site>, Option<&'a str>) {
     let host = client.host.as_deref();
     let host = host.unwrap_or_else(|| request.host());
-    let usual = if client.https { 443 } else { 80 };
-    let port = split_host(host).1.unwrap_or(usual);
-    config.sites.find_for_url(host, port)
+    config.sites.find_for_url(client.https, host)
 }
 
 /// A failure, and the route on which it came.
