@@ -1,5 +1,6 @@
 //! `listen`: the addresses, and who may be reached by them when everything runs as root.
 
+use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -154,11 +155,12 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         self.top.file().mistake(place, message);
     }
 
-    /// The addresses at which a site answers, as [`ListenAddress`] shows them.
-    pub fn of(&self, site: &SiteConfig) -> Vec<String> {
+    /// The addresses at which a site answers, as [`ListenAddress`] shows them. Several listeners with
+    /// port 0 are one address, since their ports are not known yet.
+    pub fn of(&self, site: &SiteConfig) -> HashSet<String> {
         match site.listen.is_empty() {
-            true => self.common(),
-            false => site.listen.clone(),
+            true => self.common().into_iter().collect(),
+            false => site.listen.iter().cloned().collect(),
         }
     }
 
