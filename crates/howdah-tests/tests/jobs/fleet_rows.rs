@@ -1,6 +1,6 @@
 //! What Valkey decides about scheduled runs, case by case, with a real one.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use howdah_fleet::jobs::{Answer, Claim, JobRows, Message, Run, Verdict};
 use howdah_fleet::{Registry, Valkey as Address};
@@ -184,12 +184,36 @@ fn a_user_with_the_rights_that_the_page_cache_needs_runs_jobs() {
 
 #[test]
 fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
-    let mut valkey = Valkey::start();
-    let [mut first, mut second] = members(&valkey);
-    let due = now();
-    assert!(is_yours(&first.claims(due)));
-    let mut keeps = |second: &mut Member| {
-        // It asks at once, and the holder before its lock runs out.
+    let emptied = |valkey: &mut Valkey, _: &mut Member| {
+        valkey.command(&["FLUSHALL"]);
+    };
+    let restarted = |valkey: &mut Valkey, _: &mut Member| {
+        valkey.kill();
+        valkey.start_again();
+    };
+    let hung = |valkey: &mut Valkey, second: &mut Member| {
+        valkey.signal(Signal::STOP);
+        for _ in 0..2 {
+            assert!(second.exchange().is_err(), "it takes the time of a lock");
+        }
+        valkey.signal(Signal::CONT);
+    };
+    holder_keeps_its_lock_when("emptied", emptied);
+    holder_keeps_its_lock_when("restarted", restarted);
+    holder_keeps_its_lock_when("hung", hung);
+}
+
+/// Makes sure that the holder of a lock keeps it although another member asks for it directly after an
+/// incident, before the holder does. Where the machine was so slow that the other one was heard only
+/// when the lock had run out, which gives it the lock rightly, all is done again.
+fn holder_keeps_its_lock_when(incident: &str, happens: impl Fn(&mut Valkey, &mut Member)) {
+    for _ in 0..20 {
+        let mut valkey = Valkey::start();
+        let [mut first, mut second] = members(&valkey);
+        let due = now();
+        assert!(is_yours(&first.claims(due)));
+        happens(&mut valkey, &mut second);
+        let over = Instant::now();
         let claim = Claim {
             token: "m1.x".to_owned(),
             member: "m1".to_owned(),
@@ -202,21 +226,21 @@ fn a_valkey_that_was_emptied_restarted_or_hung_gives_no_lock_that_is_held() {
             verdict = answer.ok().map(|answer| answer.claims[JOB].clone());
             verdict.is_some()
         });
-        assert!(!verdict.as_ref().is_some_and(is_yours), "{verdict:?}");
-        wait_until("the holder to be heard", LOCK, || first.exchange().is_ok());
+        if verdict.as_ref().is_some_and(is_yours) {
+            assert!(over.elapsed() > LOCK, "{incident}: {verdict:?}");
+            continue;
+        }
+        wait_until("the holder to be heard", 20 * LOCK, || {
+            first.exchange().is_ok()
+        });
         second.message.claims.clear();
-        assert_eq!(second.renews().rows[JOB].member, "m0");
-        assert_eq!(second.claims(due), Verdict::Taken("m0".to_owned()));
-    };
-    valkey.command(&["FLUSHALL"]);
-    keeps(&mut second);
-    valkey.kill();
-    valkey.start_again();
-    keeps(&mut second);
-    valkey.signal(Signal::STOP);
-    for _ in 0..2 {
-        assert!(second.exchange().is_err(), "it takes the time of a lock");
+        assert_eq!(second.renews().rows[JOB].member, "m0", "{incident}");
+        assert_eq!(
+            second.claims(due),
+            Verdict::Taken("m0".to_owned()),
+            "{incident}"
+        );
+        return;
     }
-    valkey.signal(Signal::CONT);
-    keeps(&mut second);
+    panic!("{incident}: no member was ever heard within a lock's {LOCK:?}");
 }
