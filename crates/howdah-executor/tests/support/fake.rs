@@ -16,6 +16,8 @@ use howdah_os::mapping::PoolMemory;
 use howdah_proto::control::{Command, Exit, Report};
 use howdah_proto::response::{encode_head, kind};
 use howdah_proto::shm::{Bell, BodyRead, ChildId, ChildPort, Claim, Region, VERSION};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::futex;
 
@@ -34,6 +36,8 @@ pub struct FakeLauncher {
 struct Fake {
     region: &'static Region,
     control: OwnedFd,
+    /// Of the zygote's stand-in.
+    pidfd: OwnedFd,
     bells: Vec<OwnedFd>,
     /// Set when the "process" has been killed: its threads then do nothing any more.
     killed: Mutex<HashMap<ChildId, Arc<AtomicBool>>>,
@@ -56,6 +60,7 @@ impl Launcher for FakeLauncher {
         let fake = Arc::new(Fake {
             region,
             control: fds.control,
+            pidfd: pidfd.try_clone()?,
             bells: fds.bells,
             killed: Mutex::default(),
         });
@@ -157,10 +162,31 @@ impl Fake {
         }
     }
 
+    /// Whether the zygote's process has ended. Real children end with it.
+    fn is_gone(&self) -> bool {
+        let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec::default())).expect("a poll") > 0
+    }
+
+    /// Sleeps until somebody changes the word; `false`: the zygote has ended.
+    fn sleep(&self, word: &AtomicU32, seen: u32) -> bool {
+        let step = Timespec {
+            tv_sec: 0,
+            tv_nsec: 20_000_000,
+        };
+        while !self.is_gone() {
+            let slept = futex::wait(word, futex::Flags::empty(), seen, Some(&step));
+            if slept != Err(Errno::TIMEDOUT) {
+                return !self.is_gone();
+            }
+        }
+        false
+    }
+
     fn child(&self, id: ChildId, max_requests: u64, killed: &AtomicBool) {
         let port = ChildPort::enter(self.region, id);
         let mut turn = 0;
-        loop {
+        while !self.is_gone() {
             turn += 1;
             if let Some(claim) = port.claim(turn) {
                 let now = now_ns();
@@ -192,7 +218,9 @@ impl Fake {
                 }
                 port.end_job();
             } else if !port.must_retire() {
-                let _ = futex::wait(word, futex::Flags::empty(), seen, None);
+                if !self.sleep(word, seen) {
+                    return;
+                }
                 port.unpark();
             }
             if killed.load(Ordering::SeqCst) {
