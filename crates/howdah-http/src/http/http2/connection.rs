@@ -69,6 +69,8 @@ pub(in crate::http) struct Http2Connection<'a, H> {
     awaited: Http2Awaited,
     /// GOAWAY has been sent, or is about to be.
     ending: bool,
+    /// Nothing can be sent any more.
+    broken: bool,
 }
 
 type H2 = h2::server::Connection<WireEnd, Bytes>;
@@ -94,6 +96,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             streams: JoinSet::new(),
             awaited: Http2Awaited::First,
             ending: false,
+            broken: false,
         }
     }
 
@@ -155,7 +158,18 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             self.accept_the_last(h2, cx);
             return Poll::Ready(ConnectionEnd::Gone);
         }
+        if self.wire.is_broken() {
+            return self.poll_remains(cx);
+        }
         self.poll_idle(h2, cx)
+    }
+
+    /// Waits for the end of what the client has sent, which follows at once on a broken connection.
+    fn poll_remains(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
+        if !std::mem::replace(&mut self.broken, true) {
+            self.deadline.set(Instant::now(), FAREWELL);
+        }
+        self.deadline.poll(cx).map(|()| ConnectionEnd::Gone)
     }
 
     /// Starts handling the requests of a client that is gone, as far as they have come: those that ask for an

@@ -47,6 +47,8 @@ struct Ways {
     /// Bytes to be sent, from `at` on.
     out: Vec<u8>,
     at: usize,
+    /// The connection is broken: what is written is dropped.
+    broken: bool,
     pace: Option<Box<Pace>>,
     /// What GOAWAYs of ours say, which the h2 crate does not tell otherwise.
     last_words: Vec<u8>,
@@ -81,6 +83,7 @@ impl Wire {
                 end: ReceivedEnd::Open,
                 out: Vec::new(),
                 at: 0,
+                broken: false,
                 pace: None,
                 last_words: Vec::new(),
             }),
@@ -118,15 +121,38 @@ impl Wire {
         String::from_utf8_lossy(&self.ways().last_words).into_owned()
     }
 
-    /// Whether everything has been sent.
+    /// Whether everything has been sent, or nothing can be sent any more.
     pub(super) fn is_flushed(&self) -> bool {
         self.ways().out.is_empty()
     }
 
-    /// Sends what has been gathered. Without progress for `send_timeout`, or with less of it than
-    /// `limits.min_rate`: `TimedOut`.
+    /// Whether nothing can be sent any more, because the connection is broken.
+    pub(super) fn is_broken(&self) -> bool {
+        self.ways().broken
+    }
+
+    /// Sends what has been gathered. A connection that turns out to be broken is no error here, since the
+    /// client may have sent requests before it left: they are received first, and then the end.
+    ///
+    /// # Errors
+    /// `TimedOut`: there was no progress for `send_timeout`, or less than `limits.min_rate`.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ways = &mut *self.ways();
+        if ways.broken {
+            return Poll::Ready(Ok(()));
+        }
+        match ready!(self.poll_send_gathered(ways, cx)) {
+            Err(error) if error.kind() != io::ErrorKind::TimedOut => {
+                ways.broken = true;
+                (ways.at, ways.pace) = (0, None);
+                buffers::give_bytes(std::mem::take(&mut ways.out));
+                Poll::Ready(Ok(()))
+            }
+            sent => Poll::Ready(sent),
+        }
+    }
+
+    fn poll_send_gathered(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         while ways.at < ways.out.len() {
             let parts = [IoSlice::new(&ways.out[ways.at..])];
             match self.stream.poll_send(cx, &parts, false) {
@@ -196,6 +222,7 @@ impl Wire {
             floods,
             flood,
             out,
+            broken,
             last_words,
             ..
         } = ways;
@@ -213,6 +240,9 @@ impl Wire {
             FrameEvent::GoAway(text) => last_words.extend_from_slice(text),
             FrameEvent::Frame(_) => {}
         });
+        if *broken {
+            return;
+        }
         if out.capacity() == 0 {
             *out = buffers::take_bytes();
         }
@@ -307,5 +337,57 @@ impl AsyncWrite for WireEnd {
 
     fn poll_shutdown(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::io::Write;
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use tokio::io::AsyncReadExt;
+
+    use super::*;
+    use crate::socket::Socket;
+
+    #[tokio::test]
+    async fn frames_that_came_before_the_connection_broke_are_received() {
+        let (client, server) = UnixStream::pair().unwrap();
+        server.set_nonblocking(true).unwrap();
+        let stream = Stream::new(Socket::new(OwnedFd::from(server)).unwrap());
+        let config = Arc::new(HttpConfig::for_tests());
+        let wire = Arc::new(Wire::new(Arc::new(stream), config, Vec::new()));
+        let mut end = WireEnd(wire.clone());
+        let ping = [&[0, 0, 8, 6, 0, 0, 0, 0, 0][..], b"whatever"].concat();
+
+        let mut client = Some(client);
+        poll_fn(|cx| {
+            let mut buffer = [0; 64];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            assert!(Pin::new(&mut end).poll_read(cx, &mut buffer).is_pending());
+            // The runtime has not heard yet that there is something to receive.
+            let mut client = client.take().unwrap();
+            client.write_all(&ping).unwrap();
+            drop(client);
+            let written = Pin::new(&mut end).poll_write(cx, &ping);
+            assert!(matches!(written, Poll::Ready(Ok(17))));
+            assert!(matches!(wire.poll_flush(cx), Poll::Ready(Ok(()))));
+            assert!(wire.is_broken() && wire.is_flushed());
+            Poll::Ready(())
+        })
+        .await;
+        let mut received = vec![0; ping.len()];
+        end.read_exact(&mut received).await.unwrap();
+        assert_eq!(received, ping);
+        poll_fn(|cx| {
+            let mut buffer = [0; 64];
+            let mut buffer = ReadBuf::new(&mut buffer);
+            assert!(Pin::new(&mut end).poll_read(cx, &mut buffer).is_pending());
+            Poll::Ready(())
+        })
+        .await;
+        assert!(wire.let_end_pass(), "the end has come");
     }
 }
