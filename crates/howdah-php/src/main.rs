@@ -31,6 +31,8 @@ mod zygote;
 use std::io::Read;
 use std::process::ExitCode;
 
+use howdah_os::output::line_to_stderr;
+
 use arguments::Invocation;
 
 fn main() -> ExitCode {
@@ -53,7 +55,7 @@ fn main() -> ExitCode {
         Ok(Invocation::Serve(options)) => zygote::run(options),
         Ok(Invocation::Try(options, seconds)) => zygote::try_start(options, seconds),
         Err(why) => {
-            eprintln!("howdah-php: {why}");
+            line_to_stderr(&format!("howdah-php: {why}"));
             ExitCode::from(2)
         }
     }

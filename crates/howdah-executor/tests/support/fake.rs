@@ -174,13 +174,15 @@ impl Fake {
             tv_sec: 0,
             tv_nsec: 20_000_000,
         };
-        while !self.is_gone() {
+        loop {
             let slept = futex::wait(word, futex::Flags::empty(), seen, Some(&step));
+            if self.is_gone() {
+                return false;
+            }
             if slept != Err(Errno::TIMEDOUT) {
-                return !self.is_gone();
+                return true;
             }
         }
-        false
     }
 
     fn child(&self, id: ChildId, max_requests: u64, killed: &AtomicBool) {

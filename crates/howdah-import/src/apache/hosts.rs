@@ -91,8 +91,9 @@ pub fn hosts<'a>(
         .flat_map(|socket| listens(socket, socket.ip))
         .collect();
     let certified = |lines: &[Directive]| lines.iter().any(|d| d.name == "sslcertificatefile");
+    let all_are_certified = certified(tree);
     for host in &mut hosts {
-        let has_certificate = certified(host.lines) || certified(tree);
+        let has_certificate = all_are_certified || certified(host.lines);
         let listens = &mut host.listens;
         if let Some(need) = close_without_certificate(listens, &host.names, has_certificate) {
             if listens.is_empty() {

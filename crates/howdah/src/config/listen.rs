@@ -1,6 +1,6 @@
 //! `listen`: the addresses, and who may be reached by them when everything runs as root.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::str::FromStr;
 
@@ -157,7 +157,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
 
     /// The addresses at which a site answers, as [`ListenAddress`] shows them. Several listeners with
     /// port 0 are one address, since their ports are not known yet.
-    pub fn of(&self, site: &SiteConfig) -> HashSet<String> {
+    pub fn of(&self, site: &SiteConfig) -> BTreeSet<String> {
         match site.listen.is_empty() {
             true => self.common().into_iter().collect(),
             false => site.listen.iter().cloned().collect(),

@@ -38,7 +38,8 @@ const STREAMS: u32 = 128;
 const STREAM_WINDOW: u32 = 256 << 10;
 /// Those of all streams: a few bodies that nobody reads hold up no other.
 const CONNECTION_WINDOW: u32 = 32 * STREAM_WINDOW;
-/// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
+/// How long a client that has nothing in progress gets to learn that the connection ends, and how long a
+/// broken connection may take to report its end: round trips.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a connection without a request in progress waits for.
@@ -69,8 +70,6 @@ pub(in crate::http) struct Http2Connection<'a, H> {
     awaited: Http2Awaited,
     /// GOAWAY has been sent, or is about to be.
     ending: bool,
-    /// Nothing can be sent any more.
-    broken: bool,
 }
 
 type H2 = h2::server::Connection<WireEnd, Bytes>;
@@ -96,7 +95,6 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             streams: JoinSet::new(),
             awaited: Http2Awaited::First,
             ending: false,
-            broken: false,
         }
     }
 
@@ -135,7 +133,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             let flushed = self.wire.poll_flush(cx);
             match begun {
                 Poll::Pending if matches!(flushed, Poll::Ready(Err(_))) => Poll::Ready(None),
-                // Where nothing can be sent any more, there may be requests that have come.
+                // A client that takes nothing may have sent requests.
                 Poll::Ready(begun) => Poll::Ready(begun.ok()),
                 Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
@@ -158,22 +156,16 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             self.accept_the_last(h2, cx);
             return Poll::Ready(ConnectionEnd::Gone);
         }
-        if self.wire.is_broken() {
-            return self.poll_remains(cx);
+        if let Some(when) = self.wire.broken_since() {
+            // The end of what the client has sent follows at once.
+            self.deadline.set(when, FAREWELL);
+            return self.deadline.poll(cx).map(|()| ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
     }
 
-    /// Waits for the end of what the client has sent, which follows at once on a broken connection.
-    fn poll_remains(&mut self, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
-        if !std::mem::replace(&mut self.broken, true) {
-            self.deadline.set(Instant::now(), FAREWELL);
-        }
-        self.deadline.poll(cx).map(|()| ConnectionEnd::Gone)
-    }
-
-    /// Starts handling the requests of a client that is gone, as far as they have come: those that ask for an
-    /// effect are run.
+    /// Starts handling the requests that a client had sent when it was given up because it takes nothing:
+    /// those that ask for an effect are run.
     fn accept_the_last(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
         for _ in self.streams.len()..STREAMS as usize {
             let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {

@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::time::Instant;
 
 use super::super::buffers;
 use super::super::config::HttpConfig;
@@ -47,8 +48,8 @@ struct Ways {
     /// Bytes to be sent, from `at` on.
     out: Vec<u8>,
     at: usize,
-    /// The connection is broken: what is written is dropped.
-    broken: bool,
+    /// When the connection turned out to be broken. What is written from then on is dropped.
+    broken: Option<Instant>,
     pace: Option<Box<Pace>>,
     /// What GOAWAYs of ours say, which the h2 crate does not tell otherwise.
     last_words: Vec<u8>,
@@ -83,7 +84,7 @@ impl Wire {
                 end: ReceivedEnd::Open,
                 out: Vec::new(),
                 at: 0,
-                broken: false,
+                broken: None,
                 pace: None,
                 last_words: Vec::new(),
             }),
@@ -126,8 +127,8 @@ impl Wire {
         self.ways().out.is_empty()
     }
 
-    /// Whether nothing can be sent any more, because the connection is broken.
-    pub(super) fn is_broken(&self) -> bool {
+    /// Since when nothing can be sent any more, because the connection is broken.
+    pub(super) fn broken_since(&self) -> Option<Instant> {
         self.ways().broken
     }
 
@@ -138,12 +139,12 @@ impl Wire {
     /// `TimedOut`: there was no progress for `send_timeout`, or less than `limits.min_rate`.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let ways = &mut *self.ways();
-        if ways.broken {
+        if ways.broken.is_some() {
             return Poll::Ready(Ok(()));
         }
         match ready!(self.poll_send_gathered(ways, cx)) {
             Err(error) if error.kind() != io::ErrorKind::TimedOut => {
-                ways.broken = true;
+                ways.broken = Some(Instant::now());
                 (ways.at, ways.pace) = (0, None);
                 buffers::give_bytes(std::mem::take(&mut ways.out));
                 Poll::Ready(Ok(()))
@@ -240,7 +241,7 @@ impl Wire {
             FrameEvent::GoAway(text) => last_words.extend_from_slice(text),
             FrameEvent::Frame(_) => {}
         });
-        if *broken {
+        if broken.is_some() {
             return;
         }
         if out.capacity() == 0 {
@@ -352,6 +353,12 @@ mod tests {
     use super::*;
     use crate::socket::Socket;
 
+    fn has_nothing_to_read(end: &mut WireEnd, cx: &mut Context<'_>) -> bool {
+        let mut buffer = [0; 64];
+        let polled = Pin::new(end).poll_read(cx, &mut ReadBuf::new(&mut buffer));
+        polled.is_pending()
+    }
+
     #[tokio::test]
     async fn frames_that_came_before_the_connection_broke_are_received() {
         let (client, server) = UnixStream::pair().unwrap();
@@ -364,9 +371,7 @@ mod tests {
 
         let mut client = Some(client);
         poll_fn(|cx| {
-            let mut buffer = [0; 64];
-            let mut buffer = ReadBuf::new(&mut buffer);
-            assert!(Pin::new(&mut end).poll_read(cx, &mut buffer).is_pending());
+            assert!(has_nothing_to_read(&mut end, cx));
             // The runtime has not heard yet that there is something to receive.
             let mut client = client.take().unwrap();
             client.write_all(&ping).unwrap();
@@ -374,20 +379,15 @@ mod tests {
             let written = Pin::new(&mut end).poll_write(cx, &ping);
             assert!(matches!(written, Poll::Ready(Ok(17))));
             assert!(matches!(wire.poll_flush(cx), Poll::Ready(Ok(()))));
-            assert!(wire.is_broken() && wire.is_flushed());
+            assert!(wire.broken_since().is_some() && wire.is_flushed());
             Poll::Ready(())
         })
         .await;
         let mut received = vec![0; ping.len()];
         end.read_exact(&mut received).await.unwrap();
         assert_eq!(received, ping);
-        poll_fn(|cx| {
-            let mut buffer = [0; 64];
-            let mut buffer = ReadBuf::new(&mut buffer);
-            assert!(Pin::new(&mut end).poll_read(cx, &mut buffer).is_pending());
-            Poll::Ready(())
-        })
-        .await;
+        let at_end = poll_fn(|cx| Poll::Ready(has_nothing_to_read(&mut end, cx))).await;
+        assert!(at_end);
         assert!(wire.let_end_pass(), "the end has come");
     }
 }
