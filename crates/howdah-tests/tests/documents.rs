@@ -1,30 +1,10 @@
-//! The documents as text: their prose is wrapped and their links lead somewhere. What they say is
+//! The documents as text: their links lead somewhere. What they say is
 //! compared with the program by other tests.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use howdah_tests::scratch::repository;
-
-/// The most columns of a line of prose.
-const COLUMNS: usize = 100;
-
-#[test]
-fn prose_is_wrapped() {
-    let mut wide = Vec::new();
-    for (name, text) in documents() {
-        for (number, line) in prose(&text) {
-            if line.chars().count() > COLUMNS && could_break(line) {
-                wide.push(format!("{name}:{number}: {line}"));
-            }
-        }
-    }
-    assert!(
-        wide.is_empty(),
-        "wider than {COLUMNS} columns:\n{}",
-        wide.join("\n")
-    );
-}
 
 #[test]
 fn links_and_anchors_lead_somewhere() {
@@ -75,17 +55,6 @@ fn text_of(text: &str) -> impl Iterator<Item = (usize, &str)> {
         code ^= fence;
         (!code && !fence).then_some((index + 1, line))
     })
-}
-
-/// The lines that are neither code nor rows of a table.
-fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
-    text_of(text).filter(|(_, line)| !line.starts_with(['|', '#']) && !line.starts_with("<!--"))
-}
-
-/// Whether a line has a blank at which it could have been broken: none within a code span.
-fn could_break(line: &str) -> bool {
-    let words = line.trim_start().trim_start_matches(['-', '*', ' ']);
-    words.split('`').step_by(2).any(|text| text.contains(' '))
 }
 
 /// The targets of a line's links.
