@@ -99,9 +99,3 @@ fn an_anchor_is_its_heading_without_punctuation() {
     let expected = ["a", "worker-an-application-kept"];
     assert_eq!(anchors, expected.map(str::to_owned).into());
 }
-
-#[test]
-fn a_line_of_one_code_span_cannot_break() {
-    assert!(!could_break("- `howdah compare --app . --url /`"));
-    assert!(could_break("- `howdah compare` compares"));
-}
