@@ -12,13 +12,18 @@ use crate::{LabError, php};
 pub struct Ini {
     /// The path of the written `php.ini`.
     pub file: PathBuf,
-    /// Value for `PHP_INI_SCAN_DIR`: loads the extensions that php-fpm loads.
+    /// Value for `PHP_INI_SCAN_DIR`: a copy of [`extensions`].
     pub scan_directory: PathBuf,
 }
 
-/// The directory in which Debian says which extensions php-fpm loads.
+/// The directory in which Debian says which extensions php-fpm loads, or the embedded PHP on a machine without
+/// php-fpm.
 pub fn extensions() -> PathBuf {
-    php::named("/etc/php/{php}/fpm/conf.d").into()
+    let of_fpm = PathBuf::from(php::named("/etc/php/{php}/fpm/conf.d"));
+    match of_fpm.is_dir() {
+        true => of_fpm,
+        false => php::named("/etc/php/{php}/embed/conf.d").into(),
+    }
 }
 
 /// Debian's production values where they differ from PHP's own.
