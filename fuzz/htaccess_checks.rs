@@ -1,200 +1,142 @@
-//! What must hold for any bytes in the place of `.htaccess` files: nothing that closes is lost behind
-//! strange lines, in the same file or in another. Used by the fuzz target, and by the test that replays
-//! its corpus (`crates/howdah-server/tests/fuzz_corpora.rs`).
+//! What must hold for any bytes in the place of an `.htaccess` file: the evaluation of a request ends, and gives the
+//! same result twice; a file with a mistake refuses everything below it; nothing is refused to a site that routes its
+//! requests itself that Apache would send; and lines that close a directory close it, whatever is before them. Used
+//! by the fuzz target, and by the test that replays its corpus.
 
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
-use howdah_http::message::RequestHead;
-use howdah_server::docroot::root::{RootDir, Symlinks};
-use howdah_server::site::htaccess::{
-    AccessQuery, InDirectory, Lies, Parsed, Verdict, decide, parse_bytes,
+use howdah_htaccess::{
+    Action, Answer, Chain, Facts, Fields, HtFile, Outcome, Stat, Table, World, answer, parse,
+    refusals,
 };
-use howdah_server::site::words::request;
 
-/// Ends the root's file and begins that of the directory; without it the root has none.
-const BORDER: &[u8] = b"\n---\n";
+/// A root with one file in it, and one in a directory.
+struct Site(Arc<HtFile>);
 
-/// Method, target, how much of it is the path, and what lies there.
-const ASKED: &[(&str, &str, usize, Lies)] = &[
-    ("GET", "/d/secret.txt", 13, Lies::File),
-    ("GET", "/d/x.php?a=1", 8, Lies::Script),
-    ("POST", "/d/e/x.php", 10, Lies::Script),
-    ("GET", "/d/e/none", 9, Lies::Nothing),
-];
+impl World for Site {
+    fn stat(&self, file: &[u8]) -> Stat {
+        match file {
+            b"/r/x.txt" | b"/r/x.php" | b"/r/d/x.txt" | b"/r/index.php" => Stat::File,
+            b"/r" | b"/r/" | b"/r/d" | b"/r/d/" => Stat::Directory,
+            _ => Stat::Missing,
+        }
+    }
 
-/// Directories and what their files say, from the root down.
-type Tree<'t> = [(&'t str, &'t Arc<Parsed>)];
+    fn length(&self, file: &[u8]) -> Option<u64> {
+        (self.stat(file) == Stat::File).then_some(0)
+    }
 
-fn verdict(tree: &Tree<'_>, head: &RequestHead, path: usize, lies: Lies) -> Verdict {
-    // Nothing lies there: conditions that ask for other files find none.
-    static ROOT: OnceLock<RootDir> = OnceLock::new();
-    let root = ROOT.get_or_init(|| {
-        let directory = std::env::temp_dir().join("howdah-no-files");
-        std::fs::create_dir_all(&directory).expect("a directory for nothing");
-        RootDir::open(&directory, Symlinks::Follow).expect("it is there")
-    });
-    let chain: Vec<InDirectory> = tree
-        .iter()
-        .map(|(path, parsed)| InDirectory {
-            path: path.as_bytes().into(),
-            parsed: Arc::clone(parsed),
-        })
-        .collect();
-    let mut asked = AccessQuery::new(root, head.method(), &head.target()[..path], lies);
-    asked.head = Some(head);
-    decide(&chain, &asked)
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+        Arc::new(Chain::of(directory, |directory| {
+            matches!(directory, b"/" | b"/d/").then(|| self.0.clone())
+        }))
+    }
+
+    fn is_script(&self, path: &[u8]) -> bool {
+        path.ends_with(b".php")
+    }
+
+    fn local_time(&self) -> [u32; 7] {
+        [2026, 1, 2, 3, 4, 5, 5]
+    }
+
+    fn now(&self) -> i64 {
+        1_767_000_000_000_000
+    }
 }
 
-/// The answers of a tree to all that is asked.
-fn verdicts(tree: &Tree<'_>) -> Vec<Verdict> {
-    let each = ASKED.iter().map(|(method, target, path, lies)| {
-        let head = request(method, "h.example", target).expect("it is a request");
-        verdict(tree, &head, *path, *lies)
-    });
-    each.collect()
+fn facts(path: &'static [u8]) -> Facts<'static> {
+    let mut headers = Table::default();
+    headers.add(b"Host", b"h.example");
+    headers.add(b"Cookie", b"a=b");
+    Facts {
+        method: b"GET".into(),
+        target: path.into(),
+        path: path.into(),
+        query: Some(b"q=1".into()),
+        protocol: "HTTP/1.1",
+        headers,
+        server_port: 80,
+        document_root: b"/r".into(),
+        ..Facts::default()
+    }
 }
 
-fn are_closed(tree: &Tree<'_>) -> bool {
-    let all = verdicts(tree);
-    all.iter()
-        .all(|verdict| matches!(verdict, Verdict::Closed(..)))
+fn ask(site: &Site, path: &'static [u8]) -> Answer {
+    let facts = facts(path);
+    let found = answer(site, &facts);
+    for made_here in [false, true] {
+        let mut fields = Fields {
+            status: 200,
+            media_type: Some(b"text/html".to_vec()),
+            is_file: true,
+            ..Fields::default()
+        };
+        fields.table.add(b"Cache-Control", b"private");
+        found.finish(site, &facts, &mut fields, made_here);
+    }
+    found
 }
 
-fn open(tree: &Tree<'_>) -> Vec<bool> {
-    let all = verdicts(tree);
-    all.iter()
-        .map(|verdict| *verdict == Verdict::Open)
-        .collect()
-}
-
-fn parsed(parts: &[&[u8]]) -> Arc<Parsed> {
-    Arc::new(parse_bytes(&parts.concat()))
-}
-
-/// The file's text in lower case, continued lines joined.
-fn joined(text: &[u8]) -> String {
-    let text = String::from_utf8_lossy(text).to_ascii_lowercase();
-    text.replace("\\\r\n", "").replace("\\\n", "")
+/// What the files refuse of a path.
+fn refused(site: &Site, path: &'static [u8]) -> Outcome {
+    let once = refusals(site, &facts(path), false).outcome;
+    assert_eq!(once, refusals(site, &facts(path), false).outcome);
+    once
 }
 
 /// See the head of this file.
 pub fn htaccess(data: &[u8]) {
-    let border = data.windows(BORDER.len()).position(|w| w == BORDER);
-    let (above, text) = match border {
-        Some(at) => (&data[..at], &data[at + BORDER.len()..]),
-        None => (&b""[..], data),
-    };
-    let (root, own) = (parsed(&[above]), parsed(&[text]));
-    let tree = [("/", &root), ("/d/", &own)];
-    let answers = verdicts(&tree);
-    let again = parsed(&[text]);
-    assert_eq!(answers, verdicts(&[("/", &root), ("/d/", &again)]));
-    assert_eq!(own.notes(), again.notes());
-    if !own.is_understood() {
-        assert!(are_closed(&tree));
+    let read = || parse(data, b"/r/", &Table::default());
+    let (site, again) = (Site(Arc::new(read())), Site(Arc::new(read())));
+    assert_eq!(site.0.problem, again.0.problem);
+    for path in [
+        &b"/x.txt"[..],
+        b"/d/x.txt",
+        b"/none/a",
+        b"/",
+        b"/d",
+        b"/x.php/i",
+    ] {
+        let (one, other) = (ask(&site, path), ask(&again, path));
+        assert_eq!(one.action, other.action);
+        let refused = refused(&site, path);
+        if site.0.problem.is_some() {
+            let status = match one.action {
+                Action::Refuse(status @ (403 | 500), _) => status,
+                action => panic!("a mistake leads to {action:?}"),
+            };
+            assert!(matches!(refused, Outcome::Refused(found, _) if found == status));
+        } else if let Action::File(sent) | Action::Script { path: sent, .. } = &one.action
+            && !one.redirected
+            && path.starts_with(sent)
+        {
+            assert_eq!(refused, Outcome::Open, "{}", path.escape_ascii());
+        }
     }
-    appended(&root, &own, text);
-    wrapped(&root, &own, text);
-    above_stays(text, &own);
-    // A file without a word on the way changes nothing.
-    let silent = parsed(&[b"# Require all granted\n\n"]);
-    let with = [("/", &root), ("/d/", &own), ("/d/e/", &silent)];
-    assert_eq!(verdicts(&with)[2..], answers[2..]);
-    // What may be run may be sent, and what GET may have HEAD may have.
-    let get = |method: &str, lies| {
-        let head = request(method, "h.example", "/d/x.php?a=1").expect("it is a request");
-        verdict(&tree, &head, 8, lies)
-    };
-    if get("GET", Lies::Script) == Verdict::Open {
-        assert_eq!(get("GET", Lies::File), Verdict::Open);
-    }
-    if !joined(data).contains("request") {
-        assert_eq!(get("HEAD", Lies::Script), get("GET", Lies::Script));
-    }
+    closes_behind(data);
 }
 
-/// A line behind all others closes, whatever stands before it.
-fn appended(root: &Arc<Parsed>, own: &Arc<Parsed>, text: &[u8]) {
+/// A line that closes everything does so whatever is before it, unless the file has a mistake, which closes
+/// everything as well.
+fn closes_behind(data: &[u8]) {
     for line in [
         &b"\n\nNoSuchDirective on\n"[..],
-        b"\n\nRedirect 403 /\n",
         b"\n\n<Location />\nRequire all granted\n</Location>\n",
-        b"\n\nRequire all granted\n</Location>\n",
-        b"\n\n<Files x>\nRequire all granted\n",
     ] {
-        let more = parsed(&[text, line]);
-        assert!(
-            are_closed(&[("/", root), ("/d/", &more)]),
-            "{}",
-            line.escape_ascii()
-        );
-        // Nothing deeper opens it.
-        let deeper = parsed(&[
-            b"Require all granted\nAllow from all\nSatisfy Any\nRewriteEngine Off\nphp_flag engine on\n",
-        ]);
-        let deep = verdicts(&[("/", root), ("/d/", &more), ("/d/e/", &deeper)]);
-        assert!(
-            deep[2..]
-                .iter()
-                .all(|verdict| matches!(verdict, Verdict::Closed(..)))
-        );
-    }
-    if own.is_understood() {
-        let more = parsed(&[text, b"\n\nRedirect 403 /\n"]);
-        assert!(are_closed(&[("/", &more)]));
-    }
-    if !joined(text).contains("<if") {
-        let last = parsed(&[
-            text,
-            b"\n\n<Files *>\nAuthMerging Off\nRequire all denied\nOrder allow,deny\nDeny from all\nSatisfy All\n</Files>\n",
-        ]);
-        assert!(are_closed(&[("/", root), ("/d/", &last)]));
-    }
-}
-
-/// A section that holds changes nothing, and one of which that is not known opens nothing.
-fn wrapped(root: &Arc<Parsed>, own: &Arc<Parsed>, text: &[u8]) {
-    let answers = open(&[("/", root), ("/d/", own)]);
-    let held = parsed(&[b"<IfModule mod_rewrite.c>\n", text, b"\n\n</IfModule>\n"]);
-    assert_eq!(open(&[("/", root), ("/d/", &held)]), answers);
-    let maybe = parsed(&[b"<If \"true\">\n", text, b"\n\n</If>\n"]);
-    let doubtful = open(&[("/", root), ("/d/", &maybe)]);
-    assert!(
-        doubtful
-            .iter()
-            .zip(&answers)
-            .all(|(maybe, own)| !maybe || *own)
-    );
-    let moved = parsed(&[b"# Require all granted\n\n", text]);
-    assert_eq!(open(&[("/", root), ("/d/", &moved)]), answers);
-}
-
-/// What the root's file closes stays closed below a file that does not speak of it.
-fn above_stays(text: &[u8], own: &Arc<Parsed>) {
-    let text = joined(text);
-    let speaks = |words: &[&str]| words.iter().any(|word| text.contains(word));
-    let closed_by = |above: &[u8]| are_closed(&[("/", &parsed(&[above])), ("/d/", own)]);
-    assert!(closed_by(b"Redirect 403 /d\n"));
-    let of_access = [
-        "require",
-        "order",
-        "allow",
-        "deny",
-        "satisfy",
-        "authmerging",
-    ];
-    if !speaks(&of_access) {
-        assert!(closed_by(b"Require all denied\nDeny from all\n"));
-    }
-    if !speaks(&["<files", "<if", "satisfy"]) {
-        assert!(closed_by(b"<Files *>\nRequire all denied\n</Files>\n"));
-    }
-    if !speaks(&["rewrite"]) {
-        assert!(closed_by(b"RewriteEngine On\nRewriteRule ^d/ - [F]\n"));
-    }
-    if !speaks(&["php_"]) {
-        let off = parsed(&[b"php_flag engine off\n"]);
-        let scripts = &open(&[("/", &off), ("/d/", own)])[1..3];
-        assert!(!scripts.contains(&true));
+        let site = Site(Arc::new(parse(
+            &[data, line].concat(),
+            b"/r/",
+            &Table::default(),
+        )));
+        // Within a section that is not for this server, nothing is read.
+        let text = String::from_utf8_lossy(data).to_ascii_lowercase();
+        if !text.contains("<if") {
+            assert!(
+                matches!(refused(&site, b"/d/x.txt"), Outcome::Refused(..)),
+                "{}",
+                line.escape_ascii()
+            );
+        }
     }
 }

@@ -86,7 +86,13 @@ impl Engine<'_> {
         }
         let mut demand = self.demand(request, &authn)?;
         self.groups_of(request, &section, &mut demand.groups)?;
-        match &self.facts.login {
+        // A password is right for the files of one demand, and says nothing of another's.
+        let logins = self.facts.logins.iter();
+        match logins
+            .rev()
+            .find(|(of, _)| *of == demand)
+            .map(|(_, login)| login)
+        {
             None => {
                 let origin = authz.as_ref().and_then(|authz| authz.origin.as_deref());
                 let asks = || "asks for a user and a password".to_owned();
@@ -98,7 +104,10 @@ impl Engine<'_> {
                 self.ask_for_password(&demand);
                 return denied(Refusal::Unauthorized, 401);
             }
-            Some(Login::Verified { user, .. }) => request.user = Some(user.clone()),
+            Some(Login::Verified { user, groups }) => {
+                request.user = Some(user.clone());
+                request.groups = groups.clone();
+            }
         }
         match self.granted(request, &section, true)? {
             Granted::Yes => {
@@ -253,17 +262,16 @@ impl Engine<'_> {
                     yes(found)
                 }
             },
-            Required::Group(names) => match (user, &self.facts.login) {
-                (Some(_), Some(Login::Verified { groups, .. })) => {
+            Required::Group(names) => match user {
+                Some(_) => {
                     let mut found = false;
                     for name in names {
                         let name = self.text(request, name)?;
-                        found |= groups.contains(&name);
+                        found |= request.groups.contains(&name);
                     }
                     yes(found)
                 }
-                (None, _) => Granted::NotWithoutUser,
-                _ => Granted::No,
+                None => Granted::NotWithoutUser,
             },
             Required::Host | Required::ForwardDns | Required::Unknown => Granted::No,
             Required::All(_) | Required::Any(_) => Granted::Neutral,

@@ -73,7 +73,7 @@ impl<'f> Engine<'f> {
         }
     }
 
-    fn first(&self) -> Request {
+    pub(crate) fn first(&self) -> Request {
         Request {
             method: self.facts.method.to_vec(),
             uri: self.facts.path.to_vec(),
@@ -268,9 +268,11 @@ impl<'f> Engine<'f> {
         self.override_type(request)?;
         self.rewrite(request)?;
         self.redirect_by_alias(request)?;
-        self.add_environment(request);
-        self.find_index(request)?;
-        self.edit_request(request)?;
+        if !request.refusals_only {
+            self.add_environment(request);
+            self.find_index(request)?;
+            self.edit_request(request)?;
+        }
         self.force_type(request);
         Ok(())
     }

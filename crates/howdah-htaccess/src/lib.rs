@@ -1,5 +1,6 @@
 //! Apache's `.htaccess` files as Apache 2.4 understands them: [`parse`] reads one, [`answer`] finds out
 //! what becomes of a request below some, [`Answer::finish`] changes the response's header as they say.
+//! [`refusals`] finds out only what they refuse, for a site that routes its requests itself.
 //!
 //! - `lines`, `names`, `modules`, `rules`, `expression`, `parse`: text into `config`'s values.
 //! - `request`, `engine`: the run of a request through Apache's hooks, in Apache's order: `storage`
@@ -28,6 +29,7 @@ mod names;
 mod network;
 mod parse;
 pub mod pattern;
+mod refusals;
 mod request;
 mod response;
 mod rewrite;
@@ -40,7 +42,8 @@ mod types;
 
 pub use answer::{Action, Answer, Demand, Document, Refusal};
 pub use engine::answer;
-pub use parse::{HtFile, LONGEST, Note, Problem, parse};
+pub use parse::{ConditionView, HtFile, LONGEST, Note, Problem, RuleView, parse};
+pub use refusals::{Outcome, Verdict, chain_at, refusals};
 pub use request::{Consulted, Facts, Login, Stat, World};
 pub use response::{Fields, PlainEdit};
 pub use storage::Chain;

@@ -11,7 +11,11 @@ impl Engine<'_> {
         let Some(alias) = request.config.alias.clone() else {
             return Ok(());
         };
-        if let Some((origin, status, to)) = &alias.all {
+        // A redirect refuses nothing.
+        let counts = |status: u16| !request.refusals_only || !(300..400).contains(&status);
+        if let Some((origin, status, to)) =
+            alias.all.as_ref().filter(|(_, status, _)| counts(*status))
+        {
             let to = match to {
                 Some(word) => escape_path(&self.text(request, word)?),
                 None => Vec::new(),
@@ -19,7 +23,11 @@ impl Engine<'_> {
             self.because(&Some(origin.clone()));
             return self.send_elsewhere(request, *status, to, alias.relative == Some(true));
         }
-        for redirect in &alias.redirects {
+        for redirect in alias
+            .redirects
+            .iter()
+            .filter(|redirect| counts(redirect.status))
+        {
             let to = match &redirect.path {
                 RedirectPath::Matches(regex) => match regex.groups(&request.uri)? {
                     None => continue,

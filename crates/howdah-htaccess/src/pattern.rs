@@ -7,6 +7,7 @@
 //! is refused. Apache compiles with DOTALL and DOLLAR_ENDONLY. PCRE2 here has only the former: `$`
 //! also matches before a newline at the end, which no file that people make ends in.
 
+use std::cell::Cell;
 use std::ops::Range;
 use std::sync::OnceLock;
 
@@ -16,6 +17,25 @@ pub(crate) const STEPS: u32 = 10_000;
 pub(crate) const LONGEST: usize = 2048;
 /// A longer expression is none of those people write.
 const LONGEST_EXPRESSION: usize = 16 << 10;
+
+/// Patterns weigh this much more than their text.
+const WEIGHT_OF_EACH: usize = 16;
+
+thread_local! {
+    /// What the patterns weigh that were read since the last [`start_weighing`].
+    static WEIGHT: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Begins to add up what new patterns weigh. A file may be short and have patterns that are long once their
+/// repetitions are written out (`(?:[a-z]{99}){60}`): to compile them takes the time of a longer file.
+pub(crate) fn start_weighing() {
+    WEIGHT.set(0);
+}
+
+/// The weight of the patterns since [`start_weighing`].
+pub(crate) fn weight() -> usize {
+    WEIGHT.get()
+}
 
 /// A regular expression.
 #[derive(Debug)]
@@ -71,6 +91,8 @@ impl Regex {
             return None;
         }
         let weight = written_out(text.as_bytes());
+        let so_far = WEIGHT.get().saturating_add(weight);
+        WEIGHT.set(so_far.saturating_add(WEIGHT_OF_EACH));
         if means_the_same(text) {
             let linear = Linear {
                 text: text.to_owned(),

@@ -6,6 +6,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use crate::answer::Demand;
 use crate::config::Config;
 use crate::storage::Chain;
 use crate::table::Table;
@@ -161,8 +162,8 @@ pub struct Facts<'a> {
     pub index: Cow<'a, [String]>,
     /// `FallbackResource` where nothing else is said.
     pub fallback: Option<Cow<'a, str>>,
-    /// What the check of a password has found; none before.
-    pub login: Option<Login>,
+    /// The results of the password checks so far, each with the demand that it is for.
+    pub logins: Vec<(Demand, Login)>,
 }
 
 /// What the check of a password has found.
@@ -201,7 +202,7 @@ impl Facts<'_> {
             document_root: own(self.document_root),
             index: Cow::Owned(self.index.into_owned()),
             fallback: self.fallback.map(|name| Cow::Owned(name.into_owned())),
-            login: self.login,
+            logins: self.logins,
         }
     }
 
@@ -288,8 +289,15 @@ pub(crate) struct Request {
     pub closed: Option<Arc<str>>,
     pub status: u16,
     pub user: Option<Vec<u8>>,
+    /// The groups of the user, as far as a `Require group` names them.
+    pub groups: Vec<Vec<u8>>,
     /// It only asks what would be answered.
     pub is_sub: bool,
+    /// The site chooses the response itself, and only the lines that refuse something count
+    /// ([`refusals`](crate::refusals)).
+    pub refusals_only: bool,
+    /// A rule would have another path answer this request. Set only with `refusals_only`.
+    pub leads_elsewhere: bool,
     /// `END` was used.
     pub ended: bool,
     /// Internal redirects that led here, and requests that this one is asked for.
@@ -344,7 +352,10 @@ impl Default for Request {
             closed: None,
             status: 200,
             user: None,
+            groups: Vec::new(),
             is_sub: false,
+            refusals_only: false,
+            leads_elsewhere: false,
             ended: false,
             redirects: 0,
             depth: 0,

@@ -41,6 +41,32 @@ pub(crate) struct Context {
     vary_this: Vec<Vec<u8>>,
 }
 
+/// The parts of a request that a substitution changes.
+struct PathParts {
+    filename: Vec<u8>,
+    path_info: Vec<u8>,
+    args: Option<Vec<u8>>,
+    status: u16,
+}
+
+impl PathParts {
+    fn of(request: &Request) -> PathParts {
+        PathParts {
+            filename: request.filename.clone(),
+            path_info: request.path_info.clone(),
+            args: request.args.clone(),
+            status: request.status,
+        }
+    }
+
+    fn restore(self, request: &mut Request) {
+        request.filename = self.filename;
+        request.path_info = self.path_info;
+        request.args = self.args;
+        request.status = self.status;
+    }
+}
+
 impl Engine<'_> {
     pub(crate) fn rewrite(&mut self, request: &mut Request) -> Step {
         let Some(conf) = request.config.rewrite.clone() else {
@@ -68,6 +94,13 @@ impl Engine<'_> {
         let (filename, args) = (request.filename.clone(), request.args.clone());
         let done = self.apply_rules(request, &conf)?;
         if done == Done::Nothing {
+            request.filename = filename;
+            return Ok(());
+        }
+        if request.refusals_only {
+            // What follows is about the path that was asked for.
+            request.leads_elsewhere =
+                request.filename != filename && request.filename != request.uri;
             request.filename = filename;
             return Ok(());
         }
@@ -162,7 +195,9 @@ impl Engine<'_> {
         while let Some(rule) = conf.rules.get(at) {
             let flags = &rule.flags;
             at += 1;
-            if request.is_sub && (flags.no_sub_request || flags.redirect) {
+            if request.is_sub && (flags.no_sub_request || flags.redirect)
+                || request.refusals_only && rule.only_redirects()
+            {
                 continue;
             }
             self.rules.set(self.rules.get() + 1);
@@ -170,6 +205,7 @@ impl Engine<'_> {
                 return Err(Stop::Status(500, Refusal::Loop));
             }
             context.vary.clear();
+            let before = request.refusals_only.then(|| PathParts::of(request));
             if !self.apply_rule(request, rule, &mut context)? {
                 // Chained rules are skipped with it.
                 let mut chained = flags.chain;
@@ -186,6 +222,14 @@ impl Engine<'_> {
                 request.headers_out.merge(b"Vary", &name);
             }
             self.hear_of_match(request, rule);
+            if let Some(before) = before
+                && !flags.status
+                && absolute_uri(&request.filename).0 > 0
+            {
+                // The site does not redirect, so the rules behind this one decide.
+                before.restore(request);
+                continue;
+            }
             if flags.status {
                 self.decided_by(&rule.origin);
                 return Err(self.forced_status(request, rule));
@@ -269,7 +313,8 @@ impl Engine<'_> {
         let mut new = None;
         if !flags.no_sub {
             let (text, from_request) = self.expand(request, context, &rule.output, Some(rule));
-            if from_request && !flags.unsafe_allow_3f {
+            // The site does not use the new text.
+            if from_request && !flags.unsafe_allow_3f && !request.refusals_only {
                 request.status = 403;
                 return Err(Stop::Status(403, Refusal::Denied));
             }

@@ -90,6 +90,21 @@ pub(crate) struct Rule {
     pub conditions: Vec<Cond>,
 }
 
+impl Rule {
+    /// Its only effect is a redirect, so it refuses nothing and no later rule depends on it.
+    pub(crate) fn only_redirects(&self) -> bool {
+        let flags = &self.flags;
+        flags.redirect
+            && !flags.status
+            && !flags.chain
+            && flags.next.is_none()
+            && flags.skip == 0
+            && flags.env.is_empty()
+            && flags.media_type.is_none()
+            && flags.handler.is_none()
+    }
+}
+
 #[derive(Debug, Default)]
 pub(crate) struct Flags {
     pub negated: bool,

@@ -25,6 +25,16 @@ pub struct Chain {
 }
 
 impl Chain {
+    /// No file is on the way, so nothing is decided.
+    pub fn is_empty(&self) -> bool {
+        self.of.is_empty() && self.problem.is_none()
+    }
+
+    /// How many files without a mistake there are.
+    pub fn len(&self) -> usize {
+        self.of.len()
+    }
+
     /// Asks for the files of the directories on a path, the root's first: `directory` ends with a slash, and
     /// `file` gets the part of it that ends with each slash in turn.
     pub fn of(directory: &[u8], mut file: impl FnMut(&[u8]) -> Option<Arc<HtFile>>) -> Chain {
@@ -135,6 +145,17 @@ impl Engine<'_> {
 
     /// Finds file, `PATH_INFO` and settings.
     pub(crate) fn map_to_storage(&self, request: &mut Request) -> Step {
+        let complete = self.locate(request)?;
+        self.read_settings(request, complete)?;
+        match request.found {
+            Stat::Other | Stat::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
+            _ => self.apply_files(request),
+        }
+    }
+
+    /// Finds the file and `PATH_INFO`. Returns whether the directory on the way may be one that was named
+    /// without its slash.
+    pub(crate) fn locate(&self, request: &mut Request) -> Step<bool> {
         if !request.uri.starts_with(b"/") {
             return Err(Stop::Status(400, Refusal::BadPath));
         }
@@ -149,17 +170,10 @@ impl Engine<'_> {
         request.filename = whole;
         match found {
             Stat::File | Stat::Directory => {}
-            Stat::Other | Stat::Forbidden => {
-                self.read_settings(request, false)?;
-                return Err(Stop::Status(403, Refusal::Forbidden));
-            }
+            Stat::Other | Stat::Forbidden => return Ok(false),
             Stat::Missing => self.find_path_info(request, root.len()),
         }
-        self.read_settings(request, true)?;
-        match request.found {
-            Stat::Other | Stat::Forbidden => Err(Stop::Status(403, Refusal::Forbidden)),
-            _ => self.apply_files(request),
-        }
+        Ok(true)
     }
 
     /// The file name ends with the first part that is no directory; the rest is `PATH_INFO`.
@@ -187,19 +201,23 @@ impl Engine<'_> {
     }
 
     /// The files of all directories on the way, merged.
-    fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
+    pub(crate) fn chain(&self, request: &Request, complete: bool) -> Arc<Chain> {
         let root = self.facts.document_root.len();
         let below = request.filename.get(root..).unwrap_or_default();
         let is_directory = request.found == Stat::Directory;
-        request.merged.clear();
-        let chain = match is_directory && complete && !below.ends_with(b"/") {
+        match is_directory && complete && !below.ends_with(b"/") {
             true => self.world.htaccess(&[below, b"/"].concat()),
             false => {
                 let end = below.iter().rposition(|b| *b == b'/');
                 self.world
                     .htaccess(&below[..end.map_or(0, |slash| slash + 1)])
             }
-        };
+        }
+    }
+
+    fn read_settings(&self, request: &mut Request, complete: bool) -> Step {
+        request.merged.clear();
+        let chain = self.chain(request, complete);
         if let Some((because, status)) = &chain.problem {
             self.because(&Some(because.clone()));
             return Err(Stop::Status(*status, Refusal::NotUnderstood));

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::{
-    Action, Answer, Chain, Facts, Fields, Login, PlainEdit, Refusal, Stat, Table, World, answer,
-    parse,
+    Action, Answer, Chain, Demand, Facts, Fields, Login, PlainEdit, Refusal, Stat, Table, World,
+    answer, parse,
 };
 
 /// A root, `/srv`, with files and their text.
@@ -38,7 +38,17 @@ impl Tree {
     }
 }
 
-fn facts(
+/// The demand of `AuthName area` with this file of users.
+fn area(user_file: &str) -> Demand {
+    Demand {
+        realm: b"area".to_vec(),
+        user_file: Some(user_file.to_owned()),
+        group_file: None,
+        groups: Vec::new(),
+    }
+}
+
+pub(crate) fn facts(
     method: &str,
     target: &str,
     fields: &[(&str, &str)],
@@ -63,7 +73,10 @@ fn facts(
         server_port: 80,
         document_root: b"/srv".to_vec().into(),
         index: vec!["index.php".to_owned()].into(),
-        login,
+        logins: login
+            .map(|login| (area("/users"), login))
+            .into_iter()
+            .collect(),
         ..Facts::default()
     }
 }
@@ -243,6 +256,36 @@ fn a_password_is_asked_for_and_believed() {
     assert_eq!(by(named("alice")), "401 Unauthorized");
     assert_eq!(by(Login::Refused), "401 Unauthorized");
     assert_eq!(by(Login::Failed), "500 NotUnderstood");
+}
+
+#[test]
+fn password_of_one_file_does_not_open_what_another_file_guards() {
+    let lines = |file: &str| {
+        format!("AuthType Basic\nAuthName area\nAuthUserFile {file}\nRequire valid-user\n")
+    };
+    let (own, other) = (lines("/users"), lines("/others"));
+    let tree = Tree::new(&[
+        (
+            ".htaccess",
+            "RewriteEngine on\nRewriteRule ^a/(.*)$ /d/$1\n",
+        ),
+        (
+            "a/.htaccess",
+            &format!("{own}RewriteEngine on\nRewriteRule ^(.*)$ /d/$1\n"),
+        ),
+        ("d/.htaccess", &other),
+    ]);
+    let bob = Login::Verified {
+        user: b"bob".to_vec(),
+        groups: Vec::new(),
+    };
+    let found = tree.ask_with("GET", "/a/x.txt", &[], Some(bob.clone()));
+    assert_eq!(found.action, Action::Authenticate(area("/others")));
+    let mut both = facts("GET", "/a/x.txt", &[], Some(bob.clone()));
+    both.logins.push((area("/others"), bob));
+    assert_eq!(show(&answer(&tree, &both)), "file /d/x.txt");
+    both.logins[1].1 = Login::Refused;
+    assert_eq!(show(&answer(&tree, &both)), "401 Unauthorized");
 }
 
 #[test]

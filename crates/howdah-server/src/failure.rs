@@ -35,6 +35,8 @@ pub enum Failure {
         status: u16,
         /// The `.htaccess` file, the number of the line that refuses the request, and its text.
         because: Box<str>,
+        /// The value of `WWW-Authenticate`, where the file wants a password.
+        challenge: Option<Box<str>>,
     },
     /// The client has not shown that it is a user who is admitted.
     NotAuthenticated {

@@ -37,6 +37,7 @@ use std::time::Instant;
 
 use arc_swap::ArcSwap;
 use crossbeam_utils::CachePadded;
+use howdah_htaccess::Demand;
 use howdah_http::message::{RequestHead, ResponseHead};
 use howdah_http::tls::certificates::Certificates;
 use howdah_http::turn;
@@ -49,7 +50,9 @@ use crate::failure::Failure;
 use crate::log::error::ErrorLog;
 use crate::respond;
 use crate::server_config::ServerConfig;
-use crate::site::htaccess::{Live, Visitor};
+use crate::site::htaccess::Live;
+use crate::site::trace::Trace;
+use crate::site::visitor::Visitor;
 use crate::site::{Action, Route, RouteInfo, Site};
 use crate::traces::recording::Recording;
 use authorize::Permission;
@@ -60,6 +63,8 @@ use script::LocalRedirect;
 
 /// Local redirects of one request: Apache's `LimitInternalRecursion`.
 const MOST_LOCAL_REDIRECTS: u32 = 10;
+/// Files of users that `.htaccess` files may have one request's password checked against.
+const MAX_LOGINS: usize = 4;
 
 /// How many connections there are; the listeners know.
 pub type ConnectionCounts = Box<dyn Fn() -> Connections + Send + Sync>;
@@ -168,14 +173,10 @@ impl Front {
         let Some((gate, (mut action, mut route))) = look_and_route(ctx, body, response) else {
             return Ok(None);
         };
-        if let Some(demand) = route.live.as_ref().and_then(|live| live.demand()) {
+        if let Some(demand) = route.demand() {
             // Boxed: a connection's memory is that of its largest state.
-            let login = Box::pin(authorize::log_in(ctx, demand)).await?;
-            let visitor = Visitor {
-                login: Some(&login),
-                ..ctx.visitor()
-            };
-            (action, route) = find_route(ctx, visitor);
+            let routed = log_in_and_route(ctx, demand.clone(), None);
+            (action, route) = Box::pin(routed).await?;
         }
         response.record.live = route.live.clone();
         limits::count(ctx, route.limits().iter().copied(), response)?;
@@ -278,11 +279,38 @@ fn look_and_route<'a>(
     Some((gate, route))
 }
 
+/// Has the passwords checked that `.htaccess` files demand of a request, and routes it again with the results.
+async fn log_in_and_route(
+    ctx: RequestContext<'_>,
+    mut demand: Demand,
+    trace: Option<&Trace>,
+) -> Result<(Action, RouteInfo), Failure> {
+    let mut logins = Vec::new();
+    loop {
+        let login = authorize::log_in(ctx, &demand).await?;
+        logins.push((demand, login));
+        if let Some(trace) = trace {
+            trace.take();
+        }
+        let visitor = Visitor {
+            logins: &logins,
+            trace,
+            ..ctx.visitor()
+        };
+        let (action, route) = find_route(ctx, visitor);
+        match route.demand().filter(|_| logins.len() < MAX_LOGINS) {
+            None => return Ok((action, route)),
+            // A rewrite may lead to a directory with users of its own.
+            Some(next) => demand = next.clone(),
+        }
+    }
+}
+
 /// Routes the request, and logs what there is to be said about that.
 fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteInfo) {
     let Route { action, mut info } = ctx.site.route_for(ctx.request, visitor);
     info.https = ctx.client.https;
-    for text in ctx.site.htaccess_news() {
+    for text in ctx.site.take_htaccess_warnings() {
         let log = &ctx.front.error_log;
         log.problem(Level::Warning, "HtaccessNotExact", &text);
     }

@@ -118,7 +118,12 @@ pub fn head(failure: &Failure) -> ResponseHead {
     if let Some(seconds) = failure.retry_after() {
         head.header(b"Retry-After", seconds.to_string().as_bytes());
     }
-    if let Failure::NotAuthenticated { challenge, .. } = failure {
+    if let Failure::NotAuthenticated { challenge, .. }
+    | Failure::Closed {
+        challenge: Some(challenge),
+        ..
+    } = failure
+    {
         head.header(b"WWW-Authenticate", challenge.as_bytes());
     }
     if let Failure::Refused {

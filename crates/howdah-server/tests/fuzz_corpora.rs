@@ -16,8 +16,6 @@ mod edge_checks;
 mod front_checks;
 #[path = "../../../fuzz/htaccess_checks.rs"]
 mod htaccess_checks;
-#[path = "../../../fuzz/htaccess_live_checks.rs"]
-mod htaccess_live_checks;
 #[path = "../../../fuzz/trace_checks.rs"]
 mod trace_checks;
 
@@ -159,11 +157,6 @@ fn received_requests() {
 #[test]
 fn htaccess_files() {
     exercise("htaccess", htaccess_checks::htaccess);
-}
-
-#[test]
-fn htaccess_files_that_decide() {
-    exercise("htaccess_live", htaccess_live_checks::htaccess_live);
 }
 
 #[test]

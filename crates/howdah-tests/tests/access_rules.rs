@@ -282,6 +282,7 @@ fn refused(answer: &Response) -> (u16, &str) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn what_a_script_or_program_leads_to_is_refused_as_to_a_client() {
     for htaccess in ["deny", "on"] {
         let fixture = closed(&format!("rules-led-{htaccess}"), htaccess);

@@ -396,6 +396,7 @@ fn bypass(told: &Value, answer: &Response) -> Option<String> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn what_is_explained_is_what_happens() {
     let fixture = served("explain");
     let config = fixture.howdah.directory().join("howdah.toml");

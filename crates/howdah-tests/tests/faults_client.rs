@@ -202,6 +202,7 @@ fn leave_a_download(fixture: &Fixture, path: &str) {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn requests_that_ask_for_an_effect_are_run_although_their_clients_do_not_wait() {
     for mode in ["embed", "pool", "cgi"] {
         run_although_their_clients_do_not_wait(mode);

@@ -430,6 +430,7 @@ fn a_client_that_leaves_has_its_process_until_that_is_done() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn the_modes_that_start_programs_give_places_back_too() {
     for mode in ["cgi", "pool"] {
         let fixture = site(

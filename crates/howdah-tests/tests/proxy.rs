@@ -208,6 +208,7 @@ fn what_is_sent_piece_by_piece_arrives_piece_by_piece() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs chromium")]
 fn websocket_goes_on_over_a_reload_and_ends_with_the_server() {
     let builder = Fixture::named("proxy-websocket");
     let app = App::start(&builder, "app", "0", "");

@@ -326,6 +326,10 @@ fn checked(name: &str, script: &str, pool: &str, environment: &[(&str, &str)]) {
 }
 
 #[test]
+#[cfg_attr(
+    not(feature = "packages"),
+    ignore = "needs mariadb-server and wordpress"
+)]
 fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
     let home = WordpressHome::prepare();
     let root = home.site().root.display().to_string();
@@ -364,6 +368,7 @@ fn a_real_wordpress_finds_its_object_cache_as_it_knows_it() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-psr-simple-cache")]
 fn the_class_for_frameworks_keeps_to_psr_16() {
     checked("shared-cache-psr-16", "/simple-cache.php", ON, &[]);
     checked("shared-cache-psr-16-off", "/simple-cache.php", "", &[]);

@@ -393,7 +393,7 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     let server = Server::start_with(&scratch, &arguments, &[("STATE_DIRECTORY", &state)]);
     // script(1) gives it a terminal; its own input is what is typed there.
     let command = format!(
-        "stty rows 60 cols 160; {} status --watch --control {}; stty -a",
+        "stty rows 60 cols 160; '{}' status --watch --control '{}'; stty -a",
         support::HOWDAH,
         server.control.display()
     );

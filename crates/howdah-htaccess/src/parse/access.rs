@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Parsed, Parser, at_least, flag, note, one};
+use super::{Note, Parsed, Parser, at_least, flag, note, one};
 use crate::config::{Authn, Compat, Merging, Order, Require, Required};
 use crate::expression;
 use crate::limits::{Address, Methods};
@@ -86,7 +86,7 @@ impl Parser<'_> {
             let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
             if address == Address::Host {
                 let why = "names of hosts are not looked up: nobody has that name";
-                self.file.notes.push(note(line, why));
+                self.file.notes.push(refusing(note(line, why)));
             }
             let compat = self.compat(line);
             match allow {
@@ -151,13 +151,13 @@ impl Parser<'_> {
             }
             "host" => {
                 let why = "names of hosts are not looked up: nobody has that name";
-                self.file.notes.push(note(line, why));
+                self.file.notes.push(refusing(note(line, why)));
                 expression::text(rest.as_bytes()).ok_or("the expression has a mistake")?;
                 Required::Host
             }
             "forward-dns" => {
                 let why = "names of hosts are not looked up: nobody has that name";
-                self.file.notes.push(note(line, why));
+                self.file.notes.push(refusing(note(line, why)));
                 Required::ForwardDns
             }
             "local" => Required::Local,
@@ -180,7 +180,7 @@ impl Parser<'_> {
             | "dbd-group" | "dbd-login" | "dbd-logout" => {
                 self.file
                     .notes
-                    .push(note(line, "is not supported: nobody is granted"));
+                    .push(refusing(note(line, "is not supported: nobody is granted")));
                 Required::Unknown
             }
             _ => return Err("nothing of that name can be required"),
@@ -265,8 +265,16 @@ impl Parser<'_> {
             }
         }
         if let Some(why) = unsupported {
-            self.file.notes.push(note(line, why));
+            self.file.notes.push(refusing(note(line, why)));
         }
         Ok(())
+    }
+}
+
+/// Marks a note as one about a line that was meant to refuse requests.
+fn refusing(note: Note) -> Note {
+    Note {
+        refuses: true,
+        ..note
     }
 }

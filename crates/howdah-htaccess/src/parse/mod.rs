@@ -16,11 +16,15 @@ use crate::config::{Config, Require};
 use crate::limits::Methods;
 use crate::lines::{Line, lines, word, words};
 use crate::names::{self, Known};
+use crate::pattern;
+use crate::rules::{Rule, Test};
 use crate::table::Table;
-use crate::text::printable;
+use crate::text::{absolute_uri, printable};
 
 /// Longer files are not read: it would take a thread that serves others too long.
 pub const LONGEST: u64 = 1 << 20;
+/// What all patterns of a file may weigh: the ones that people write are shorter than their file.
+const HEAVIEST_PATTERNS: usize = 1 << 20;
 /// Deeper sections are a mistake.
 const DEEPEST: usize = 64;
 
@@ -59,6 +63,8 @@ pub struct Note {
     pub text: Box<str>,
     /// What is wrong with it, or why it has no effect.
     pub why: &'static str,
+    /// The line was meant to refuse requests.
+    pub refuses: bool,
 }
 
 impl HtFile {
@@ -70,12 +76,69 @@ impl HtFile {
             || dir.is_some_and(|dir| dir.fallback.is_some())
     }
 
+    /// Its rules outside of sections, in order.
+    pub fn rewrite_rules(&self) -> impl Iterator<Item = RuleView<'_>> {
+        let rewrite = self.config.rewrite.as_ref();
+        let rules = rewrite.into_iter().flat_map(|rewrite| &rewrite.rules);
+        rules.map(|rule| RuleView(rule))
+    }
+
+    /// The script of its `FallbackResource`.
+    pub fn fallback(&self) -> Option<&str> {
+        let dir = self.config.dir.as_ref()?;
+        let name = dir.fallback.as_deref()?;
+        (!name.eq_ignore_ascii_case("disabled")).then_some(name)
+    }
+
     /// A file that could not be read.
     pub fn unusable(problem: Problem) -> HtFile {
         HtFile {
             problem: Some(problem),
             ..HtFile::default()
         }
+    }
+}
+
+/// A `RewriteRule`, as far as it shows which script an application has for everything.
+#[derive(Clone, Copy, Debug)]
+pub struct RuleView<'f>(&'f Rule);
+
+/// A `RewriteCond`, likewise.
+#[derive(Clone, Copy, Debug)]
+pub struct ConditionView<'f> {
+    /// The text that is tested.
+    pub input: &'f [u8],
+    /// It tests whether a regular file is there (`-f`).
+    pub is_file_test: bool,
+    /// The test begins with `!`.
+    pub negated: bool,
+}
+
+impl<'f> RuleView<'f> {
+    /// Its pattern, unless it is negated or needs PCRE2.
+    pub fn pattern(self) -> Option<&'f str> {
+        self.0.regex.text().filter(|_| !self.0.flags.negated)
+    }
+
+    /// The substitution of a rule that neither redirects nor refuses, and leads to a path; an empty one for `-`.
+    pub fn internal_target(self) -> Option<&'f [u8]> {
+        let flags = &self.0.flags;
+        let moves = flags.redirect || flags.status || flags.proxy;
+        let absolute = absolute_uri(&self.0.output).0 > 0;
+        match flags.no_sub {
+            true if !flags.status => Some(b""),
+            _ if moves || absolute => None,
+            _ => Some(&self.0.output),
+        }
+    }
+
+    /// Its conditions, in order.
+    pub fn conditions(self) -> impl Iterator<Item = ConditionView<'f>> {
+        self.0.conditions.iter().map(|cond| ConditionView {
+            input: &cond.input,
+            is_file_test: matches!(*cond.test, Test::File(b'f')),
+            negated: cond.negated,
+        })
     }
 }
 
@@ -108,6 +171,7 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
     }
     let text = String::from_utf8_lossy(bytes);
     let (lines, marked) = lines(&text);
+    pattern::start_weighing();
     let mut parser = Parser {
         scopes: vec![Scope::new(directory)],
         open: Vec::new(),
@@ -133,6 +197,10 @@ pub fn parse(bytes: &[u8], directory: &[u8], env: &Table) -> HtFile {
         }
         at = line;
         result = parser.line(line);
+        if result.is_ok() && pattern::weight() > HEAVIEST_PATTERNS {
+            result =
+                Err("the patterns up to here are too long once their repetitions are written out");
+        }
     }
     if let (Ok(()), Some(open)) = (result, parser.open.last()) {
         result = Err("a section is never closed");
@@ -160,6 +228,7 @@ fn note(line: &Line<'_>, why: &'static str) -> Note {
         line: line.number,
         text: text.into(),
         why,
+        refuses: false,
     }
 }
 
@@ -247,9 +316,9 @@ impl Parser<'_> {
         match names::known(name) {
             Known::WithoutEffect => Ok(()),
             Known::Unsupported => {
-                self.file
-                    .notes
-                    .push(note(line, "is not supported and has no effect"));
+                let note = note(line, "is not supported and has no effect");
+                let refuses = names::of_authorization(name) || name.starts_with("ssl");
+                self.file.notes.push(Note { refuses, ..note });
                 Ok(())
             }
             Known::ServerOnly => Err("the directive cannot stand in an .htaccess file"),

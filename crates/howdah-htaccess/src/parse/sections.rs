@@ -62,7 +62,7 @@ impl Parser<'_> {
             true => Kind::Plain,
             false => Kind::Skipped,
         };
-        let limited = self.methods != Methods::ALL || !self.containers.is_empty();
+        let limited = self.methods != Methods::ALL;
         let missing = "the section's first line has no argument";
         match name {
             "ifmodule" | "ifdefine" | "iffile" | "ifdirective" | "ifsection" | "ifversion"
@@ -86,8 +86,9 @@ impl Parser<'_> {
                 Some(holds) => Ok(if_true(holds)),
                 None => Err("the version cannot be compared"),
             },
-            "files" | "filesmatch" | "if" | "elseif" | "else" | "limit" | "limitexcept"
-                if limited =>
+            "limit" | "limitexcept" if limited => Err("the section cannot stand here"),
+            "files" | "filesmatch" | "if" | "elseif" | "else"
+                if limited || !self.containers.is_empty() =>
             {
                 Err("the section cannot stand here")
             }

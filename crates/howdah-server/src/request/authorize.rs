@@ -29,6 +29,7 @@ use crate::script::frame::{self, BodyLength, ScriptNames};
 use crate::script::granted::may_be_granted;
 use crate::site::RouteInfo;
 use crate::site::config::{AuthRequest, Authorizer, RuleAction};
+use crate::site::htaccess::HtaccessLogin;
 use crate::traces::recording::RunBy;
 
 /// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
@@ -52,8 +53,8 @@ pub(super) async fn ask(
     response: &mut Response<'_>,
 ) -> Result<Permission, Failure> {
     let mut granted = GrantedVariables::new();
-    if let Some(demand) = &route.authentication {
-        authenticate(ctx, demand, &mut granted).await?;
+    if let Some(HtaccessLogin::User(user)) = route.login.as_deref() {
+        grant_user(user, &mut granted);
     }
     for guard in ctx.site.guards(route) {
         match guard {
@@ -224,11 +225,16 @@ pub(super) async fn authenticate(
             why: why.to_string().into(),
         },
     })?;
-    for (name, value) in [(&b"REMOTE_USER"[..], &*user), (b"AUTH_TYPE", b"Basic")] {
+    grant_user(&user, granted);
+    Ok(())
+}
+
+/// Names a user to the script.
+fn grant_user(user: &[u8], granted: &mut GrantedVariables) {
+    for (name, value) in [(&b"REMOTE_USER"[..], user), (b"AUTH_TYPE", b"Basic")] {
         granted.retain(|(known, _)| known != name);
         granted.push((name.to_vec(), value.to_vec()));
     }
-    Ok(())
 }
 
 /// Adds the variables that an authorizer's head sets.

@@ -19,7 +19,8 @@ use crate::log::error::About;
 use crate::server_config::ServerConfig;
 use crate::site::Site;
 use crate::site::condition::Requested;
-use crate::site::htaccess::{Live, Visitor};
+use crate::site::htaccess::Live;
+use crate::site::visitor::Visitor;
 use crate::site_service::SiteService;
 use crate::traces::Traced;
 use crate::traces::recording::Recording;
@@ -43,9 +44,9 @@ impl<'a> RequestContext<'a> {
     /// Who asks, for the site's `.htaccess` files.
     pub fn visitor(self) -> Visitor<'a> {
         Visitor {
-            client: Some(self.client),
+            client: self.client,
             local: self.conn.local,
-            login: None,
+            logins: &[],
             trace: None,
         }
     }
@@ -54,8 +55,7 @@ impl<'a> RequestContext<'a> {
     pub fn asked(self) -> Requested<'a> {
         Requested {
             head: self.request,
-            client: self.client,
-            trace: None,
+            visitor: self.visitor(),
         }
     }
 

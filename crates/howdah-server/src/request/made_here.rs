@@ -11,7 +11,7 @@ use super::file;
 use crate::client_address::{is_this_machine, split_host};
 use crate::failure::Failure;
 use crate::respond;
-use crate::site::htaccess::Live;
+use crate::site::htaccess::{HtaccessLogin, Live};
 use crate::site::{Action, RouteInfo, Sites};
 
 /// An answer that a request gets whatever the site's rules say.
@@ -133,13 +133,18 @@ pub(super) fn short(
             refusal,
             allow,
         } => {
-            return Err(match route.because.take() {
-                Some(because) => Failure::Closed {
+            let challenge = match route.login.take().map(|login| *login) {
+                Some(HtaccessLogin::Challenge(challenge)) => Some(challenge),
+                _ => None,
+            };
+            return Err(match (route.because.take(), challenge) {
+                (Some(because), challenge) => Failure::Closed {
                     refusal,
                     status,
                     because,
+                    challenge,
                 },
-                None => Failure::Refused {
+                (None, _) => Failure::Refused {
                     refusal,
                     status,
                     allow,

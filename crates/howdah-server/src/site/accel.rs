@@ -95,7 +95,7 @@ impl Site {
             purpose: Purpose::Send,
             named: Named::ByScript { permitted },
             asked: Some(asked),
-            head: Some(asked.head),
+            query: None,
         })?;
         Ok(self.accelerated(&root, path.relative(), content_type)?)
     }

@@ -21,7 +21,7 @@ use howdah_http1::hidden::{self, without_coding};
 use super::Site;
 use super::condition::Requested;
 use super::config::{Htaccess, Rule, RuleAction, SiteConfig};
-use super::htaccess::Lies;
+use super::htaccess::{Closed, PathQuery};
 use super::script::is_script_name;
 use super::trace::Step;
 use crate::docroot::path::UrlPath;
@@ -42,8 +42,8 @@ pub(crate) struct Wanted<'a> {
     pub named: Named<'a>,
     /// The request; none for an error page, which answers many.
     pub asked: Option<Requested<'a>>,
-    /// Its head, where `.htaccess` files may look at it.
-    pub head: Option<&'a RequestHead>,
+    /// The query that goes with the path.
+    pub query: Option<&'a [u8]>,
 }
 
 /// What is to be done with a file.
@@ -100,8 +100,19 @@ impl From<Refusal> for Refused {
 }
 
 impl Site {
-    /// Checks whether a file may be sent or run.
+    /// Checks whether a file may be sent or run, where no password can be asked for.
     pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
+        self.admit_or_ask(wanted)
+            .map(|_| ())
+            .map_err(Closed::without_login)
+    }
+
+    /// Checks whether a file may be sent or run. Returns the user whom `.htaccess` files have let in by a password,
+    /// or the password that they demand.
+    pub(in crate::site) fn admit_or_ask(
+        &self,
+        wanted: Wanted<'_>,
+    ) -> Result<Option<Box<[u8]>>, Closed> {
         let path = wanted.path;
         let note = |step: &dyn Fn() -> Step| {
             if let Some(asked) = wanted.asked {
@@ -116,15 +127,16 @@ impl Site {
         };
         if !matches!(wanted.named, Named::ByClient) {
             self.admit_name(path, wanted.purpose)
-                .inspect_err(|refused| not_admitted(refused.refusal))?;
+                .inspect_err(|refused| not_admitted(refused.refusal))
+                .map_err(Closed::from)?;
             if self.denies(path) {
                 if let Some(asked) = wanted.asked {
                     self.note_denial(asked, path);
                 }
-                return Err(Refusal::Denied.into());
+                return Err(Refused::from(Refusal::Denied).into());
             }
         }
-        self.admit_by_htaccess(&wanted)?;
+        let user = self.admit_by_htaccess(&wanted)?;
         let rules = &self.config.rules;
         let conditions_hold = |rule: &Rule| {
             let hold = |asked| rule.conditions.hold(asked, path, &self.constants);
@@ -143,7 +155,7 @@ impl Site {
                 let mut guarding = self.guards.iter().filter(guards);
                 if !guarding.all(|number| permitted.contains(number)) {
                     not_admitted(Refusal::NotAuthorized);
-                    return Err(Refusal::NotAuthorized.into());
+                    return Err(Refused::from(Refusal::NotAuthorized).into());
                 }
                 0..rules.len()
             }
@@ -158,48 +170,45 @@ impl Site {
                 if let Some(asked) = wanted.asked {
                     asked.note_rule(number, path, None);
                 }
-                return Err(Refused {
-                    refusal: Refusal::Denied,
-                    status,
-                });
+                let refusal = Refusal::Denied;
+                return Err(Refused { refusal, status }.into());
             }
         }
-        Ok(())
+        Ok(user)
     }
 
-    /// The path that the request itself names has been asked about with what follows it
-    /// ([`Site::htaccess_of_request`]).
-    fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<(), Refused> {
+    /// The path that the request itself names has been asked about with what follows it (`ask_htaccess_of_request`).
+    fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<Option<Box<[u8]>>, Closed> {
         if self.config.htaccess == Htaccess::On {
             // Whatever else answers was found by them; a script's word was not.
-            let (Named::ByScript { .. }, Some(head)) = (wanted.named, wanted.head) else {
-                return Ok(());
+            let (Named::ByScript { .. }, Purpose::Send, Some(asked)) =
+                (wanted.named, wanted.purpose, wanted.asked)
+            else {
+                return Ok(None);
             };
-            return match self.live_admits(wanted.root, head, wanted.path) {
-                true => Ok(()),
-                false => Err(Refusal::HtaccessDenied.into()),
+            return match self.live_admits(wanted.root, asked.head, wanted.path) {
+                true => Ok(None),
+                false => Err(Refused::from(Refusal::HtaccessDenied).into()),
             };
         }
-        let by_script = match wanted.named {
-            Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(()),
+        let hides = match wanted.named {
+            Named::ByClient | Named::InFrontOfPathInfo { .. } => return Ok(None),
             Named::BySite | Named::ByDirectory { .. } | Named::ByHtaccess => false,
             Named::ByScript { .. } => true,
         };
-        let lies = match wanted.purpose {
-            Purpose::Send => Lies::File,
-            Purpose::Run => Lies::Script,
-        };
-        let (root, head) = (wanted.root, wanted.head);
-        let method = wanted
-            .asked
-            .map_or(&b"GET"[..], |asked| asked.head.method());
-        self.htaccess_of_answer(root, head, method, wanted.path, lies, by_script)
-            .map_err(|closed| {
-                if let Some(asked) = wanted.asked {
-                    asked.note(|| closed.step());
-                }
-                closed.refused
-            })
+        self.ask_htaccess(&PathQuery {
+            root: wanted.root,
+            path: wanted.path,
+            requested: wanted.asked,
+            query: wanted.query,
+            redirected: true,
+            hides,
+        })
+        .inspect_err(|closed| {
+            if let Some(asked) = wanted.asked {
+                asked.note(|| closed.step());
+            }
+        })
     }
 
     /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
@@ -234,7 +243,7 @@ impl Site {
             purpose: Purpose::Send,
             named,
             asked,
-            head: None,
+            query: None,
         };
         self.admit(wanted).ok()?;
         if self.config.htaccess == Htaccess::On && !self.live_admits(&root, head, path.as_bytes()) {
@@ -272,7 +281,7 @@ impl Site {
 
     pub(super) fn holds_passwords(&self, path: &[u8]) -> bool {
         self.password_files.iter().any(|file| file == path)
-            || self.htaccess.kept.holds_passwords(path)
+            || self.htaccess.files.holds_passwords(path)
     }
 
     pub(super) fn denies(&self, path: &[u8]) -> bool {

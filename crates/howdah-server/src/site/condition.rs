@@ -12,8 +12,8 @@ use regex::bytes::{Regex, RegexBuilder};
 
 use super::network_file::NetworkFile;
 use super::pattern::{Pattern, PatternError};
-use super::trace::Trace;
-use crate::client_address::{Client, UNKNOWN};
+use super::visitor::Visitor;
+use crate::client_address::Client;
 
 /// How many bytes a compiled expression may take.
 const REGEX_SIZE: usize = 1 << 20;
@@ -25,19 +25,27 @@ const MOST_PAIRS: usize = 1000;
 pub struct Requested<'a> {
     /// Method, target and fields, as the client sent them.
     pub head: &'a RequestHead,
-    /// Who sends it, as far as anybody trustworthy knows.
-    pub client: &'a Client<'a>,
-    /// Where it is noted what was asked, for who wants it explained.
-    pub trace: Option<&'a Trace>,
+    /// Who sends it.
+    pub visitor: Visitor<'a>,
 }
 
 impl<'a> Requested<'a> {
-    /// A request of nobody in particular.
+    /// A request of an unknown visitor.
     pub fn anybody(head: &'a RequestHead) -> Requested<'a> {
         Requested {
             head,
-            client: &UNKNOWN,
-            trace: None,
+            visitor: Visitor::default(),
+        }
+    }
+
+    /// The same request, without noting its steps.
+    pub(super) fn untraced(self) -> Requested<'a> {
+        Requested {
+            visitor: Visitor {
+                trace: None,
+                ..self.visitor
+            },
+            ..self
         }
     }
 }
@@ -190,7 +198,7 @@ impl Conditions {
         path: &[u8],
         constants: &[(String, String)],
     ) -> Option<&'static str> {
-        let Requested { head, client, .. } = asked;
+        let (head, client) = (asked.head, asked.visitor.client);
         if !self.have_method(head.method()) {
             return Some("methods");
         }
@@ -300,7 +308,7 @@ fn variable<'a>(
     name: &str,
     constants: &'a [(String, String)],
 ) -> Option<Cow<'a, [u8]>> {
-    let client = asked.client;
+    let client = asked.visitor.client;
     let text = |text: &'a str| Some(Cow::Borrowed(text.as_bytes()));
     match Var::from_name(name.as_bytes()) {
         Some(Var::Https) => text(if client.https { "on" } else { "" }),

@@ -1,6 +1,7 @@
 //! Conditions one by one, and combined.
 
 use super::*;
+use crate::client_address::UNKNOWN;
 use crate::testing::request;
 
 fn test(text: &str) -> Test {
@@ -111,8 +112,10 @@ fn an_address_counts_as_resolved_and_none_is_nowhere() {
         };
         let asked = Requested {
             head: &head,
-            client: &client,
-            trace: None,
+            visitor: Visitor {
+                client: &client,
+                ..Visitor::default()
+            },
         };
         assert_eq!(from.hold(asked, b"/", &[]), expected, "{address:?}");
         assert_eq!(

@@ -44,6 +44,7 @@ mod sites;
 pub mod subfolder;
 pub mod template;
 pub mod trace;
+pub mod visitor;
 pub mod words;
 
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -77,7 +78,7 @@ pub struct Site {
     denials: denials::Denials,
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
-    htaccess: htaccess::Door,
+    htaccess: htaccess::HtaccessState,
     /// Numbers of the rules by which somebody is asked first.
     guards: Vec<usize>,
     /// Numbers of the rules that limit clients.
@@ -137,7 +138,7 @@ impl Site {
                 denials: denials::Denials::new(&config.deny),
                 internal,
                 sendfile_roots,
-                htaccess: htaccess::Door::default(),
+                htaccess: htaccess::HtaccessState::default(),
                 guards: config.guards().collect(),
                 limits: config.limits().collect(),
                 asks_who: config.rules.iter().any(|rule| rule.asks_who()),

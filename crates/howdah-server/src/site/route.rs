@@ -6,17 +6,15 @@ use howdah_http::message::RequestHead;
 
 use super::access::Named;
 use super::condition::Requested;
-use super::htaccess::Live;
+use super::htaccess::{HtaccessLogin, Live};
 use super::script::ScriptPath;
-use super::trace::Trace;
-use crate::authentication::Authentication;
-use crate::client_address::Client;
+use super::visitor::Visitor;
 use crate::docroot::path::UrlPath;
 use crate::proxy::Proxy;
 use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_cache::Pass;
-use howdah_htaccess::Table;
+use howdah_htaccess::{Demand, Table};
 
 /// Where the router sends a request, and what else it found on the way.
 #[derive(Debug)]
@@ -45,8 +43,8 @@ pub struct RouteInfo {
     pub(super) guards: Vec<usize>,
     /// Numbers of the rules that limit the client.
     pub(super) limits: Vec<usize>,
-    /// What `.htaccess` files ask for by user and password.
-    pub authentication: Option<Arc<Authentication>>,
+    /// The password that `.htaccess` files demand, where they only refuse requests.
+    pub login: Option<Box<HtaccessLogin>>,
     /// What `.htaccess` files have made of the request, where they decide all of it.
     pub live: Option<Arc<Live>>,
 }
@@ -54,7 +52,22 @@ pub struct RouteInfo {
 impl RouteInfo {
     /// Somebody is to be asked before the action is taken.
     pub fn needs_permission(&self) -> bool {
-        !self.guards.is_empty() || self.authentication.is_some()
+        !self.guards.is_empty() || self.login.is_some()
+    }
+
+    /// The password that `.htaccess` files demand before anything else is decided.
+    pub fn demand(&self) -> Option<&Demand> {
+        match self.login.as_deref() {
+            Some(HtaccessLogin::Check(demand)) => Some(demand),
+            _ => self.live.as_ref().and_then(|live| live.demand()),
+        }
+    }
+
+    /// Notes the user whom `.htaccess` files have let in by a password.
+    pub(super) fn note_user(&mut self, user: Option<Box<[u8]>>) {
+        if let Some(user) = user {
+            self.login = Some(Box::new(HtaccessLogin::User(user)));
+        }
     }
 
     /// `.htaccess` files look at who asks: the answer may differ for others.
@@ -203,7 +216,7 @@ impl Action {
 /// The request while it is routed: rules change path and query.
 pub(super) struct Walk<'r> {
     pub(super) head: &'r RequestHead,
-    pub(super) client: &'r Client<'r>,
+    pub(super) visitor: Visitor<'r>,
     pub(super) path: UrlPath<'r>,
     /// The routes that an application may take from `path` ([`Site::routes_behind_script`]).
     ///
@@ -214,7 +227,6 @@ pub(super) struct Walk<'r> {
     /// How many of the rules have been asked about other paths than this one, which the last of them made.
     pub(super) rules_before: usize,
     pub(super) pool: Option<Arc<str>>,
-    pub(super) trace: Option<&'r Trace>,
 }
 
 impl<'r> Walk<'r> {
@@ -222,8 +234,7 @@ impl<'r> Walk<'r> {
     pub(super) fn asked(&self) -> Requested<'r> {
         Requested {
             head: self.head,
-            client: self.client,
-            trace: self.trace,
+            visitor: self.visitor,
         }
     }
 

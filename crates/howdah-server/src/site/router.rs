@@ -15,15 +15,15 @@ use std::time::Duration;
 
 use howdah_http::message::RequestHead;
 
-use super::access::{Named, Purpose, Refused, Wanted};
+use super::access::{Named, Purpose, Wanted};
 use super::condition::Requested;
 use super::config::Htaccess;
-use super::htaccess::{self, Lies, Visitor};
+use super::htaccess::{Closed, PathQuery};
 use super::route::{Action, Route, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::{FileView, Found, Searched};
+use super::visitor::Visitor;
 use super::{Site, monotonic};
-use crate::client_address::UNKNOWN;
 use crate::docroot::path::{UrlPath, encode_path};
 use crate::refusal::Refusal;
 
@@ -36,7 +36,7 @@ impl Site {
         self.route_for(head, Visitor::default())
     }
 
-    /// As [`Site::route`], for somebody.
+    /// As [`Site::route`], for a visitor.
     pub fn route_for(&self, head: &RequestHead, visitor: Visitor<'_>) -> Route {
         self.route_at(head, visitor, monotonic())
     }
@@ -75,11 +75,11 @@ impl Site {
             let everybody = info.live.is_some_and(|live| live.is_for_everybody());
             return !(everybody && matches!(action, Action::Script(_)));
         }
-        if !self.htaccess_may_close(&tree.root, &path) {
+        if !self.htaccess_may_refuse(&tree.root, &path) {
             return false;
         }
         let Route { action, info } = self.route_path(head, path, visitor, &tree);
-        info.authentication.is_some()
+        info.login.is_some()
             || matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
     }
 
@@ -102,29 +102,22 @@ impl Site {
         let routes = self.routes_behind_script(path.as_bytes());
         let walk = Walk {
             head,
-            client: visitor.client.unwrap_or(&UNKNOWN),
+            visitor,
             routes,
             path,
             query: None,
             rewritten: false,
             rules_before: 0,
             pool: None,
-            trace: visitor.trace,
         };
         let mut info = RouteInfo::default();
         let asked = walk.asked();
-        let action = self.walk(walk, &mut info, visitor, tree);
+        let action = self.walk(walk, &mut info, tree);
         self.guard_what_was_found(asked, &action, &mut info);
         Route { action, info }
     }
 
-    fn walk(
-        &self,
-        mut walk: Walk<'_>,
-        info: &mut RouteInfo,
-        visitor: Visitor<'_>,
-        tree: &FileView,
-    ) -> Action {
+    fn walk(&self, mut walk: Walk<'_>, info: &mut RouteInfo, tree: &FileView) -> Action {
         if let Some(denied) = self.denied(&walk, true) {
             return denied;
         }
@@ -135,22 +128,27 @@ impl Site {
             }
         }
         if self.config.htaccess == Htaccess::On {
-            return self.live(tree, &walk, info, visitor);
+            return self.live(tree, &walk, info);
         }
         let mut found = self.search(tree, &walk, info);
-        if let Err(closed) = self.asked_by_htaccess(tree, &walk, &found) {
-            let refused = closed.refused;
-            walk.asked().note(|| closed.step());
-            info.because = Some(closed.because);
-            if refused.refusal != Refusal::HtaccessHidden {
-                return Action::refused_with(refused.refusal, refused.status);
+        match self.ask_htaccess_of_request(tree, &walk, &found) {
+            Ok(user) => info.note_user(user),
+            Err(closed) => {
+                walk.asked().note(|| closed.step());
+                if closed.refused.refusal != Refusal::HtaccessHidden {
+                    return closed.action(info);
+                }
+                info.because = closed.because;
+                // What is here is not to be sent: as if it were not there.
+                found = self.controlled(tree, &walk, closed.refused.refusal, info);
             }
-            // What lies here is not to be sent: as if it were not there.
-            found = self.controlled(tree, &walk, refused.refusal, info);
         }
         match self.admit_found(tree, &walk, &found) {
-            Ok(()) => self.finish(found, walk),
-            Err(refused) => Action::refused_with(refused.refusal, refused.status),
+            Ok(user) => {
+                info.note_user(user);
+                self.finish(found, walk)
+            }
+            Err(closed) => closed.action(info),
         }
     }
 
@@ -164,47 +162,50 @@ impl Site {
         Some(Action::refused(Refusal::Denied))
     }
 
-    /// Asks the `.htaccess` files on the paths that the request names: the client's own, and what rules
-    /// have made of it.
-    fn asked_by_htaccess(
+    /// Asks the `.htaccess` files about the paths that the request names: the client's own, and what rules have made
+    /// of it.
+    fn ask_htaccess_of_request(
         &self,
         tree: &FileView,
         walk: &Walk<'_>,
         found: &Searched,
-    ) -> Result<(), htaccess::Closed> {
+    ) -> Result<Option<Box<[u8]>>, Closed> {
         let path = walk.path.as_bytes();
-        let (name, lies) = match found {
-            Searched::Here(Found::File(plan)) if path[1..] == plan.relative[..] => {
-                (path.len(), Lies::File)
-            }
-            Searched::Here(Found::Script(script)) if path.starts_with(script.script_name()) => {
-                (script.script_name().len(), Lies::Script)
-            }
-            Searched::Here(Found::File(_) | Found::Script(_) | Found::NeedsSlash) => {
-                (path.len(), Lies::Directory)
-            }
-            _ => (path.len(), Lies::Nothing),
+        let hides = match found {
+            Searched::Here(Found::File(plan)) => path[1..] == plan.relative[..],
+            Searched::Here(Found::Script(script)) => path.starts_with(script.script_name()),
+            _ => false,
         };
-        self.htaccess_of_request(&tree.root, walk.head, path, name, lies)?;
-        if !walk.rewritten {
-            return Ok(());
+        let query = PathQuery {
+            root: &tree.root,
+            path,
+            requested: Some(walk.asked()),
+            query: walk.query(),
+            redirected: false,
+            hides,
+        };
+        // The client's own path is asked about even if what rules have made of it is hidden.
+        if walk.rewritten
+            && let Ok(path) = UrlPath::parse(walk.head.path())
+        {
+            self.ask_htaccess(&PathQuery {
+                path: path.as_bytes(),
+                query: walk.head.query(),
+                hides: false,
+                ..query
+            })?;
         }
-        match UrlPath::parse(walk.head.path()) {
-            Ok(path) => {
-                let (path, lies) = (path.as_bytes(), Lies::Nothing);
-                self.htaccess_of_request(&tree.root, walk.head, path, path.len(), lies)
-            }
-            Err(_) => Ok(()),
-        }
+        self.ask_htaccess(&query)
     }
 
-    /// Rewrites, index names and `PATH_INFO` lead to files that another path names.
+    /// Rewrites, index names and `PATH_INFO` lead to files that another path names. Returns the user whom
+    /// `.htaccess` files have let in.
     fn admit_found(
         &self,
         tree: &FileView,
         walk: &Walk<'_>,
         found: &Searched,
-    ) -> Result<(), Refused> {
+    ) -> Result<Option<Box<[u8]>>, Closed> {
         match found {
             Searched::Other(script, _) => self.admit_script(tree, walk, script, Named::BySite),
             Searched::Here(Found::Script(script)) => {
@@ -217,16 +218,16 @@ impl Site {
                     true => Cow::Borrowed(walk.path.as_bytes()),
                     false => Cow::Owned([b"/", &plan.relative[..]].concat()),
                 };
-                self.admit(Wanted {
+                self.admit_or_ask(Wanted {
                     root: &plan.root,
                     path: &path,
                     purpose: Purpose::Send,
                     named: self.named(walk, &path),
                     asked: Some(walk.asked()),
-                    head: Some(walk.head),
+                    query: walk.query(),
                 })
             }
-            Searched::Here(_) | Searched::Status(_) => Ok(()),
+            Searched::Here(_) | Searched::Status(_) => Ok(None),
         }
     }
 
@@ -250,14 +251,14 @@ impl Site {
         walk: &Walk<'_>,
         script: &ScriptPath,
         named: Named<'_>,
-    ) -> Result<(), Refused> {
-        self.admit(Wanted {
+    ) -> Result<Option<Box<[u8]>>, Closed> {
+        self.admit_or_ask(Wanted {
             root: &tree.root,
             path: script.script_name(),
             purpose: Purpose::Run,
             named,
             asked: Some(walk.asked()),
-            head: Some(walk.head),
+            query: walk.query(),
         })
     }
 
@@ -272,11 +273,8 @@ impl Site {
             path: script.path_info(),
             purpose: Purpose::Run,
             named: Named::ByScript { permitted: &[] },
-            asked: Some(Requested {
-                trace: None,
-                ..asked
-            }),
-            head: None,
+            asked: Some(asked.untraced()),
+            query: None,
         });
         match admitted {
             Ok(()) => script,

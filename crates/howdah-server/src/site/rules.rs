@@ -6,7 +6,7 @@ use super::Site;
 use super::access::Refused;
 use super::condition::Requested;
 use super::config::{HeaderEdit, Rule, RuleAction};
-use super::htaccess::Lies;
+use super::htaccess::{Closed, PathQuery};
 use super::route::{Action, ProxyTarget, RouteInfo, ScriptTarget, Walk};
 use super::script::ScriptPath;
 use super::search::FileView;
@@ -42,10 +42,7 @@ impl Site {
         let Ok(path) = UrlPath::parse(asked.head.path()) else {
             return;
         };
-        let asked = Requested {
-            trace: None,
-            ..asked
-        };
+        let asked = asked.untraced();
         for rule in &self.config.rules {
             let RuleAction::Header(edit) = &rule.action else {
                 continue;
@@ -200,7 +197,7 @@ impl Site {
         let asked = walk.asked();
         // Counted before, or noted by `guard`, if it is for this request.
         if let RuleAction::Limit(_) = rule.action {
-            if asked.trace.is_some()
+            if asked.visitor.trace.is_some()
                 && let Some(why_not) = self.why_not_for(rule, asked, walk.path.as_bytes())
             {
                 asked.note_rule(number, walk.path.as_bytes(), Some(why_not));
@@ -277,7 +274,7 @@ impl Site {
                     permitted: Box::default(),
                     apache: None,
                 }),
-                Err(refused) => Action::refused_with(refused.refusal, refused.status),
+                Err(closed) => closed.action(info),
             }),
             RuleAction::Proxy(proxy) => Some(Action::Proxy(Box::new(ProxyTarget {
                 proxy: proxy.clone(),
@@ -363,17 +360,22 @@ impl Site {
         tree: &FileView,
         walk: &Walk<'_>,
         info: &mut RouteInfo,
-    ) -> Result<ScriptPath, Refused> {
+    ) -> Result<ScriptPath, Closed> {
         let script = ScriptPath::program(&tree.root, &walk.path).map_err(Refused::from)?;
         let named = walk.named(script.script_name(), number);
-        self.admit_script(tree, walk, &script, named)?;
-        let (path, name) = (walk.path.as_bytes(), script.script_name().len());
-        self.htaccess_of_request(&tree.root, walk.head, path, name, Lies::Script)
-            .map_err(|closed| {
-                walk.asked().note(|| closed.step());
-                info.because = Some(closed.because);
-                closed.refused
-            })?;
+        info.note_user(self.admit_script(tree, walk, &script, named)?);
+        let query = PathQuery {
+            root: &tree.root,
+            path: walk.path.as_bytes(),
+            requested: Some(walk.asked()),
+            query: walk.query(),
+            redirected: false,
+            hides: true,
+        };
+        let user = self
+            .ask_htaccess(&query)
+            .inspect_err(|closed| walk.asked().note(|| closed.step()))?;
+        info.note_user(user);
         Ok(self.judge_translation(script, walk.asked()))
     }
 

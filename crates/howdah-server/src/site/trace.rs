@@ -75,7 +75,7 @@ impl Trace {
 impl Requested<'_> {
     /// Adds a step to the request's trace, if it has one.
     pub(super) fn note(self, step: impl FnOnce() -> Step) {
-        if let Some(trace) = self.trace {
+        if let Some(trace) = self.visitor.trace {
             trace.note(step());
         }
     }
@@ -92,7 +92,9 @@ impl Requested<'_> {
 
     /// Notes where the rule that was asked last leads.
     pub(super) fn note_rewrite(self, path: &[u8], query: Option<&[u8]>) {
-        let Some(trace) = self.trace else { return };
+        let Some(trace) = self.visitor.trace else {
+            return;
+        };
         let mut steps = trace.steps();
         if let Some(Step::Rule { led_to, .. }) = steps.last_mut() {
             let query = query.map(|query| [b"?", query].concat());

@@ -9,6 +9,7 @@ const CONNECTIONS: usize = 3;
 const STREAMS: u32 = 100;
 
 #[test]
+#[cfg_attr(not(feature = "packages"), ignore = "needs php-cgi")]
 fn one_client_fills_the_queue_and_others_are_served_in_turn() {
     for mode in ["embed", "pool", "cgi"] {
         served_in_turn(mode);

@@ -257,8 +257,8 @@ fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
     if file.validation == Validation::Full {
         let sentences = match site.htaccess {
-            Htaccess::On => htaccess::survey_live(&site.root),
-            Htaccess::Deny => htaccess::survey(&site.root),
+            Htaccess::On => htaccess::survey(&site.root, false),
+            Htaccess::Deny => htaccess::survey(&site.root, true),
             Htaccess::Off => Vec::new(),
         };
         for sentence in sentences {

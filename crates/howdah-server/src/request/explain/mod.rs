@@ -18,16 +18,16 @@ use howdah_http::{BodyKind, ConnInfo};
 use super::context::RequestContext;
 use super::explained::{Answer, CacheDecision, Told};
 use super::made_here::{self, First};
-use super::{Front, authorize, cache_gate, find_route};
+use super::{Front, authorize, cache_gate, find_route, log_in_and_route};
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::protocol;
 use crate::client_address::Client;
 use crate::failure::Failure;
 use crate::server_config::ServerConfig;
 use crate::site::config::{HostPattern, Rule, RuleAction};
-use crate::site::htaccess::Visitor;
 use crate::site::pattern::Pattern;
 use crate::site::trace::{Step, Trace};
+use crate::site::visitor::Visitor;
 use crate::site::{Action, RouteInfo, Site};
 
 use answer::{of_action, of_failure, of_head};
@@ -148,15 +148,9 @@ async fn answer(
         ..ctx.visitor()
     };
     let (mut action, mut route) = find_route(ctx, visitor);
-    if let Some(demand) = route.live.as_ref().and_then(|live| live.demand()) {
-        let login = authorize::log_in(ctx, demand).await;
-        let login = login.map_err(|failure| failed(failure, None))?;
-        trace.take();
-        let visitor = Visitor {
-            login: Some(&login),
-            ..visitor
-        };
-        (action, route) = find_route(ctx, visitor);
+    if let Some(demand) = route.demand() {
+        let routed = log_in_and_route(ctx, demand.clone(), Some(&trace)).await;
+        (action, route) = routed.map_err(|failure| failed(failure, None))?;
     }
     explanation.steps = ctx
         .site

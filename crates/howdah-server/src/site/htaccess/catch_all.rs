@@ -4,8 +4,9 @@
 
 use std::path::Path;
 
+use howdah_htaccess::{ConditionView, RuleView};
+
 use super::report::read;
-use super::rewrite::{Condition, RewriteRule, Target, Test};
 
 /// Where everything goes that is no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,19 +21,18 @@ pub(crate) struct CatchAll {
 
 /// The catch-all rule of `directory`, which lies at the URL path `folder` (empty for the root).
 pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
-    let parsed = read(&directory.join(".htaccess"))?;
-    let section = parsed.sections.first()?;
+    let file = read(&directory.join(".htaccess"))?;
     let script_of = |target: &str| {
         target_of(target, folder).filter(|found| directory.join(&found.script[1..]).is_file())
     };
     let mut files_pass = false;
-    for rule in &section.rules {
-        let target = match &rule.target {
-            Target::Elsewhere(target) => target,
-            Target::Same => {
-                files_pass |= has(rule, false);
+    for rule in file.rewrite_rules() {
+        let target = match rule.internal_target().map(std::str::from_utf8) {
+            Some(Ok("")) => {
+                files_pass |= tests_file(rule, false);
                 continue;
             }
+            Some(Ok(target)) => target,
             _ => continue,
         };
         let Some(found) = script_of(target) else {
@@ -40,9 +40,9 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
         };
         // An index.php that any rule leads to gets the rest as well: so it is everywhere. Other
         // scripts must show it: the whole path, and files excepted.
-        let excepted = files_pass || has(rule, true);
-        let plain = excepted && !rule.conditions.iter().any(is_of_visitor);
-        let pattern = rule.pattern.text().filter(|_| !rule.negated);
+        let excepted = files_pass || tests_file(rule, true);
+        let plain = excepted && !rule.conditions().any(is_of_visitor);
+        let pattern = rule.pattern();
         if found.script == "/index.php" || plain && pattern.is_some_and(takes_all) {
             let captured = pattern.is_some_and(captures_all);
             return Some(CatchAll {
@@ -52,22 +52,26 @@ pub(crate) fn of(directory: &Path, folder: &str) -> Option<CatchAll> {
             });
         }
     }
-    script_of(section.fallback.as_deref()?)
+    script_of(file.fallback()?)
 }
 
-/// The rule has a condition `-f`, or `!-f`.
-fn has(rule: &RewriteRule, negated: bool) -> bool {
-    let is_it = |condition: &Condition| {
-        matches!(condition.test, Test::Is(b'f')) && condition.negated == negated
-    };
-    rule.conditions.iter().any(is_it)
+/// Whether the rule has a condition `-f`, or `!-f`.
+fn tests_file(rule: RuleView<'_>, negated: bool) -> bool {
+    let tests =
+        |condition: ConditionView<'_>| condition.is_file_test && condition.negated == negated;
+    rule.conditions().any(tests)
 }
 
-/// Who asks, when and how: a rule for some of them makes no front controller.
-fn is_of_visitor(condition: &Condition) -> bool {
+/// Whether the condition depends on the visitor, the method, the query or the time. A rule for some visitors makes
+/// no front controller.
+fn is_of_visitor(condition: ConditionView<'_>) -> bool {
     ["HTTP", "REMOTE_", "TIME", "REQUEST_METHOD", "QUERY_STRING"]
         .iter()
-        .any(|start| condition.text.starts_with(&format!("%{{{start}")))
+        .any(|start| {
+            condition
+                .input
+                .starts_with(format!("%{{{start}").as_bytes())
+        })
 }
 
 /// Patterns that match every path.

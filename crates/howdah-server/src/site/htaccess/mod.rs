@@ -1,52 +1,65 @@
-//! Apache's `.htaccess` files: what they close, and at the start which front controller they name.
-//! Everything else in them is passed over.
+//! Apache's `.htaccess` files. One engine (`howdah-htaccess`) evaluates them; this module asks it and acts on
+//! what it says.
 //!
-//! - [`files`]: the files on a path, as they are now; `thread`, with `watched` and `memo`: what a thread
+//! - `refusals`: `htaccess = "deny"`: what the files refuse.
+//! - `routing`, `response`: `htaccess = "on"`: the files decide about the request and the response.
+//! - `evaluation`: what the files may read of a request, and cached results.
+//! - `logins`: the passwords that the files demand.
+//! - `world`: the site's files and clock, as the engine asks for them.
+//! - `file_cache`, with `thread`, `watched` and `result_cache`: the files as they are now, and what a thread
 //!   knows of them while the kernel reports no change.
-//! - `lines`, `modules`, `names`, `parse`, `rewrite_lines`: a file's text into `section`'s values.
-//! - `access`, `rewrite`, `pattern`, `truth`: what a line means for a request.
-//! - [`decide`]: Apache's order and inheritance; one [`Verdict`] for a path.
-//! - [`door`]: where a site asks.
 //! - `catch_all`: the front controller that a file names.
-//! - `live`, with `world` and `kept`: `htaccess = "on"`, all of it (`howdah-htaccess`).
-//! - [`report`]: the lines that are not applied exactly, for the one who starts the server.
-//!
-//! The decision fails closed: what is not understood opens nothing. See the head of [`decide`] for
-//! where it is stricter than Apache.
+//! - [`report`], `warnings`: lines without effect, for the administrator.
 
-mod access;
-mod access_query;
 pub(super) mod catch_all;
-mod decide;
-mod demands;
-mod door;
-mod files;
-mod kept;
-pub(crate) use howdah_htaccess::Document;
-use howdah_htaccess::lines;
-mod live;
-mod memo;
-mod modules;
-mod names;
-mod parse;
+mod evaluation;
+mod file_cache;
+mod logins;
 #[cfg(test)]
 mod random_tests;
-use howdah_htaccess::pattern;
+mod refusals;
 mod report;
-mod rewrite;
-mod rewrite_lines;
-mod section;
+mod response;
+mod result_cache;
+mod routing;
 mod thread;
-mod truth;
+mod warnings;
 mod watched;
 mod world;
 
-pub use access_query::{AccessQuery, Lies};
-pub use decide::{Because, InDirectory, Verdict, decide};
-pub(crate) use door::{Closed, Door};
-pub(crate) use files::{Chain, Files};
-pub use live::{Live, Visitor};
-pub use parse::parse_bytes;
-pub use report::{decides, survey, survey_live};
-pub use section::{Note, Parsed, Why};
+pub(crate) use howdah_htaccess::Document;
+use howdah_htaccess::Refusal as ApacheRefusal;
+
+use crate::refusal::Refusal;
+
+pub use refusals::HtaccessLogin;
+pub(crate) use refusals::{Closed, PathQuery};
+pub use report::{decides, survey};
+pub use response::Live;
 pub(crate) use thread::watch_directories;
+
+/// What a site knows of its `.htaccess` files.
+#[derive(Debug, Default)]
+pub(crate) struct HtaccessState {
+    pub(super) files: file_cache::FileCache,
+    logins: logins::Logins,
+    warnings: warnings::Warnings,
+}
+
+/// The name of a refusal.
+fn refusal_of(refusal: ApacheRefusal) -> Refusal {
+    match refusal {
+        ApacheRefusal::Denied => Refusal::HtaccessDenied,
+        ApacheRefusal::NotUnderstood | ApacheRefusal::TooCostly => Refusal::HtaccessNotUnderstood,
+        ApacheRefusal::Loop => Refusal::HtaccessLoop,
+        ApacheRefusal::NoScripts => Refusal::HtaccessNoScripts,
+        ApacheRefusal::Unauthorized => Refusal::HtaccessPassword,
+        ApacheRefusal::Unsupported => Refusal::HtaccessUnsupported,
+        ApacheRefusal::NotFound => Refusal::NotFound,
+        ApacheRefusal::NoIndex => Refusal::NoIndex,
+        ApacheRefusal::BadPath => Refusal::BadTarget,
+        ApacheRefusal::Method => Refusal::MethodNotAllowed,
+        ApacheRefusal::Forbidden => Refusal::Unreadable,
+        ApacheRefusal::Status => Refusal::Returned,
+    }
+}

@@ -11,9 +11,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
-use super::access_query::Lies;
-use super::files::Files;
-use super::kept::Kept;
+use super::file_cache::FileCache;
 use super::thread::Thread;
 use super::watched::Watched;
 use crate::docroot::root::{FileKind, RootDir, Symlinks};
@@ -144,19 +142,16 @@ impl Beliefs {
 /// What is asked: files by one who remembers, and by one who does not.
 struct Sides {
     root: RootDir,
-    sides: [(Files, Kept, Thread); 2],
+    sides: [(FileCache, Thread); 2],
 }
 
 impl Sides {
-    fn check(&mut self, directory: &str, lies: Lies, step: usize) {
-        let path = format!("{directory}file");
-        let [remembered, asked] = self.sides.each_mut().map(|(files, kept, thread)| {
-            let chain = files.walk(&self.root, path.as_bytes(), lies, thread);
-            let (_, live) = kept.chain_of(&self.root, directory.as_bytes(), |_, _| {}, thread);
-            (format!("{:?}", chain.files), format!("{live:?}"))
+    fn check(&mut self, directory: &str, step: usize) {
+        let [remembered, asked] = self.sides.each_mut().map(|(files, thread)| {
+            let (_, chain) = files.chain_of(&self.root, directory.as_bytes(), |_, _| {}, thread);
+            format!("{chain:?}")
         });
-        assert_eq!(remembered.0, asked.0, "\"deny\", step {step}, {path}");
-        assert_eq!(remembered.1, asked.1, "\"on\", step {step}, {path}");
+        assert_eq!(remembered, asked, "step {step}, {directory}");
     }
 }
 
@@ -174,8 +169,7 @@ fn whatever_changes_counts_for_the_next_request() {
     };
     let mut sides = Sides {
         root: RootDir::open(root.path(), Symlinks::Follow).unwrap(),
-        sides: [watching, Thread::default()]
-            .map(|thread| (Files::default(), Kept::default(), thread)),
+        sides: [watching, Thread::default()].map(|thread| (FileCache::default(), thread)),
     };
     let (mut changed, mut changer) = UnixStream::pair().unwrap();
     let (top, beside) = (root.path().to_owned(), outside.path().to_owned());
@@ -196,19 +190,18 @@ fn whatever_changes_counts_for_the_next_request() {
             changed.write_all(b"x").unwrap();
             changed.read_exact(&mut [0]).unwrap();
         }
-        let watched = sides.sides[0].2.watched.as_mut().unwrap();
+        let watched = sides.sides[0].1.watched.as_mut().unwrap();
         believed += beliefs.check(&sides.root, watched, step);
         let directories: [String; 10] = std::array::from_fn(|_| random.directory());
-        let lies = [Lies::File, Lies::Script, Lies::Directory, Lies::Nothing];
         // What the first round has found the second remembers.
         for directory in directories.iter().chain(&directories) {
-            let thread = &mut sides.sides[0].2;
+            let thread = &mut sides.sides[0].1;
             let known = thread
-                .closing
+                .chains
                 .of(&thread.watched, &sides.root, directory.as_bytes());
-            remembered += usize::from(known.is_some_and(|(_, files)| !files.is_empty()));
-            sides.check(directory, lies[random.below(4)], step);
-            let watched = sides.sides[0].2.watched.as_mut().unwrap();
+            remembered += usize::from(known.is_some_and(|(_, chain)| !chain.is_empty()));
+            sides.check(directory, step);
+            let watched = sides.sides[0].1.watched.as_mut().unwrap();
             beliefs.believe(&sides.root, watched, format!("{}x.php", &directory[1..]));
         }
         if step > 500 && Instant::now() >= end {

@@ -8,41 +8,30 @@ use std::io::Read;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use howdah_htaccess::{HtFile, Problem, Table};
-
-use super::parse::{LONGEST, parse_bytes};
-use super::section::{Note, Parsed, Unusable, Why};
+use howdah_htaccess::{HtFile, LONGEST, Problem, Table};
 
 /// How many directories are looked into for a report; the breadth first.
 const MOST_DIRECTORIES: usize = 4000;
 /// Sentences about one site.
 const MOST_SENTENCES: usize = 50;
 
-/// What a site's files say that is not applied exactly, where only what they close counts.
-pub fn survey(root: &Path) -> Vec<String> {
-    survey_by(root, |file, at_root| {
-        let notes = read(file);
-        let notes = notes.iter().flat_map(Parsed::notes);
-        notes.map(|note| sentence(file, at_root, note)).collect()
-    })
-}
-
-/// What a site's files say that has no effect, where they decide: `htaccess = "on"`.
-pub fn survey_live(root: &Path) -> Vec<String> {
-    survey_by(root, |file, _| {
-        read_live(file).map_or(Vec::new(), |found| sentences(file, &found))
+/// Describes the lines of a site's files that have no effect here, or are mistakes. `refusals_only`: the site routes
+/// its requests itself (`htaccess = "deny"`), so only lines that were meant to refuse something are of interest.
+pub fn survey(root: &Path, refusals_only: bool) -> Vec<String> {
+    survey_by(root, |file| {
+        read(file).map_or(Vec::new(), |found| sentences(file, &found, refusals_only))
     })
 }
 
 /// Whether the file of a directory could decide for a site, and says which script answers for what is no
 /// file. None: there is none, or it has a mistake.
 pub fn decides(root: &Path) -> Option<bool> {
-    let found = read_live(&root.join(".htaccess"))?;
+    let found = read(&root.join(".htaccess"))?;
     found.problem.is_none().then(|| found.routes())
 }
 
 /// What there is to be said of a file: its mistake, and lines without effect.
-pub(super) fn sentences(name: &Path, file: &HtFile) -> Vec<String> {
+pub(super) fn sentences(name: &Path, file: &HtFile, refusals_only: bool) -> Vec<String> {
     let name = name.display();
     let mut sentences = Vec::new();
     match &file.problem {
@@ -62,7 +51,10 @@ pub(super) fn sentences(name: &Path, file: &HtFile) -> Vec<String> {
         }
         None => {}
     }
-    let notes = file.notes.iter();
+    let notes = file
+        .notes
+        .iter()
+        .filter(|note| !refusals_only || note.refuses);
     sentences.extend(notes.map(|note| {
         format!(
             "{name}:{}: `{}`: {}",
@@ -74,7 +66,7 @@ pub(super) fn sentences(name: &Path, file: &HtFile) -> Vec<String> {
     sentences
 }
 
-fn survey_by(root: &Path, sentences_of: impl Fn(&Path, bool) -> Vec<String>) -> Vec<String> {
+fn survey_by(root: &Path, sentences_of: impl Fn(&Path) -> Vec<String>) -> Vec<String> {
     let mut sentences = Vec::new();
     let mut left_out = 0;
     let mut seen = 0;
@@ -82,7 +74,7 @@ fn survey_by(root: &Path, sentences_of: impl Fn(&Path, bool) -> Vec<String>) -> 
     while let Some(directory) = left.pop_front() {
         seen += 1;
         let file = directory.join(".htaccess");
-        for sentence in sentences_of(&file, directory == root) {
+        for sentence in sentences_of(&file) {
             match sentences.len() < MOST_SENTENCES {
                 true => sentences.push(sentence),
                 false => left_out += 1,
@@ -121,8 +113,8 @@ fn below(directory: &Path, left: &mut VecDeque<PathBuf>) {
     left.extend(found.into_iter().take(room));
 }
 
-/// As [`read`], for sites where the files decide.
-fn read_live(file: &Path) -> Option<HtFile> {
+/// Reads a file; `None` if there is none.
+pub(super) fn read(file: &Path) -> Option<HtFile> {
     let meta = match fs::metadata(file) {
         Ok(meta) => meta,
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
@@ -139,52 +131,4 @@ fn read_live(file: &Path) -> Option<HtFile> {
         Err(_) => HtFile::unusable(Problem::Unreadable),
         Ok(_) => howdah_htaccess::parse(&text, &name, &Table::default()),
     })
-}
-
-/// What a file says; none if there is none.
-pub(super) fn read(file: &Path) -> Option<Parsed> {
-    let meta = match fs::metadata(file) {
-        Ok(meta) => meta,
-        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return None,
-        Err(_) => return Some(Parsed::unusable(Unusable::Unreadable)),
-    };
-    if !meta.is_file() {
-        return Some(Parsed::unusable(Unusable::NotAFile));
-    }
-    let mut text = Vec::new();
-    let read = fs::File::open(file).and_then(|file| file.take(LONGEST + 1).read_to_end(&mut text));
-    Some(match read {
-        Err(_) => Parsed::unusable(Unusable::Unreadable),
-        Ok(_) => parse_bytes(&text),
-    })
-}
-
-/// `FILE:LINE: TEXT: what is wrong with it; what follows`
-pub(super) fn sentence(file: &Path, at_root: bool, note: &Note) -> String {
-    let what = match note.why {
-        Why::Visitor => "depends on the visitor",
-        Why::NotUnderstood => "is not understood",
-        Why::Mistake => "is an error for Apache",
-        Why::Unusable => "",
-    };
-    let follows = match (note.why, at_root) {
-        (Why::Unusable, _) => "everything below is closed",
-        (_, false) => "the directory is closed to everybody",
-        (Why::Visitor, true) => {
-            "visitors who need a list entry or a password are refused, others are not"
-        }
-        (_, true) => "it is ignored",
-    };
-    let line = match note.line {
-        0 => String::new(),
-        line => format!(":{line}"),
-    };
-    let shown = note.text.chars().take(120);
-    let text: String = shown
-        .map(|c| if c.is_control() { ' ' } else { c })
-        .collect();
-    match what {
-        "" => format!("{}{line}: {text}: {follows}", file.display()),
-        what => format!("{}{line}: `{text}` {what}: {follows}", file.display()),
-    }
 }

@@ -7,11 +7,10 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use howdah_htaccess::Chain;
+use howdah_htaccess::{Answer, Chain, Verdict};
 
-use super::decide::InDirectory;
-use super::live::Answered;
-use super::memo::{Memo, Question};
+use super::evaluation::CachedResult;
+use super::result_cache::{CacheKey, ResultCache};
 use super::watched::{FOR, Watched};
 use crate::docroot::root::RootDir;
 use crate::site::monotonic;
@@ -24,17 +23,17 @@ const MOST: usize = 1024;
 pub(super) struct Thread {
     /// The name that is asked for: reused, so that a path without files allocates nothing.
     pub name: Vec<u8>,
-    /// The question that is asked: reused.
-    pub question: Question,
+    /// The key that is looked up: reused.
+    pub key: CacheKey,
     pub watched: Option<Watched>,
-    /// For `htaccess = "deny"`.
-    pub closing: Remembered<Arc<[InDirectory]>>,
-    /// Paths that are open, however they are asked for.
-    pub open: Memo<()>,
-    /// For `htaccess = "on"`.
-    pub live: Remembered<Arc<Chain>>,
-    /// Answers that are the same whoever asks.
-    pub answers: Memo<Answered>,
+    /// What the files on the way to a directory say together.
+    pub chains: Remembered<Arc<Chain>>,
+    /// `htaccess = "on"`: answers that are the same for every visitor.
+    pub answers: ResultCache<CachedResult<Arc<Answer>>>,
+    /// `htaccess = "deny"`: paths without a file on the way.
+    pub open_paths: ResultCache<CachedResult<()>>,
+    /// `htaccess = "deny"`: verdicts that are the same for every visitor.
+    pub verdicts: ResultCache<CachedResult<Arc<Verdict>>>,
 }
 
 thread_local! {

@@ -3,16 +3,15 @@ use std::path::Path;
 
 use super::*;
 use crate::docroot::root::Symlinks;
-use crate::site::htaccess::access_query::Lies;
-use crate::site::htaccess::files::Files;
-use crate::site::htaccess::thread::{Thread, watch_directories, with};
+use crate::site::htaccess::file_cache::FileCache;
+use crate::site::htaccess::thread::{Thread, watch_directories};
 
 const CLOSING: &str = "Require all denied\n";
 
 struct Tree {
     dir: tempfile::TempDir,
     root: RootDir,
-    files: Files,
+    files: FileCache,
 }
 
 impl Tree {
@@ -26,7 +25,7 @@ impl Tree {
         let tree = Tree {
             dir,
             root,
-            files: Files::default(),
+            files: FileCache::default(),
         };
         assert_eq!(tree.found(), 0);
         tree
@@ -38,9 +37,8 @@ impl Tree {
 
     /// How many files there are on the path.
     fn found(&self) -> usize {
-        let path = b"/a/b/c/file";
-        let chain = with(|thread| self.files.walk(&self.root, path, Lies::File, thread));
-        chain.files.len()
+        let directory = b"/a/b/c/";
+        self.files.chain(&self.root, directory, |_, _| {}).1.len()
     }
 }
 
@@ -234,9 +232,11 @@ fn where_nothing_can_be_watched_each_directory_is_asked() {
     };
     thread.watched.as_mut().unwrap().inotify = fs::File::open("/dev/null").unwrap().into();
     let mut found = || {
-        let path = b"/a/b/c/file";
-        let chain = tree.files.walk(&tree.root, path, Lies::File, &mut thread);
-        chain.files.len()
+        let directory = b"/a/b/c/";
+        let (_, chain) = tree
+            .files
+            .chain_of(&tree.root, directory, |_, _| {}, &mut thread);
+        chain.len()
     };
     for place in [".htaccess", "a/b/.htaccess", "a/b/c/.htaccess"] {
         assert_eq!((found(), found()), (0, 0));
@@ -327,8 +327,8 @@ fn a_file_that_exists_is_known_once_it_is_old_enough_and_until_it_changes() {
             ..Thread::default()
         };
         let mut is_known = || {
-            let path = b"/a/b/c/file";
-            tree.files.walk(&tree.root, path, Lies::File, &mut thread);
+            tree.files
+                .chain_of(&tree.root, b"/a/b/c/", |_, _| {}, &mut thread);
             thread.begin();
             thread.known_since(&tree.root, b"/a/b/").is_some()
         };

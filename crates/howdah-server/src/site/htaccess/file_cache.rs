@@ -1,4 +1,4 @@
-//! The `.htaccess` files of directories for `htaccess = "on"`, as they are now: what each says is kept by
+//! The `.htaccess` files of directories, as they are now: what each says is kept by
 //! its directory's URL path, and read again when the file's state has changed. One `statx` for a directory,
 //! or none while the kernel reports no change ([`thread`](super::thread)).
 
@@ -13,18 +13,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use howdah_htaccess::{Chain, HtFile, LONGEST, Problem, Table};
 
-use super::files::is_settled;
 use super::thread::{self, Thread};
 use super::watched::{Asked, NAME};
 use crate::docroot::root::{FileKind, Meta, RootDir};
 use crate::refusal::Refusal;
 
-/// Most files kept; beyond it all are forgotten.
-const MOST: usize = 4096;
+/// The most files in the cache; beyond it all are forgotten.
+const MAX_FILES: usize = 4096;
+/// A file that changed less than this before it was read may have changed again unseen, because the clock of the
+/// file system is coarse. It is read again.
+const SETTLED_AFTER: Duration = Duration::from_millis(100);
 
 /// What is known of a root's files.
 #[derive(Debug, Default)]
-pub(crate) struct Kept {
+pub(crate) struct FileCache {
     known: RwLock<Known>,
     /// How often a file has changed, come or gone since the start, as far as requests have met it.
     changes: AtomicU64,
@@ -49,7 +51,7 @@ struct Known {
     files: HashMap<Box<[u8]>, (Meta, Arc<HtFile>)>,
 }
 
-impl Kept {
+impl FileCache {
     /// What the files on the way to a directory say, and since when that is known, if it need not be asked
     /// each time; `met` gets those that were read just now.
     pub(crate) fn chain(
@@ -69,7 +71,7 @@ impl Kept {
         thread: &mut Thread,
     ) -> (Option<Duration>, Arc<Chain>) {
         thread.begin();
-        if let Some((since, known)) = thread.live.of(&thread.watched, root, directory) {
+        if let Some((since, known)) = thread.chains.of(&thread.watched, root, directory) {
             return (Some(since), known);
         }
         let mut complete = 0;
@@ -88,7 +90,7 @@ impl Kept {
         let since = thread.known_since(root, directory);
         if let Some(since) = since {
             let (watched, chain) = (&thread.watched, chain.clone());
-            thread.live.keep(watched, root, directory, since, chain);
+            thread.chains.keep(watched, root, directory, since, chain);
         }
         (since, chain)
     }
@@ -163,14 +165,14 @@ impl Kept {
             let names = [Some(file.clone()), in_place(), file.canonicalize().ok()];
             for name in names.into_iter().flatten() {
                 let below = name.strip_prefix(top).ok();
-                if let Some(below) = below.filter(|_| known.len() < MOST) {
+                if let Some(below) = below.filter(|_| known.len() < MAX_FILES) {
                     known.insert([b"/", below.as_os_str().as_bytes()].concat().into());
                 }
             }
         }
     }
 
-    /// See [`Kept::changes`].
+    /// See [`FileCache::changes`].
     pub(crate) fn changes(&self) -> u64 {
         self.changes.load(Ordering::Relaxed)
     }
@@ -209,12 +211,24 @@ impl Kept {
 
     fn remember(&self, root: &RootDir, directory: &[u8], meta: Meta, file: &Arc<HtFile>) {
         let mut known = self.known.write().unwrap_or_else(PoisonError::into_inner);
-        if known.root != root.id() || known.files.len() >= MOST {
+        if known.root != root.id() || known.files.len() >= MAX_FILES {
             known.files.clear();
             known.root = root.id();
         }
         known.files.insert(directory.into(), (meta, file.clone()));
     }
+}
+
+/// Whether the file changed long enough ago.
+fn is_settled(meta: &Meta) -> bool {
+    let (seconds, nanoseconds) = meta.ctime;
+    let Ok(seconds) = u64::try_from(seconds) else {
+        return false;
+    };
+    let changed = SystemTime::UNIX_EPOCH + Duration::new(seconds, nanoseconds);
+    SystemTime::now()
+        .duration_since(changed)
+        .is_ok_and(|age| age >= SETTLED_AFTER)
 }
 
 fn unusable(problem: Problem) -> Arc<HtFile> {

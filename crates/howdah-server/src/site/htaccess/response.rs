@@ -7,7 +7,7 @@ use howdah_htaccess::{self as apache, Answer, Demand, Document, Facts, Fields, P
 use howdah_http::message::{ResponseHead, describes_content};
 use howdah_proto::response::{is_field_value, is_token};
 
-use super::super::world::SiteWorld;
+use super::world::SiteWorld;
 use crate::docroot::root::RootDir;
 use crate::site::Site;
 use crate::static_file::mime;

@@ -17,7 +17,7 @@ const MOST: usize = 256;
 type Key = (Vec<u8>, PathBuf, Option<PathBuf>);
 
 #[derive(Debug, Default)]
-pub(super) struct Demands {
+pub(super) struct Logins {
     known: Mutex<HashMap<Key, Arc<Authentication>>>,
 }
 
@@ -29,7 +29,7 @@ impl Site {
         let users = absolute(demand.user_file.as_ref()?);
         let groups = demand.group_file.as_ref().map(absolute);
         let key = (demand.realm.clone(), users.clone(), groups.clone());
-        let demands = &self.htaccess.demands.known;
+        let demands = &self.htaccess.logins.known;
         let mut known = demands.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known.get(&key) {
             return Some(found.clone());

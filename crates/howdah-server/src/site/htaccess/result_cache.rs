@@ -11,11 +11,11 @@ const PLACES: usize = 512;
 const LONGEST: usize = 512;
 
 /// See the module.
-pub(super) struct Memo<V> {
-    places: Vec<Option<Kept<V>>>,
+pub(super) struct ResultCache<V> {
+    places: Vec<Option<Entry<V>>>,
 }
 
-struct Kept<V> {
+struct Entry<V> {
     question: Box<[u8]>,
     /// Since when all is known that the result is made of.
     since: Duration,
@@ -24,15 +24,15 @@ struct Kept<V> {
     result: V,
 }
 
-impl<V> Default for Memo<V> {
-    fn default() -> Memo<V> {
-        Memo { places: Vec::new() }
+impl<V> Default for ResultCache<V> {
+    fn default() -> ResultCache<V> {
+        ResultCache { places: Vec::new() }
     }
 }
 
-impl<V> Memo<V> {
+impl<V> ResultCache<V> {
     /// The result that was kept for a question, if it still holds.
-    pub(super) fn of(&mut self, watched: &Option<Watched>, question: &[u8]) -> Option<&mut V> {
+    pub(super) fn get(&mut self, watched: &Option<Watched>, question: &[u8]) -> Option<&mut V> {
         let watched = watched.as_ref()?;
         if self.places.is_empty() {
             return None;
@@ -45,7 +45,7 @@ impl<V> Memo<V> {
     }
 
     /// Keeps the result for a question, made of what is known since `since`.
-    pub(super) fn keep(
+    pub(super) fn insert(
         &mut self,
         watched: &Option<Watched>,
         question: &[u8],
@@ -59,7 +59,7 @@ impl<V> Memo<V> {
         if self.places.is_empty() {
             self.places.resize_with(PLACES, || None);
         }
-        self.places[place(question)] = Some(Kept {
+        self.places[place(question)] = Some(Entry {
             question: question.into(),
             since,
             changes: watched.changes(),
@@ -81,22 +81,22 @@ fn place(question: &[u8]) -> usize {
     (hash >> 32) as usize % PLACES
 }
 
-/// A question, as bytes: texts of which none can be taken for a part of another.
+/// What a result depends on, as bytes: no text can be taken for a part of another.
 #[derive(Default)]
-pub(super) struct Question(Vec<u8>);
+pub(super) struct CacheKey(Vec<u8>);
 
-impl Question {
-    pub(super) fn begin(&mut self, root: u64) -> &mut Question {
+impl CacheKey {
+    pub(super) fn begin(&mut self, root: u64) -> &mut CacheKey {
         self.0.clear();
         self.number(root)
     }
 
-    pub(super) fn number(&mut self, number: u64) -> &mut Question {
+    pub(super) fn number(&mut self, number: u64) -> &mut CacheKey {
         self.0.extend_from_slice(&number.to_ne_bytes());
         self
     }
 
-    pub(super) fn text(&mut self, text: &[u8]) -> &mut Question {
+    pub(super) fn text(&mut self, text: &[u8]) -> &mut CacheKey {
         self.number(text.len() as u64);
         self.0.extend_from_slice(text);
         self
@@ -116,29 +116,29 @@ mod tests {
         let mut watched = Watched::new().unwrap();
         watched.check(FOR);
         let mut watched = Some(watched);
-        let mut memo = Memo::default();
-        assert_eq!(memo.of(&watched, b"a"), None);
-        memo.keep(&watched, b"a", FOR, 1);
-        assert_eq!(memo.of(&watched, b"a"), Some(&mut 1));
-        assert_eq!(memo.of(&watched, b"b"), None);
-        assert_eq!(memo.of(&None, b"a"), None);
+        let mut cache = ResultCache::default();
+        assert_eq!(cache.get(&watched, b"a"), None);
+        cache.insert(&watched, b"a", FOR, 1);
+        assert_eq!(cache.get(&watched, b"a"), Some(&mut 1));
+        assert_eq!(cache.get(&watched, b"b"), None);
+        assert_eq!(cache.get(&None, b"a"), None);
         if let Some(watched) = &mut watched {
             watched.check(FOR * 2);
         }
-        assert_eq!(memo.of(&watched, b"a"), None);
+        assert_eq!(cache.get(&watched, b"a"), None);
         let long = [b'x'; LONGEST + 1];
-        memo.keep(&watched, &long, FOR * 2, 1);
-        assert_eq!(memo.of(&watched, &long), None);
+        cache.insert(&watched, &long, FOR * 2, 1);
+        assert_eq!(cache.get(&watched, &long), None);
         for number in 0..4 * PLACES {
-            memo.keep(&watched, number.to_string().as_bytes(), FOR * 2, number);
+            cache.insert(&watched, number.to_string().as_bytes(), FOR * 2, number);
         }
-        assert_eq!(memo.places.len(), PLACES);
+        assert_eq!(cache.places.len(), PLACES);
     }
 
     #[test]
     fn texts_do_not_flow_into_each_other() {
         let question = |one: &[u8], two: &[u8]| {
-            let mut question = Question::default();
+            let mut question = CacheKey::default();
             question.begin(1).text(one).text(two);
             question.0
         };

@@ -1,21 +1,18 @@
 //! `htaccess = "on"`: the `.htaccess` files decide what becomes of a request, as Apache's do
 //! (`howdah-htaccess`). Here a request is put into words for them, and their answer into a route.
 
-mod remembered;
-mod response;
-
 use std::borrow::Cow;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::time::Duration;
 
-use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Login, Table};
+use howdah_htaccess::{self as apache, Answer, Chain, Facts, HtFile, Table};
 use howdah_http::message::RequestHead;
 
-use super::report::sentences;
+use super::evaluation::{Origin, request_facts};
+use super::refusal_of;
+use super::response::Live;
 use super::world::{SiteWorld, document_root};
-use crate::client_address::{Client, UNKNOWN};
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 use crate::refusal::Refusal;
@@ -25,24 +22,7 @@ use crate::site::config::Htaccess;
 use crate::site::route::{Action, ApacheRequest, RouteInfo, ScriptTarget, Walk};
 use crate::site::script::ScriptPath;
 use crate::site::search::FileView;
-use crate::site::trace::Trace;
-use remembered::Origin;
-
-pub(super) use remembered::Answered;
-pub use response::Live;
-
-/// Who asks, as far as the files of a site may look at it.
-#[derive(Clone, Copy, Default)]
-pub struct Visitor<'a> {
-    /// The client; none where nobody in particular asks.
-    pub client: Option<&'a Client<'a>>,
-    /// The address that the client asked; none: a unix socket.
-    pub local: Option<SocketAddr>,
-    /// What the check of a password has found; none before.
-    pub login: Option<&'a Login>,
-    /// Where it is noted what was asked, for who wants it explained.
-    pub trace: Option<&'a Trace>,
-}
+use crate::site::visitor::Visitor;
 
 impl Site {
     /// What the `.htaccess` files say on the way to a directory; what there is to be said of a new one is
@@ -52,8 +32,8 @@ impl Site {
         root: &RootDir,
         directory: &[u8],
     ) -> (Option<Duration>, Arc<Chain>) {
-        let met = |directory: &[u8], file: &HtFile| self.note_live(root, directory, file);
-        self.htaccess.kept.chain(root, directory, met)
+        let met = |directory: &[u8], file: &HtFile| self.warn_of_htaccess(root, directory, file);
+        self.htaccess.files.chain(root, directory, met)
     }
 
     /// What becomes of a request, by the `.htaccess` files alone.
@@ -62,15 +42,14 @@ impl Site {
         tree: &FileView,
         walk: &Walk<'_>,
         info: &mut RouteInfo,
-        visitor: Visitor<'_>,
     ) -> Action {
         // As Apache: a slash that is escaped is none, and no file has it in its name.
         let raw = walk.head.path();
         if !walk.rewritten && raw.windows(3).any(|w| w.eq_ignore_ascii_case(b"%2f")) {
             return Action::refused(Refusal::NotFound);
         }
-        let world = SiteWorld::new(self, &tree.root).traced_by(walk.trace);
-        let (answer, facts) = self.live_answer(tree, walk, &world, visitor);
+        let world = SiteWorld::new(self, &tree.root).traced_by(walk.visitor.trace);
+        let (answer, facts) = self.live_answer(tree, walk, &world);
         let mut changed = None;
         let action = match &answer.action {
             apache::Action::File(path) => {
@@ -123,54 +102,18 @@ impl Site {
     /// How often `.htaccess` files have changed, as far as requests have met them; none where they do not
     /// decide.
     pub(crate) fn htaccess_changes(&self) -> Option<u64> {
-        (self.config.htaccess == Htaccess::On).then(|| self.htaccess.kept.changes())
+        (self.config.htaccess == Htaccess::On).then(|| self.htaccess.files.changes())
     }
 
-    fn facts<'w>(
+    pub(super) fn facts<'w>(
         &'w self,
         tree: &'w FileView,
         walk: &'w Walk<'_>,
-        visitor: Visitor<'w>,
         origin: &Origin<'_>,
     ) -> Facts<'w> {
-        let (head, client) = (walk.head, visitor.client);
-        let Origin { host, https, port } = *origin;
-        let mut headers = Table::default();
-        if !host.is_empty() {
-            headers.add(b"Host", host);
-        }
-        for (name, value) in head.headers() {
-            if name.eq_ignore_ascii_case(b"host") {
-                continue;
-            }
-            let joined = match headers.get(name) {
-                None => {
-                    headers.add(name, value);
-                    continue;
-                }
-                Some(before) => {
-                    let separator: &[u8] = match name.eq_ignore_ascii_case(b"cookie") {
-                        true => b"; ",
-                        false => b", ",
-                    };
-                    [before, separator, value].concat()
-                }
-            };
-            headers.set(name, &joined);
-        }
         Facts {
-            method: Cow::Borrowed(head.method()),
-            target: Cow::Borrowed(head.target()),
             path: Cow::Borrowed(walk.path.as_bytes()),
             query: walk.query().map(Cow::Borrowed),
-            protocol: head.version().as_str(),
-            headers,
-            https,
-            address: client.and_then(|client| client.address),
-            port: client.and_then(|client| client.port),
-            local: visitor.local,
-            server_port: port,
-            server_name: Cow::Borrowed(b"localhost"),
             document_root: Cow::Borrowed(document_root(&tree.root)),
             index: Cow::Borrowed(&self.config.index),
             fallback: self
@@ -178,7 +121,7 @@ impl Site {
                 .front_controller
                 .as_ref()
                 .map(|controller| Cow::Borrowed(&*controller.script)),
-            login: visitor.login.cloned(),
+            ..request_facts(walk.head, walk.visitor, origin)
         }
     }
 
@@ -210,7 +153,7 @@ impl Site {
     fn wanted<'w>(
         &self,
         tree: &'w FileView,
-        walk: &Walk<'w>,
+        walk: &'w Walk<'_>,
         path: &'w [u8],
         purpose: Purpose,
     ) -> Wanted<'w> {
@@ -220,7 +163,7 @@ impl Site {
             purpose,
             named: self.named_by_files(walk, path),
             asked: Some(walk.asked()),
-            head: Some(walk.head),
+            query: walk.query(),
         }
     }
 
@@ -297,30 +240,21 @@ impl Site {
         };
         let walk = Walk {
             head,
-            client: &UNKNOWN,
+            visitor: Visitor::default(),
             path,
             routes: Vec::new(),
             query: None,
             rewritten: false,
             rules_before: 0,
             pool: None,
-            trace: None,
         };
         let world = SiteWorld::new(self, root);
-        let visitor = Visitor::default();
-        let mut facts = self.facts(&tree, &walk, visitor, &Origin::of(&walk, visitor));
+        let mut facts = self.facts(&tree, &walk, &Origin::of(head, walk.visitor));
         facts.method = Cow::Borrowed(b"GET");
         let answer = apache::answer(&world, &facts);
         let wanted = walk.path.as_bytes();
         matches!(&answer.action, apache::Action::File(found) if found == wanted)
             && !self.holds_passwords(wanted)
-    }
-
-    fn note_live(&self, root: &RootDir, directory: &[u8], file: &HtFile) {
-        let name = super::door::file_name(root, directory);
-        for text in sentences(&name, file) {
-            self.htaccess.report(text);
-        }
     }
 }
 
@@ -343,23 +277,4 @@ fn environment(table: &Table) -> Vec<(Vec<u8>, Vec<u8>)> {
         all.push((name.to_vec(), value.to_vec()));
     }
     all
-}
-
-fn refusal_of(refusal: apache::Refusal) -> Refusal {
-    match refusal {
-        apache::Refusal::Denied => Refusal::HtaccessDenied,
-        apache::Refusal::NotUnderstood | apache::Refusal::TooCostly => {
-            Refusal::HtaccessNotUnderstood
-        }
-        apache::Refusal::Loop => Refusal::HtaccessLoop,
-        apache::Refusal::NoScripts => Refusal::HtaccessNoScripts,
-        apache::Refusal::Unauthorized => Refusal::HtaccessPassword,
-        apache::Refusal::Unsupported => Refusal::HtaccessUnsupported,
-        apache::Refusal::NotFound => Refusal::NotFound,
-        apache::Refusal::NoIndex => Refusal::NoIndex,
-        apache::Refusal::BadPath => Refusal::BadTarget,
-        apache::Refusal::Method => Refusal::MethodNotAllowed,
-        apache::Refusal::Forbidden => Refusal::Unreadable,
-        apache::Refusal::Status => Refusal::Returned,
-    }
 }

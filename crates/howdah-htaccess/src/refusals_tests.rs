@@ -1,0 +1,223 @@
+//! What is refused and what is not, file by file. The same lines stand before a real Apache in `howdah-tests`
+//! (`htaccess_oracle`).
+
+use super::*;
+use crate::Login;
+use crate::tests::{Tree, facts};
+
+fn outcome(files: &[(&str, &str)], method: &str, target: &str) -> Outcome {
+    let tree = Tree::new(files);
+    refusals(&tree, &facts(method, target, &[], None), false).outcome
+}
+
+fn is_refused(files: &[(&str, &str)], target: &str) -> bool {
+    match outcome(files, "GET", target) {
+        Outcome::Open => false,
+        Outcome::Refused(..) => true,
+        other => panic!("{files:?} {target}: {other:?}"),
+    }
+}
+
+/// Whether a file in a directory refuses it.
+fn below(text: &str) -> bool {
+    is_refused(&[("d/.htaccess", text)], "/d/x.txt")
+}
+
+/// The same lines in the root's file.
+fn at_root(text: &str) -> bool {
+    is_refused(&[(".htaccess", text)], "/d/x.txt")
+}
+
+#[test]
+fn unconditional_denials_hold_everywhere() {
+    for text in [
+        "Require all denied",
+        "\"Require\" all denied\r\n",
+        "deny from all",
+        "Order allow,deny",
+        "<IfModule mod_authz_core.c>\nRequire all denied\n</IfModule>",
+        "<IfVersion >= 2.4>\nRequire all denied\n</IfVersion>",
+        "<Files \"*\">\nRequire all denied\n</Files>",
+        "<FilesMatch \".*\">\nRequire all denied\n</FilesMatch>",
+        "<RequireAll>\nRequire all granted\nRequire all denied\n</RequireAll>",
+        "<Limit GET POST>\nRequire all denied\n</Limit>",
+        "<LimitExcept POST>\nDeny from all\n</LimitExcept>",
+        "<RequireAll>\n<Limit GET>\nRequire all denied\n</Limit>\n</RequireAll>",
+        "RewriteEngine On\nRewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteRule .* - [R=404,L]",
+        "RewriteEngine on\nRewriteCond %{REQUEST_URI} x\\.txt\nRewriteRule ^ - [G]",
+        "RedirectMatch 403 .*",
+        "Redirect 404 /",
+        "Require method POST",
+        "Require env nowhere",
+        "<If \"true\">\nRequire all denied\n</If>",
+        "Options None\nRewriteEngine On\nRewriteRule ^none$ -",
+        "Options -FollowSymLinks\nRewriteEngine On\nRewriteRule ^none$ -",
+        "ErrorDocument 403 /index.php\nRequire all denied",
+        "ErrorDocument 403 \"sorry\"\nRequire all denied",
+        "NoSuchDirective on",
+    ] {
+        assert!(below(text), "below the root: {text}");
+        assert!(at_root(text), "in the root: {text}");
+    }
+}
+
+#[test]
+fn lines_that_refuse_nothing_refuse_nothing() {
+    for text in [
+        "",
+        "Options -Indexes\nHeader set X-A b\nDirectoryIndex index.php\nphp_value memory_limit 1G",
+        "Require all granted",
+        "Order deny,allow\nAllow from all",
+        "<Files *.php>\nRequire all denied\n</Files>",
+        "<IfModule mod_nothing.c>\nRequire all denied\nFoo bar\n</IfModule>",
+        "RewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteRule ^other - [F]",
+        "RewriteEngine On\nRewriteRule ^ - [L]\nRewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteRule !nothing - [S=1]\nRewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteRule ^nothing - [C]\nRewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteCond %{REQUEST_FILENAME} !-f\nRewriteRule ^ - [F]",
+        "RewriteEngine On\nRewriteCond %{HTTPS} off\nRewriteRule ^ https://h.example%{REQUEST_URI} [R=301,L]",
+        "Redirect 301 /d https://elsewhere.example/",
+        "Redirect 301 /\nRedirectPermanent /d /e",
+        "FallbackResource /none.php\nDirectoryIndex none.html",
+        "Deny from all\nSatisfy Any\nRequire all granted",
+        "AuthType Basic\nAuthName x\nAuthUserFile /none",
+        "php_flag engine off",
+    ] {
+        assert!(!below(text), "below the root: {text}");
+        assert!(!at_root(text), "in the root: {text}");
+    }
+}
+
+#[test]
+fn redirects_hide_no_refusal_behind_them() {
+    for redirect in [
+        "RewriteRule ^ https://h.example%{REQUEST_URI} [R=301,L]",
+        "RewriteRule ^ https://other.example/",
+        "RewriteRule (.*) /elsewhere/$1 [R]",
+        "RewriteRule ^ https://h.example/ [R,E=a:b,L]",
+    ] {
+        let text = format!("RewriteEngine On\n{redirect}\nRewriteRule x\\.txt$ - [F]");
+        assert!(below(&text) && at_root(&text), "{redirect}");
+    }
+    let mixed = "Redirect 301 /d https://other.example/\nRedirect 403 /d/x.txt";
+    assert!(below(mixed) && at_root(mixed));
+}
+
+#[test]
+fn visitors_are_told_apart() {
+    let tree = Tree::new(&[(
+        "d/.htaccess",
+        "RewriteEngine On\nRewriteCond %{HTTP_USER_AGENT} badbot [NC]\nRewriteRule ^ - [F]\n<Files x.php>\nRequire ip 192.0.2.0/24\n</Files>\n",
+    )]);
+    let of = |target: &str, agent: &str, address: &str| {
+        let mut facts = facts("GET", target, &[("User-Agent", agent)], None);
+        facts.address = address.parse().ok();
+        refusals(&tree, &facts, false)
+    };
+    assert_eq!(
+        of("/d/x.txt", "Mozilla", "198.51.100.1").outcome,
+        Outcome::Open
+    );
+    let refused = Outcome::Refused(403, Refusal::Denied);
+    let bot = of("/d/x.txt", "BadBot/1", "198.51.100.1");
+    assert_eq!(bot.outcome, refused);
+    assert!(!bot.consulted.is_nothing());
+    assert!(
+        bot.because
+            .is_some_and(|line| line.contains("d/.htaccess:3"))
+    );
+    assert_eq!(
+        of("/d/x.php", "Mozilla", "192.0.2.7").outcome,
+        Outcome::Open
+    );
+    assert_eq!(of("/d/x.php", "Mozilla", "198.51.100.1").outcome, refused);
+}
+
+#[test]
+fn password_is_demanded_and_a_wrong_one_is_challenged() {
+    let tree = Tree::new(&[(
+        "d/.htaccess",
+        "AuthType Basic\nAuthName area\nAuthUserFile /users\nRequire valid-user\n",
+    )]);
+    let of = |login| refusals(&tree, &facts("GET", "/d/x.txt", &[], login), false);
+    assert!(matches!(of(None).outcome, Outcome::Authenticate(_)));
+    let refused = of(Some(Login::Refused));
+    assert_eq!(
+        refused.outcome,
+        Outcome::Refused(401, Refusal::Unauthorized)
+    );
+    assert_eq!(
+        refused.challenge.as_deref(),
+        Some(&b"Basic realm=\"area\""[..])
+    );
+    let bob = of(Some(Login::Verified {
+        user: b"bob".to_vec(),
+        groups: Vec::new(),
+    }));
+    assert_eq!(
+        (bob.outcome, bob.user.as_deref()),
+        (Outcome::Open, Some(&b"bob"[..]))
+    );
+}
+
+#[test]
+fn file_that_a_rule_leads_elsewhere_is_not_this_ones() {
+    for text in [
+        "RewriteEngine On\nRewriteCond %{REMOTE_ADDR} !^10\\.\nRewriteRule ^ /login.php [L]",
+        "RewriteEngine On\nRewriteRule x\\.txt y.txt",
+        "RewriteEngine On\nRewriteRule ^(.*)$ http://127.0.0.1:8080/$1 [P]",
+    ] {
+        assert_eq!(
+            outcome(&[("d/.htaccess", text)], "GET", "/d/x.txt"),
+            Outcome::Elsewhere,
+            "{text}"
+        );
+    }
+    for text in [
+        "RewriteEngine On\nRewriteRule ^(.*)$ $1 [L]",
+        "RewriteEngine On\nRewriteRule ^ /d/x.txt",
+        "RewriteEngine On\nRewriteCond %{ENV:REDIRECT_STATUS} ^$\nRewriteRule ^ - [L]\nRewriteRule ^none$ y.txt",
+    ] {
+        assert!(!below(text), "{text}");
+    }
+    let tree = Tree::new(&[(
+        "d/.htaccess",
+        "RewriteEngine On\nRewriteCond %{ENV:REDIRECT_STATUS} ^$\nRewriteRule ^ - [F]",
+    )]);
+    let facts = facts("GET", "/d/x.txt", &[], None);
+    assert_ne!(refusals(&tree, &facts, false).outcome, Outcome::Open);
+    assert_eq!(refusals(&tree, &facts, true).outcome, Outcome::Open);
+}
+
+#[test]
+fn scripts_that_may_not_run_are_refused_and_files_are_not() {
+    for text in [
+        "php_flag engine off",
+        "SetHandler none",
+        "SetHandler default-handler",
+        "ForceType text/plain",
+        "RemoveHandler .php",
+        "AddType text/plain .php",
+        "RewriteEngine On\nRewriteRule \\.php$ - [H=text/plain]",
+    ] {
+        let files = [("d/.htaccess", text)];
+        assert_eq!(
+            outcome(&files, "GET", "/d/x.php"),
+            Outcome::Refused(403, Refusal::NoScripts),
+            "{text}"
+        );
+        assert_eq!(outcome(&files, "GET", "/d/x.txt"), Outcome::Open, "{text}");
+    }
+}
+
+#[test]
+fn patterns_longer_than_the_longest_file_are_a_mistake() {
+    let heavy = "RewriteRule (?:(?:[a-z]{99}){60}){5}x - [F]\n".repeat(10);
+    assert!(below(&heavy) && at_root(&heavy));
+    let redirects = "RewriteRule ^old-page$ /new-page [R=301,L]\n".repeat(20_000);
+    assert!(!below(&redirects));
+    let growing = format!("RewriteEngine On\n{}", "RewriteRule (.*) $1$1\n".repeat(40));
+    assert!(below(&growing));
+}

@@ -1,0 +1,186 @@
+//! What `answer` refuses, `refusals` refuses as well, and the other way round: random files, evaluated for several
+//! visitors.
+
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use howdah_htaccess::{
+    Action, Chain, Facts, HtFile, Outcome, Refusal, Stat, Table, World, answer, parse, refusals,
+};
+
+#[path = "../../howdah-tests/tests/htaccess_oracle/random.rs"]
+mod random;
+
+/// Method and path.
+const REQUESTS: &[(&str, &str)] = &[
+    ("GET", "/c/secret.txt"),
+    ("HEAD", "/c/secret.txt"),
+    ("GET", "/c/data.ini"),
+    ("GET", "/c/run.php"),
+    ("POST", "/c/run.php"),
+    ("GET", "/c/sub/secret.txt"),
+    ("POST", "/c/sub/run.php"),
+];
+/// Query, user agent and address.
+const VISITORS: &[(&str, &str, &str)] = &[
+    ("", "Mozilla/5.0", "198.51.100.7"),
+    ("a=evil", "Mozilla/5.0", "198.51.100.7"),
+    ("", "EVIL", "198.51.100.7"),
+    ("", "Mozilla/5.0", "192.0.2.1"),
+];
+
+/// A tree below `/srv`, and the `.htaccess` files of two of its directories.
+struct Tree([Arc<HtFile>; 2]);
+
+impl World for Tree {
+    fn stat(&self, file: &[u8]) -> Stat {
+        let below = file.strip_prefix(b"/srv").unwrap_or(b"/none");
+        match below {
+            b"" | b"/" | b"/c" | b"/c/" | b"/c/sub" | b"/c/sub/" => return Stat::Directory,
+            _ => {}
+        }
+        let end = below.iter().rposition(|b| *b == b'/').unwrap_or_default();
+        match (&below[..=end], &below[end + 1..]) {
+            (
+                b"/" | b"/c/" | b"/c/sub/",
+                b"secret.txt" | b"data.ini" | b"run.php" | b"index.html",
+            ) => Stat::File,
+            _ => Stat::Missing,
+        }
+    }
+
+    fn length(&self, file: &[u8]) -> Option<u64> {
+        (self.stat(file) == Stat::File).then_some(1)
+    }
+
+    fn htaccess(&self, directory: &[u8]) -> Arc<Chain> {
+        Arc::new(Chain::of(directory, |directory| match directory {
+            b"/c/" => Some(self.0[0].clone()),
+            b"/c/sub/" => Some(self.0[1].clone()),
+            _ => None,
+        }))
+    }
+
+    fn is_script(&self, path: &[u8]) -> bool {
+        path.ends_with(b".php")
+    }
+
+    fn local_time(&self) -> [u32; 7] {
+        [2026, 1, 2, 3, 4, 5, 5]
+    }
+
+    fn now(&self) -> i64 {
+        1_767_000_000_000_000
+    }
+}
+
+fn facts(
+    (method, path): (&'static str, &'static str),
+    (query, agent, address): (&'static str, &str, &str),
+) -> Facts<'static> {
+    let mut headers = Table::default();
+    headers.add(b"Host", b"h.example");
+    headers.add(b"User-Agent", agent.as_bytes());
+    let target = match query {
+        "" => path.to_owned(),
+        query => format!("{path}?{query}"),
+    };
+    Facts {
+        method: method.as_bytes().into(),
+        target: target.into_bytes().into(),
+        path: path.as_bytes().into(),
+        query: (!query.is_empty()).then(|| query.as_bytes().into()),
+        protocol: "HTTP/1.1",
+        headers,
+        address: address.parse::<IpAddr>().ok(),
+        server_port: 80,
+        document_root: b"/srv".into(),
+        ..Facts::default()
+    }
+}
+
+/// Whether Apache keeps a visitor from what is at the path because a line says so.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Kept {
+    /// It is sent, or the site decides.
+    Open,
+    Refused,
+    /// Another path or another site answers.
+    Moved,
+}
+
+fn whole(tree: &Tree, facts: &Facts<'_>, script: bool) -> Kept {
+    let found = answer(tree, facts);
+    match found.action {
+        Action::File(path) | Action::Script { path, .. } if *path == *facts.path => Kept::Open,
+        Action::File(_) | Action::Script { .. } | Action::Redirect(..) => Kept::Moved,
+        Action::Authenticate(_) | Action::Text(..) => Kept::Refused,
+        Action::Options => Kept::Open,
+        Action::Refuse(_, Refusal::NotFound | Refusal::NoIndex | Refusal::BadPath) => Kept::Moved,
+        Action::Refuse(_, Refusal::Method) => match script {
+            true => Kept::Refused,
+            false => Kept::Open,
+        },
+        Action::Refuse(..) if found.redirected => Kept::Moved,
+        Action::Refuse(..) => Kept::Refused,
+    }
+}
+
+fn refused_only(tree: &Tree, facts: &Facts<'_>) -> Kept {
+    match refusals(tree, facts, false).outcome {
+        Outcome::Open => Kept::Open,
+        Outcome::Elsewhere => Kept::Moved,
+        Outcome::Refused(..) | Outcome::Authenticate(_) => Kept::Refused,
+    }
+}
+
+#[test]
+fn refusals_are_those_of_the_whole_evaluation() {
+    let (mut refused, mut lost, mut added) = (0, Vec::new(), Vec::new());
+    for number in 0..3000 {
+        let texts = [
+            random::file(2 * number),
+            match number % 2 {
+                0 => String::new(),
+                _ => random::file(2 * number + 1),
+            },
+        ];
+        let tree = Tree([("/srv/c/", &texts[0]), ("/srv/c/sub/", &texts[1])].map(
+            |(directory, text)| {
+                Arc::new(parse(
+                    text.as_bytes(),
+                    directory.as_bytes(),
+                    &Table::default(),
+                ))
+            },
+        ));
+        for request in REQUESTS {
+            for visitor in VISITORS {
+                let facts = facts(*request, *visitor);
+                let script = request.1.ends_with(".php");
+                let (whole, only) = (whole(&tree, &facts, script), refused_only(&tree, &facts));
+                let case = || {
+                    format!(
+                        "{number}: {request:?} {visitor:?}: {whole:?}, {only:?}\n/c: {}\n/c/sub: {}",
+                        texts[0], texts[1]
+                    )
+                };
+                refused += usize::from(whole == Kept::Refused);
+                match (whole, only) {
+                    (Kept::Refused, Kept::Open | Kept::Moved) => lost.push(case()),
+                    (Kept::Open, Kept::Refused | Kept::Moved) => added.push(case()),
+                    _ => {}
+                }
+            }
+        }
+    }
+    assert!(refused > 10_000, "{refused}");
+    for (what, cases) in [("lost", lost), ("added", added)] {
+        assert!(
+            cases.is_empty(),
+            "{} of {refused} are {what}:\n{}",
+            cases.len(),
+            cases[..cases.len().min(4)].join("\n\n")
+        );
+    }
+}

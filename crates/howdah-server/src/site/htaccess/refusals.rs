@@ -1,0 +1,297 @@
+//! `htaccess = "deny"`: what `.htaccess` files refuse, for a site that routes its requests itself. A site asks
+//! about the path that a request names, and about the file or script that is about to be sent or run
+//! ([`Site::admit`](crate::site::Site::admit), whoever named it).
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use howdah_htaccess::{self as apache, Demand, Facts, Outcome};
+
+use super::evaluation::{CachedResult, Origin, request_facts};
+use super::result_cache::CacheKey;
+use super::thread;
+use super::world::{SiteWorld, document_root};
+use crate::docroot::path::UrlPath;
+use crate::docroot::root::RootDir;
+use crate::refusal::Refusal;
+use crate::site::Site;
+use crate::site::access::Refused;
+use crate::site::condition::Requested;
+use crate::site::config::Htaccess;
+use crate::site::route::{Action, RouteInfo};
+use crate::site::trace::Step;
+
+/// The longest name of a file in Linux (`PATH_MAX`). The `.htaccess` files on the way to a longer one cannot be
+/// named.
+const MAX_PATH_BYTES: usize = 4095;
+
+/// A path below a site's root, and the request that leads to it.
+#[derive(Clone, Copy)]
+pub(crate) struct PathQuery<'a> {
+    /// The root that the path is below.
+    pub root: &'a RootDir,
+    /// The path: clean, decoded, with its first slash.
+    pub path: &'a [u8],
+    /// The request; `None` for a page that answers many requests.
+    pub requested: Option<Requested<'a>>,
+    /// The query that goes with the path.
+    pub query: Option<&'a [u8]>,
+    /// Another path has led to this one, as an internal redirect of Apache's does.
+    pub redirected: bool,
+    /// A file or script of this very name would be sent or run, so a rule that leads elsewhere hides it.
+    pub hides: bool,
+}
+
+/// What a site has to know of a password before it decides, or of the user who has given the right one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum HtaccessLogin {
+    /// The password has to be checked, and the request routed again with the result.
+    Check(Demand),
+    /// No right password was given: the value of `WWW-Authenticate`.
+    Challenge(Box<str>),
+    /// This user was let in.
+    User(Box<[u8]>),
+}
+
+/// A request that `.htaccess` files refuse, and the line that does.
+#[derive(Debug)]
+pub(crate) struct Closed {
+    /// Why, and with which status.
+    pub refused: Refused,
+    /// The line with its file and number.
+    pub because: Option<Box<str>>,
+    /// The password that the line demands.
+    pub login: Option<Box<HtaccessLogin>>,
+}
+
+impl From<Refused> for Closed {
+    fn from(refused: Refused) -> Closed {
+        Closed {
+            refused,
+            because: None,
+            login: None,
+        }
+    }
+}
+
+impl Closed {
+    /// As a step on the way of a request.
+    pub(in crate::site) fn step(&self) -> Step {
+        Step::Htaccess {
+            line: self.because.as_deref().map(str::to_owned),
+            said: self.refused.refusal.name().to_owned(),
+        }
+    }
+
+    /// As the action for a request, with what a password or the log need to know.
+    pub(in crate::site) fn action(self, info: &mut RouteInfo) -> Action {
+        info.because = self.because.or(info.because.take());
+        info.login = self.login;
+        Action::refused_with(self.refused.refusal, self.refused.status)
+    }
+
+    /// A refusal where no password can be asked for.
+    pub(in crate::site) fn without_login(self) -> Refused {
+        match self.login {
+            Some(_) => Refusal::HtaccessDenied.into(),
+            None => self.refused,
+        }
+    }
+}
+
+impl Site {
+    /// Asks the `.htaccess` files about a path. Returns the user whom they have let in by a password.
+    pub(in crate::site) fn ask_htaccess(
+        &self,
+        query: &PathQuery<'_>,
+    ) -> Result<Option<Box<[u8]>>, Closed> {
+        if self.config.htaccess != Htaccess::Deny {
+            return Ok(None);
+        }
+        if query.root.path().len() + query.path.len() >= MAX_PATH_BYTES {
+            return match query.hides || query.redirected {
+                true => Err(Refused::from(Refusal::HtaccessNotUnderstood).into()),
+                // Nothing of this name can be there.
+                false => Ok(None),
+            };
+        }
+        let world = SiteWorld::new(self, query.root).traced_by(
+            query
+                .requested
+                .and_then(|requested| requested.visitor.trace),
+        );
+        match self.htaccess_verdict(query, &world) {
+            None => Ok(None),
+            Some(verdict) => judge(query, &verdict),
+        }
+    }
+
+    /// What the files say; `None` if there are none on the way to the path.
+    fn htaccess_verdict(
+        &self,
+        query: &PathQuery<'_>,
+        world: &SiteWorld<'_>,
+    ) -> Option<Arc<apache::Verdict>> {
+        let mut key = thread::with(|thread| std::mem::take(&mut thread.key));
+        key.begin(query.root.id())
+            .text(b"no files")
+            .text(query.path);
+        let no_files = thread::with(|thread| {
+            thread.begin();
+            let known = thread.open_paths.get(&thread.watched, key.as_bytes())?;
+            known.get(world, &mut thread.watched)
+        });
+        let verdict = match no_files {
+            Some(()) => None,
+            None => self.evaluate_refusals(query, world, &mut key),
+        };
+        thread::with(|thread| thread.key = key);
+        verdict
+    }
+
+    fn evaluate_refusals(
+        &self,
+        query: &PathQuery<'_>,
+        world: &SiteWorld<'_>,
+        key: &mut CacheKey,
+    ) -> Option<Arc<apache::Verdict>> {
+        let chain = apache::chain_at(world, document_root(query.root), query.path);
+        if chain.is_empty() {
+            if let Some((since, seen)) = world.looked_at() {
+                thread::with(|thread| {
+                    let found = CachedResult::new((), seen);
+                    thread
+                        .open_paths
+                        .insert(&thread.watched, key.as_bytes(), since, found);
+                });
+            }
+            return None;
+        }
+        let origin = query
+            .requested
+            .map(|requested| Origin::of(requested.head, requested.visitor));
+        // `howdah explain` evaluates the files again, and so does a request with a password.
+        let may_cache = query.requested.is_none_or(|requested| {
+            requested.visitor.trace.is_none() && requested.visitor.logins.is_empty()
+        });
+        key.begin(query.root.id())
+            .text(b"refusals")
+            .text(query.path)
+            .text(query.query.unwrap_or_default())
+            .number(u64::from(query.query.is_some()) * 2 + u64::from(query.redirected));
+        if let (Some(origin), Some(requested)) = (&origin, query.requested) {
+            origin.add_to(requested.head, requested.visitor, key);
+        }
+        if may_cache {
+            let known = thread::with(|thread| {
+                let known = thread.verdicts.get(&thread.watched, key.as_bytes())?;
+                known.get(world, &mut thread.watched)
+            });
+            if known.is_some() {
+                return known;
+            }
+        }
+        let facts = self.refusal_facts(query, origin.as_ref());
+        let verdict = Arc::new(apache::refusals(world, &facts, query.redirected));
+        let by_url =
+            verdict.consulted.is_nothing() && !matches!(verdict.outcome, Outcome::Authenticate(_));
+        if may_cache
+            && by_url
+            && let Some((since, seen)) = world.looked_at()
+        {
+            thread::with(|thread| {
+                let found = CachedResult::new(verdict.clone(), seen);
+                thread
+                    .verdicts
+                    .insert(&thread.watched, key.as_bytes(), since, found);
+            });
+        }
+        Some(verdict)
+    }
+
+    fn refusal_facts<'q>(&self, query: &PathQuery<'q>, origin: Option<&Origin<'q>>) -> Facts<'q> {
+        let of_path = Facts {
+            method: Cow::Borrowed(b"GET"),
+            path: Cow::Borrowed(query.path),
+            query: query.query.map(Cow::Borrowed),
+            protocol: "HTTP/1.1",
+            server_port: 80,
+            server_name: Cow::Borrowed(b"localhost"),
+            document_root: Cow::Borrowed(document_root(query.root)),
+            ..Facts::default()
+        };
+        match (query.requested, origin) {
+            (Some(requested), Some(origin)) => Facts {
+                path: of_path.path,
+                query: of_path.query,
+                document_root: of_path.document_root,
+                ..request_facts(requested.head, requested.visitor, origin)
+            },
+            _ => of_path,
+        }
+    }
+
+    /// Whether a request has to be routed before a stored page answers it: a file on the way may refuse it, or the
+    /// script that would answer is not known without routing.
+    pub(in crate::site) fn htaccess_may_refuse(&self, root: &RootDir, path: &UrlPath<'_>) -> bool {
+        if self.config.leads_to_other_scripts() {
+            return true;
+        }
+        let path = path.as_bytes();
+        let applies = |path: &[u8]| {
+            let world = SiteWorld::new(self, root);
+            let query = PathQuery {
+                root,
+                path,
+                requested: None,
+                query: None,
+                redirected: false,
+                hides: false,
+            };
+            self.htaccess_verdict(&query, &world).is_some()
+        };
+        if applies(path) {
+            return true;
+        }
+        let controller = self.front_controller.as_ref().map(UrlPath::as_bytes);
+        controller.is_some_and(|script| {
+            // The root's file is on every path.
+            !path.starts_with(directory_of(script)) && applies(script)
+        })
+    }
+}
+
+/// Turns what the files say of a path into a refusal.
+fn judge(query: &PathQuery<'_>, verdict: &apache::Verdict) -> Result<Option<Box<[u8]>>, Closed> {
+    let mut login = None;
+    let refused = match &verdict.outcome {
+        Outcome::Open => return Ok(verdict.user.clone().map(Vec::into_boxed_slice)),
+        Outcome::Elsewhere if query.hides => Refusal::HtaccessHidden.into(),
+        Outcome::Elsewhere => return Ok(verdict.user.clone().map(Vec::into_boxed_slice)),
+        Outcome::Refused(status, refusal) => {
+            if let Some(challenge) = &verdict.challenge {
+                let challenge = String::from_utf8_lossy(challenge).into_owned();
+                login = Some(HtaccessLogin::Challenge(challenge.into()));
+            }
+            Refused {
+                refusal: super::refusal_of(*refusal),
+                status: *status,
+            }
+        }
+        Outcome::Authenticate(demand) => {
+            login = Some(HtaccessLogin::Check(demand.clone()));
+            Refusal::HtaccessPassword.into()
+        }
+    };
+    Err(Closed {
+        refused,
+        because: verdict.because.as_deref().map(Into::into),
+        login: login.map(Box::new),
+    })
+}
+
+/// `/app/` of `/app/index.php`
+fn directory_of(path: &[u8]) -> &[u8] {
+    let end = path.iter().rposition(|b| *b == b'/');
+    &path[..end.map_or(0, |slash| slash + 1)]
+}

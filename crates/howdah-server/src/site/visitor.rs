@@ -1,0 +1,33 @@
+//! Who sends a request, as far as a site may decide by it.
+
+use std::net::SocketAddr;
+
+use howdah_htaccess::{Demand, Login};
+
+use super::trace::Trace;
+use crate::client_address::{Client, UNKNOWN};
+
+/// Who sends a request.
+#[derive(Clone, Copy, Debug)]
+pub struct Visitor<'a> {
+    /// The client, as far as anybody trustworthy knows it.
+    pub client: &'a Client<'a>,
+    /// The address that the connection was accepted at; `None` for a unix socket.
+    pub local: Option<SocketAddr>,
+    /// The results of the password checks that `.htaccess` files have demanded so far.
+    pub logins: &'a [(Demand, Login)],
+    /// Where the steps of the request are noted, for `howdah explain`.
+    pub trace: Option<&'a Trace>,
+}
+
+impl Default for Visitor<'_> {
+    /// An unknown visitor.
+    fn default() -> Self {
+        Visitor {
+            client: &UNKNOWN,
+            local: None,
+            logins: &[],
+            trace: None,
+        }
+    }
+}
