@@ -8,7 +8,7 @@ use crate::answer::{Action, Answer, Demand, Document, Refusal};
 use crate::evaluate::Evaluation;
 use crate::expression::Word;
 use crate::handle::Handled;
-use crate::pattern::LimitReached;
+use crate::pattern::{Groups, LimitReached, Regex};
 use crate::request::{Consulted, Facts, Request, World};
 use crate::table::Table;
 use crate::text::lossy;
@@ -19,6 +19,10 @@ const MOST_REDIRECTS: usize = 10;
 const MOST_DEPTH: usize = 10;
 /// All runs together, with those that index files and `-F` ask for.
 const MOST_RUNS: u32 = 100;
+/// Bytes of text that the patterns of one request may examine. A byte takes about a nanosecond.
+const MAX_EXAMINED_BYTES: usize = 16 << 20;
+/// What a match of an empty text counts for.
+const BYTES_PER_MATCH: usize = 32;
 
 /// Why a run stops.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,6 +53,8 @@ pub(crate) struct Engine<'f> {
     pub cookies: RefCell<Vec<Vec<u8>>>,
     pub runs: Cell<u32>,
     pub rules: Cell<u32>,
+    /// Bytes that patterns have examined.
+    pub examined: Cell<usize>,
 }
 
 /// Finds out what becomes of a request.
@@ -70,6 +76,7 @@ impl<'f> Engine<'f> {
             cookies: RefCell::default(),
             runs: Cell::new(0),
             rules: Cell::new(0),
+            examined: Cell::new(0),
         }
     }
 
@@ -80,6 +87,21 @@ impl<'f> Engine<'f> {
             args: self.facts.query.as_ref().map(|query| query.to_vec()),
             ..Request::default()
         }
+    }
+
+    /// Matches a pattern, as long as the request's patterns have not examined too much text: a visitor chooses how
+    /// long a path or header is, and a file may have thousands of patterns.
+    pub(crate) fn groups(
+        &self,
+        regex: &Regex,
+        text: &[u8],
+    ) -> Result<Option<Groups>, LimitReached> {
+        let examined = self.examined.get() + text.len() + BYTES_PER_MATCH;
+        if examined > MAX_EXAMINED_BYTES {
+            return Err(LimitReached);
+        }
+        self.examined.set(examined);
+        regex.groups(text)
     }
 
     /// Says which line decided.

@@ -16,18 +16,18 @@ impl Engine<'_> {
             let (value, found): (Vec<u8>, Option<Found>) = match &line.test {
                 EnvTest::Attribute(name, regex) => {
                     let value = self.attribute(request, name);
-                    let found = regex.groups(&value)?;
+                    let found = self.groups(regex, &value)?;
                     (value, found)
                 }
                 EnvTest::Header(names, regex) => {
                     let mut value = Vec::new();
                     for (name, text) in self.headers_in.iter() {
                         self.consulted.header(name);
-                        if names.is_match(name)? {
+                        if self.groups(names, name)?.is_some() {
                             value = text.to_vec();
                         }
                     }
-                    let found = regex.groups(&value)?;
+                    let found = self.groups(regex, &value)?;
                     (value, found)
                 }
                 EnvTest::Expression(condition) => {

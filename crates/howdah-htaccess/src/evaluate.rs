@@ -76,7 +76,7 @@ impl<'e, 'f> Evaluation<'e, 'f> {
                 negated,
             } => {
                 let text = self.word(word)?;
-                let found = regex.groups(&text)?;
+                let found = self.engine.groups(regex, &text)?;
                 let holds = found.is_some();
                 if *keeps {
                     self.matched = found.map(|found| (text, found));

@@ -29,7 +29,7 @@ impl Engine<'_> {
             .filter(|redirect| counts(redirect.status))
         {
             let to = match &redirect.path {
-                RedirectPath::Matches(regex) => match regex.groups(&request.uri)? {
+                RedirectPath::Matches(regex) => match self.groups(regex, &request.uri)? {
                     None => continue,
                     Some(found) => match &redirect.to {
                         Some(to) => escape_path(&pregsub(to.as_bytes(), &request.uri, &found)),

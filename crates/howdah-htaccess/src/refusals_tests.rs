@@ -221,3 +221,22 @@ fn patterns_longer_than_the_longest_file_are_a_mistake() {
     let growing = format!("RewriteEngine On\n{}", "RewriteRule (.*) $1$1\n".repeat(40));
     assert!(below(&growing));
 }
+
+#[test]
+fn long_path_before_many_patterns_ends() {
+    let many = format!(
+        "RewriteEngine On\n{}",
+        "RewriteRule (y+) - [F]\n".repeat(4000)
+    );
+    let files = [(".htaccess", &*many)];
+    assert_eq!(outcome(&files, "GET", "/x.txt"), Outcome::Open);
+    let long = format!("/{}", "x".repeat(3900));
+    assert_eq!(outcome(&files, "GET", &long), Outcome::Open);
+    let more = "RewriteCond %{QUERY_STRING} (y+)\nRewriteRule ^ - [F]\n".repeat(4000);
+    let more = format!("RewriteEngine On\n{more}");
+    let query = format!("/x.txt?{}", "x".repeat(8000));
+    assert_eq!(
+        outcome(&[(".htaccess", &more)], "GET", &query),
+        Outcome::Refused(500, Refusal::TooCostly)
+    );
+}

@@ -291,7 +291,7 @@ impl Engine<'_> {
             uri.drain(..context.directory.len());
         }
         context.uri = uri;
-        let found = rule.regex.groups(&context.uri)?;
+        let found = self.groups(&rule.regex, &context.uri)?;
         if found.is_some() == flags.negated {
             let uri = &context.uri;
             let said = || format!("does not match `{}`", lossy(uri));
@@ -428,7 +428,7 @@ impl Engine<'_> {
         let stat = || self.world.stat(&input);
         let holds = match &*cond.test {
             Test::Regex(regex) => {
-                let found = regex.groups(&input)?;
+                let found = self.groups(regex, &input)?;
                 let holds = found.is_some();
                 if let (Some(found), false) = (found, cond.negated) {
                     context.cond_match = Some((input, found));

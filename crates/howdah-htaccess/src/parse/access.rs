@@ -84,7 +84,8 @@ impl Parser<'_> {
         let methods = self.methods;
         for word in &all[1..] {
             let address = Address::parse(word).ok_or("it is no address, and no name of a host")?;
-            if address == Address::Host {
+            // People write `Allow from none`, which is the name of no host.
+            if address == Address::Host && !word.eq_ignore_ascii_case("none") {
                 let why = "names of hosts are not looked up: nobody has that name";
                 self.file.notes.push(refusing(note(line, why)));
             }

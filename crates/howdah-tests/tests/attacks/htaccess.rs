@@ -80,12 +80,13 @@ fn no_way_to_close_a_directory_is_read_as_a_grant() {
     ];
     let fixture = closed(Fixture::named("attack-htaccess"), &ways).start();
     for (directory, _) in ways {
-        let name = match directory {
-            "unknown" | "half" => "HtaccessNotUnderstood",
-            _ => "HtaccessDenied",
+        let (status, name) = match directory {
+            "unknown" | "half" => (500, "HtaccessNotUnderstood"),
+            "password" => (401, "HtaccessPassword"),
+            _ => (403, "HtaccessDenied"),
         };
         for file in ["secret.txt", "run.php", "run.php/info", "none.txt", ""] {
-            assert_closed(&fixture, &format!("/{directory}/{file}"), 403, name);
+            assert_closed(&fixture, &format!("/{directory}/{file}"), status, name);
         }
     }
     fixture.still_serves();
@@ -362,13 +363,18 @@ fn a_strange_file_closes() {
     std::os::unix::fs::symlink(".htaccess", fixture.path("site/loop/.htaccess")).unwrap();
     let locked = fixture.path("site/unreadable/.htaccess");
     std::fs::set_permissions(&locked, std::fs::Permissions::from_mode(0o000)).unwrap();
-    for directory in ["long", "directory", "loop", "marked", "heavy"] {
+    for (directory, status, name) in [
+        ("long", 500, "HtaccessNotUnderstood"),
+        ("directory", 403, "HtaccessNotUnderstood"),
+        ("loop", 403, "HtaccessNotUnderstood"),
+        ("marked", 500, "HtaccessNotUnderstood"),
+        ("heavy", 500, "HtaccessNotUnderstood"),
+        ("crlf", 403, "HtaccessDenied"),
+        ("growing", 500, "HtaccessLoop"),
+        ("again", 500, "HtaccessLoop"),
+    ] {
         let target = format!("/{directory}/secret.txt");
-        assert_closed(&fixture, &target, 403, "HtaccessNotUnderstood");
-    }
-    for directory in ["crlf", "growing", "again"] {
-        let target = format!("/{directory}/secret.txt");
-        assert_closed(&fixture, &target, 403, "HtaccessDenied");
+        assert_closed(&fixture, &target, status, name);
     }
     assert_eq!(ask(&fixture, "/skip/page.txt").text(), "sent");
     let explosive = format!("/catastrophe/{}.txt", "a".repeat(60));
@@ -381,21 +387,21 @@ fn a_strange_file_closes() {
 }
 
 #[test]
-fn what_is_not_applied_exactly_is_said_at_the_start_by_check_and_once_in_the_log() {
+fn lines_without_effect_are_named_at_the_start_by_check_and_once_in_the_log() {
     let fixture = Fixture::named("attack-htaccess-report")
         .file(
             ".htaccess",
-            "Order allow,deny\nAllow from all\nDeny from 192.0.2.7\n",
+            "Order allow,deny\nAllow from all\nDeny from example.org\n",
         )
-        .file("staff/.htaccess", "AuthType Basic\nRequire valid-user\n")
+        .file("staff/.htaccess", "AuthType Basic\nRequire ldap-user ann\n")
         .file("staff/secret.txt", SECRET)
         .config("listen = \"127.0.0.1:0\"")
         .site("pool = \"www\"")
         .pool("max_children = 2")
         .start();
     let lines = [
-        "site/.htaccess:3: `Deny from 192.0.2.7` depends on the visitor",
-        "staff/.htaccess:2: `Require valid-user` depends on the visitor: the directory is closed",
+        "site/.htaccess:3: `Deny from example.org`: names of hosts are not looked up",
+        "staff/.htaccess:2: `Require ldap-user ann`: is not supported: nobody is granted",
     ];
     let log = fixture.howdah.process.log();
     for line in lines {

@@ -507,7 +507,7 @@ options! {
             "For nearly every framework.";
         "php_extensions": Kind::Texts, ".php", "Endings of PHP scripts.", "For `.phtml` and the like.";
         "htaccess": Kind::Word(&["on", "deny", "off"]), "deny",
-            "`on`: `.htaccess` files decide, as under Apache (docs/htaccess.md). `deny`: what they close is closed; nothing else of them is applied. `off`: they are ignored.",
+            "`on`: `.htaccess` files decide, as under Apache (docs/htaccess.md). `deny`: what they refuse is refused, passwords included; nothing else of them is applied. `off`: they are ignored.",
             "`on` takes an Apache site over; `off` is for roots known to have none.";
         "symlinks": Kind::Word(&["follow", "owner", "beneath"]), "follow",
             "Where links below the root may lead: anywhere; to files of the link's owner; below the root.",
