@@ -1,4 +1,4 @@
-//! The account at an authority: registered once, and kept in the directory.
+//! The account at an authority: registered once and stored in the directory.
 
 use base64::Engine;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -30,7 +30,7 @@ impl Orders<'_> {
         }
     }
 
-    /// Returns an account in place of one that the authority does not know any more.
+    /// Returns a replacement for an account that the authority no longer knows.
     ///
     /// Another order may have registered it already.
     pub(crate) async fn account_instead_of(
@@ -46,10 +46,11 @@ impl Orders<'_> {
         let text = match std::fs::read(&path) {
             Ok(text) => text,
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
-            // Another account could not replace the certificates of the one that cannot be read now.
+            // Registering a new account here would be harmful: it could not replace the certificates of the one whose
+            // file is unreadable at the moment.
             Err(error) => return Err(failed("read", &path, &error)),
         };
-        // A damaged file is of no use to anybody, and orders without `replaces` succeed.
+        // A damaged file is worthless, and orders without `replaces` succeed.
         let Ok(credentials) = serde_json::from_slice(&text) else {
             return Ok(None);
         };
@@ -58,7 +59,7 @@ impl Orders<'_> {
         account.map(Some).map_err(self.failed(authority))
     }
 
-    /// Registers an account unless the directory has another one than `unknown` by now.
+    /// Registers an account unless the directory contains an account other than `unknown` by now.
     async fn register_alone(
         &self,
         authority: &Authority,
@@ -112,7 +113,7 @@ fn external_key(authority: &Authority, id: &str, key: &str) -> Result<ExternalAc
     Ok(ExternalAccountKey::new(id.to_owned(), &decoded))
 }
 
-/// Base64 in either alphabet, padded or not: authorities show the key in both.
+/// Decodes base64 in either alphabet, padded or not, because authorities show the key in both.
 fn decode_base64(text: &str) -> Option<Vec<u8>> {
     let text = text.trim().trim_end_matches('=');
     let text = text.replace('+', "-").replace('/', "_");

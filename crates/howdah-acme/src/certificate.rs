@@ -1,4 +1,4 @@
-//! A certificate with its key, as it is kept and handed out.
+//! A certificate with its key, in the form in which it is stored and handed out.
 
 use std::time::{Duration, UNIX_EPOCH};
 
@@ -11,21 +11,21 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 
 use crate::schedule::Validity;
 
-/// A certificate with its chain and key, which fit each other and are for the name.
+/// A certificate with its chain and key. The key matches the certificate, and the certificate is for the name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Stored {
-    /// The certificate, then those above it, PEM.
+    /// The certificate followed by those above it, PEM.
     pub chain: String,
     /// Its private key, PEM.
     pub key: String,
-    /// From when until when it is valid.
+    /// The period of validity.
     pub validity: Validity,
     /// The certificate alone, DER.
     pub leaf: CertificateDer<'static>,
 }
 
 impl Stored {
-    /// Checks what an authority has issued, or a file holds.
+    /// Checks a certificate that an authority has issued or that was read from a file.
     ///
     /// # Errors
     /// Why it cannot be used for this name.

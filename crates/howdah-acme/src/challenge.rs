@@ -1,5 +1,5 @@
-//! How control over a name is proved to an authority: by an answer over HTTP (RFC 8555 §8.3), by a
-//! certificate in a TLS handshake (RFC 8737), or by a DNS record that a program sets (RFC 8555 §8.4).
+//! Proves control over a name to an authority: by a response over HTTP (RFC 8555 §8.3), by a certificate in a TLS
+//! handshake (RFC 8737), or by a DNS record that a program sets (RFC 8555 §8.4).
 
 use std::cell::RefCell;
 use std::path::Path;
@@ -16,24 +16,25 @@ use crate::cluster::{self, Cluster};
 use crate::failure::Failure;
 use crate::manager::Event;
 
-/// How long whoever serves may take to say that it answers; an authority that asks too early says no.
+/// How long to wait until the serving program confirms that it responds to the challenges. An authority that checks too
+/// early rejects the proof.
 const ANSWERING: Duration = Duration::from_secs(5);
-/// How long the program may take: DNS servers must have the record when it ends.
+/// The time limit of the hook program. The DNS servers must have the record when it exits.
 const HOOK: Duration = Duration::from_secs(300);
 
-/// How a proof is given.
+/// The method by which control is proved.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Method {
-    /// `/.well-known/acme-challenge/TOKEN` on port 80.
+    /// HTTP-01: `/.well-known/acme-challenge/TOKEN` on port 80.
     Http,
-    /// A certificate for the protocol `acme-tls/1` on port 443.
+    /// TLS-ALPN-01: a certificate for the protocol `acme-tls/1` on port 443.
     Tls,
-    /// A TXT record.
+    /// DNS-01: a TXT record.
     Dns,
 }
 
 impl Method {
-    /// Its name in RFC 8555 and RFC 8737.
+    /// Returns its name in RFC 8555 and RFC 8737.
     pub fn name(self) -> &'static str {
         match self {
             Method::Http => "http-01",
@@ -42,7 +43,7 @@ impl Method {
         }
     }
 
-    /// Its name in the protocol's crate.
+    /// Returns the corresponding type of the ACME crate.
     pub fn kind(self) -> ChallengeType {
         match self {
             Method::Http => ChallengeType::Http01,
@@ -51,8 +52,8 @@ impl Method {
         }
     }
 
-    /// Those to be tried for a name, best first. A hook is there to be used; between the other two the
-    /// attempts alternate, since a firewall may let only one through.
+    /// Returns the methods to try for a name, best first. If there is a hook, only DNS is used. The attempts alternate
+    /// between the other two methods, since a firewall may let only one of them through.
     pub fn choices(name: &str, http: bool, hook: bool, attempt: u32) -> Vec<Method> {
         match (hook, name.starts_with("*."), http) {
             (true, _, _) => vec![Method::Dns],
@@ -64,21 +65,21 @@ impl Method {
     }
 }
 
-/// What is to be answered to authorities at this moment.
+/// The responses to be given to authorities at present.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Challenges {
-    /// HTTP-01: token, answer.
+    /// HTTP-01: token and response.
     pub http: Vec<(String, String)>,
     /// TLS-ALPN-01: name, certificate and key (PEM).
     pub tls: Vec<(String, String, String)>,
 }
 
-/// Where challenges are put up for whoever serves, here and on other hosts.
+/// Publishes challenges to the serving program of this host and to the other hosts.
 pub struct Board {
     state: RefCell<Posted>,
     events: mpsc::UnboundedSender<Event>,
     answering: watch::Receiver<u64>,
-    /// None before there is a directory.
+    /// `None` until the directory is known.
     pub cluster: RefCell<Option<Cluster>>,
 }
 
@@ -89,7 +90,7 @@ struct Posted {
     others: Challenges,
 }
 
-/// A proof that is up until this is dropped.
+/// A proof that stays published until this value is dropped.
 pub struct Shown<'a> {
     board: &'a Board,
     token: String,
@@ -97,7 +98,8 @@ pub struct Shown<'a> {
 }
 
 impl Board {
-    /// Hands challenges out as events; `answering` counts those that are answered.
+    /// Creates a board that sends challenges as events. `answering` holds the highest number of an event whose
+    /// challenges are being responded to.
     pub fn new(events: mpsc::UnboundedSender<Event>, answering: watch::Receiver<u64>) -> Board {
         Board {
             state: RefCell::default(),
@@ -115,12 +117,12 @@ impl Board {
         challenges.http.extend(state.others.http.iter().cloned());
         challenges.tls.extend(state.others.tls.iter().cloned());
         let number = state.number;
-        // Whoever serves is gone at the end alone.
+        // Sending fails only when the serving program has stopped receiving, at shutdown.
         let _ = self.events.send(Event::Challenges { number, challenges });
         number
     }
 
-    /// Answers what others show, if that has changed.
+    /// Publishes the challenges of other hosts here if they have changed.
     pub fn look_at_others(&self) {
         let news = self.cluster.borrow_mut().as_mut().and_then(Cluster::news);
         if let Some(others) = news
@@ -130,7 +132,7 @@ impl Board {
         }
     }
 
-    /// Writes down what is shown here; whether others are to read it.
+    /// Writes this host's challenges to the shared directory. Returns whether other processes are to read them.
     fn share(&self) -> bool {
         let own = self.state.borrow().own.clone();
         let cluster = self.cluster.borrow();
@@ -141,14 +143,14 @@ impl Board {
         let others = self.share();
         let mut answering = self.answering.clone();
         let wait = answering.wait_for(|answered| *answered >= number);
-        // Late or not: the authority decides.
+        // Continues in any case: the authority's check decides.
         let _ = tokio::time::timeout(ANSWERING, wait).await;
         if others {
             tokio::time::sleep(cluster::SPREAD).await;
         }
     }
 
-    /// Answers HTTP-01.
+    /// Publishes a response to HTTP-01.
     pub async fn show_http(&self, token: &str, answer: &str) -> Shown<'_> {
         let pair = (token.to_owned(), answer.to_owned());
         let shown = self.shown(token, "");
@@ -157,7 +159,7 @@ impl Board {
         shown
     }
 
-    /// Answers TLS-ALPN-01.
+    /// Publishes a certificate for TLS-ALPN-01.
     ///
     /// # Errors
     /// [`Failure::CertificateUnfit`]
@@ -192,7 +194,7 @@ impl Drop for Shown<'_> {
     }
 }
 
-/// A self-signed certificate with the digest of the key authorization (RFC 8737 §3).
+/// Creates a self-signed certificate with the digest of the key authorization (RFC 8737 §3).
 fn proof(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
     let mut params = CertificateParams::new([name.to_owned()])?;
     params.distinguished_name = DistinguishedName::new();
@@ -201,7 +203,7 @@ fn proof(name: &str, digest: &[u8]) -> Result<(String, String), rcgen::Error> {
     Ok((params.self_signed(&key)?.pem(), key.serialize_pem()))
 }
 
-/// The record's name for a name: a wildcard's is that of its parent.
+/// Returns the name of the DNS record for a name. A wildcard uses the record of its parent.
 pub fn record_name(name: &str) -> String {
     format!(
         "_acme-challenge.{}.",
@@ -209,7 +211,7 @@ pub fn record_name(name: &str) -> String {
     )
 }
 
-/// Runs the program: `PROGRAM present NAME VALUE`, `PROGRAM cleanup NAME VALUE`, as lego's `exec`.
+/// Runs the hook as `PROGRAM present NAME VALUE` or `PROGRAM cleanup NAME VALUE`, like lego's `exec` provider.
 ///
 /// # Errors
 /// [`Failure::DnsHookFailed`]

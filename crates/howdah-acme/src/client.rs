@@ -1,5 +1,5 @@
-//! The way to an authority: HTTPS, one connection per request, each within a time, each answer of
-//! bounded length. The roots are the system's (or those in `SSL_CERT_FILE`).
+//! The HTTPS client for authorities: one connection per request, with a limit on the time of each request and on the
+//! length of each response. The trusted roots are the system's (or those in `SSL_CERT_FILE`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -17,30 +17,30 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-/// For one request, from the name's look-up to the end of the answer.
+/// The time limit of one request, from the name look-up to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Longest answer: a chain of certificates has some 10 KB.
+/// The maximum length of a response in bytes. A certificate chain has about 10 KB.
 const LONGEST: usize = 1 << 20;
 
 type Whole = Response<Full<Bytes>>;
 type BoxError = Box<dyn std::error::Error + Send + Sync>;
 
-/// See the module.
+/// The HTTP client; see the module.
 #[derive(Clone)]
 pub struct Client {
     tls: Arc<ClientConfig>,
-    /// Why no authority is trusted.
+    /// The reason why no authority is trusted, if so.
     untrusting: Option<Arc<str>>,
     retry_after: Arc<Mutex<Option<SystemTime>>>,
-    /// Held while an account is registered: orders of several names begin at the same time.
+    /// Held while an account is registered, because orders of several names begin at the same time.
     pub(crate) registration: Arc<tokio::sync::Mutex<()>>,
 }
 
 impl Client {
-    /// Trusts the system's roots.
+    /// Creates a client that trusts the system's roots.
     ///
     /// # Errors
-    /// The cryptography lacks something.
+    /// The cryptography provider does not support the TLS versions.
     pub fn new() -> Result<Client, String> {
         let found = rustls_native_certs::load_native_certs();
         let mut roots = RootCertStore::empty();
@@ -65,7 +65,7 @@ impl Client {
         })
     }
 
-    /// The same for another order: what an answer says of a wait is for the one who asked.
+    /// Returns a client for another order: a `Retry-After` in a response applies only to the order that received it.
     pub fn fresh(&self) -> Client {
         Client {
             tls: self.tls.clone(),
@@ -75,7 +75,7 @@ impl Client {
         }
     }
 
-    /// When the last answer asked to come again; forgotten then.
+    /// Returns the time given by the `Retry-After` of the last response, and forgets it.
     pub fn take_retry_after(&self) -> Option<SystemTime> {
         self.retry_after
             .lock()
@@ -83,10 +83,10 @@ impl Client {
             .take()
     }
 
-    /// The status that a URL answers with, `http:` or `https:`.
+    /// Requests an `http:` or `https:` URL and returns the status of the response.
     ///
     /// # Errors
-    /// Why there is no answer.
+    /// Why there is no response.
     pub async fn status(&self, url: &str) -> Result<u16, String> {
         let request = Request::get(url).body(Full::<Bytes>::default());
         let request = request.map_err(|error| error.to_string())?;
@@ -166,7 +166,7 @@ where
         let body = Limited::new(body, LONGEST).collect().await?;
         Ok::<_, BoxError>(Response::from_parts(parts, Full::new(body.to_bytes())))
     };
-    // The connection does the work; the exchange ends first.
+    // The connection future does the I/O and must be polled until the exchange has ended.
     let driving = async {
         let ended = connection.await;
         std::future::pending::<()>().await;
@@ -178,7 +178,7 @@ where
     }
 }
 
-/// RFC 9110 §10.2.3: seconds or a date.
+/// Parses `Retry-After` (RFC 9110 §10.2.3): seconds or a date.
 fn retry_after(value: &HeaderValue) -> Option<SystemTime> {
     let text = value.to_str().ok()?.trim();
     match text.parse::<u32>() {

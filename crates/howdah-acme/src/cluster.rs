@@ -1,8 +1,8 @@
-//! Others who share the directory. An authority may ask any host that a name leads to, so whoever
-//! shows a challenge writes it down for the others, and leaves them time to read it.
+//! The processes that share the directory. An authority may send its request to any host that a name resolves to, so a
+//! process with a challenge writes it to the directory for the others, and gives them time to read it.
 //!
-//! Each process has a file in `servers`, and one in `challenges` while it shows any. The times of the
-//! directories say when there is something to read; opening them makes a network file system look.
+//! Each process has a file in `servers`, and one in `challenges` while it has any challenges. The modification times of
+//! the directories show whether there is something to read. Opening a directory makes a network file system refresh it.
 
 use std::fs::{self, File};
 use std::os::unix::fs::MetadataExt;
@@ -13,19 +13,19 @@ use crate::challenge::Challenges;
 use crate::lease::Holder;
 use crate::store::{Store, replace};
 
-/// How often the directories are looked at.
+/// How often the directories are checked.
 pub const LOOK: Duration = Duration::from_secs(1);
-/// How long others get to read a challenge.
+/// How long other processes get to read a challenge.
 pub const SPREAD: Duration = Duration::from_millis(2500);
-/// How often a process says that it lives, and after what time it is believed not to, by the clock that
+/// How often a process renews its file, and after how many seconds without renewal it counts as gone, by the clock that
 /// stamps the files.
 pub const ALIVE: Duration = Duration::from_secs(600);
 const GONE: u64 = 3600;
 
-/// What tells a directory that has changed from one that has not.
+/// The modification time of a directory.
 type Stamp = Option<(i64, i64)>;
 
-/// This process among those that share a directory; dropped, it leaves.
+/// This process among those that share a directory. It leaves when it is dropped.
 #[derive(Debug)]
 pub struct Cluster {
     store: Store,
@@ -34,7 +34,7 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Becomes one of those who share the directory.
+    /// Joins the processes that share the directory.
     pub fn join(store: &Store) -> Cluster {
         let cluster = Cluster {
             store: store.clone(),
@@ -50,15 +50,15 @@ impl Cluster {
         self.store.path(part, &self.me.id(), ".json")
     }
 
-    /// Says that this process lives.
+    /// Renews the file that shows that this process is alive.
     pub fn say_alive(&self) {
         let text = serde_json::to_vec(&self.me).unwrap_or_default();
-        // A directory that cannot be written has no order in it either.
+        // If the directory cannot be written, there are no orders in it either.
         let _ = self.store.prepare();
         let _ = replace(&self.own("servers"), &text);
     }
 
-    /// Whether there are others; files of the dead are removed.
+    /// Returns whether there are other processes, and removes the files of dead ones.
     pub fn has_others(&self) -> bool {
         let own = self.own("servers");
         let now = fs::metadata(&own).map_or(0, |meta| meta.mtime());
@@ -83,7 +83,7 @@ impl Cluster {
         others
     }
 
-    /// Writes down what this process shows; whether there is anybody to read it.
+    /// Writes the challenges of this process. Returns whether there is another process to read them.
     pub fn share(&self, challenges: &Challenges) -> bool {
         if *challenges == Challenges::default() {
             let _ = fs::remove_file(self.own("challenges"));
@@ -96,7 +96,7 @@ impl Cluster {
         replace(&self.own("challenges"), &text).is_ok()
     }
 
-    /// What others show, if that has changed.
+    /// Returns the challenges of the other processes if they have changed.
     pub fn news(&mut self) -> Option<Challenges> {
         let directory = File::open(self.store.directory().join("challenges"));
         let meta = directory.and_then(|directory| directory.metadata()).ok()?;

@@ -1,4 +1,4 @@
-//! What can go wrong with an order, each with its name in log, status and docs.
+//! The possible failures of an order, each with the name that the log, the status and the documentation use.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -7,96 +7,96 @@ use std::time::{Duration, SystemTime};
 use instant_acme::Problem;
 use strum::IntoStaticStr;
 
-/// Who can act.
+/// The class of a failure, which determines the pauses between attempts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// Nothing was decided: the authority, or the way to it, does not work.
+    /// No decision was made: the authority, the connection to it, or local storage does not work.
     Unreachable,
-    /// The authority said no, or something of ours is not as it must be.
+    /// The authority refused, or something in the local setup is wrong.
     Refused,
 }
 
 /// Why there is no new certificate. The text says what to do.
 #[derive(Debug, IntoStaticStr)]
 pub enum Failure {
-    /// The authority cannot be reached, does not answer in time, or answers with an error of its own.
+    /// The authority cannot be reached, does not respond in time, or responds with an internal error.
     AuthorityUnreachable {
         /// The name of the authority.
         authority: String,
         /// What happened to the connection or the request.
         why: String,
-        /// When it wants to be asked again.
+        /// How long the authority asks to wait before the next attempt.
         retry_after: Option<Duration>,
     },
     /// The authority refuses the order or the account.
     OrderRefused {
         /// The name of the authority.
         authority: String,
-        /// What it says.
+        /// The authority's explanation.
         why: String,
-        /// When it wants to be asked again.
+        /// How long the authority asks to wait before the next attempt.
         retry_after: Option<Duration>,
     },
-    /// Too many orders or failures: the authority wants to be left alone for some time.
+    /// Too many orders or failures: the authority accepts no orders for some time.
     OrderRateLimited {
         /// The name of the authority.
         authority: String,
-        /// What it says.
+        /// The authority's explanation.
         why: String,
-        /// When it wants to be asked again.
+        /// How long the authority asks to wait before the next attempt.
         retry_after: Option<Duration>,
     },
     /// The authority did not find the proof of control over the name.
     ChallengeFailed {
-        /// How control was to be proved.
+        /// The challenge that was used.
         challenge: &'static str,
-        /// What it says.
+        /// The authority's explanation.
         why: String,
     },
-    /// No challenge that the authority offers can be answered here.
+    /// None of the challenges that the authority offers can be fulfilled here.
     NoChallenge {
-        /// What it offers.
+        /// The challenges that the authority offers.
         offered: String,
     },
     /// The program that sets DNS records failed.
     DnsHookFailed {
         /// The program, as `acme.dns_hook` names it.
         program: String,
-        /// How it ended, and what it printed.
+        /// Its exit status and output.
         why: String,
     },
-    /// The platform does not want a certificate for this name.
+    /// The platform does not allow a certificate for this name.
     OnDemandDenied {
-        /// What it answers.
+        /// The platform's response.
         why: String,
     },
-    /// What the authority issued cannot be used.
+    /// The certificate that the authority issued cannot be used.
     CertificateUnfit {
         /// What is wrong with it.
         why: String,
     },
-    /// The root of the local authority is there, and cannot be used. It is not replaced, because nobody
-    /// would trust another one.
+    /// The root of the local authority exists but cannot be used. It is not replaced, because no browser would trust a
+    /// new root.
     LocalRootUnusable {
-        /// Its file.
+        /// The root's file.
         path: PathBuf,
         /// What is wrong with it.
         why: String,
     },
     /// The directory of certificates cannot be read or written.
     StoreFailed {
-        /// What was attempted, on what, and what the system said.
+        /// The attempted operation, its file, and the error of the system.
         why: String,
     },
 }
 
 impl Failure {
-    /// Its name in log, status and documents.
+    /// Returns the name that the log, the status and the documentation use.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
-    /// Who can act.
+    /// Returns the class of the failure.
     pub fn kind(&self) -> Kind {
         match self {
             Failure::AuthorityUnreachable { .. }
@@ -106,7 +106,7 @@ impl Failure {
         }
     }
 
-    /// When the authority wants to be asked again.
+    /// Returns how long the authority asks to wait before the next attempt.
     pub fn retry_after(&self) -> Option<Duration> {
         match self {
             Failure::AuthorityUnreachable { retry_after, .. }
@@ -116,7 +116,7 @@ impl Failure {
         }
     }
 
-    /// Whether another authority may do what this one did not.
+    /// Returns whether another authority may succeed where this one failed.
     pub fn is_the_authoritys(&self) -> bool {
         !matches!(
             self,
@@ -124,7 +124,7 @@ impl Failure {
         )
     }
 
-    /// What an authority answered; `retry_after` is from the answer's head.
+    /// Converts an error of an authority. `retry_after` is from the response's headers.
     pub fn of(
         authority: &str,
         error: instant_acme::Error,
@@ -165,13 +165,13 @@ impl Failure {
     }
 }
 
-/// The last part of a problem's type: `rateLimited`.
+/// Returns the last part of a problem's type, such as `rateLimited`.
 pub fn problem_type(problem: &Problem) -> &str {
     let whole = problem.r#type.as_deref().unwrap_or("");
     whole.rsplit(':').next().unwrap_or("")
 }
 
-/// What a problem document says, and about which name.
+/// Returns the text of a problem document with the details of its subproblems.
 pub fn sentence(problem: &Problem) -> String {
     let mut text = problem_type(problem).to_owned();
     let parts = problem.detail.iter().chain(
@@ -184,12 +184,12 @@ pub fn sentence(problem: &Problem) -> String {
         let separator = if text.is_empty() { "" } else { ": " };
         text = format!("{text}{separator}{part}");
     }
-    // It goes on one line of the log.
+    // The text must fit on one line of the log.
     let plain = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     plain.take(600).collect()
 }
 
-/// An error with its causes, once each.
+/// Formats an error with its causes, without repetitions.
 pub fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();

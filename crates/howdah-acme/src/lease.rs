@@ -1,8 +1,8 @@
-//! A lock on a name in the directory: one order at a time, whichever process or host makes it.
+//! A lock on a name in the directory: only one process on one host orders at a time.
 //!
-//! The lock is a file that its holder renews. One whose holder is a dead process of this machine is
-//! taken over at once; any other when it has not been renewed for [`LEASE`], by the watcher's own
-//! clock, so that hosts need not agree on the time.
+//! The lock is a file that its holder renews. A lock whose holder was a process of this machine and is dead is taken
+//! over at once. Any other lock is taken over when it has not been renewed for [`LEASE`] by the waiting process's own
+//! clock, so the hosts' clocks need not agree.
 
 use std::collections::HashMap;
 use std::fs::{self, OpenOptions};
@@ -15,22 +15,22 @@ use std::time::{Duration, Instant};
 use howdah_os::files::create_beside;
 use serde::{Deserialize, Serialize};
 
-/// A lock that is not renewed for this long is nobody's.
+/// A lock that is not renewed for this long is abandoned.
 pub const LEASE: Duration = Duration::from_secs(60);
-/// How often the holder renews it.
+/// How often the holder renews the lock.
 pub const RENEW: Duration = Duration::from_secs(15);
-/// How often a lock that somebody else holds is tried.
+/// How often a process tries again to take a lock that is held by another one.
 const RETRY: Duration = Duration::from_millis(300);
 
-/// Who holds a lock.
+/// The process that holds a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Holder {
-    /// The boot of the machine and the namespace of its process ids.
+    /// The boot id of the machine and the namespace of its process ids.
     pub(crate) machine: String,
     pub(crate) pid: u32,
-    /// When the process started, in ticks since boot: ids are used again.
+    /// When the process started, in ticks since boot, because process ids are reused.
     pub(crate) started: u64,
-    /// Counts renewals.
+    /// The number of renewals.
     pub(crate) count: u64,
 }
 
@@ -47,7 +47,7 @@ impl Holder {
         }
     }
 
-    /// A file name that is this process's alone, among all machines.
+    /// Returns a file name that is unique to this process among all machines.
     pub(crate) fn id(&self) -> String {
         let plain = |c: &char| c.is_ascii_alphanumeric();
         let machine: String = self.machine.chars().filter(plain).collect();
@@ -59,7 +59,7 @@ impl Holder {
     }
 }
 
-/// Field 22 of `/proc/PID/stat`; a zombie has ended.
+/// Returns field 22 of `/proc/PID/stat`, the start time, or `None` if the process has exited, also as a zombie.
 fn started(pid: u32) -> Option<u64> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(") ")?.1.split(' ');
@@ -69,33 +69,33 @@ fn started(pid: u32) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-/// A lock that is held; dropped, it is given back.
+/// A lock that is held, and released on drop.
 #[derive(Debug)]
 pub struct Lease {
     path: PathBuf,
     holder: Holder,
 }
 
-/// What came of trying to take a lock.
+/// The outcome of an attempt to take a lock.
 #[derive(Debug)]
 pub enum Taken {
-    /// It is ours.
+    /// This process holds the lock now.
     Ours(Lease),
-    /// Somebody else orders.
+    /// Another process holds the lock.
     Others,
 }
 
-/// Who watches locks of others: what was seen of each, and since when.
+/// Remembers for each lock of another process the content that was seen and since when.
 #[derive(Debug, Default)]
 pub struct Watcher {
     seen: HashMap<PathBuf, (Vec<u8>, Instant)>,
 }
 
 impl Watcher {
-    /// Takes the lock if it is free, or abandoned.
+    /// Takes the lock if it is free or abandoned.
     ///
     /// # Errors
-    /// What the system says of the file.
+    /// The error of the system for the lock file.
     pub fn take(&mut self, path: &Path, now: Instant) -> io::Result<Taken> {
         let me = Holder::me();
         let text = serde_json::to_vec(&me)?;
@@ -104,7 +104,7 @@ impl Watcher {
         match made {
             Ok(mut file) => {
                 if let Err(error) = file.write_all(&text) {
-                    // On a full disk; nobody could tell whose it is.
+                    // The disk may be full. No process could tell whose lock an incomplete file is.
                     fs::remove_file(path)?;
                     return Err(error);
                 }
@@ -113,7 +113,7 @@ impl Watcher {
                 if !self.is_abandoned(path, &me, now)? {
                     return Ok(Taken::Others);
                 }
-                // Of several that do this, the last one has it.
+                // If several processes do this at once, the last one to write holds the lock.
                 put(path, &text)?;
                 if fs::read(path)? != text {
                     return Ok(Taken::Others);
@@ -129,7 +129,7 @@ impl Watcher {
     fn is_abandoned(&mut self, path: &Path, me: &Holder, now: Instant) -> io::Result<bool> {
         let text = match fs::read(path) {
             Ok(text) => text,
-            // Given back just now: the next attempt gets it.
+            // The lock was just released. The next attempt takes it.
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
             Err(error) => return Err(error),
         };
@@ -161,11 +161,11 @@ impl Lease {
         }
     }
 
-    /// Runs `work` to its end and renews the lock meanwhile.
+    /// Runs `work` to completion and renews the lock meanwhile.
     ///
-    /// If another host takes the lock over, because this one was suspended for longer than [`LEASE`],
-    /// the work continues: a second certificate does no harm, and what a second account could not replace is
-    /// ordered without `replaces`.
+    /// If another host takes over the lock because this one was suspended for longer than [`LEASE`], the work
+    /// continues: a second certificate does no harm, and a certificate that a second account cannot replace is ordered
+    /// without `replaces`.
     pub async fn hold<T>(&mut self, work: impl Future<Output = T>) -> T {
         let mut work = std::pin::pin!(work);
         loop {
@@ -178,19 +178,19 @@ impl Lease {
         }
     }
 
-    /// Says that its holder lives. False: it was taken over.
+    /// Renews the lock. Returns false if another process has taken it over.
     pub fn renew(&mut self) -> bool {
         if !self.is_ours() {
             return false;
         }
         self.holder.count += 1;
         let text = serde_json::to_vec(&self.holder).unwrap_or_default();
-        // A disk that is full now may have room the next time; until then it grows old.
+        // If the disk is full now, the next renewal may succeed. Until then the lock ages.
         let _ = put(&self.path, &text);
         true
     }
 
-    /// Whether nobody has taken it over.
+    /// Returns whether this process still holds the lock.
     pub fn is_ours(&self) -> bool {
         let read = fs::read(&self.path).ok();
         let holder: Option<Holder> = read.and_then(|text| serde_json::from_slice(&text).ok());
@@ -198,7 +198,7 @@ impl Lease {
     }
 }
 
-/// Replaces a lock as a whole. Several processes may do so at the same moment without mixing their texts.
+/// Replaces a lock file atomically. Several processes may do so at the same moment without mixing their content.
 fn put(path: &Path, text: &[u8]) -> io::Result<()> {
     let (mut file, new) = create_beside(path, 0o600)?;
     let put = file.write_all(text).and_then(|()| fs::rename(&new, path));
@@ -257,7 +257,8 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.lock");
         let mut lease = ours(Watcher::default().take(&path, Instant::now()).unwrap());
-        // What another container is writing at this moment, under the name that our process id once made.
+        // A file that another container is writing at this moment, under a name that a process with our id might once
+        // have chosen.
         let theirs = path.with_extension(format!("lock-{}", std::process::id()));
         fs::write(&theirs, "another holder").unwrap();
         assert!(lease.renew() && lease.is_ours());

@@ -1,16 +1,17 @@
-//! Certificates without a person: ordered from an authority by ACME (RFC 8555), renewed, kept in a
-//! directory that several processes and hosts may share. Names that no public authority knows get a
-//! certificate of a local one.
+//! Automatic certificates: they are ordered from an authority by ACME (RFC 8555), renewed, and stored in a directory
+//! that several processes and hosts may share. Names that no public authority can certify get a certificate of a local
+//! authority.
 //!
-//! It serves nobody: what is to be answered to an authority's questions is handed out ([`Event`]),
-//! and whoever serves says when it answers.
+//! This crate serves no requests. It hands out the responses to an authority's challenges as [`Event`]s, and the
+//! program that serves requests reports when it is ready to give them.
 //!
-//! - [`manager`]: one task per name, from the first order to every renewal.
-//! - [`schedule`]: when; [`order`], [`account`]: how; [`failure`]: what can go wrong, and its name.
-//! - [`challenge`]: how control over a name is proved; [`client`]: the way to an authority.
-//! - [`store`]: the directory; [`lease`]: its locks; [`cluster`]: who shares it.
-//! - [`certificate`]: what is kept in it.
-//! - [`names`]: which names a public authority knows; [`local`]: the authority for the others.
+//! - [`manager`]: one task per name, from the first order through every renewal.
+//! - [`schedule`]: when to order; [`order`], [`account`]: how to order; [`failure`]: the possible failures and their
+//!   names.
+//! - [`challenge`]: how control over a name is proved; [`client`]: the HTTP client for authorities.
+//! - [`store`]: the directory; [`lease`]: its locks; [`cluster`]: the processes that share it.
+//! - [`certificate`]: a stored certificate.
+//! - [`names`]: which names a public authority can certify; [`local`]: the authority for the other names.
 
 pub mod account;
 pub mod certificate;
@@ -38,7 +39,7 @@ pub use manager::{Command, Event, Input, NameStatus};
 /// An authority that issues certificates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Authority {
-    /// What it is called: a word of the configuration, or its host.
+    /// Its name: a word of the configuration, or its host.
     pub name: String,
     /// The URL of its directory.
     pub url: String,
@@ -46,34 +47,34 @@ pub struct Authority {
     pub eab: Option<(String, String)>,
 }
 
-/// What certificates are ordered for, and how.
+/// The names to order certificates for, and how to order them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
-    /// Where accounts, keys and certificates are.
+    /// The directory of accounts, keys and certificates.
     pub directory: PathBuf,
-    /// Names to be covered, one certificate each.
+    /// The names to be covered, each by a certificate of its own.
     pub names: Vec<String>,
-    /// Who hears of problems from an authority.
+    /// The address to which an authority reports problems.
     pub email: Option<String>,
-    /// Tried in this order.
+    /// The authorities, in the order in which they are tried.
     pub authorities: Vec<Authority>,
     /// The program that sets and removes DNS records.
     pub dns_hook: Option<PathBuf>,
-    /// The URL that says which other names may have certificates; none: no others may.
+    /// The URL that decides whether other names may have certificates. `None` means that no others may.
     pub ask: Option<String>,
-    /// A listener without TLS answers HTTP-01.
+    /// Whether a listener without TLS responds to HTTP-01 challenges.
     pub http: bool,
 }
 
-/// Seconds since 1970: how times are kept and shown.
+/// Seconds since 1970, the form in which times are stored and shown.
 pub type Seconds = u64;
 
-/// A time as it is kept.
+/// Converts a time to its stored form.
 pub fn seconds(time: SystemTime) -> Seconds {
     time.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs())
 }
 
-/// A kept time.
+/// Converts a stored time back.
 pub fn time_of(seconds: Seconds) -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(seconds)
 }

@@ -1,6 +1,6 @@
-//! The local authority: issues certificates for names that no public authority knows, for development
-//! and closed networks. Its root can vouch for such names alone (RFC 5280 §4.2.1.10), so that whoever
-//! trusts it gives nobody power over other sites.
+//! The local authority: issues certificates for names that no public authority certifies, for development and closed
+//! networks. Name constraints limit its root to such names (RFC 5280 §4.2.1.10), so trusting the root endangers no
+//! other sites.
 
 use std::fs;
 use std::io;
@@ -19,17 +19,17 @@ use crate::failure::Failure;
 use crate::names::PRIVATE;
 use crate::store::{failed, replace};
 
-/// What the status calls it.
+/// The name of this authority in the status.
 pub const NAME: &str = "local";
-/// How long a root is valid, and a certificate: browsers take at most 825 days.
+/// The lifetime of a root and of a certificate in days. Browsers accept at most 825 days for a certificate.
 const ROOT_DAYS: i64 = 3650;
 const DAYS: i64 = 90;
-/// Where the certificate of the root is, to be trusted by whoever visits.
+/// Returns the path of the root certificate, which visitors' browsers must trust.
 pub fn root_path(directory: &Path) -> PathBuf {
     directory.join("local").join("root.pem")
 }
 
-/// The root certificate, PEM, and what signs with its key.
+/// The root certificate in PEM, and the issuer that signs with its key.
 struct Root {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
@@ -40,15 +40,16 @@ struct Root {
 pub struct Issued {
     /// The certificate and its key.
     pub stored: Stored,
-    /// Its root is another than before, so that whoever trusted that one has to trust this one.
+    /// Whether a new root replaced the former one, so that browsers that trusted the former root must be made to trust
+    /// this one.
     pub new_root: bool,
 }
 
-/// Issues a certificate for a name. Makes a root if there is none, or if the name has no dot and the
-/// root cannot vouch for it yet.
+/// Issues a certificate for a name. Creates a root if there is none, or if the name has no dot and the current root
+/// does not permit it.
 ///
-/// A root that cannot be read is never replaced: nobody's browser would trust the new one, and nobody
-/// would know why.
+/// A root that cannot be read is never replaced: no browser would trust the new one, and the reason would be hard to
+/// find.
 ///
 /// # Errors
 /// [`Failure::StoreFailed`], [`Failure::CertificateUnfit`], [`Failure::LocalRootUnusable`]
@@ -90,7 +91,7 @@ fn names_path(directory: &Path) -> PathBuf {
     directory.join("local").join("names")
 }
 
-/// The text of a file of the local authority; none: it is not there.
+/// Returns the text of a file of the local authority, or `None` if it does not exist.
 fn read(path: &Path) -> Result<Option<String>, Failure> {
     match fs::read_to_string(path) {
         Ok(text) => Ok(Some(text)),
@@ -102,7 +103,7 @@ fn read(path: &Path) -> Result<Option<String>, Failure> {
     }
 }
 
-/// The root that was made before; none: there never was one.
+/// Reads the existing root. Returns `None` if there never was one.
 fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
     let path = key_path(directory);
     let unusable = |why: String| Failure::LocalRootUnusable {
@@ -118,7 +119,7 @@ fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
         };
     };
     let damaged = |error: rcgen::Error| unusable(format!("it is damaged ({error})"));
-    // Before its certificate, in the same file: both fit or neither is there.
+    // The key is in the same file before the certificate, so both match or both are missing.
     let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
         return Err(unusable(
             "it is damaged (there is no certificate in it)".to_owned(),
@@ -133,25 +134,25 @@ fn read_root(directory: &Path) -> Result<Option<Root>, Failure> {
     }))
 }
 
-/// Whether a name lies in the private domains and networks. One without a dot has to be permitted for
-/// itself.
+/// Returns whether a name lies in the private domains and networks. A name without a dot must be permitted
+/// individually.
 fn is_private(name: &str) -> bool {
     name.contains('.') || name.parse::<IpAddr>().is_ok() || PRIVATE.contains(&name)
 }
 
-/// Whether the root permits the name.
+/// Returns whether the root permits the name.
 fn can_vouch_for(directory: &Path, name: &str) -> Result<bool, Failure> {
     Ok(is_private(name) || extra_names(directory)?.iter().any(|extra| extra == name))
 }
 
-/// Names without a dot that the root permits.
+/// Returns the names without a dot that the root permits.
 fn extra_names(directory: &Path) -> Result<Vec<String>, Failure> {
     let text = read(&names_path(directory))?.unwrap_or_default();
     Ok(text.lines().map(str::to_owned).collect())
 }
 
-/// Writes the root's certificate where visitors' browsers get it from, unless it is there: a crash may have
-/// come before, and a person may have removed it.
+/// Writes the root certificate to the place from which browsers get it, unless it is already there. It may be missing
+/// because of a crash or because it was removed.
 fn publish(directory: &Path, root: &Root) -> Result<(), Failure> {
     let path = root_path(directory);
     match fs::read(&path).is_ok_and(|text| text == root.pem.as_bytes()) {
@@ -194,13 +195,13 @@ fn make_root(directory: &Path, name: &str) -> Result<Root, Failure> {
     let local = directory.join("local");
     fs::create_dir_all(&local).map_err(|error| failed("make", &local, &error))?;
     replace(&key_path(directory), format!("{text}{pem}").as_bytes())?;
-    // After the root: what is listed has to be permitted, also after a crash.
+    // Written after the root: the root must permit all listed names even after a crash.
     replace(&names_path(directory), single.join("\n").as_bytes())?;
     let issuer = Issuer::from_ca_cert_pem(&pem, key).map_err(unfit)?;
     Ok(Root { pem, issuer })
 }
 
-/// Addresses that are nobody's on the Internet.
+/// Returns the address blocks that are not public.
 fn addresses() -> impl Iterator<Item = CidrSubnet> {
     let v4 = [
         ([127, 0, 0, 0], 8),
@@ -298,7 +299,7 @@ pub(crate) mod tests {
         fs::remove_file(&key).unwrap();
         refused("lost");
         assert!(!key.exists());
-        // What cannot be opened, also by root.
+        // A file that cannot be read even by root.
         fs::create_dir(&key).unwrap();
         refused("unreadable");
         fs::remove_dir(&key).unwrap();

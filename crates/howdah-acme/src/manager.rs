@@ -1,9 +1,8 @@
-//! Keeps a certificate for each name: a task per name orders it, renews it, and tries again after a
-//! failure. What others are to know leaves as [`Event`]s; what they want comes as [`Input`]s.
+//! Maintains a certificate for each name: a task per name orders it, renews it, and retries after a failure. The
+//! manager sends [`Event`]s and receives [`Input`]s.
 //!
-//! Whatever fails, a certificate that is there stays in use. The clock is looked at once a minute at
-//! least, so that one that is set changes plans; so is the directory, where another host may have
-//! renewed.
+//! Whatever fails, an existing certificate stays in use. The clock is read at least once a minute, so that a change of
+//! the clock takes effect; so is the directory, where another host may have renewed a certificate.
 
 mod commands;
 mod name;
@@ -31,93 +30,93 @@ use crate::{Authority, Seconds, Settings, local, names, seconds};
 use name::{Keeper, Nudge};
 use on_demand::OnDemand;
 
-/// Orders at once.
+/// The maximum number of simultaneous orders.
 const ORDERS: usize = 4;
 
-/// What the manager is to know.
+/// An input of the manager.
 #[derive(Debug)]
 pub enum Input {
-    /// Keep certificates for this from now on.
+    /// Use these settings from now on.
     Settings(Settings),
-    /// Challenges of this number, and all before, are answered.
+    /// The challenges of this number and of all lower ones are now responded to.
     Answering(u64),
     /// A client asks for a name that no certificate covers.
     Wanted {
         /// The name.
         name: String,
-        /// Whose question it is.
+        /// The client.
         client: Client,
     },
-    /// A person wants something; answered by [`Event::Done`].
+    /// A command of an administrator. [`Event::Done`] reports its outcome.
     Command {
-        /// Repeated in the answer.
+        /// The id that is repeated in the outcome.
         id: u64,
-        /// What.
+        /// The command.
         command: Command,
     },
 }
 
-/// What a person may want.
+/// A command of an administrator.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub enum Command {
-    /// Order or renew now, whatever the schedule says; none: all names.
+    /// Order or renew now, regardless of the schedule.
     Order {
-        /// The name.
+        /// The name; `None` means all names.
         name: Option<String>,
     },
-    /// Have the authority revoke the certificate, and remove it.
+    /// Revoke the certificate at the authority, and remove it.
     Remove {
         /// The name.
         name: String,
     },
 }
 
-/// What others are to know.
+/// An event that the manager reports.
 #[derive(Debug)]
 pub enum Event {
     /// Use these certificates: chain and key, PEM, in the order of the names.
     Certificates(Vec<(String, String)>),
-    /// Answer these challenges; [`Input::Answering`] says that it is done.
+    /// Respond to these challenges. [`Input::Answering`] confirms it.
     Challenges {
-        /// Counts up.
+        /// A number that increases with each event.
         number: u64,
-        /// All that are to be answered.
+        /// All challenges to respond to.
         challenges: Challenges,
     },
-    /// How it stands with each name.
+    /// The state of each name.
     Status(Vec<NameStatus>),
     /// A line for the log.
     Log(String),
-    /// A client has asked for this name, and it gets no certificate.
+    /// A client has asked for this name, and no certificate is ordered for it.
     NotOrdered(String),
-    /// A command is done, or not.
+    /// A command has been completed or has failed.
     Done {
-        /// The command's.
+        /// The id of the command.
         id: u64,
-        /// What was done, or why not.
+        /// What was done, or why it failed.
         outcome: Result<String, String>,
     },
 }
 
-/// How it stands with a name.
+/// The state of a name.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NameStatus {
     /// The name.
     pub name: String,
-    /// Who issued its certificate.
+    /// The authority that issued its certificate.
     pub authority: Option<String>,
-    /// Until when that is valid; none: there is none.
+    /// When the certificate expires; `None` if there is no certificate.
     pub not_after: Option<Seconds>,
-    /// When it is to be renewed.
+    /// When the certificate is to be renewed.
     pub renew_at: Option<Seconds>,
-    /// An order is under way.
+    /// Whether an order is in progress.
     pub ordering: bool,
     /// Why the last attempts failed.
     pub trouble: Option<Trouble>,
 }
 
 impl NameStatus {
-    /// In a word: `valid`, `expired` or `missing`.
+    /// Returns the state in one word: `valid`, `expired` or `missing`.
     pub fn state(&self, now: SystemTime) -> &'static str {
         match self.not_after {
             None => "missing",
@@ -127,7 +126,7 @@ impl NameStatus {
     }
 }
 
-/// What the tasks share.
+/// The state that the tasks share.
 struct Shared {
     settings: RefCell<Rc<Settings>>,
     store: RefCell<Store>,
@@ -139,7 +138,7 @@ struct Shared {
     on_demand: OnDemand,
 }
 
-/// What is known of a name outside its task.
+/// The state of a name that is visible outside of its task.
 #[derive(Default)]
 struct NameState {
     certificate: Option<Rc<Stored>>,
@@ -169,11 +168,11 @@ impl Shared {
         authorities.find(|a| Some(&*a.name) == name).cloned()
     }
 
-    /// Makes a name's state known, and hands certificates out if that changes them.
+    /// Updates the state of a name, and publishes the certificates if they have changed.
     fn set(&self, name: &str, certificate: Option<Rc<Stored>>, status: NameStatus) {
         let changed = {
             let mut names = self.names.borrow_mut();
-            // The name may have left the configuration meanwhile.
+            // The name may have been removed from the configuration meanwhile.
             let Some(state) = names.get_mut(name) else {
                 return;
             };
@@ -190,7 +189,7 @@ impl Shared {
         self.publish_status();
     }
 
-    /// Something of every name: the configured ones in their order, then those ordered on demand.
+    /// Maps the state of every name: the configured ones in their order, then those ordered on demand.
     fn of_all<T>(&self, of: impl Fn(&NameState) -> Option<T>) -> Vec<T> {
         let names = self.names.borrow();
         let settings = self.settings();
@@ -216,7 +215,7 @@ impl Shared {
         let _ = self.events.send(Event::Status(all));
     }
 
-    /// A certificate from the local authority, or from the first public one that issues it.
+    /// Obtains a certificate from the local authority, or from the first public one that issues it.
     async fn obtain(
         &self,
         name: &str,
@@ -264,8 +263,8 @@ impl Shared {
     }
 }
 
-/// Issues a certificate of the local authority. Only one host at a time may create its root, or the
-/// certificates of the others would not be trusted.
+/// Issues a certificate of the local authority. Only one host at a time may create the root, or the certificates of the
+/// other hosts would not be trusted.
 async fn issue_locally(store: &Store, name: &str) -> Result<local::Issued, Failure> {
     let _only_host = store
         .lock("local-authority", &mut Watcher::default())
@@ -273,10 +272,10 @@ async fn issue_locally(store: &Store, name: &str) -> Result<local::Issued, Failu
     local::issue(store.directory(), name)
 }
 
-/// Serves inputs until there are none. To be run in a [`tokio::task::LocalSet`].
+/// Processes inputs until the channel is closed. Must run in a [`tokio::task::LocalSet`].
 ///
 /// # Errors
-/// No authority can be reached from this machine: it trusts none.
+/// The HTTP client cannot be created.
 pub async fn run(
     mut inputs: mpsc::UnboundedReceiver<Input>,
     events: mpsc::UnboundedSender<Event>,
@@ -326,7 +325,7 @@ pub async fn run(
     Ok(())
 }
 
-/// Answers what other hosts show, and says that this process lives.
+/// Publishes the challenges of other hosts, and renews the file that shows that this process is alive.
 async fn look_at_others(shared: Rc<Shared>) {
     let mut said = std::time::Instant::now();
     loop {
@@ -343,7 +342,7 @@ async fn look_at_others(shared: Rc<Shared>) {
 
 type Tasks = BTreeMap<String, (AbortHandle, mpsc::UnboundedSender<Nudge>)>;
 
-/// Goes over to other settings: names that stay keep their tasks.
+/// Switches to other settings. Names that remain keep their tasks.
 fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
     let moved = shared.settings().directory != settings.directory;
     let store = Store::at(&settings.directory);
@@ -366,23 +365,23 @@ fn apply(shared: &Rc<Shared>, settings: Settings, tasks: &mut Tasks) {
         stays
     });
     add(shared, names, tasks);
-    // What is in the directory is served before anything is ordered.
+    // Stored certificates are served before anything is ordered.
     shared.publish();
     shared.publish_status();
 }
 
-/// Keeps certificates for more names; what failed with those that are known is tried again.
+/// Maintains certificates for more names. For names that are already known, failed orders are retried.
 fn add(shared: &Rc<Shared>, names: Vec<String>, tasks: &mut Tasks) {
     for name in names {
         match tasks.get(&name).filter(|(_, nudges)| !nudges.is_closed()) {
-            // What kept it from getting a certificate may be what has changed.
+            // The change of the configuration may have removed the reason for the failure.
             Some((_, nudges)) => drop(nudges.send(Nudge::Retry)),
             None => {
                 let keeper = Keeper::new(shared.clone(), name.clone());
                 let state = keeper.state();
                 shared.names.borrow_mut().insert(name.clone(), state);
                 let (nudges, inbox) = mpsc::unbounded_channel();
-                // It begins when this function has returned.
+                // The task starts after this function has returned.
                 let task = tokio::task::spawn_local(keeper.run(inbox));
                 tasks.insert(name, (task.abort_handle(), nudges));
             }
@@ -390,7 +389,7 @@ fn add(shared: &Rc<Shared>, names: Vec<String>, tasks: &mut Tasks) {
     }
 }
 
-/// A duration for people.
+/// Formats a duration for people.
 pub fn in_words(duration: Duration) -> String {
     match duration.as_secs() {
         0..=119 => format!("{} s", duration.as_secs()),

@@ -1,8 +1,8 @@
-//! Which names a public authority can issue a certificate for.
+//! Decides which names a public authority can issue a certificate for.
 
 use std::net::IpAddr;
 
-/// Endings that are nobody's on the Internet: RFC 6761, RFC 6762, RFC 8375, and ICANN's `internal`.
+/// Domains that do not exist on the public Internet: RFC 6761, RFC 6762, RFC 8375, and ICANN's `internal`.
 pub const PRIVATE: &[&str] = &[
     "localhost",
     "test",
@@ -13,7 +13,7 @@ pub const PRIVATE: &[&str] = &[
     "example",
 ];
 
-/// Whether only a local authority can issue for this name (lower case).
+/// Returns whether only a local authority can issue a certificate for this name (lower case).
 pub fn is_local(name: &str) -> bool {
     if name.parse::<IpAddr>().is_ok() {
         return true;
@@ -25,11 +25,11 @@ pub fn is_local(name: &str) -> bool {
     !name.contains('.') || PRIVATE.iter().any(|ending| below(ending))
 }
 
-/// Whether it can be a file's name and a host's: labels of letters, digits and hyphens, or an address;
-/// a wildcard's first label is `*`.
+/// Checks that a name can be a host name and a file name: labels of letters, digits and hyphens, or an address. The
+/// first label of a wildcard is `*`.
 ///
 /// # Errors
-/// What is wrong with it.
+/// What is wrong with the name.
 pub fn check(name: &str) -> Result<(), String> {
     if name.parse::<IpAddr>().is_ok() {
         return Ok(());

@@ -1,10 +1,10 @@
-//! Requests whose nonce the authority did not take, made again.
+//! Repeats requests whose nonce the authority rejected.
 
-/// How often a request is made again because of its nonce (RFC 8555 §6.5), each time thrice by the
-/// protocol's crate.
+/// How many times a request is repeated because of its nonce (RFC 8555 §6.5). The ACME crate makes each of these
+/// requests up to three times.
 pub(crate) const NONCES: u32 = 12;
 
-/// Makes a call until its nonce is taken.
+/// Repeats a call until the authority accepts its nonce.
 macro_rules! nonce {
     ($call:expr) => {{
         let mut left = $crate::nonce::NONCES;

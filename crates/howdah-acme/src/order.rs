@@ -1,4 +1,4 @@
-//! One order, from the account to the certificate (RFC 8555 §7).
+//! Executes one order, from the account to the certificate (RFC 8555 §7).
 
 use std::time::{Duration, SystemTime};
 
@@ -18,22 +18,22 @@ use crate::schedule::Window;
 use crate::store::Store;
 use crate::{Authority, Settings};
 
-/// How long an authority may take to look at a proof, and to issue.
+/// How long an authority may take to validate a proof, and to issue a certificate.
 const VALIDATION: Duration = Duration::from_secs(180);
-/// The pauses between two looks.
+/// The first and the longest pause between two status checks.
 const FIRST_LOOK: Duration = Duration::from_millis(200);
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Longest pause that an authority can ask for between two looks.
+/// The longest pause between two status checks that an authority can ask for.
 const LONGEST_WAIT: Duration = Duration::from_secs(30);
-/// What an order needs beside its name.
+/// The resources that every order uses.
 pub struct Orders<'a> {
     /// The configuration.
     pub settings: &'a Settings,
     /// The directory.
     pub store: &'a Store,
-    /// Where proofs are put up.
+    /// Where proofs are published.
     pub board: &'a Board,
-    /// The way to the authorities.
+    /// The HTTP client for the authorities.
     pub client: &'a Client,
 }
 
@@ -46,7 +46,8 @@ impl Orders<'_> {
         move |error| Failure::of(&authority.name, error, client.take_retry_after())
     }
 
-    /// Orders a certificate for a name. `former` is the one that it replaces, `attempt` counts failures.
+    /// Orders a certificate for a name. `former` is the certificate to be replaced; `attempt` is the number of failures
+    /// so far.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -64,7 +65,7 @@ impl Orders<'_> {
             .await
         {
             Err(Failure::OrderRefused { why, .. }) if is_unknown_account(&why) => {
-                // The authority has forgotten the account, as a test authority does when it restarts.
+                // The authority no longer has the account, as happens when a test authority is restarted.
                 let account = self.account_instead_of(authority, &account).await?;
                 self.order_with(&account, authority, name, former, attempt)
                     .await
@@ -83,13 +84,13 @@ impl Orders<'_> {
     ) -> Result<Stored, Failure> {
         let failed = self.failed(authority);
         let mut order = new_order(account, name, former).await.map_err(&failed)?;
-        // The proof stays up until the authority has looked.
+        // The proof stays published until the authority has validated it.
         let proof = self.prove(&mut order, authority, name, attempt).await?;
         let ready = self
             .wait_for_validation(&mut order, authority, &proof)
             .await;
         if let Some(Proof::Dns(program, value)) = &proof {
-            // A record too many does no harm; the next attempt sets another.
+            // A leftover record does no harm; the next attempt sets another one.
             let _ = run_hook(program, "cleanup", name, value).await;
         }
         drop(proof);
@@ -116,7 +117,7 @@ impl Orders<'_> {
             .map_err(|why| Failure::CertificateUnfit { why })
     }
 
-    /// Waits a little longer each time, or as long as the authority says.
+    /// Waits a little longer each time, or for the time that the authority asks for.
     async fn pause(
         &self,
         pause: &mut Duration,
@@ -137,7 +138,7 @@ impl Orders<'_> {
         Ok(())
     }
 
-    /// Puts up a proof, and asks the authority to look; none: it needs no proof this time.
+    /// Publishes a proof and asks the authority to validate it. Returns `None` if no proof is needed this time.
     async fn prove(
         &self,
         order: &mut Order,
@@ -206,7 +207,7 @@ impl Orders<'_> {
         Ok(Some(proof))
     }
 
-    /// Waits until the authority has looked at the proof.
+    /// Waits until the authority has validated the proof.
     async fn wait_for_validation(
         &self,
         order: &mut Order,
@@ -229,7 +230,7 @@ impl Orders<'_> {
         }
     }
 
-    /// What the authority found in place of the proof.
+    /// Returns the failure that explains why the authority rejected the proof.
     async fn why_invalid(
         &self,
         order: &mut Order,
@@ -256,8 +257,8 @@ impl Orders<'_> {
         }
     }
 
-    /// When the authority wants this certificate to be renewed, and how long that holds; none: it does
-    /// not say.
+    /// Returns the window in which the authority wants this certificate to be renewed, and how long this information is
+    /// valid. Returns `None` if the authority does not provide it.
     pub async fn window(
         &self,
         authority: &Authority,
@@ -273,7 +274,7 @@ impl Orders<'_> {
         Some((window, again))
     }
 
-    /// Has the authority declare a certificate invalid.
+    /// Asks the authority to revoke a certificate.
     ///
     /// # Errors
     /// See [`Failure`].
@@ -287,7 +288,7 @@ impl Orders<'_> {
     }
 }
 
-/// A proof that is up.
+/// A published proof.
 enum Proof<'a> {
     Here { method: Method, _shown: Shown<'a> },
     Dns(&'a std::path::Path, String),
@@ -314,8 +315,8 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
             Err(Error::Api(problem)) if is_about_the_moment(problem_type(&problem)) => {
                 return Err(Error::Api(problem));
             }
-            // The certificate may be another account's or another authority's, it may have been replaced
-            // already, or the authority does not know RFC 9773: a plain order can still succeed.
+            // The certificate may belong to another account or another authority, it may already have been replaced, or
+            // the authority may not support RFC 9773. A plain order can still succeed.
             Err(Error::Api(_) | Error::Unsupported(_) | Error::Other(_)) => {}
             outcome => return outcome,
         }
@@ -324,8 +325,8 @@ async fn new_order(account: &Account, name: &str, former: Option<&Stored>) -> Re
     nonce!(account.new_order(&order))
 }
 
-/// Whether an order is refused for a reason that has nothing to do with the certificate that it replaces
-/// (RFC 8555 §6.7), so that a second order would be refused as well.
+/// Returns whether the reason for a refusal is unrelated to the certificate to be replaced (RFC 8555 §6.7). In this
+/// case a second order would be refused as well.
 fn is_about_the_moment(problem: &str) -> bool {
     matches!(
         problem,

@@ -1,4 +1,4 @@
-//! When a certificate is renewed, and when a failed order is tried again. Reads no clock and draws no
+//! Decides when a certificate is renewed and when a failed order is retried. It reads no clock and draws no random
 //! number: callers pass both.
 
 use std::time::{Duration, SystemTime};
@@ -6,19 +6,19 @@ use std::time::{Duration, SystemTime};
 use crate::failure::Kind;
 use crate::{Seconds, time_of};
 
-/// The longest that an authority's `Retry-After` is obeyed.
+/// The maximum time for which an authority's `Retry-After` is obeyed.
 const LONGEST_WAIT: Duration = Duration::from_secs(7 * 86400);
 
-/// From when until when a certificate is valid.
+/// The period in which a certificate is valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Validity {
-    /// The first moment.
+    /// Its beginning.
     pub not_before: SystemTime,
-    /// The last one.
+    /// Its end.
     pub not_after: SystemTime,
 }
 
-/// A time in which the authority wants the certificate to be renewed (RFC 9773 §4.2).
+/// The period in which the authority wants the certificate to be renewed (RFC 9773 §4.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Window {
     /// Its beginning.
@@ -27,9 +27,9 @@ pub struct Window {
     pub end: SystemTime,
 }
 
-/// When to renew: at a random moment of the authority's window; without one when a third of the life
-/// is left, or a little earlier, so that certificates of one hour are not renewed in one second.
-/// `spread` is from 0 to 1.
+/// Returns when to renew: at a random moment of the authority's window. Without a window, when a third of the lifetime
+/// is left, or a little earlier, so certificates that were issued in the same hour are not all renewed at the same
+/// second. `spread` is from 0 to 1.
 pub fn renewal(validity: Validity, window: Option<Window>, spread: f64) -> SystemTime {
     if let Some(window) = window
         && let Ok(length) = window.end.duration_since(window.start)
@@ -43,15 +43,14 @@ pub fn renewal(validity: Validity, window: Option<Window>, spread: f64) -> Syste
     validity.not_after - life / 3 - (life / 50).mul_f64(spread)
 }
 
-/// How soon an authority that could not be reached is tried again, in seconds.
+/// The pauses in seconds before an authority that could not be reached is tried again.
 const UNREACHABLE: &[u64] = &[2, 5, 10, 30, 60, 120, 300, 600, 1800];
-/// How soon an order that was refused is tried again: Let's Encrypt allows five failed validations of a
-/// name an hour.
+/// The pauses in seconds before a refused order is retried. Let's Encrypt allows five failed validations of a name per
+/// hour.
 const REFUSED: &[u64] = &[60, 300, 900, 1800, 3600, 7200, 14400, 21600];
 
-/// How long after the failure number `attempts` (from 1) the next attempt is made. `retry_after` is the
-/// authority's own word, which is obeyed for up to
-/// a week.
+/// Returns the pause after failure number `attempts` (from 1). `retry_after` is the wait that the authority asks for,
+/// and is obeyed for up to a week.
 pub fn pause(kind: Kind, attempts: u32, retry_after: Option<Duration>, spread: f64) -> Duration {
     let steps = match kind {
         Kind::Unreachable => UNREACHABLE,
@@ -62,14 +61,13 @@ pub fn pause(kind: Kind, attempts: u32, retry_after: Option<Duration>, spread: f
     pause.max(retry_after.unwrap_or_default().min(LONGEST_WAIT))
 }
 
-/// When the next attempt is made after failures since `since`, the last of which planned it for `next`.
-/// Failures of the future were noted by a clock that has been set back: they say nothing of when it may
-/// be tried.
+/// Returns when the next attempt is made after failures since `since`, the last of which planned it for `next`.
+/// Failures that lie in the future were recorded by a clock that has since been set back, so their plan is ignored.
 pub fn next_attempt(since: Seconds, next: Seconds, now: SystemTime) -> SystemTime {
     if time_of(since) > now {
         return now;
     }
-    // A clock that was right when it began to fail may have run ahead later.
+    // The clock may have been right at the first failure and ahead at a later one.
     time_of(next).min(now + LONGEST_WAIT)
 }
 
@@ -103,7 +101,7 @@ mod tests {
         };
         let at = renewal(validity(), Some(window), 0.5);
         assert_eq!(at, UNIX_EPOCH + 11 * DAY);
-        // A window that ends before it begins says nothing.
+        // A window that ends before it begins is ignored.
         let nonsense = Window {
             start: window.end,
             end: window.start,
@@ -135,7 +133,7 @@ mod tests {
         let soon = next_attempt(day(999), day(1001), now);
         assert_eq!(soon, now + DAY);
         assert_eq!(next_attempt(day(999), day(2000), now), now + LONGEST_WAIT);
-        // It may have been set forward, too: then it is time.
+        // The clock may also have been set forward; then the next attempt is due.
         assert_eq!(next_attempt(day(1), day(2), now), UNIX_EPOCH + 2 * DAY);
     }
 }

@@ -1,8 +1,8 @@
-//! The directory of certificates: accounts, one file per name with key and chain, one with what is known
-//! of its renewal. Mode 0700, files 0600. Every file is replaced as a whole, so a crash leaves the
-//! former one; key and chain are one file, so they always fit.
+//! The directory of certificates: accounts, one file per name with key and chain, and one with the state of its
+//! renewal. Directories have mode 0700, files 0600. Every file is replaced atomically, so a crash leaves the former
+//! one. Key and chain are in one file, so they always match.
 //!
-//! Several processes and hosts may share it; [`crate::lease`] keeps them apart.
+//! Several processes and hosts may share it; [`crate::lease`] prevents them from interfering with each other.
 
 use std::fs::{self, DirBuilder, File};
 use std::io::{self, Write};
@@ -18,47 +18,47 @@ use crate::certificate::Stored;
 use crate::failure::Failure;
 use crate::lease::{Lease, Watcher};
 
-/// What is known of a name beside its certificate.
+/// The state of a name beside its certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Record {
     /// The authority that issued the certificate.
     pub authority: Option<String>,
-    /// When it is to be renewed.
+    /// When the certificate is to be renewed.
     pub renew_at: Option<Seconds>,
-    /// When the authority is next asked for its window of renewal (RFC 9773).
+    /// When to ask the authority next for its renewal window (RFC 9773).
     pub ask_window_at: Option<Seconds>,
     /// Why the last attempts failed.
     pub trouble: Option<Trouble>,
 }
 
-/// A row of failed attempts.
+/// A series of failed attempts.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Trouble {
     /// The name of the last failure.
     pub name: String,
-    /// What it says.
+    /// The text of the last failure.
     pub message: String,
     /// When the first attempt failed.
     pub since: Seconds,
-    /// How many have failed.
+    /// The number of failed attempts.
     pub attempts: u32,
-    /// When the next is made.
+    /// When the next attempt is made.
     pub next: Seconds,
 }
 
-/// What a look at a name's file gave.
+/// The result of reading the file of a name.
 #[derive(Debug)]
 pub enum Look {
     /// A certificate that can be used, unless it has expired.
     Good(Box<Stored>),
-    /// There is none.
+    /// There is no file.
     None,
-    /// There is a file, and it is no certificate with its key: why.
+    /// The file is not a certificate with its key, for this reason.
     Broken(String),
 }
 
-/// The directory, and those in it.
+/// The directory itself and its subdirectories.
 pub const PARTS: [&str; 7] = [
     "",
     "accounts",
@@ -69,29 +69,29 @@ pub const PARTS: [&str; 7] = [
     "servers",
 ];
 
-/// A file that is written for longer than this belongs to a process that was killed meanwhile.
+/// An unfinished file that is older than this belongs to a process that was killed.
 const WRITTEN_WITHIN: Duration = Duration::from_secs(3600);
 
-/// See the module.
+/// The directory of certificates; see the module.
 #[derive(Clone, Debug)]
 pub struct Store {
     directory: PathBuf,
 }
 
 impl Store {
-    /// In this directory, which need not be there yet.
+    /// Creates a store in this directory, which need not exist yet.
     pub fn at(directory: &Path) -> Store {
         Store {
             directory: directory.to_owned(),
         }
     }
 
-    /// The directory.
+    /// Returns the path of the directory.
     pub fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Makes what is missing of the directory, and closes it to others.
+    /// Creates the missing directories and removes the permissions of other users.
     ///
     /// # Errors
     /// [`Failure::StoreFailed`]
@@ -105,7 +105,7 @@ impl Store {
         Ok(())
     }
 
-    /// Removes files that processes were writing when they were killed, of whichever host.
+    /// Removes files that were left unfinished by killed processes of any host.
     pub(crate) fn remove_unfinished(&self) {
         let entries = PARTS
             .iter()
@@ -115,13 +115,13 @@ impl Store {
             let written = entry.metadata().and_then(|meta| meta.modified()).ok();
             let age = written.and_then(|at| SystemTime::now().duration_since(at).ok());
             if is_being_written(&entry.path()) && age.is_some_and(|age| age > WRITTEN_WITHIN) {
-                // The next process tries again.
+                // On failure, the next process tries again.
                 let _ = fs::remove_file(entry.path());
             }
         }
     }
 
-    /// Waits for the lock of this name, and takes it. Every host that shares the directory honours it.
+    /// Waits for the lock of this name and takes it. All hosts that share the directory respect it.
     ///
     /// # Errors
     /// [`Failure::StoreFailed`]
@@ -132,9 +132,9 @@ impl Store {
         lease.map_err(|error| failed("lock", &path, &error))
     }
 
-    /// The path of a file in one of the directories.
+    /// Returns the path of a file in one of the directories.
     pub fn path(&self, part: &str, name: &str, ending: &str) -> PathBuf {
-        // `*` is a letter for the file system, and a trap for people.
+        // A `*` is an ordinary character for the file system, but a trap in a shell.
         let name = name.replace('*', "_wildcard");
         self.directory.join(part).join(format!("{name}{ending}"))
     }
@@ -143,7 +143,7 @@ impl Store {
         self.path("certificates", name, ".pem")
     }
 
-    /// Looks at the certificate of a name.
+    /// Reads and checks the certificate of a name.
     pub fn look(&self, name: &str) -> Look {
         let path = self.certificate_path(name);
         let text = match fs::read_to_string(&path) {
@@ -151,11 +151,11 @@ impl Store {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Look::None,
             Err(error) => return Look::Broken(error.to_string()),
         };
-        // The key comes first.
+        // The key precedes the certificates.
         let Some(at) = text.find("-----BEGIN CERTIFICATE-----") else {
             return Look::Broken("there is no certificate in it".to_owned());
         };
-        // The end of the last one may be missing: PEM does not say how many there are.
+        // Detects a truncated last certificate. PEM does not state how many certificates there are.
         if !text.trim_end().ends_with("-----END CERTIFICATE-----") {
             return Look::Broken("its end is missing".to_owned());
         }
@@ -166,12 +166,12 @@ impl Store {
         }
     }
 
-    /// What tells whether the file of a name has changed; none: there is none.
+    /// Returns a stamp that changes with the file of a name, or `None` if there is no file.
     pub fn stamp(&self, name: &str) -> Option<FileStamp> {
         FileStamp::of(&self.certificate_path(name))
     }
 
-    /// Keeps a certificate with its key.
+    /// Stores a certificate with its key.
     ///
     /// # Errors
     /// [`Failure::StoreFailed`]
@@ -180,14 +180,14 @@ impl Store {
         replace(&path, format!("{}{}", stored.key, stored.chain).as_bytes())
     }
 
-    /// Moves a file that is no certificate out of the way, for whoever wants to see what happened.
+    /// Renames a file that is not a certificate, so an administrator can examine it later.
     pub fn set_aside(&self, name: &str) {
         let path = self.certificate_path(name);
         // A file that cannot be moved is replaced by the next certificate.
         let _ = fs::rename(&path, path.with_extension("broken"));
     }
 
-    /// Removes the certificate of a name, and what is known of it.
+    /// Removes the certificate of a name and its state.
     ///
     /// # Errors
     /// [`Failure::StoreFailed`]
@@ -206,7 +206,7 @@ impl Store {
         Ok(())
     }
 
-    /// What is known of a name; nothing, where that cannot be read.
+    /// Returns the state of a name, or an empty one if it cannot be read.
     pub fn record(&self, name: &str) -> Record {
         let text = fs::read(self.path("certificates", name, ".json"));
         text.ok()
@@ -214,7 +214,7 @@ impl Store {
             .unwrap_or_default()
     }
 
-    /// Keeps what is known of a name.
+    /// Stores the state of a name.
     ///
     /// # Errors
     /// [`Failure::StoreFailed`]
@@ -223,7 +223,7 @@ impl Store {
         replace(&self.path("certificates", name, ".json"), &text)
     }
 
-    /// The files of one of the directories.
+    /// Returns the files in one of the directories.
     pub fn files(&self, part: &str) -> impl Iterator<Item = PathBuf> {
         let entries = fs::read_dir(self.directory.join(part));
         let paths = entries
@@ -234,7 +234,7 @@ impl Store {
         paths.filter(|path| !is_being_written(path))
     }
 
-    /// Names that have a certificate here.
+    /// Returns the names that have a certificate here.
     pub fn names(&self) -> Vec<String> {
         let paths = self.files("certificates");
         let mut names: Vec<String> = paths
@@ -248,16 +248,16 @@ impl Store {
     }
 }
 
-/// Whether this is the name of a file that [`replace`] has not finished.
+/// Returns whether this is the name of a file that [`replace`] has not finished.
 fn is_being_written(path: &Path) -> bool {
     let name = path.file_name().unwrap_or_default();
     name.as_encoded_bytes().starts_with(b".")
 }
 
-/// Replaces a file as a whole, or makes it, with mode 0600.
+/// Creates a file, or replaces it atomically, with mode 0600.
 ///
 /// # Errors
-/// [`Failure::StoreFailed`]; the former file is as it was.
+/// [`Failure::StoreFailed`]; the former file is unchanged.
 pub fn replace(path: &Path, content: &[u8]) -> Result<(), Failure> {
     replace_durably(path, content).map_err(|error| failed("write", path, &error))
 }
@@ -288,7 +288,7 @@ fn close(path: &Path) -> io::Result<()> {
     }
 }
 
-/// What could not be done with a file.
+/// Returns the failure of an operation on a file.
 pub fn failed(what: &str, path: &Path, error: &io::Error) -> Failure {
     Failure::StoreFailed {
         why: format!("cannot {what} {}: {error}", path.display()),
@@ -324,7 +324,7 @@ mod tests {
     fn a_file_that_a_container_of_the_same_process_id_is_writing_is_left_alone() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("a.json");
-        // The name that a process of our number once chose.
+        // A name that a process with our id might once have chosen.
         let theirs = directory
             .path()
             .join(format!(".a.json.{}", std::process::id()));

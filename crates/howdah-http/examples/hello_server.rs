@@ -1,5 +1,5 @@
-//! Answers every request with 24 bytes, to measure what HTTP alone costs (docs/performance.md).
-//! `hello_server [ADDRESS [THREADS]]`; stops when its standard input ends.
+//! Responds to every request with 24 bytes, to measure the cost of HTTP alone (docs/performance.md). `hello_server
+//! [ADDRESS [THREADS]]`; stops when its standard input ends.
 
 use std::io::Read;
 use std::sync::Arc;

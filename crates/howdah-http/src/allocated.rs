@@ -1,15 +1,15 @@
-//! How much the front has allocated: what the allocator sets aside, headers included, not what the
-//! kernel has made resident. A thread counts for itself and settles with the others now and then, so
-//! that no cache line is shared by every allocation; that makes the sum vague by [`BATCH`] a thread.
+//! Counts how much the front has allocated: the memory that the allocator has set aside, including its headers, not the
+//! memory that the kernel has made resident. Each thread keeps a count of its own and adds it to the total now and
+//! then, so that allocations do not contend for one cache line. The total may therefore be off by [`BATCH`] per thread.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering::Relaxed};
 use std::thread::Thread;
 
-/// A thread settles when it is off by so much.
+/// The count in bytes at which a thread adds it to the total.
 pub(crate) const BATCH: i64 = 64 << 10;
-/// When so much less is used than at the peak, free pages go back to the system.
+/// When the use has fallen this many bytes below the peak, free pages are returned to the system.
 const GIVE_BACK: i64 = 32 << 20;
 
 static USED: AtomicI64 = AtomicI64::new(0);
@@ -21,31 +21,32 @@ thread_local! {
     static OFF: Cell<i64> = const { Cell::new(0) };
 }
 
-/// Bytes in use now. 0 where nothing counts them.
+/// Returns the number of bytes in use, or 0 if they are not counted.
 pub(crate) fn used() -> u64 {
     USED.load(Relaxed).max(0) as u64
 }
 
-/// Names the thread that is unparked after a peak. Only the first one counts.
+/// Registers the thread that is unparked after a peak. Only the first call has an effect.
 pub(crate) fn wake_after_peaks(thread: Thread) {
     let _ = GIVER.set(thread);
 }
 
-/// The thread is at work: the next peak begins at what is in use now.
+/// Begins a new peak at the current use. The thread that returns pages calls this.
 pub(crate) fn begin_next_peak() {
     WOKEN.store(false, Relaxed);
     PEAK.store(USED.load(Relaxed), Relaxed);
 }
 
-/// How much memory glibc's malloc takes for this many bytes: their size before them, in steps of 16.
+/// Returns how much memory glibc's malloc takes for `size` bytes: they are preceded by their size and rounded up to a
+/// multiple of 16.
 pub(crate) const fn occupied(size: usize) -> i64 {
     let chunk = (size + 8 + 15) & !15;
     if chunk < 32 { 32 } else { chunk as i64 }
 }
 
-/// Counts bytes that were allocated, or freed if negative. Called by the allocator: allocates nothing.
+/// Counts bytes that were allocated, or freed if negative. The allocator calls this, so it must not allocate.
 pub(crate) fn count(bytes: i64) {
-    // Not at a thread's end, when there is nothing left to count in.
+    // Fails at the end of a thread, when its count no longer exists.
     let _ = OFF.try_with(|off| {
         let now = off.get() + bytes;
         if now.abs() < BATCH {

@@ -1,15 +1,15 @@
-//! Connections and listeners of HTTP/1.1, HTTP/2 and HTTP/3, with TLS: accepts, reads requests, sends
-//! responses, ends gracefully. Knows nothing of sites, files or scripts: it asks a [`Handler`].
+//! Connections and listeners for HTTP/1.1, HTTP/2 and HTTP/3, with TLS: accepts connections, reads requests, sends
+//! responses, stops gracefully. This crate does not depend on sites, files or scripts: it calls a [`Handler`].
 //!
-//! - `http`, whose items are here at the root: messages, and connections: framing, limits, time-outs.
-//! - [`listener`]: sockets, accepting, front threads, the graceful end.
+//! - `http`, whose items are re-exported here: messages and connections, with framing, limits and timeouts.
+//! - [`listener`]: sockets, accepting, front threads, the graceful stop.
 //! - [`tls`]: certificates, handshakes, records.
 //! - [`network`]: blocks of addresses.
-//! - [`memory`]: one bound for all that the front keeps; `allocated`: how much that is.
-//! - [`turn`]: how long a task may keep a front thread.
-//! - `socket`: a connected socket; `sys`: the `unsafe` of this crate.
+//! - [`memory`]: one limit for all memory of the front; `allocated`: counts the memory in use.
+//! - [`turn`]: limits how long a task may occupy a front thread.
+//! - `socket`: a connected socket; `sys`: the `unsafe` code of this crate.
 //!
-//! No two modules import each other, directly or in a ring (howdah-server's `tests/module_graph.rs`).
+//! No two modules import each other, directly or in a cycle (howdah-server's `tests/module_graph.rs`).
 
 #![deny(unsafe_code)]
 

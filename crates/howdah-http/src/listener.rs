@@ -1,5 +1,5 @@
-//! Listening sockets: what an address means, how it is bound, and how many sockets it becomes. Does
-//! not accept; [`server`] does. A socket may also come from outside (a master process, a reload).
+//! Listening sockets: how an address is parsed and bound, and how many sockets are created for it. [`server`] accepts
+//! the connections. A socket may also come from outside (a master process, a reload).
 
 mod accept;
 pub mod exchange;
@@ -31,25 +31,25 @@ pub use server::{
     Control, ListenerId, Server, ServerStats, StartError, ThreadHooks, raise_descriptor_limit,
 };
 
-/// Connections the kernel completes before they are accepted; it cuts this to
+/// The number of connections that the kernel completes before they are accepted. The kernel caps it at
 /// `net.core.somaxconn` (4096 since Linux 5.4).
 const BACKLOG: i32 = 4096;
 
 /// An address the server listens on.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum ListenAddress {
-    /// TCP. `[::]` is IPv6 alone, as in nginx: IPv4 is a listener of its own.
+    /// A TCP address. `[::]` means IPv6 only, as in nginx: IPv4 needs a listener of its own.
     Tcp(SocketAddr),
-    /// A unix socket with the permissions its file gets.
+    /// A unix socket and the permissions of its file.
     Unix {
         /// The path of the socket's file.
         path: PathBuf,
-        /// Permission bits; 0o660 unless configured: the web server's group, not everybody.
+        /// The permission bits. The default 0o660 admits the web server's group, but not all users.
         mode: u32,
     },
 }
 
-/// Why a text is no [`ListenAddress`].
+/// Why a text is not a [`ListenAddress`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadListenAddress(pub String);
 
@@ -68,8 +68,8 @@ impl std::error::Error for BadListenAddress {}
 impl FromStr for ListenAddress {
     type Err = BadListenAddress;
 
-    /// `address:port`, `[address]:port`, `*:port` (all IPv4 addresses), `localhost:port`, a port
-    /// alone (on 127.0.0.1), or `unix:/path`.
+    /// Parses `address:port`, `[address]:port`, `*:port` (all IPv4 addresses), `localhost:port`, a port alone (on
+    /// 127.0.0.1), or `unix:/path`.
     fn from_str(text: &str) -> Result<ListenAddress, BadListenAddress> {
         let bad = || BadListenAddress(text.to_owned());
         if let Some(path) = text.strip_prefix("unix:") {
@@ -99,8 +99,8 @@ impl FromStr for ListenAddress {
 }
 
 impl ListenAddress {
-    /// Only one of the two can be bound: the same address and port, or the same socket file,
-    /// whatever its permissions.
+    /// Returns whether only one of the two addresses can be bound: the same address and port, or the same socket file,
+    /// regardless of its permissions.
     pub fn is_same_place(&self, other: &ListenAddress) -> bool {
         match (self, other) {
             (ListenAddress::Unix { path, .. }, ListenAddress::Unix { path: other, .. }) => {
@@ -120,24 +120,24 @@ impl fmt::Display for ListenAddress {
     }
 }
 
-/// Why an address cannot be listened on.
+/// Why an address cannot be bound.
 #[derive(Debug, IntoStaticStr)]
 pub enum BindError {
-    /// Somebody else listens there.
+    /// Another process listens there.
     AddressInUse(ListenAddress),
-    /// A port below 1024 needs CAP_NET_BIND_SERVICE; a unix socket, the right to write its directory.
+    /// A port below 1024 needs CAP_NET_BIND_SERVICE; a unix socket needs write permission for its directory.
     PermissionDenied(ListenAddress),
     /// The machine has no such address.
     AddressNotAvailable(ListenAddress),
-    /// The unix socket's path is too long (107 bytes), or something that is no socket is there.
+    /// The path of the unix socket is longer than 107 bytes, or a file that is not a socket exists there.
     BadSocketPath(ListenAddress, String),
-    /// Any other error of the kernel's.
+    /// Any other error of the kernel.
     #[strum(serialize = "BindFailed")]
     Failed(ListenAddress, io::Error),
 }
 
 impl BindError {
-    /// The error's name in the log.
+    /// Returns the name of the error in the log.
     pub fn name(&self) -> &'static str {
         self.into()
     }
@@ -177,41 +177,42 @@ impl fmt::Display for BindError {
 
 impl std::error::Error for BindError {}
 
-/// A listener to be served: bound sockets, and how their connections begin.
+/// A listener to be served: its bound sockets, and how its connections begin.
 #[derive(Debug)]
 pub struct ListenerConfig {
-    /// What it is called in logs and in [`ConnInfo`](crate::http::ConnInfo).
+    /// Its name in logs and in [`ConnInfo`](crate::http::ConnInfo).
     pub address: Arc<str>,
-    /// Bound and listening. Each is served by at least one thread; fewer than threads are shared.
+    /// The sockets, bound and listening. Each socket is served by at least one thread; if there are fewer sockets than
+    /// threads, threads share them.
     pub sockets: Vec<OwnedFd>,
-    /// Peers that must begin with a PROXY header; none: no peer does.
+    /// The peers that must begin with a PROXY header; `None` means that no peer does.
     pub proxies: Option<Arc<TrustedPeers>>,
-    /// The settings of TLS; none: connections are not encrypted.
+    /// The TLS settings; `None` means that connections are not encrypted.
     pub tls: Option<CurrentSettings>,
-    /// Whether clients may speak HTTP/2 without TLS.
+    /// Whether clients may use HTTP/2 without TLS.
     pub h2c: bool,
-    /// UDP sockets of the same port, for HTTP/3; none: it is not served.
+    /// UDP sockets of the same port for HTTP/3; `None` means that HTTP/3 is not served.
     pub quic: Option<QuicSockets>,
 }
 
-/// UDP sockets, each served by one thread, and what QUIC needs beside them.
+/// UDP sockets, each served by one thread, and the keys that QUIC needs.
 #[derive(Debug)]
 pub struct QuicSockets {
-    /// Bound to one port.
+    /// The sockets, all bound to the same port.
     pub sockets: Vec<OwnedFd>,
-    /// Keys from which QUIC's own secrets are derived.
+    /// The ticket keys from which QUIC's own secrets are derived.
     pub tickets: Arc<Tickets>,
 }
 
 impl ListenerConfig {
-    /// Binds `address` with one socket a thread (unix: one for all, since the kernel cannot spread
-    /// connections over several).
+    /// Binds `address` with one socket per thread. A unix address gets one socket for all threads, since the kernel
+    /// cannot distribute connections over several.
     pub fn bind(address: &ListenAddress, threads: usize) -> Result<ListenerConfig, BindError> {
         let sockets = bind_sockets(address, threads)?;
         Ok(ListenerConfig::from_sockets(address, sockets))
     }
 
-    /// Sockets bound elsewhere, by [`bind_sockets`] or another process.
+    /// Creates a listener from sockets that were bound by [`bind_sockets`] or by another process.
     pub fn from_sockets(address: &ListenAddress, sockets: Vec<OwnedFd>) -> ListenerConfig {
         ListenerConfig {
             address: address.to_string().into(),
@@ -223,24 +224,24 @@ impl ListenerConfig {
         }
     }
 
-    /// The address really bound: with the port the kernel chose, if 0 was asked for. None for a
-    /// unix socket.
+    /// Returns the address that was actually bound, with the port that the kernel chose if port 0 was requested.
+    /// Returns `None` for a unix socket.
     pub fn local_addr(&self) -> Option<SocketAddr> {
         let any = rustix::net::getsockname(self.sockets.first()?).ok()?;
         SocketAddr::try_from(any).ok()
     }
 }
 
-/// Binds and listens. TCP: `count` sockets sharing the port by SO_REUSEPORT, the kernel spreads
-/// connections over them; that nobody else listens there is made sure first, because SO_REUSEPORT
-/// would let a second server of the same user in silently.
+/// Binds an address and listens. A TCP address gets `count` sockets that share the port by SO_REUSEPORT, and the kernel
+/// distributes connections over them. This function first makes sure that no other process listens there, because
+/// SO_REUSEPORT would silently admit a second server of the same user.
 pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd>, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     match address {
         ListenAddress::Tcp(wanted) => {
             let first = tcp_socket(wanted).map_err(failed)?;
             bind(&first, wanted).map_err(failed)?;
-            // The port is ours alone; from here on it is shared.
+            // No other process has the port; from here on our sockets share it.
             sockopt::set_socket_reuseport(&first, true).map_err(failed)?;
             let exact = rustix::net::getsockname(&first)
                 .and_then(SocketAddr::try_from)
@@ -260,7 +261,7 @@ pub fn bind_sockets(address: &ListenAddress, count: usize) -> Result<Vec<OwnedFd
     }
 }
 
-/// Binds UDP sockets for HTTP/3 on the port of TCP sockets: `count` of them, as [`bind_sockets`] does.
+/// Binds `count` UDP sockets for HTTP/3 on the port of TCP sockets, in the same way as [`bind_sockets`].
 pub fn bind_udp_sockets(address: &SocketAddr, count: usize) -> Result<Vec<OwnedFd>, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(&ListenAddress::Tcp(*address), e.into());
     let socket = || {
@@ -277,7 +278,7 @@ pub fn bind_udp_sockets(address: &SocketAddr, count: usize) -> Result<Vec<OwnedF
     };
     let first = socket().map_err(failed)?;
     bind(&first, address).map_err(failed)?;
-    // The port is ours alone; from here on it is shared.
+    // No other process has the port; from here on our sockets share it.
     sockopt::set_socket_reuseport(&first, true).map_err(failed)?;
     let mut sockets = vec![first];
     while sockets.len() < count {
@@ -289,7 +290,7 @@ pub fn bind_udp_sockets(address: &SocketAddr, count: usize) -> Result<Vec<OwnedF
     Ok(sockets)
 }
 
-/// Parts sockets of a listener that came together: those of TCP or a unix socket, and those of UDP.
+/// Splits the sockets of a listener into stream sockets (TCP or unix) and UDP sockets.
 pub fn part_sockets(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
     sockets.into_iter().partition(|socket| {
         let kind = sockopt::socket_type(socket);
@@ -297,11 +298,11 @@ pub fn part_sockets(sockets: Vec<OwnedFd>) -> (Vec<OwnedFd>, Vec<OwnedFd>) {
     })
 }
 
-/// Gives a socket that another process has bound what [`bind_sockets`] gives its own; listens, if it is one
-/// that can.
+/// Prepares a socket that another process has bound in the same way as [`bind_sockets`] prepares its own, and listens
+/// on it if it is a stream socket.
 ///
 /// # Errors
-/// What the kernel says, of a connected socket for one.
+/// The error of the kernel, for example for a connected socket.
 pub fn adopt_socket(socket: &OwnedFd) -> io::Result<()> {
     rustix::io::ioctl_fionbio(socket, true)?;
     if sockopt::socket_type(socket)? != SocketType::STREAM {
@@ -320,12 +321,12 @@ fn tcp_socket(address: &SocketAddr) -> rustix::io::Result<OwnedFd> {
         AddressFamily::INET6
     };
     let socket = stream_socket(family)?;
-    // Connections of an earlier server in TIME_WAIT must not keep this one from starting.
+    // Connections of an earlier server in TIME_WAIT must not prevent this one from starting.
     sockopt::set_socket_reuseaddr(&socket, true)?;
     if address.is_ipv6() {
         sockopt::set_ipv6_v6only(&socket, true)?;
     }
-    // Accepted sockets inherit it: one call less for each.
+    // Accepted sockets inherit this option, which saves a system call for each connection.
     sockopt::set_tcp_nodelay(&socket, true)?;
     Ok(socket)
 }
@@ -335,8 +336,8 @@ fn stream_socket(family: AddressFamily) -> rustix::io::Result<OwnedFd> {
     socket_with(family, SocketType::STREAM, flags, None)
 }
 
-/// Sets the mode of a socket's file; if others can write to its directory and have put a link there,
-/// of nothing.
+/// Sets the mode of a socket's file. If another user who can write to its directory has replaced the file by a link,
+/// this fails.
 fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     use rustix::fs::{FileType, Mode, OFlags, fstat, open};
     let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -344,12 +345,13 @@ fn set_mode(path: &Path, mode: u32) -> io::Result<()> {
     if FileType::from_raw_mode(fstat(&file)?.st_mode) != FileType::Socket {
         return Err(io::Error::other("another file has been put in its place"));
     }
-    // A descriptor of a path takes no fchmod(2).
+    // fchmod(2) does not accept a descriptor of a path.
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::set_permissions(by_descriptor, std::fs::Permissions::from_mode(mode))
 }
 
-/// A socket file is left behind by a server that was killed: if no server answers there, it is removed.
+/// Binds a unix socket. A server that was killed leaves its socket file behind: the file is removed if no server
+/// accepts connections there.
 fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd, BindError> {
     let failed = |e: rustix::io::Errno| BindError::of(address, e.into());
     let bad_path = |why: &str| BindError::BadSocketPath(address.clone(), why.to_owned());
@@ -369,13 +371,13 @@ fn bind_unix(address: &ListenAddress, path: &Path, mode: u32) -> Result<OwnedFd,
                     return Err(BindError::of(address, e));
                 }
             }
-            // Answered, or its backlog is full.
+            // A server accepted the connection, or its backlog is full.
             _ => return Err(BindError::AddressInUse(address.clone())),
         }
     }
     let socket = stream_socket(AddressFamily::UNIX).map_err(failed)?;
     bind(&socket, &name).map_err(failed)?;
-    // Before listen(): nobody can connect with the permissions of the umask.
+    // The mode is set before listen(), so no client can connect under the permissions of the umask.
     set_mode(path, mode).map_err(|e| BindError::of(address, e))?;
     listen(&socket, BACKLOG).map_err(failed)?;
     Ok(socket)

@@ -1,16 +1,14 @@
-//! One bound for all that the front keeps on its heap, whoever keeps it: an allocator that counts.
-//! What a connection, a body or an answer may take has limits of its own; this one holds when there
-//! are many of them, and for what nobody has thought of.
+//! One limit for all heap memory of the front, enforced by a counting allocator. A connection, a body or a response has
+//! limits of its own; this limit covers large numbers of them, and memory that no other limit covers.
 //!
 //! ```text
 //! below 1/2 of it   as configured
-//! above             bodies and answers of slow clients go to files at once, and a head longer than a
-//!                   few KiB is not waited for: whoever asks is still answered
-//! all of it         clients that take nothing of their answers are cut off, those who hold most within a
-//!                   second (`ClientTooSlow`); new requests are refused until there is room: 503 MemoryLimit
+//! above             bodies and responses of slow clients are moved to files immediately, and heads longer than a
+//!                   few KiB are not waited for; all other requests are still handled
+//! all of it         clients that take no data of their responses are disconnected, those that hold the most within
+//!                   a second (`ClientTooSlow`); new requests are refused until memory is free: 503 MemoryLimit
 //! ```
-//! The upper half has room for what nobody can do without: connections and short heads
-//! ([`connections`]).
+//! The upper half is reserved for indispensable memory: connections and short heads ([`connections`]).
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -22,13 +20,13 @@ pub use crate::sys::Counting;
 
 /// Address space of a thread's stack.
 const STACK: u64 = 2 << 20;
-/// The least bound that a limited address space makes.
+/// The minimum that `limits.memory = auto` yields in a limited address space.
 const LEAST: u64 = 8 << 20;
-/// Heads up to this length are taken under pressure, too: browsers' are shorter.
+/// The length up to which heads are accepted under memory pressure. Those of browsers are shorter.
 pub const SHORT_HEAD: usize = 4 << 10;
-/// Bytes of a connection that keeps little: itself, a request's state, a buffer.
+/// The bytes of a connection with little state: the connection itself, a request's state, a buffer.
 const CONNECTION: u64 = 16 << 10;
-/// Bytes of an answer, or of a body, that wait in memory under pressure.
+/// The number of bytes of a response or a body that may wait in memory under memory pressure.
 pub const SPARSE: usize = 16 << 10;
 
 static LIMIT: AtomicU64 = AtomicU64::new(u64::MAX);
@@ -44,7 +42,7 @@ pub enum Pressure {
     Full,
 }
 
-/// How much of the limit is used at this moment.
+/// Returns how much of the limit is used at present.
 pub fn pressure() -> Pressure {
     pressure_of(used(), LIMIT.load(Relaxed))
 }
@@ -59,7 +57,7 @@ fn pressure_of(used: u64, limit: u64) -> Pressure {
     }
 }
 
-/// What of `bytes` that were to wait in memory may do so now.
+/// Returns how many of `bytes` may be held in memory at present.
 pub fn allowance(bytes: usize) -> usize {
     match pressure() {
         Pressure::None => bytes,
@@ -67,29 +65,30 @@ pub fn allowance(bytes: usize) -> usize {
     }
 }
 
-/// Bytes in use now. 0 where [`Counting`] is not the program's allocator.
+/// Returns the number of bytes in use, or 0 if [`Counting`] is not the program's allocator.
 pub fn used() -> u64 {
     allocated::used()
 }
 
-/// Connections that fit the upper half, with a short head or a little of an answer each.
+/// Returns the number of connections that fit into the upper half, each with a short head or a small part of a
+/// response.
 pub fn connections() -> u64 {
     LIMIT.load(Relaxed) / CONNECTION / 2
 }
 
-/// Sets the bound; `u64::MAX` is none.
+/// Sets the limit in bytes; `u64::MAX` means no limit.
 pub fn set_limit(bytes: u64) {
     LIMIT.store(bytes, Relaxed);
 }
 
-/// The limit in bytes, if there is one.
+/// Returns the limit in bytes, if there is one.
 pub fn limit() -> Option<u64> {
     Some(LIMIT.load(Relaxed)).filter(|limit| *limit != u64::MAX)
 }
 
-/// `limits.memory = auto`: a quarter of the machine's memory, or of what the control group may use,
-/// at least 64 MiB; of a limited address space at most half of what is free of it when this is
-/// called first, before `threads` have their stacks.
+/// Returns the limit for `limits.memory = auto`: a quarter of the machine's memory or of the control group's limit, at
+/// least 64 MiB. In a limited address space it is at most half of the space that is free when this is first called,
+/// before `threads` threads have their stacks.
 pub fn auto_limit(threads: usize) -> u64 {
     static LIMIT: OnceLock<u64> = OnceLock::new();
     *LIMIT.get_or_init(|| {
@@ -99,7 +98,7 @@ pub fn auto_limit(threads: usize) -> u64 {
         let Some(space) = address_space() else {
             return quarter;
         };
-        // The first field: pages of address space.
+        // The first field is the number of pages of address space.
         let sizes = read(Path::new("/proc/self/statm")).unwrap_or_default();
         let pages = sizes.split_whitespace().next().and_then(|n| n.parse().ok());
         let mapped = pages.unwrap_or(0) * rustix::param::page_size() as u64;
@@ -108,34 +107,34 @@ pub fn auto_limit(threads: usize) -> u64 {
     })
 }
 
-/// What `ulimit -v` leaves a process.
+/// Returns the limit of `ulimit -v`, if there is one.
 fn address_space() -> Option<u64> {
     rustix::process::getrlimit(rustix::process::Resource::As).current
 }
 
-/// In a limited address space, has all threads allocate from one arena. glibc's malloc reserves
-/// 64 MiB of it for each thread otherwise: a thread that needs more finds none, and the process is
-/// aborted far below its memory limit. Called before any thread is started.
+/// Makes all threads allocate from one arena if the address space is limited. Otherwise glibc's malloc reserves 64 MiB
+/// of it for each thread: a thread that needs more gets no memory, and the process is aborted far below its memory
+/// limit. To be called before any thread is started.
 pub fn fit_address_space() {
     if address_space().is_some() {
         crate::sys::one_arena();
     }
 }
 
-/// Starts the thread that gives free pages back to the system after a peak: the allocator keeps
-/// them for itself, and what many slow clients once took would stay with the front.
+/// Starts the thread that returns free pages to the system after a peak. Without it, the allocator would keep the
+/// memory that many slow clients once used.
 pub fn start_giving_back() -> std::io::Result<()> {
     let giving = std::thread::Builder::new().name("give-back".to_owned());
     let thread = giving.spawn(|| {
         loop {
             std::thread::park();
-            // More is mostly freed together.
+            // Usually more memory is freed at about the same time.
             std::thread::sleep(Duration::from_secs(1));
             allocated::begin_next_peak();
             crate::sys::give_back_free_pages();
         }
     })?;
-    // Started once: a second thread would sleep for ever.
+    // This is called once. A second thread would never be woken.
     allocated::wake_after_peaks(thread.thread().clone());
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! Blocks of addresses, as configurations name them.
+//! Blocks of addresses, in the form that configurations use.
 
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -11,14 +11,14 @@ pub struct Network {
     prefix: u8,
 }
 
-/// Why a text is no [`Network`].
+/// Why a text is not a [`Network`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadNetwork {
-    /// The part before the `/` is no address.
+    /// The part before the `/` is not an address.
     Address,
-    /// The prefix length is no number or longer than the address.
+    /// The prefix length is not a number, or is longer than the address.
     Prefix,
-    /// Bits beyond the prefix are set: a typing mistake more often than not.
+    /// Bits beyond the prefix are set, which is usually a typing mistake.
     HostBits,
 }
 
@@ -60,7 +60,7 @@ impl FromStr for Network {
         if network.masked(address) != network.bits(address) {
             return Err(BadNetwork::HostBits);
         }
-        // `::ffff:192.0.2.0/120` is a block of IPv4: addresses are compared as that.
+        // `::ffff:192.0.2.0/120` is a block of IPv4 addresses; such addresses are compared as IPv4.
         Ok(match (address.to_canonical(), prefix.checked_sub(96)) {
             (address @ IpAddr::V4(_), Some(prefix)) if network.address.is_ipv6() => {
                 Network { address, prefix }
@@ -86,7 +86,7 @@ impl Network {
             .map_or(0, |high| high.checked_shl(shift).unwrap_or(0))
     }
 
-    /// The first and the last address of the block.
+    /// Returns the first and the last address of the block.
     pub fn range(&self) -> (IpAddr, IpAddr) {
         let width = if self.address.is_ipv4() { 32 } else { 128 };
         let host = u128::MAX
@@ -105,7 +105,7 @@ impl Network {
         }
     }
 
-    /// Whether the address lies in the block. An IPv4 address mapped into IPv6 counts as IPv4.
+    /// Returns whether the address lies in the block. An IPv4 address mapped into IPv6 counts as IPv4.
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         address.is_ipv4() == self.address.is_ipv4()
@@ -113,7 +113,7 @@ impl Network {
     }
 }
 
-/// Whether this is an address of this machine or of a private network (RFC 1918, RFC 4193).
+/// Returns whether this is an address of this machine or of a private network (RFC 1918, RFC 4193).
 pub fn is_private(address: IpAddr) -> bool {
     match address.to_canonical() {
         IpAddr::V4(address) => address.is_loopback() || address.is_private(),
@@ -121,14 +121,14 @@ pub fn is_private(address: IpAddr) -> bool {
     }
 }
 
-/// The addresses of one client: an IPv4 address is one's own; of IPv6 everybody has 64 bits to choose
-/// from (RFC 4291 §2.5.1).
+/// Returns the address that stands for all addresses of one client: a client has one IPv4 address, but it can choose
+/// among 64 bits of IPv6 addresses (RFC 4291 §2.5.1).
 pub fn of_one_client(address: IpAddr) -> IpAddr {
     beginning(address, 32, 64)
 }
 
-/// The first address that begins with the same bits: so many of an IPv4 address (at most 32), so many of
-/// an IPv6 address (at most 128).
+/// Returns the first address with the same leading bits: `v4` bits of an IPv4 address (at most 32), `v6` bits of an
+/// IPv6 address (at most 128).
 pub fn beginning(address: IpAddr, v4: u8, v6: u8) -> IpAddr {
     match address.to_canonical() {
         IpAddr::V4(address) => {

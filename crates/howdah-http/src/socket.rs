@@ -1,6 +1,6 @@
-//! A connected stream socket, TCP or unix, on the runtime's epoll: receive, send, sendfile, and the
-//! ways to end. Knows nothing of HTTP. Reads until a short read, then takes the socket for drained
-//! (edge-triggered epoll reports what comes later), so that a request costs one `recv`.
+//! A connected stream socket, TCP or unix, on the runtime's epoll: receive, send, sendfile, and the ways to close it.
+//! This module does not depend on HTTP. It reads until a short read and then treats the socket as drained
+//! (edge-triggered epoll reports later arrivals), so a request costs one `recv`.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -20,7 +20,7 @@ use crate::turn;
 /// A connection's socket. At most one task may wait for reading and one for writing at a time.
 pub(crate) struct Socket {
     fd: AsyncFd<OwnedFd>,
-    /// Bytes may wait in the kernel although the runtime's readiness has been cleared.
+    /// Whether bytes may wait in the kernel although the runtime's readiness has been cleared.
     unread: AtomicBool,
 }
 
@@ -29,7 +29,7 @@ impl Socket {
     pub(crate) fn new(fd: OwnedFd) -> io::Result<Socket> {
         Ok(Socket {
             fd: crate::sys::register(fd, Interest::READABLE | Interest::WRITABLE)?,
-            // A client usually has sent its request before its connection is accepted.
+            // The client has usually sent its request before its connection is accepted.
             unread: AtomicBool::new(true),
         })
     }
@@ -93,7 +93,7 @@ impl Socket {
         }
     }
 
-    /// Whether the peer has closed its sending half, or the connection is broken. Reads nothing.
+    /// Is ready when the peer has closed its sending half, or the connection is broken. Reads nothing.
     pub(crate) fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         loop {
             let Ok(mut guard) = ready!(self.fd.poll_read_ready(cx)) else {
@@ -102,13 +102,14 @@ impl Socket {
             if guard.ready().is_read_closed() {
                 return Poll::Ready(());
             }
-            // Pipelined bytes: remembered, because their edge is spent here.
+            // Pipelined bytes have arrived. They are remembered because clearing the readiness loses their edge.
             self.unread.store(true, Ordering::Relaxed);
             guard.clear_ready();
         }
     }
 
-    /// Sends from `parts` once; how much was taken. `more`: further bytes follow at once.
+    /// Sends from `parts` once and returns how many bytes were taken. `more` means that further bytes follow
+    /// immediately.
     pub(crate) fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -125,8 +126,8 @@ impl Socket {
         })
     }
 
-    /// Sends from a regular file once, by `sendfile(2)`; advances `offset`. 0: the file has no
-    /// more.
+    /// Sends from a regular file once with `sendfile(2)` and advances `offset`. 0 means that the file has no more
+    /// bytes.
     pub(crate) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -143,7 +144,7 @@ impl Socket {
         mut write: impl FnMut(&OwnedFd) -> rustix::io::Result<usize>,
     ) -> Poll<io::Result<usize>> {
         ready!(turn::poll_operation(cx));
-        // The first attempt asks no readiness: a socket is nearly always writable.
+        // The first attempt does not check readiness, because a socket is nearly always writable.
         let mut guard = None;
         loop {
             match write(self.fd.get_ref()) {
@@ -160,24 +161,24 @@ impl Socket {
         }
     }
 
-    /// No more will be sent: the peer sees the end of the stream after what was.
+    /// Closes the sending half: the peer sees the end of the stream after the bytes sent so far.
     pub(crate) fn shutdown_write(&self) {
-        // Fails only if the connection is gone already.
+        // This fails only if the connection is already gone.
         let _ = rustix::net::shutdown(self.fd.get_ref(), Shutdown::Write);
     }
 
-    /// Lets the peer see a reset instead of an orderly end when the socket is closed.
+    /// Makes the peer see a reset instead of an orderly end when the socket is closed.
     pub(crate) fn reset_on_close(&self) {
         let _ = rustix::net::sockopt::set_socket_linger(self.fd.get_ref(), Some(Duration::ZERO));
     }
 
-    /// Whether received bytes wait unread: closing now would send a reset, and the peer might lose
-    /// the answer that is still on its way.
+    /// Returns whether received bytes are still unread. Closing the socket then would send a reset, and the peer might
+    /// lose the response that is still in transit.
     pub(crate) fn has_unread(&self) -> bool {
         rustix::io::ioctl_fionread(self.fd.get_ref()).is_ok_and(|n| n > 0)
     }
 
-    /// The local address; none for a unix socket.
+    /// Returns the local address, or `None` for a unix socket.
     pub(crate) fn local_addr(&self) -> Option<SocketAddr> {
         let any = rustix::net::getsockname(self.fd.get_ref()).ok()?;
         SocketAddr::try_from(any).ok()

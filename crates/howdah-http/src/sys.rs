@@ -1,6 +1,6 @@
-//! The only `unsafe` of this crate: handing a descriptor to the runtime's epoll, `sched_setattr`, which
-//! rustix lacks, and the allocator that counts, with what its C library offers. Everything else the
-//! crate asks of the kernel goes through rustix.
+//! The only `unsafe` code of this crate: registering a descriptor with the runtime's epoll, `sched_setattr`, which
+//! rustix lacks, and the counting allocator with functions of its C library. All other system calls of the crate go
+//! through rustix.
 #![allow(unsafe_code)]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -15,22 +15,22 @@ use crate::allocated::{count, occupied};
 
 /// Registers a non-blocking descriptor, edge-triggered, with the current runtime.
 ///
-/// Errors: what `epoll_ctl(2)` says (`EMFILE`, `ENOMEM`, `ENOSPC`).
+/// Errors: those of `epoll_ctl(2)` (`EMFILE`, `ENOMEM`, `ENOSPC`).
 pub(crate) fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
-    // SAFETY: the AsyncFd takes ownership of the OwnedFd, which is open now and stays open, under
-    // the same number, until it is dropped; nobody here replaces it through `get_mut`.
+    // SAFETY: the AsyncFd takes ownership of the OwnedFd, which is open now and stays open under the same number until
+    // it is dropped; no code here replaces it through `get_mut`.
     unsafe { AsyncFd::register_with_interest(fd, interest) }.map_err(io::Error::from)
 }
 
-/// Asks the scheduler to give the calling thread slices of this length, `sched_setattr(2)`; its policy
-/// and niceness stay.
+/// Asks the scheduler to give the calling thread time slices of this length (`sched_setattr(2)`). Its policy and
+/// niceness are unchanged.
 ///
-/// Errors: `ENOSYS` or `EPERM` where a filter forbids the call, `EBUSY` where the policy is of real time.
+/// Errors: `ENOSYS` or `EPERM` if a filter forbids the call, `EBUSY` if the policy is a real-time one.
 pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
     let size = size_of::<libc::sched_attr>() as libc::c_uint;
-    // SAFETY: sched_attr is plain numbers, for which zeroes are values.
+    // SAFETY: sched_attr consists of plain numbers, for which zero is a valid value.
     let mut attributes: libc::sched_attr = unsafe { std::mem::zeroed() };
-    // SAFETY: the kernel writes at most `size` bytes, which `attributes` has; 0 is the calling thread.
+    // SAFETY: the kernel writes at most `size` bytes, the size of `attributes`; 0 means the calling thread.
     let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
     if got != 0 {
         return Err(io::Error::last_os_error());
@@ -40,7 +40,7 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
     }
     attributes.size = size;
     attributes.sched_runtime = slice.as_nanos() as u64;
-    // SAFETY: the kernel reads `size` bytes of a value that lives until the call is over.
+    // SAFETY: the kernel reads `size` bytes of a value that lives until the call returns.
     let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
     match set {
         0 => Ok(()),
@@ -48,13 +48,13 @@ pub(crate) fn set_slice(slice: Duration) -> io::Result<()> {
     }
 }
 
-/// The system's allocator, counting; see [`crate::memory`].
+/// The system's allocator with a count of the bytes in use; see [`crate::memory`].
 pub struct Counting;
 
-// SAFETY: every call is the system allocator's with what we were given; counting allocates nothing.
+// SAFETY: every call passes the arguments unchanged to the system allocator; counting does not allocate.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promise is the same.
+        // SAFETY: the caller guarantees the same conditions.
         let block = unsafe { System.alloc(layout) };
         if !block.is_null() {
             count(occupied(layout.size()));
@@ -87,19 +87,19 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Gives pages that hold nothing any more back to the system, where the C library can.
+/// Returns free pages to the system if the C library supports it.
 pub(crate) fn give_back_free_pages() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: glibc's malloc_trim may be called at any time, from any thread.
+    // SAFETY: glibc's malloc_trim may be called at any time from any thread.
     unsafe {
         libc::malloc_trim(0);
     }
 }
 
-/// Has the C library allocate from one arena, whatever the thread, where it knows arenas.
+/// Makes the C library allocate from one arena for all threads, if it has arenas.
 pub(crate) fn one_arena() {
     #[cfg(target_env = "gnu")]
-    // SAFETY: glibc's mallopt takes any two numbers; the caller has started no thread.
+    // SAFETY: glibc's mallopt accepts any two numbers; the caller has started no threads.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
     }

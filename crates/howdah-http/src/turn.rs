@@ -1,11 +1,10 @@
-//! How long one task keeps a front thread from all the others. A turn is one poll of a task: until it
-//! returns, nobody else of the thread is answered. Code that may go on for long asks
-//! [`is_over`] and gives way; what goes on for long all the same is recorded with what it was doing, for
-//! the status and for tests.
+//! Measures how long one task keeps a front thread busy while other tasks wait. A turn is one poll of a task: until it
+//! returns, no other task of the thread runs. Code that may run for long calls [`is_over`] and yields when it returns
+//! true. Turns that still take long are recorded together with their last activity, for the status and for tests.
 //!
-//! What counts is the thread's CPU time: on a busy machine wall time says how many others there were.
-//! That clock is a system call, so it is read at most once in [`ANCHOR`], and at the end of turns that
-//! were long by the wall clock, which costs 20 ns.
+//! The measure is the thread's CPU time, because on a busy machine the wall time depends on the other processes.
+//! Reading that clock is a system call, so it is read at most once per [`ANCHOR`], and at the end of turns that were
+//! long by the wall clock, whose reading costs 20 ns.
 
 use std::cell::Cell;
 use std::future::Future;
@@ -19,11 +18,11 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// The CPU time that no turn may exceed.
 pub const LIMIT: Duration = Duration::from_millis(1);
-/// When a turn that can end does.
+/// The time after which a turn yields if it can.
 const OVER: Duration = Duration::from_micros(500);
-/// The CPU clock is known this exactly when a turn begins.
+/// How far the CPU time recorded at the start of a turn may be off.
 const ANCHOR: Duration = Duration::from_micros(200);
-/// Operations of a socket in one turn before the time is looked at: a request takes three.
+/// The number of socket operations in one turn that do not check the time. A request needs three.
 const FREE_OPERATIONS: u32 = 4;
 
 thread_local! {
@@ -35,7 +34,7 @@ thread_local! {
     static UNRECORDED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// When a turn began, and the CPU time the thread had then, rounded down.
+/// When a turn began, and a lower bound of the thread's CPU time at that moment.
 #[derive(Clone, Copy)]
 struct Turn {
     began: Instant,
@@ -53,45 +52,46 @@ static LONGEST: Mutex<Longest> = Mutex::new(Longest {
 pub struct Longest {
     /// The CPU time that the turn took.
     pub duration: Duration,
-    /// What the turn was doing last, in a word or two.
+    /// The last activity in the turn, in a word or two.
     pub doing: &'static str,
 }
 
-/// The longest turn so far (zero while none took [`LIMIT`]), and how many took longer than [`LIMIT`].
+/// Returns the longest turn so far (zero while no turn took [`LIMIT`]), and how many turns took longer than [`LIMIT`].
 pub fn record() -> (Longest, u64) {
     let longest = *LONGEST.lock().unwrap_or_else(PoisonError::into_inner);
     (longest, TOO_LONG.load(Ordering::Relaxed))
 }
 
-/// Records no turn of this thread: no visitor waits for it.
+/// Stops recording the turns of this thread, because no client waits for it.
 pub fn leave_out_this_thread() {
     UNRECORDED.set(true);
 }
 
-/// Says what the turn is doing from now on, in a word or two for people.
+/// Sets the description of the turn's current activity, in a word or two for people.
 pub fn doing(what: &'static str) {
     DOING.set(what);
 }
 
-/// The time that this thread has read last: at the end of the turn before, or after its last sleep
-/// (`listener::slice`). For callers that need the time only to within a turn's length.
+/// Returns the time that this thread read last: at the end of the previous turn, or after its last sleep
+/// (`listener::slice`). For callers that need the time only to within the length of a turn.
 pub fn recently() -> Instant {
     RECENT.get().unwrap_or_else(now)
 }
 
-/// Reads the clock, and keeps the time for [`recently`].
+/// Reads the clock and stores the time for [`recently`].
 pub fn now() -> Instant {
     let now = Instant::now();
     RECENT.set(Some(now));
     now
 }
 
-/// Whether the turn has lasted long enough: the caller is to give way if it can. Outside of a turn: no.
+/// Returns whether the turn has lasted long enough, in which case the caller should yield if it can. Returns false
+/// outside of a turn.
 pub fn is_over() -> bool {
     TURN.get().is_some_and(|turn| turn.began.elapsed() >= OVER)
 }
 
-/// Ready unless the turn is over; then the task is woken for another.
+/// Is ready unless the turn is over. In that case it schedules the task for another turn.
 pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
     if is_over() {
         cx.waker().wake_by_ref();
@@ -100,8 +100,8 @@ pub(crate) fn poll_proceed(cx: &mut Context<'_>) -> Poll<()> {
     Poll::Ready(())
 }
 
-/// Before an operation of a socket: ready unless the turn is over; then the task is woken for another.
-/// The first few of a turn are free.
+/// To be called before a socket operation. Is ready unless the turn is over, in which case it schedules the task for
+/// another turn. The first few operations of a turn skip the check.
 pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     let operations = OPERATIONS.get() + 1;
     OPERATIONS.set(operations);
@@ -111,7 +111,7 @@ pub fn poll_operation(cx: &mut Context<'_>) -> Poll<()> {
     poll_proceed(cx)
 }
 
-/// Gives way if the turn is over.
+/// Yields if the turn is over.
 pub async fn give_way() {
     let mut given = false;
     std::future::poll_fn(|cx| match given {
@@ -130,7 +130,7 @@ pub struct Measured<F> {
     task: Pin<Box<F>>,
 }
 
-/// Measures the turns of `task`, which does `what` unless it says otherwise.
+/// Measures the turns of `task`; `what` describes its activity until it calls [`doing`].
 pub fn measured<F: Future>(what: &'static str, task: F) -> Measured<F> {
     Measured {
         what,
@@ -147,13 +147,13 @@ impl<F: Future> Future for Measured<F> {
     }
 }
 
-/// Measures one turn that is no task's.
+/// Measures one turn that does not belong to a task.
 pub(crate) fn take<T>(what: &'static str, turn: impl FnOnce() -> T) -> T {
     let _turn = Ongoing::begin(what);
     turn()
 }
 
-/// Ends the turn, also when it panics.
+/// Ends the turn when it is dropped, also by a panic.
 struct Ongoing(Turn);
 
 impl Ongoing {
@@ -163,7 +163,7 @@ impl Ongoing {
             Some(known) if began.duration_since(known.0) < ANCHOR => known,
             _ => know(began),
         };
-        // At most this much of what was used since belongs to others.
+        // The CPU time used since `at` is at most the wall time since then, and part of it may belong to other turns.
         let cpu = cpu + began.duration_since(at);
         let turn = Turn { began, cpu };
         TURN.set(Some(turn));
@@ -172,7 +172,7 @@ impl Ongoing {
         Ongoing(turn)
     }
 
-    /// The CPU time it took so far, at least; none: less than [`LIMIT`].
+    /// Returns a lower bound of the CPU time used so far, or `None` if it is less than [`LIMIT`].
     fn too_long(&self) -> Option<Duration> {
         let now = now();
         if now.duration_since(self.0.began) < LIMIT {
@@ -215,7 +215,7 @@ fn was_long(duration: Duration, doing: &'static str) {
 mod tests {
     use super::*;
 
-    /// Uses the processor, not the clock on the wall.
+    /// Uses CPU time, not wall time.
     fn burn(time: Duration) {
         let used = || know(Instant::now()).1;
         let until = used() + time;
@@ -237,7 +237,7 @@ mod tests {
             burn(5 * LIMIT);
             assert!(is_over());
         });
-        // The record is the process's: other tests have their part in it.
+        // The record belongs to the whole process, so other tests contribute to it.
         let (longest, count) = record();
         assert!(count > before);
         assert!(longest.duration >= 4 * LIMIT, "{longest:?}");

@@ -1,5 +1,5 @@
-//! What connections cost, and what happens when descriptors run out. A test of its own process: it
-//! counts the process's memory and changes its limits; one test, because parts would disturb each
+//! The cost of connections, and the behaviour when descriptors run out. This is a test binary of its own because it
+//! measures the memory of the process and changes its limits, and a single test because several would disturb each
 //! other.
 
 use std::io::{Read, Write};
@@ -66,7 +66,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 
 #[test]
 fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
-    // Both ends are in this process. Root may raise the limit; elsewhere fewer must do.
+    // Both ends of each connection are in this process. Root may raise the limit; otherwise fewer connections must do.
     let mut limit = getrlimit(Resource::Nofile);
     limit.maximum = limit.maximum.map(|most| most.max(24_000));
     limit.current = limit.maximum;
@@ -98,23 +98,23 @@ fn idle_connections_cost_little_and_running_out_of_descriptors_is_survived() {
     println!("{count} idle connections: {each} bytes each");
     assert!(each < 16 << 10, "{each} bytes for an idle connection");
     assert_eq!(server.control().stats().open, count as u64);
-    // They are alive.
+    // The connections still work.
     ask(&mut idle[0]);
     ask(&mut idle[count - 1]);
 
-    // Now the server may open nothing further: clients wait, nothing spins, and when descriptors
-    // are free again they are served.
+    // Now the server can open no more descriptors: clients wait, no thread spins, and the clients are served when
+    // descriptors are free again.
     let mut waiting: Vec<TcpStream> = (0..4).map(|_| connect(address)).collect();
     for stream in &mut waiting {
         ask(stream);
     }
     let mut low = getrlimit(Resource::Nofile);
     let normal = low;
-    // Descriptors are numbered densely: the next ones would be about here.
+    // Descriptors are numbered densely, so the next ones would have about this number.
     let next = std::fs::File::open("/dev/null").unwrap();
     let lowest_free = u64::from(std::os::fd::AsRawFd::as_raw_fd(&next).unsigned_abs());
     drop(next);
-    // Room for the client's end alone.
+    // There is only enough room for the client's end.
     low.current = Some(lowest_free + 1);
     setrlimit(Resource::Nofile, low).unwrap();
     let mut late = connect(address);

@@ -1,5 +1,5 @@
-//! The server as a whole, over real sockets: listeners, threads, limits, the graceful end, and what
-//! an idle connection costs. No test here waits for time to pass; each waits for an event.
+//! Tests of the whole server over real sockets: listeners, threads, limits, the graceful stop, and the cost of an idle
+//! connection. No test here waits for time to pass; each waits for an event.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpStream};
@@ -18,7 +18,7 @@ use howdah_http::{ConnInfo, Handler, HttpConfig, Length, Notice, RequestBody, Re
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// What the server reported, waited for without polling.
+/// The events that the server reported. Waiting for one does not poll.
 #[derive(Default)]
 struct Events {
     seen: Mutex<Vec<String>>,
@@ -76,7 +76,7 @@ impl Handler for Answers {
             return out.abort();
         }
         if req.path() == b"/hang" {
-            // Not as a task waits: the thread itself stands still.
+            // This blocks the whole thread, unlike a task that waits.
             self.events.add("hanging".into());
             while !self.open.load(Ordering::SeqCst) {
                 std::thread::park_timeout(Duration::from_millis(1));
@@ -129,7 +129,7 @@ fn connect(address: SocketAddr) -> TcpStream {
 const GET: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
 const LAST: &[u8] = b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
 
-/// One answer's text, up to the newline that ends each body here.
+/// Reads the text of one response, up to the newline that ends each body here.
 fn answer(stream: &mut impl Read) -> String {
     let mut got = Vec::new();
     while !got.ends_with(b")\n") && !got.ends_with(b"None\n") {
@@ -151,7 +151,7 @@ fn to_end(stream: &mut impl Read) -> String {
 /// Set in the process that is to panic.
 const PANIC: &str = "HOWDAH_TEST_PANIC_OF_A_FRONT_THREAD";
 
-/// The server went on with one thread less, and the connections of that thread's sockets waited
+/// Otherwise the server would continue with one thread less, and the connections of that thread's sockets would wait
 /// for ever.
 #[test]
 fn a_panic_of_a_front_thread_ends_the_process_by_name() {
@@ -238,8 +238,8 @@ fn a_unix_socket_has_its_mode_and_replaces_only_a_dead_one() {
         path: path.clone(),
         mode: 0o600,
     };
-    // Left behind by a server that was killed. To close it is not enough: a program that another test starts has
-    // all our descriptors until its exec.
+    // A server that was killed leaves a socket file behind. Closing the socket is not enough to simulate this: a
+    // program that another test starts holds all our descriptors until its exec.
     let killed = std::os::unix::net::UnixListener::bind(&path).unwrap();
     rustix::net::shutdown(&killed, rustix::net::Shutdown::Both).unwrap();
     drop(killed);
@@ -351,7 +351,7 @@ fn a_refusal_during_an_upload_is_received() {
     let (_server, _, address) = serve(1, HttpConfig::for_tests());
     let mut stream = connect(address);
     let mut writer = stream.try_clone().unwrap();
-    // More than all the buffers between: without a lingering close the client would meet a reset.
+    // More bytes than all buffers in between can hold: without a lingering close the client would get a reset.
     let sending = std::thread::spawn(move || {
         writer.write_all(b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 8, 8\r\n\r\n")?;
         for _ in 0..256 {
@@ -371,7 +371,7 @@ fn at_most(connections: u32) -> HttpConfig {
     }
 }
 
-/// Sends a request and reads the answer.
+/// Sends a request and reads the response.
 fn asked(stream: &mut TcpStream) {
     stream.write_all(GET).unwrap();
     let got = answer(stream);
@@ -420,8 +420,8 @@ fn who_sends_nothing_or_part_of_a_head_makes_room_and_who_is_answered_stays() {
             silent.write_all(b"GET / HTTP/1.1\r\nHost: a\r\n").unwrap();
         }
         crowd.push(silent);
-        // Between two of the visitor's requests fewer connections arrive than there are slots: ten
-        // at most, as the server sees it.
+        // Between two of the visitor's requests fewer connections arrive than there are slots: at most ten, as seen by
+        // the server.
         if number % 4 == 0 {
             asked(&mut visitor);
             asked(&mut connect(address));

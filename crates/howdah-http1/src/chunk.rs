@@ -1,61 +1,61 @@
-//! Takes the chunked transfer coding off a request body (RFC 9112 §7.1). Pure: bytes in, data out.
-//! Stricter than the RFC asks where two readings are possible: no white space around the size, at
-//! most 16 digits, CRLF only; extensions and trailers are bounded and dropped.
+//! Decodes the chunked transfer coding of a request body (RFC 9112 §7.1). Pure: takes bytes and returns data. Where two
+//! readings are possible, it is stricter than the RFC requires: no white space around the size, at most 15 digits, CRLF
+//! only. Extensions and trailers are limited in length and dropped.
 
 use crate::refusal::BadRequest;
 
-/// Extensions of one body together, and trailers of one body together.
+/// The maximum number of bytes of all extensions of one body, and of all its trailers.
 const MAX_EXTENSIONS: u32 = 16 << 10;
 const MAX_TRAILERS: u32 = 16 << 10;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ChunkState {
-    /// Before or within the size: value so far, digits seen.
+    /// Before or within the size, with the value and the number of digits so far.
     Size { value: u64, digits: u8 },
     /// After the size, in `;...`.
     Extension { value: u64, part: Part },
     /// After the CR of the size line.
     SizeLf { value: u64 },
-    /// In a chunk's data, of which `left` bytes have not arrived.
+    /// In a chunk's data, of which `left` bytes have not arrived yet.
     Data { left: u64 },
-    /// Expects the CR after a chunk's data.
+    /// Before the CR after a chunk's data.
     DataCr,
-    /// After the CR after the data.
+    /// Before the LF after a chunk's data.
     DataLf,
-    /// At the begin of a line after the last chunk.
+    /// At the beginning of a line after the last chunk.
     TrailerStart,
-    /// In a trailer's name, of which at least one byte has been seen.
+    /// In a trailer's name, after at least one byte of it.
     TrailerName,
     /// In the value of a trailer field.
     TrailerValue,
-    /// Expects the LF after a trailer line's CR.
+    /// Before the LF of a trailer line.
     TrailerLf,
-    /// After the CR of the empty line.
+    /// Before the LF of the empty line.
     LastLf,
     /// The body is complete.
     Done,
 }
 
-/// Where in `*( ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112 §7.1.1).
+/// The position in `*( ";" BWS name [ BWS "=" BWS value ] )` (RFC 9112 §7.1.1).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Part {
-    /// After `;`: white space, or the name's first byte.
+    /// After `;`: in white space, or before the name's first byte.
     Start,
     Name,
-    /// White space after the name: `=`, `;` or the end of the line.
+    /// After the name, in white space: `=`, `;` or the end of the line may follow.
     AfterName,
-    /// After `=`: white space, or the value's first byte.
+    /// After `=`: in white space, or before the value's first byte.
     ValueStart,
     Value,
     Quoted,
     /// After a backslash in a quoted value.
     QuotedPair,
-    /// After a quoted value, or white space after a value.
+    /// After a quoted value, or in white space after a value.
     AfterValue,
 }
 
 impl Part {
-    /// What follows `b`; none: `b` may not stand here. The end of the line is the caller's.
+    /// Returns the position after `b`, or `None` if `b` is not allowed here. The caller handles the end of the line.
     fn next(self, b: u8) -> Option<Part> {
         let token = crate::head::is_token_byte(b);
         Some(match (self, b) {
@@ -76,7 +76,7 @@ impl Part {
         })
     }
 
-    /// Whether the line may end here.
+    /// Returns whether the line may end here.
     fn is_whole(self) -> bool {
         matches!(
             self,
@@ -107,13 +107,13 @@ impl Default for ChunkDecoder {
 }
 
 impl ChunkDecoder {
-    /// Whether the last chunk and the trailers have been seen.
+    /// Returns whether the last chunk and the trailers have been decoded.
     pub fn is_done(&self) -> bool {
         self.state == ChunkState::Done
     }
 
-    /// Bytes of data that the chunk begun last still announces; 0 between chunks. A body that will be
-    /// too long shows here before its bytes have come.
+    /// Returns how many bytes of data the current chunk still announces; 0 between chunks. With this, a body that will
+    /// be too long can be detected before its bytes have arrived.
     pub fn announced(&self) -> u64 {
         match self.state {
             ChunkState::Data { left } => left,
@@ -121,9 +121,9 @@ impl ChunkDecoder {
         }
     }
 
-    /// Decodes from the front of `input`, appending at most `room` bytes of data to `out`. Returns
-    /// how many bytes of `input` were used: all of them, unless the body is complete (what follows
-    /// is the next request) or `room` is used up.
+    /// Decodes from the start of `input` and appends at most `room` bytes of data to `out`. Returns how many bytes of
+    /// `input` were used: all of them, unless the body is complete (the rest belongs to the next request) or `room` is
+    /// used up.
     pub fn decode(
         &mut self,
         input: &[u8],
@@ -152,7 +152,7 @@ impl ChunkDecoder {
                 }
                 ChunkState::Size { value, digits } => match (b, (b as char).to_digit(16)) {
                     (_, Some(digit)) => {
-                        // 15 digits: 2^60 bytes, so that no sum of sizes overflows.
+                        // 15 digits limit a chunk to less than 2^60 bytes, so no sum of sizes overflows.
                         if digits == 15 {
                             return Err(BadRequest::BadChunkSize);
                         }
@@ -228,10 +228,10 @@ impl ChunkDecoder {
 mod tests {
     use super::*;
 
-    /// Data and what is left over, if the body is complete.
+    /// The data and the bytes left over, if the body is complete.
     type Decoded<B> = Result<Option<(B, B)>, BadRequest>;
 
-    /// Decodes in pieces of `step` bytes: data and what is left over, or the refusal.
+    /// Decodes `wire` in pieces of `step` bytes.
     fn decode(wire: &[u8], step: usize) -> Decoded<Vec<u8>> {
         let (mut decoder, mut out, mut pending) = (ChunkDecoder::default(), Vec::new(), Vec::new());
         for piece in wire.chunks(step) {

@@ -1,12 +1,12 @@
-//! The `Date` field's form: an IMF-fixdate (RFC 9110 §5.6.7). Reads no clock.
+//! The format of the `Date` header: an IMF-fixdate (RFC 9110 §5.6.7). Reads no clock.
 
 use jiff::Span;
 use jiff::civil::date;
 
-/// Bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// The length in bytes of `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub const LEN: usize = 29;
 
-/// `seconds` since 1970 as an IMF-fixdate. Years 0..=9999; earlier and later ones are clamped.
+/// Formats `seconds` since 1970 as an IMF-fixdate. Times outside of the years 0 to 9999 are clamped.
 pub fn imf_fixdate(seconds: i64) -> [u8; LEN] {
     const DAYS: &[u8; 21] = b"MonTueWedThuFriSatSun";
     const MONTHS: &[u8; 36] = b"JanFebMarAprMayJunJulAugSepOctNovDec";

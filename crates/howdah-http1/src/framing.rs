@@ -1,5 +1,5 @@
-//! What a request's head says about the message: form of the target, host, length of the body,
-//! whether the connection lives on (RFC 9112 §3.2, §6, §9.3). Pure. Any doubt is a refusal.
+//! Determines from a request's head how the message is framed: the form of the target, the host, the length of the
+//! body, and whether the connection stays open (RFC 9112 §3.2, §6, §9.3). Pure. Every ambiguity is a refusal.
 
 use crate::message::Version;
 use crate::refusal::BadRequest;
@@ -7,11 +7,11 @@ use crate::refusal::BadRequest;
 /// How a request's body is delimited.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyKind {
-    /// There is none: no length was given, or 0.
+    /// There is no body: no length was given, or it is 0.
     None,
     /// The body has this many bytes.
     Length(u64),
-    /// Chunked; the length shows when it ends.
+    /// The body is chunked; its length is known only at its end.
     Chunked,
 }
 
@@ -20,14 +20,14 @@ pub enum BodyKind {
 pub struct Framing {
     /// How the request's body is delimited.
     pub body: BodyKind,
-    /// The client wants the connection to live on.
+    /// Whether the client wants the connection to stay open.
     pub keep_alive: bool,
-    /// The client waits for `100 Continue` before it sends the body.
+    /// Whether the client waits for `100 Continue` before it sends the body.
     pub expect_continue: bool,
 }
 
-/// Checks that a target has one of the forms of RFC 9112 §3.2 which its method may have: origin,
-/// absolute, or the asterisk of OPTIONS. The authority form belongs to CONNECT, which is refused.
+/// Checks that a target has a form of RFC 9112 §3.2 that its method allows: origin, absolute, or the asterisk of
+/// OPTIONS. The authority form belongs to CONNECT, which is refused.
 pub(crate) fn check_target(method: &[u8], target: &[u8]) -> Result<(), BadRequest> {
     match method {
         b"CONNECT" => return Err(BadRequest::ConnectRefused),
@@ -58,7 +58,7 @@ pub(crate) fn check_target(method: &[u8], target: &[u8]) -> Result<(), BadReques
     }
 }
 
-/// What the fields met so far say.
+/// The framing information in the fields read so far.
 #[derive(Default)]
 pub(crate) struct Notes {
     host: bool,
@@ -120,15 +120,15 @@ impl Notes {
         Ok(())
     }
 
-    /// The framing, when all fields have been met.
+    /// Returns the framing once all fields have been read.
     pub(crate) fn framing(&self, version: Version) -> Result<Framing, BadRequest> {
-        // RFC 9112 §3.2: also with an absolute target, whose authority then counts.
+        // RFC 9112 §3.2: this also applies to an absolute target, whose authority then takes precedence.
         if !self.host && version == Version::Http11 {
             return Err(BadRequest::MissingHost);
         }
         let body = match (self.content_length, self.chunked) {
             (Some(_), true) => return Err(BadRequest::ContentLengthAndTransferEncoding),
-            // RFC 9112 §6.1: a 1.0 client cannot mean it.
+            // RFC 9112 §6.1: HTTP/1.0 has no chunked coding, so the framing of such a message is faulty.
             (None, true) if version == Version::Http10 => {
                 return Err(BadRequest::BadTransferEncoding);
             }
@@ -139,8 +139,8 @@ impl Notes {
         Ok(Framing {
             body,
             keep_alive: !self.close && (version == Version::Http11 || self.keep_alive),
-            // RFC 9110 §10.1.1: ignored from a 1.0 client, and without a body there is nothing to
-            // wait for.
+            // RFC 9110 §10.1.1: an HTTP/1.0 client's expectation is ignored, and a request without a body has nothing
+            // to wait for.
             expect_continue: self.expect_continue
                 && version == Version::Http11
                 && body != BodyKind::None,
@@ -148,7 +148,7 @@ impl Notes {
     }
 }
 
-/// A decimal number below 2^63, digits only: no sign, no white space, no list.
+/// Parses a decimal number below 2^63 of digits only: no sign, no white space, no list.
 fn decimal(value: &[u8]) -> Option<u64> {
     if value.is_empty() || value.len() > 19 {
         return None;
@@ -163,9 +163,9 @@ fn decimal(value: &[u8]) -> Option<u64> {
     (n < 1 << 63).then_some(n)
 }
 
-/// `uri-host [ ":" port ]` (RFC 3986 §3.2.2, RFC 9110 §7.2), not empty, without user information. Of
-/// names whose labels may be empty only the one with a dot at its end is taken: `.`, `..` and `a..b`
-/// name no host, and are parts of a path wherever a host becomes a file's name.
+/// Returns whether `value` is `uri-host [ ":" port ]` (RFC 3986 §3.2.2, RFC 9110 §7.2), not empty and without user
+/// information. A trailing dot is the only empty label that is accepted: `.`, `..` and `a..b` name no host, and would
+/// be parts of a path wherever a host becomes a file name.
 pub fn is_host(value: &[u8]) -> bool {
     let (host, port) = match value {
         [b'[', rest @ ..] => {
@@ -194,7 +194,7 @@ pub fn is_host(value: &[u8]) -> bool {
         && host
             .iter()
             .all(|b| b.is_ascii_alphanumeric() || b"-._~%!$&'()*+,;=".contains(b));
-    // RFC 3986 lets a port be empty.
+    // RFC 3986 allows an empty port.
     let port_ok = port.is_empty()
         || (port.len() <= 5 && decimal(port).is_some_and(|p| p <= u64::from(u16::MAX)));
     name_ok && port_ok

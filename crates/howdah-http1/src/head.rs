@@ -1,26 +1,26 @@
-//! Parses a request's head (RFC 9112 §2-§3, §5). Pure: bytes in, spans out; the caller reads, waits
-//! and answers. Where the RFC lets a recipient be lenient (bare LF, folded lines, white space around
-//! names), this parser refuses: leniency in front of another parser is what request smuggling needs.
+//! Parses the head of a request (RFC 9112 §2-§3, §5). Pure: takes bytes and returns spans; the caller reads, waits and
+//! responds. Where the RFC allows a recipient to be lenient (bare LF, folded lines, white space around names), this
+//! parser refuses, because request smuggling relies on a lenient parser in front of another one.
 
 use crate::framing::{Framing, Notes, check_target};
 use crate::message::{RequestHead, Span, Version};
 use crate::refusal::BadRequest;
 
-/// How long the head of a request may be.
+/// Maximum lengths of a request's head.
 #[derive(Clone, Copy, Debug)]
 pub struct HeadLimits {
-    /// Bytes of the request line without its CRLF.
+    /// The maximum length of the request line in bytes, without its CRLF.
     pub request_line: usize,
-    /// How many bytes the whole head may have.
+    /// The maximum length of the whole head in bytes.
     pub bytes: usize,
-    /// How many header fields the head may have.
+    /// The maximum number of header fields.
     pub fields: usize,
 }
 
 impl HeadLimits {
-    /// Whether the last `new` bytes of `input` can have made a head of it, or one that is refused: a
-    /// line has ended, or a limit is exceeded. Who parses only then is not charged a whole head for
-    /// each byte that a client sends.
+    /// Returns whether the last `new` bytes of `input` may have completed a head or made it one that is refused: a line
+    /// has ended, or a limit is exceeded. A caller that parses only when this returns true does not parse the whole
+    /// head again for each byte that a client sends.
     pub fn may_be_head(&self, input: &[u8], new: usize) -> bool {
         input[input.len().saturating_sub(new)..].contains(&b'\n')
             || input.len() > self.bytes
@@ -28,13 +28,13 @@ impl HeadLimits {
     }
 }
 
-/// A complete head at the front of the input. It keeps the promises of
-/// [`RequestHead`], and the body's framing is known.
+/// A complete head at the start of the input. It fulfils the guarantees of [`RequestHead`], and the framing of the body
+/// is known.
 #[derive(Clone, Copy, Debug)]
 pub struct Parsed {
-    /// Bytes of the input that the head takes, blank line included.
+    /// The length of the head in the input in bytes, blank line included.
     pub len: usize,
-    /// What follows the head, and whether the connection may live on.
+    /// The framing of the body, and whether the connection may stay open.
     pub framing: Framing,
     method: Span,
     target: Span,
@@ -42,8 +42,8 @@ pub struct Parsed {
 }
 
 impl Parsed {
-    /// The head as a value of its own: copies it from `input`, which is what it was parsed from.
-    /// `buf` and `fields` are reused: `buf` is overwritten, `fields` is what [`parse`] filled.
+    /// Converts this into a head that owns its bytes, copied from `input`, which must be the input that was parsed.
+    /// `buf` is overwritten, and `fields` are the spans that [`parse`] returned; both are buffers for reuse.
     pub fn into_head(
         self,
         input: &[u8],
@@ -55,8 +55,8 @@ impl Parsed {
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
 
-    /// As [`Parsed::into_head`], of a head that was written as text for a request of HTTP/2 or HTTP/3;
-    /// `input` itself becomes the head's.
+    /// Does the same as [`Parsed::into_head`] for the head of an HTTP/2 or HTTP/3 request that was written as text. The
+    /// head takes ownership of `input`.
     pub fn into_head_of(
         self,
         version: Version,
@@ -67,14 +67,14 @@ impl Parsed {
     }
 }
 
-/// Empty lines ignored before a request line: clients that count a body wrongly send one or two more.
+/// The number of empty lines ignored before a request line: clients that count a body wrongly send one or two too many.
 const MOST_EMPTY_LINES: usize = 8;
 
 const TOKEN: u8 = 1;
 const TARGET: u8 = 2;
 const VALUE: u8 = 4;
 
-/// What each byte may be a part of.
+/// The classes that each byte belongs to.
 static CLASS: [u8; 256] = classes();
 
 const fn classes() -> [u8; 256] {
@@ -104,8 +104,8 @@ const fn classes() -> [u8; 256] {
         {
             class |= TOKEN;
         }
-        // Beyond RFC 3986: `"<>\^`{|}` and raw UTF-8 are sent by real clients and are data to PHP.
-        // `#` begins a fragment, which a target does not contain (RFC 9110 §7.1).
+        // This accepts more than RFC 3986: real clients send `"<>\^`{|}` and raw UTF-8, and PHP treats them as data.
+        // `#` begins a fragment, which is not part of a target (RFC 9110 §7.1).
         if byte > b' ' && byte != 0x7f && byte != b'#' {
             class |= TARGET;
         }
@@ -118,22 +118,22 @@ const fn classes() -> [u8; 256] {
     table
 }
 
-/// `tchar` (RFC 9110 §5.6.2).
+/// Returns whether `b` is a `tchar` (RFC 9110 §5.6.2).
 pub(crate) fn is_token_byte(b: u8) -> bool {
     CLASS[b as usize] & TOKEN != 0
 }
 
-/// Whether `name` is a `token` (RFC 9110 §5.6.2), as method and field names are.
+/// Returns whether `name` is a `token` (RFC 9110 §5.6.2), as method and field names must be.
 pub fn is_token(name: &[u8]) -> bool {
     !name.is_empty() && name.iter().all(|b| is_token_byte(*b))
 }
 
-/// Whether a field may have this value (RFC 9110 §5.5): no control characters but TAB.
+/// Returns whether `value` is allowed as a field value (RFC 9110 §5.5): no control characters except TAB.
 pub fn is_field_value(value: &[u8]) -> bool {
     skip(value, 0, VALUE) == value.len()
 }
 
-/// The index of the first byte from `at` on that is not of `class`; `input.len()` if there is none.
+/// Returns the index of the first byte at or after `at` that is not of `class`, or `input.len()` if there is none.
 fn skip(input: &[u8], at: usize, class: u8) -> usize {
     input[at..]
         .iter()
@@ -141,8 +141,8 @@ fn skip(input: &[u8], at: usize, class: u8) -> usize {
         .map_or(input.len(), |n| at + n)
 }
 
-/// Parses the head at the front of `input`. `Ok(None)`: more bytes are needed. `fields` is cleared
-/// and filled with the spans of names and values.
+/// Parses the head at the start of `input`. `Ok(None)` means that more bytes are needed. `fields` is cleared and filled
+/// with the spans of names and values.
 pub fn parse(
     input: &[u8],
     limits: &HeadLimits,
@@ -150,7 +150,7 @@ pub fn parse(
 ) -> Result<Option<Parsed>, BadRequest> {
     fields.clear();
     match parse_all(input, limits, fields) {
-        // Only what cannot become a head within the limits is refused before it is complete.
+        // An incomplete head is refused only when it can no longer end within the limits.
         Ok(None) if input.len() > limits.bytes => {
             if input[..limits.bytes].contains(&b'\n') {
                 Err(BadRequest::HeaderTooLarge)
@@ -168,7 +168,7 @@ fn parse_all(
     limits: &HeadLimits,
     fields: &mut Vec<(Span, Span)>,
 ) -> Result<Option<Parsed>, BadRequest> {
-    // RFC 9112 §2.2: at least one empty line before the request line is to be ignored.
+    // RFC 9112 §2.2: a server should ignore at least one empty line before the request line.
     let mut start = 0;
     while start < 2 * MOST_EMPTY_LINES && input[start..].starts_with(b"\r\n") {
         start += 2;
@@ -199,8 +199,8 @@ fn parse_all(
     if target_end - start > limits.request_line {
         return Err(BadRequest::UriTooLong);
     }
-    // A target has no fragment (RFC 9112 §3.2), and clients keep theirs to themselves. `DELETE /report#3` must not
-    // delete `/report`.
+    // A target has no fragment (RFC 9112 §3.2), and clients do not send one. `DELETE /report#3` must not delete
+    // `/report`.
     match stop {
         b' ' if target_end > target_start => {}
         b' ' | b'\r' => return Err(BadRequest::BadRequestLine),
@@ -284,14 +284,14 @@ fn parse_all(
 fn unexpected(byte: u8, otherwise: BadRequest) -> BadRequest {
     match byte {
         0 => BadRequest::NulByte,
-        // A CR before it would have been met first.
+        // If there were a CR before it, parsing would have stopped at the CR.
         b'\n' => BadRequest::BareLf,
         _ => otherwise,
     }
 }
 
 fn span(start: usize, end: usize) -> Span {
-    // Heads are below `max_header_bytes`, which the configuration keeps below 4 GiB.
+    // Heads are shorter than `max_header_bytes`, which the configuration limits to less than 4 GiB.
     Span {
         start: start as u32,
         end: end as u32,
@@ -317,7 +317,7 @@ mod tests {
         let field = format!("X-Long: {}\r\n", "x".repeat(10_000));
         let head = format!("GET / HTTP/1.1\r\nHost: a\r\n{field}{field}{field}\r\n");
         assert_eq!(parsed(head.as_bytes()), 6);
-        // What is refused is refused at once.
+        // A head that will be refused is refused at once.
         assert_eq!(parsed(&[b'a'; (8 << 10) + 1]), 1);
         let endless = format!("GET / HTTP/1.1\r\nX: {}", "x".repeat(32 << 10));
         assert_eq!(parsed(&endless.as_bytes()[..(32 << 10) + 1]), 2);

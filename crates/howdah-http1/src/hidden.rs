@@ -1,35 +1,34 @@
-//! Which files are never sent, by name alone, so the answer does not tell whether the file exists.
-//! Pure. One list for all that serves files: the front's sites and the static files of `howdah run`.
+//! Decides by name alone which files are never sent, so the response does not reveal whether the file exists. Pure.
+//! Both the front's sites and the static files of `howdah run` use this list.
 //!
-//! To a site such a file is not there: the search goes on (to the application's front controller,
-//! if there is one), so an application may still have a *route* called `/.git` or `/x.bak`. The
-//! name of the refusal goes into the log. `expose = [patterns]` of a site takes names out of this
-//! list.
+//! A site treats such a file as missing: the search continues with the application's front controller, if there is one,
+//! so an application may still have a *route* called `/.git` or `/x.bak`. The log contains the name of the refusal. A
+//! site's `expose = [patterns]` removes names from this list.
 //!
-//! The list follows what leaks in practice: what Debian's Apache denies (`.ht*`, `.php` source),
-//! what Drupal's and Symfony's `.htaccess` deny, and what scanners ask for (`/.env`,
-//! `/.git/config`, `/wp-config.php.bak`, `/dump.sql`).
+//! The list follows leaks that occur in practice: the files that Debian's Apache denies (`.ht*`, `.php` source), those
+//! that Drupal's and Symfony's `.htaccess` deny, and those that scanners request (`/.env`, `/.git/config`,
+//! `/wp-config.php.bak`, `/dump.sql`).
 
-/// Why a name is on the list.
+/// The reason why a name is on the list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hidden {
     /// A name beginning with a dot, other than `/.well-known/`.
     DotFile,
-    /// Program source: `.php` and whatever begins so, `.phtml`, `.phar`, `.inc` and the like.
+    /// Program source: `.php` and extensions that begin with it, `.phtml`, `.phar`, `.inc` and similar ones.
     ProgramSource,
-    /// What editors and people leave beside a file: `x~`, `x.bak`, `.x.swp`, `#x#`, `x.php.old`.
+    /// Copies that editors and people leave beside a file: `x~`, `x.bak`, `x.swp`, `#x#`, `x.php.old`.
     EditorBackup,
-    /// Below a directory of a version control system (`CVS`, `_darcs`; dotted ones are `DotFile`).
+    /// A path below a directory of a version control system (`CVS`, `_darcs`; dotted ones are `DotFile`).
     VersionControl,
     /// A database or a dump of one.
     DatabaseFile,
-    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …: shows versions or secrets.
+    /// `composer.json`, `composer.lock`, `auth.json`, `php.ini` …, which reveal versions or secrets.
     ProjectFile,
 }
 
-/// Names of files that say much about the project: versions, dependencies with holes, credentials
-/// (`auth.json` is Composer's password file), and what `howdah init` writes beside an application. `package.json`
-/// is not here: browsers load it from CDNs.
+/// Names of files that reveal much about the project: versions, vulnerable dependencies, credentials (`auth.json` is
+/// Composer's password file), and the files that `howdah init` writes beside an application. `package.json` is not
+/// listed because browsers load it from CDNs.
 const PROJECT_FILES: &[&[u8]] = &[
     b"auth.json",
     b"composer.json",
@@ -41,13 +40,13 @@ const PROJECT_FILES: &[&[u8]] = &[
     b"web.config",
 ];
 
-/// Program source that PHP sites keep under names without `php`. `.inc` holds PHP in older
-/// applications, and Drupal's modules use the four after it.
+/// Extensions other than `php` under which PHP sites keep program source. `.inc` holds PHP in older applications, and
+/// Drupal's modules use the four after it.
 const SOURCE: &[&[u8]] = &[
     b"pht", b"phar", b"inc", b"engine", b"install", b"module", b"theme", b"twig",
 ];
 
-/// What begins so is source as well: `.php7`, `.phps`, and copies that somebody called `.phpbak`,
+/// Prefixes of extensions that also mark source: `.php7`, `.phps`, and copies that somebody named `.phpbak`,
 /// `.phporig`, `.php_old`, `.phtml-2`.
 const SOURCE_BEGINS: &[&[u8]] = &[b"php", b"phtml"];
 
@@ -70,20 +69,20 @@ const DATABASE: &[&[u8]] = &[
     b"frm",
 ];
 
-/// Compressed forms, looked through: `dump.sql.gz` is a dump.
+/// Extensions of compressed files, which are removed before the check: `dump.sql.gz` is a dump.
 const COMPRESSED: &[&[u8]] = &[b"gz", b"br", b"zst", b"bz2", b"xz", b"zip"];
 
-/// `x.php.html` is a page about PHP, as documentation generators make; these may follow `.php`, and
-/// anything that begins so (`logo.phpbb.png`). No editor and no server makes them of a script.
+/// Extensions that may follow `.php`, or any other extension that begins so (`logo.phpbb.png`): `x.php.html` is a page
+/// about PHP, as documentation generators create it. No editor or server creates such names for a copy of a script.
 const HARMLESS_AFTER_PHP: &[&[u8]] = &[
     b"html", b"htm", b"css", b"js", b"map", b"png", b"jpg", b"jpeg", b"gif", b"svg", b"webp",
     b"avif", b"ico", b"woff", b"woff2", b"pdf",
 ];
 
-/// Is some segment of the cleaned path `path` below a hidden directory, or hidden itself? Holds for
-/// files that are sent and for scripts that are run.
+/// Returns why the cleaned path `path` is hidden or lies below a hidden directory, if so. Applies to files that are
+/// sent and to scripts that are run.
 pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
-    // The first segment may be `.well-known` (RFC 8615: at the root only).
+    // The first segment may be `.well-known` (RFC 8615: only at the root).
     let rest = match path.strip_prefix(b"/.well-known") {
         Some(rest) if rest.is_empty() || rest[0] == b'/' => rest,
         _ => path,
@@ -103,14 +102,14 @@ pub fn hidden_segment(path: &[u8]) -> Option<Hidden> {
     None
 }
 
-/// `rest` begins with the whole segment `name`.
+/// Returns whether `rest` begins with the whole segment `name`.
 fn names(rest: &[u8], name: &[u8]) -> bool {
     rest.strip_prefix(name)
         .is_some_and(|after| after.is_empty() || after[0] == b'/')
 }
 
-/// May a file of this name (the last segment) never be sent as it is? `.php` is here: it is run
-/// or it is refused.
+/// Returns why a file of this name (the last path segment) must never be sent as it is, if so. `.php` is included: such
+/// a file is run or refused.
 pub fn never_sent(name: &[u8]) -> Option<Hidden> {
     let (Some(&first), Some(&last)) = (name.first(), name.last()) else {
         return None;
@@ -139,12 +138,12 @@ pub fn never_sent(name: &[u8]) -> Option<Hidden> {
     if plain.len() < name.len() {
         return never_sent(plain);
     }
-    // config.php.dist, wp-config.php.txt, index.php.1, index.phpbak.txt
+    // Examples: config.php.dist, wp-config.php.txt, index.php.1, index.phpbak.txt.
     let has_php = name.split(|b| *b == b'.').skip(1).any(begins_as_source);
     (has_php && !is_one_of(extension, HARMLESS_AFTER_PHP)).then_some(Hidden::EditorBackup)
 }
 
-/// `name` without the suffix of a compression: `dump.sql` of `dump.sql.gz`.
+/// Returns `name` without the suffix of a compression: `dump.sql` for `dump.sql.gz`.
 pub fn without_coding(name: &[u8]) -> &[u8] {
     let Some(dot) = name.iter().rposition(|b| *b == b'.') else {
         return name;

@@ -1,12 +1,12 @@
-//! HTTP/1.1's grammar on the receiving side: a request's head, the framing of its body, the chunked
-//! transfer coding. Bytes in, values out: no I/O, no clock, no policy beyond the limits handed in.
-//! Used by the server's front and by `howdah-php`, whose Swoole scripts accept connections
-//! themselves, so that both refuse the same requests under the same names.
+//! The receiving side of HTTP/1.1's grammar: the head of a request, the framing of its body, and the chunked transfer
+//! coding. It turns bytes into values without I/O, a clock, or any policy beyond the limits that the caller passes. The
+//! server's front and `howdah-php`, whose Swoole scripts accept connections themselves, both use it, so both refuse the
+//! same requests under the same names.
 //!
-//! - [`head`]: the parser; [`message`]: what it makes; [`framing`]: where the message ends.
-//! - [`chunk`]: takes the chunked coding off; [`receiver`]: a whole request, body in memory.
-//! - [`hidden`]: names of files that neither of them ever sends.
-//! - [`refusal`]: the named reasons to refuse; [`reason`]: reason phrases; [`date`]: `Date`.
+//! - [`head`]: the parser; [`message`]: the value that it produces; [`framing`]: where the message ends.
+//! - [`chunk`]: decodes the chunked coding; [`receiver`]: assembles a whole request with its body in memory.
+//! - [`hidden`]: names of files that neither the front nor `howdah run` ever sends.
+//! - [`refusal`]: the named reasons for refusing a request; [`reason`]: reason phrases; [`date`]: the `Date` header.
 
 #![forbid(unsafe_code)]
 

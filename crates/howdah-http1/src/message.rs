@@ -1,9 +1,9 @@
-//! A request's head, independent of the HTTP version that carries it. No parsing here.
-//! Every [`RequestHead`] keeps these promises: the method is a token, the target has no control
-//! character, space or NUL, field names are tokens, field values carry no CR, LF or NUL and no
-//! white space around them, and there is exactly one `Host` unless the version is 1.0 (RFC 9112 §3.2).
+//! The head of a request, independent of the HTTP version that carries it. Nothing is parsed here. Every
+//! [`RequestHead`] fulfils these guarantees: the method is a token, the target has no control character, space or NUL,
+//! field names are tokens, field values contain no CR, LF or NUL and have no white space around them, and there is
+//! exactly one `Host` unless the version is 1.0 (RFC 9112 §3.2).
 
-/// The protocol a request came by.
+/// The HTTP version by which a request arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
     /// The request line says `HTTP/1.0`.
@@ -17,12 +17,12 @@ pub enum Version {
 }
 
 impl Version {
-    /// The version as `SERVER_PROTOCOL` has it.
+    /// Returns the version in the form of `SERVER_PROTOCOL`.
     pub fn as_str(self) -> &'static str {
         match self {
             Version::Http10 => "HTTP/1.0",
             Version::Http11 => "HTTP/1.1",
-            // As nginx and Apache have it; RFC 9113 itself writes "HTTP/2".
+            // The form that nginx and Apache use; RFC 9113 itself writes "HTTP/2".
             Version::Http2 => "HTTP/2.0",
             Version::Http3 => "HTTP/3.0",
         }
@@ -38,7 +38,7 @@ pub struct Span {
     pub end: u32,
 }
 
-/// A request's head. Owns its bytes; made only by a parser that has checked them.
+/// The head of a request. It owns its bytes and is created only by a parser that has checked them.
 #[derive(Debug)]
 pub struct RequestHead {
     buf: Vec<u8>,
@@ -49,8 +49,8 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// For parsers: `buf` holds the head's bytes, the spans point into it. The parser vouches for
-    /// what the type promises.
+    /// Creates a head, for use by parsers: `buf` holds the bytes of the head, and the spans point into it. The parser
+    /// must ensure the guarantees of this type.
     pub fn new(
         buf: Vec<u8>,
         method: Span,
@@ -67,9 +67,9 @@ impl RequestHead {
         }
     }
 
-    /// The same request for another target of the same host, without its body: `GET`, or `HEAD` if
-    /// it was that; what describes a body is left out. `target` is a path with an optional query
-    /// and without controls or blanks, for which the caller vouches.
+    /// Returns this request for another target of the same host and without its body: `HEAD` stays `HEAD`, and every
+    /// other method becomes `GET`. Fields that describe a body are removed. `target` is a path with an optional query;
+    /// the caller must ensure that it has no control characters or white space.
     pub fn without_body_to(&self, target: &[u8]) -> RequestHead {
         const OF_A_BODY: [&[u8]; 6] = [
             b"content-length",
@@ -92,7 +92,8 @@ impl RequestHead {
         });
         let target = put(target);
         let mut fields = Vec::with_capacity(self.fields.len());
-        // An absolute target's authority goes before the field, and is gone with it.
+        // The authority of an absolute target takes precedence over the `Host` field, and the new target no longer has
+        // it.
         if self.authority().is_some() {
             fields.push((put(b"Host"), put(self.host())));
         }
@@ -108,9 +109,8 @@ impl RequestHead {
         RequestHead::new(buf, method, target, self.version, fields)
     }
 
-    /// The same request with other fields of these names: each is replaced by its value, or left out if
-    /// that is empty. Names are lower-case tokens and values are field values, for which the caller
-    /// vouches.
+    /// Returns this request with the given fields replaced by their new values; a field whose new value is empty is
+    /// removed. The caller must ensure that names are lower-case tokens and values are valid field values.
     pub fn with_fields(&self, replaced: &[(&[u8], &[u8])]) -> RequestHead {
         let added: usize = replaced.iter().map(|(n, v)| n.len() + v.len()).sum();
         let mut buf = Vec::with_capacity(self.buf.len() + added);
@@ -131,7 +131,7 @@ impl RequestHead {
         RequestHead::new(buf, self.method, self.target, self.version, fields)
     }
 
-    /// The buffers back, for the next request on the connection.
+    /// Returns the buffers for reuse by the next request on the connection.
     pub fn into_buffers(self) -> (Vec<u8>, Vec<(Span, Span)>) {
         (self.buf, self.fields)
     }
@@ -140,29 +140,30 @@ impl RequestHead {
         &self.buf[span.start as usize..span.end as usize]
     }
 
-    /// The whole head as it was received, blank line included.
+    /// Returns the buffer that the spans point into. After parsing this is the whole head as it was received, blank
+    /// line included.
     pub fn bytes_received(&self) -> &[u8] {
         &self.buf
     }
 
-    /// Field `index`, from 0, as (name, value).
+    /// Returns the field at `index`, counted from 0, as (name, value).
     pub fn field(&self, index: usize) -> Option<(&[u8], &[u8])> {
         let (name, value) = self.fields.get(index)?;
         Some((self.bytes(*name), self.bytes(*value)))
     }
 
-    /// The method, case-sensitive (RFC 9110 §9.1).
+    /// Returns the method, which is case-sensitive (RFC 9110 §9.1).
     pub fn method(&self) -> &[u8] {
         self.bytes(self.method)
     }
 
-    /// The request target as it stood on the request line: `REQUEST_URI`.
+    /// Returns the request target exactly as in the request line: `REQUEST_URI`.
     pub fn target(&self) -> &[u8] {
         self.bytes(self.target)
     }
 
-    /// The target's path, still percent-encoded; for the absolute form without scheme and
-    /// authority. Always begins with `/`, except for `OPTIONS *`.
+    /// Returns the target's path, still percent-encoded; of the absolute form, without scheme and authority. It always
+    /// begins with `/`, except for `OPTIONS *`.
     pub fn path(&self) -> &[u8] {
         let target = self.after_authority();
         let path = match target.iter().position(|b| *b == b'?') {
@@ -173,15 +174,15 @@ impl RequestHead {
         if path.is_empty() { b"/" } else { path }
     }
 
-    /// What follows the first `?` of the target, if there is one.
+    /// Returns the part after the first `?` of the target, if there is one.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.after_authority();
         let at = target.iter().position(|b| *b == b'?')?;
         Some(&target[at + 1..])
     }
 
-    /// Path and query. For the absolute form (RFC 9112 §3.2.2) what follows the authority, perhaps
-    /// nothing.
+    /// Returns path and query. Of the absolute form (RFC 9112 §3.2.2) this is the part after the authority, which may
+    /// be empty.
     fn after_authority(&self) -> &[u8] {
         let target = self.target();
         match self.authority() {
@@ -190,7 +191,7 @@ impl RequestHead {
         }
     }
 
-    /// The absolute form's authority, within the target.
+    /// Returns the position of the absolute form's authority within the target.
     fn authority(&self) -> Option<Span> {
         let target = self.target();
         if matches!(target, [b'/', ..] | b"*") {
@@ -207,8 +208,8 @@ impl RequestHead {
         })
     }
 
-    /// The host as the client named it, with port if it gave one: the absolute form's authority
-    /// goes before `Host` (RFC 9112 §3.2.2).
+    /// Returns the host as the client wrote it, with the port if there is one. The authority of an absolute target
+    /// takes precedence over `Host` (RFC 9112 §3.2.2).
     pub fn host(&self) -> &[u8] {
         if let Some(authority) = self.authority() {
             return &self.target()[authority.start as usize..authority.end as usize];
@@ -216,26 +217,26 @@ impl RequestHead {
         self.header(b"host").unwrap_or(b"")
     }
 
-    /// The version in the request line.
+    /// Returns the HTTP version of the request.
     pub fn version(&self) -> Version {
         self.version
     }
 
-    /// All header fields, in the order in which they arrived.
+    /// Returns all header fields in the order in which they arrived.
     pub fn headers(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields
             .iter()
             .map(|(name, value)| (self.bytes(*name), self.bytes(*value)))
     }
 
-    /// The first field of that name, in any case.
+    /// Returns the value of the first field with that name, in any case.
     pub fn header(&self, name: &[u8]) -> Option<&[u8]> {
         self.headers()
             .find(|(n, _)| n.eq_ignore_ascii_case(name))
             .map(|(_, v)| v)
     }
 
-    /// All fields of that name, in any case.
+    /// Returns the values of all fields with that name, in any case.
     pub fn header_all<'a>(&'a self, name: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
         self.headers()
             .filter(move |(n, _)| n.eq_ignore_ascii_case(name))

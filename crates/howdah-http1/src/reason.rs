@@ -1,6 +1,6 @@
 //! Standard reason phrases (IANA HTTP Status Code Registry).
 
-/// The standard phrase for `status`; empty for a status nobody registered, which RFC 9112 §4 allows.
+/// Returns the standard phrase for `status`, or an empty one for an unregistered status, which RFC 9112 §4 allows.
 pub fn reason_phrase(status: u16) -> &'static str {
     match status {
         100 => "Continue",

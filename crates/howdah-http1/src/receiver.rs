@@ -1,7 +1,6 @@
-//! Puts one request together from the bytes of a connection: head, then the whole body in memory.
-//! For a server that calls its script only with complete requests (Swoole's way); the front streams
-//! bodies instead and does not use this. Pure: no socket, no clock; who waits and answers is the
-//! caller.
+//! Assembles one request from the bytes of a connection: the head, then the whole body in memory. This is for a server
+//! that calls its script only with complete requests, as Swoole does; the front streams bodies instead and does not use
+//! this module. Pure: no socket, no clock; the caller waits and responds.
 
 use strum::{Display, IntoStaticStr};
 
@@ -11,40 +10,41 @@ use crate::head::{self, HeadLimits};
 use crate::message::{RequestHead, Span};
 use crate::refusal::BadRequest;
 
-/// How long a request may be.
+/// Maximum lengths of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// How long the head may be.
+    /// The limits of the head.
     pub head: HeadLimits,
-    /// How many bytes the body may have.
+    /// The maximum length of the body in bytes.
     pub body: u64,
-    /// Bytes of a body that is a form with files (`multipart/form-data`), if that is more.
+    /// The maximum length in bytes of a body that is a form with files (`multipart/form-data`), if this is larger than
+    /// `body`.
     pub uploads: u64,
 }
 
-/// Why the bytes are no request that is served. The connection closes after the answer.
+/// Why the bytes are not a request that is served. The connection is closed after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
 pub enum Refused {
-    /// The bytes are not HTTP as this parser takes it.
+    /// The bytes are not a request that the parser accepts.
     #[strum(transparent)]
     Bad(BadRequest),
-    /// A body longer than the limit, announced or sent.
+    /// The body is longer than the limit, either announced or received.
     BodyTooLarge,
-    /// Nothing of the body came for too long. Found by the caller, who has the clock.
+    /// No part of the body arrived for too long. The caller detects this because it has the clock.
     BodyTimeout,
-    /// The body comes slower than the minimum. Found by the caller.
+    /// The body arrives more slowly than the minimum rate. The caller detects this.
     BodyTooSlow,
-    /// There is no room for the body. Found by the caller, who keeps it.
+    /// There is no space left for the body. The caller, which stores it, detects this.
     SpillFailed,
 }
 
 impl Refused {
-    /// The name, as in `Howdah-Error`.
+    /// Returns the name, as it appears in `Howdah-Error`.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The status it is answered with.
+    /// Returns the status of the response to such a request.
     pub fn status(self) -> u16 {
         match self {
             Refused::Bad(why) => why.status(),
@@ -61,15 +61,15 @@ impl From<BadRequest> for Refused {
     }
 }
 
-/// How much of a request the bytes so far are.
+/// How far the current request has been received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Received {
     /// The request is not complete yet.
     More,
-    /// The request is not complete yet, and the client waits for `100 Continue` (RFC 9110 §10.1.1).
-    /// Given once a request.
+    /// The request is not complete yet, and the client waits for `100 Continue` (RFC 9110 §10.1.1). Returned once per
+    /// request.
     AwaitsContinue,
-    /// The request is complete; further bytes are the next one's.
+    /// The request is complete; further bytes belong to the next one.
     Complete,
 }
 
@@ -82,28 +82,28 @@ enum ReceiverState {
     Complete,
 }
 
-/// One request of a connection, then the next.
+/// Receives the requests of a connection, one after the other.
 #[derive(Debug, Default)]
 pub struct Receiver {
     state: ReceiverState,
     head: Option<RequestHead>,
     keep_alive: bool,
     body: Vec<u8>,
-    /// Bytes of the body that the caller has taken away, and how long it may become.
+    /// The number of body bytes that the caller has taken out, and the maximum length of the body.
     released: u64,
     most: u64,
-    /// Buffers of the head before, to be used again.
+    /// The buffers of the previous head, for reuse.
     spare: (Vec<u8>, Vec<(Span, Span)>),
 }
 
-/// Bytes of a body for which room is made before they have come.
+/// The maximum number of bytes that are allocated for a body before it has arrived.
 const TRUSTED_LENGTH: u64 = 64 << 10;
 
-/// Bytes of each buffer that are kept from one request to the next. An idle connection must not
-/// cost what its largest request did.
+/// The maximum size in bytes of each buffer that is kept from one request to the next. An idle connection must not hold
+/// as much memory as its largest request needed.
 const KEPT: usize = 4096;
 
-/// Whether a body is a form that may have files in it.
+/// Returns whether a body is a form that may contain files.
 fn has_files(head: &RequestHead) -> bool {
     const FORM: &[u8] = b"multipart/form-data";
     head.header(b"content-type").is_some_and(|kind| {
@@ -113,8 +113,8 @@ fn has_files(head: &RequestHead) -> bool {
 }
 
 impl Receiver {
-    /// Takes bytes off the front of `input`; says how many, and what they made. Of an incomplete
-    /// head nothing is taken: hand it in again with more behind it.
+    /// Consumes bytes from the start of `input`. Returns how many bytes were consumed, and the progress. No byte of an
+    /// incomplete head is consumed: pass it again with more bytes after it.
     pub fn take(&mut self, input: &[u8], limits: &Limits) -> Result<(usize, Received), Refused> {
         let mut used = 0;
         let mut received = Received::More;
@@ -162,12 +162,12 @@ impl Receiver {
                     self.state = ReceiverState::Complete;
                 }
                 ReceiverState::Chunked(decoder) => {
-                    // One byte beyond the limit shows that it is exceeded.
+                    // One byte beyond the limit shows that the limit is exceeded.
                     let so_far = self.released + self.body.len() as u64;
                     let room = (self.most - so_far).saturating_add(1);
                     let room = usize::try_from(room).unwrap_or(usize::MAX);
                     used += decoder.decode(&input[used..], &mut self.body, room)?;
-                    // A chunk that is announced too large is refused before its bytes have come.
+                    // A chunk whose announced size is too large is refused before its bytes have arrived.
                     let so_far = self.released + self.body.len() as u64;
                     if so_far.saturating_add(decoder.announced()) > self.most {
                         return Err(Refused::BodyTooLarge);
@@ -181,33 +181,33 @@ impl Receiver {
         }
     }
 
-    /// The head, once it is complete.
+    /// Returns the head once it is complete.
     pub fn head(&self) -> Option<&RequestHead> {
         self.head.as_ref()
     }
 
-    /// The body so far, without what was released.
+    /// Returns the body so far, without the released bytes.
     pub fn body(&self) -> &[u8] {
         &self.body
     }
 
-    /// How many bytes of the body have been received so far.
+    /// Returns how many bytes of the body have been received so far.
     pub fn received(&self) -> u64 {
         self.released + self.body.len() as u64
     }
 
-    /// Forgets the bytes of [`Receiver::body`], which the caller keeps elsewhere.
+    /// Discards the bytes of [`Receiver::body`], which the caller has stored elsewhere.
     pub fn release(&mut self) {
         self.released += self.body.len() as u64;
         self.body.clear();
     }
 
-    /// The client wants the connection to live on.
+    /// Returns whether the client wants the connection to stay open.
     pub fn keep_alive(&self) -> bool {
         self.keep_alive
     }
 
-    /// A head is there and its body is not all there.
+    /// Returns whether the head is complete and the body is not.
     pub fn in_body(&self) -> bool {
         matches!(
             self.state,
@@ -215,7 +215,7 @@ impl Receiver {
         )
     }
 
-    /// Forgets the request, to receive the next. The memory of large buffers is given back.
+    /// Discards the request in order to receive the next one, and frees large buffers.
     pub fn next(&mut self) {
         self.state = ReceiverState::Head;
         if let Some(head) = self.head.take() {
@@ -332,7 +332,7 @@ mod tests {
             (receiver.received(), receiver.body()),
             (20, &b"abcdefghij"[..])
         );
-        // What was released counts towards the limit.
+        // Released bytes count towards the limit.
         let chunked = head("multipart/form-data", "Transfer-Encoding: chunked");
         let mut receiver = Receiver::default();
         receiver.take(chunked.as_bytes(), &limits).unwrap();

@@ -1,5 +1,5 @@
-//! Users and groups as the system knows them, by name or number, and becoming one for good. Look-ups
-//! may be made on any thread.
+//! Looks up users and groups of the system by name or number, and switches to one permanently. Look-ups may be made on
+//! any thread.
 
 use std::ffi::CString;
 use std::io;
@@ -11,17 +11,17 @@ use crate::process::{give_up_capabilities, set_dumpable};
 /// A user account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Account {
-    /// Login name, for the supplementary groups; none for a number that no user has.
+    /// The login name, for the supplementary groups. `None` for a number that no user has.
     pub name: Option<CString>,
-    /// Home directory, when the system knows one.
+    /// The home directory, if the system has one for this user.
     pub home: Option<CString>,
-    /// The number of the user.
+    /// The user's numeric id.
     pub uid: u32,
-    /// Id of the user's primary group.
+    /// The id of the user's primary group.
     pub gid: u32,
 }
 
-/// Looks a user up by name or number. A number needs no entry in the user database.
+/// Looks up a user by name or number. A number needs no entry in the user database.
 pub fn user(text: &str) -> Option<Account> {
     let found = match text.parse() {
         Ok(uid) => return Some(numbered(uid)),
@@ -30,15 +30,15 @@ pub fn user(text: &str) -> Option<Account> {
     Some(account(found))
 }
 
-/// Whether no user and no group has this number, as far as the system knows.
+/// Returns whether neither a user nor a group has this number.
 pub fn is_nobodys(number: u32) -> bool {
-    // A directory service that does not answer may know somebody.
+    // A directory service that fails to respond may still have an entry, so an error does not count as "no entry".
     let user = User::from_uid(Uid::from_raw(number));
     let group = Group::from_gid(Gid::from_raw(number));
     matches!((user, group), (Ok(None), Ok(None)))
 }
 
-/// The account of this process's effective user.
+/// Returns the account of this process's effective user.
 pub fn effective() -> Account {
     numbered(Uid::effective().as_raw())
 }
@@ -66,7 +66,7 @@ fn account(found: User) -> Account {
     }
 }
 
-/// Looks a group up by name or number.
+/// Looks up a group by name or number.
 pub fn group(text: &str) -> Option<u32> {
     if let Ok(gid) = text.parse() {
         return Some(gid);
@@ -75,10 +75,9 @@ pub fn group(text: &str) -> Option<u32> {
     Some(found.gid.as_raw())
 }
 
-/// Becomes `account` with group `gid` and the account's supplementary groups, for good, in all threads,
-/// and keeps no capability.
-/// The process is not dumpable afterwards: a change of user sets what the system has as its default
-/// (`fs.suid_dumpable`).
+/// Becomes `account` with group `gid` and the account's supplementary groups, permanently and in all threads, and keeps
+/// no capabilities. Afterwards the process is not dumpable; this is set explicitly because a change of user sets the
+/// dumpable flag to the system default (`fs.suid_dumpable`).
 pub fn become_user(account: &Account, gid: u32) -> io::Result<()> {
     let group = Gid::from_raw(gid);
     match &account.name {

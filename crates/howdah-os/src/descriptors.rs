@@ -1,4 +1,4 @@
-//! Descriptors that survive an exec, and what else a program is told between fork and exec.
+//! Descriptors that survive an exec, and other settings that a program gets between fork and exec.
 
 #![allow(unsafe_code)]
 
@@ -23,10 +23,10 @@ use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal};
 use crate::account::Account;
 use crate::process::give_up_capabilities;
 
-/// Two connected unix sockets that keep the borders of messages, closed by an exec.
+/// Creates two connected unix sockets that preserve message boundaries. An exec closes them.
 ///
 /// # Errors
-/// What `socketpair(2)` says.
+/// The error of `socketpair(2)`.
 pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     let pair = socketpair(
         AddressFamily::UNIX,
@@ -37,10 +37,10 @@ pub fn packet_pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(pair?)
 }
 
-/// Sends one packet and up to four descriptors; a socket whose other end is closed raises no signal.
+/// Sends one packet with up to four descriptors. Sending to a socket whose peer is closed raises no signal.
 ///
 /// # Errors
-/// What `sendmsg(2)` says; `TOOMANYREFS` for more descriptors.
+/// The error of `sendmsg(2)`; `TOOMANYREFS` for more than four descriptors.
 pub fn send_packet(
     socket: BorrowedFd<'_>,
     packet: &[u8],
@@ -58,10 +58,9 @@ pub fn send_packet(
     Ok(())
 }
 
-/// Has a program inherit `fds`, at the numbers they have here. They are closed here with the command.
+/// Makes a program inherit `fds` under their current numbers. This process closes them when the command is dropped.
 pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: fcntl is one, and
-    // nothing is allocated.
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. fcntl is one, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             for fd in &fds {
@@ -72,9 +71,9 @@ pub fn inherit(command: &mut Command, fds: Vec<OwnedFd>) {
     }
 }
 
-/// Executes a program in place of this one, with `kept` open under the numbers that they have here. Signals stay
-/// blocked as they are, other than with std's `exec`: one that comes meanwhile waits for the new program. Returns
-/// only if it fails, with why.
+/// Replaces this program with another one, with `kept` open under their current numbers. Unlike `exec` of std, this
+/// leaves the signal mask as it is: a signal that arrives meanwhile stays pending for the new program. Returns only on
+/// failure, with the error.
 pub fn execute_in_place(
     program: &Path,
     arguments: &[OsString],
@@ -107,49 +106,51 @@ pub fn execute_in_place(
     }
 }
 
-/// Takes over a descriptor that an exec handed down under a number, once: what an exec hands down is
-/// open without the close-on-exec flag, which this sets and which everything that we open ourselves has.
+/// Takes ownership of a descriptor that was inherited through exec under the given number. This works once per
+/// descriptor: an inherited descriptor lacks the close-on-exec flag, which this function sets and which every
+/// descriptor that this process opens itself has.
 ///
 /// # Errors
-/// When no descriptor of that number has been handed down, or it has been taken over before.
+/// No descriptor with this number was inherited, or it has already been taken.
 pub fn inherited(number: RawFd) -> io::Result<OwnedFd> {
     let not_ours = || io::Error::other("not a descriptor handed down to us");
     if number < 3 {
         return Err(not_ours());
     }
-    // SAFETY: only its flags are asked for and set; a number that is not open is refused.
+    // SAFETY: only its flags are read and set; a number that is not open gives an error.
     let fd = unsafe { BorrowedFd::borrow_raw(number) };
     if fcntl_getfd(fd)?.contains(FdFlags::CLOEXEC) {
         return Err(not_ours());
     }
     fcntl_setfd(fd, FdFlags::CLOEXEC)?;
-    // SAFETY: it is open and, by its flag of before, was opened by nobody in this process; by its flag
-    // of now it is owned once.
+    // SAFETY: the descriptor is open. The flag was not set before, so this process did not open it; the flag is set
+    // now, so it is owned only once.
     Ok(unsafe { OwnedFd::from_raw_fd(number) })
 }
 
-/// Keeps what whoever started us had open, beyond the first three, from the processes that we start.
+/// Sets close-on-exec on all descriptors beyond the first three that this process inherited from its parent, so that
+/// its own child processes do not get them.
 pub fn close_inherited_on_exec() {
     let cloexec = libc::CLOSE_RANGE_CLOEXEC as libc::c_int;
-    // SAFETY: no pointers; no descriptor is closed, only its flag is set.
+    // SAFETY: the call takes no pointers and closes no descriptor; it only sets a flag.
     if unsafe { libc::close_range(3, libc::c_uint::MAX, cloexec) } == 0 {
         return;
     }
-    // A kernel before 5.11.
+    // A kernel before 5.11 lacks this flag.
     let open = std::fs::read_dir("/proc/self/fd")
         .into_iter()
         .flatten()
         .flatten();
     let numbers = open.filter_map(|entry| entry.file_name().to_str()?.parse::<RawFd>().ok());
     for number in numbers.filter(|number| *number > 2) {
-        // SAFETY: only its flag is set. One that is not open any more (the directory's own) is refused.
+        // SAFETY: only its flag is set. A number that is no longer open (the directory's own) gives an error.
         let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(number) }, FdFlags::CLOEXEC);
     }
 }
 
-/// Has a program run as `account` with group `gid` and the account's supplementary groups; none: as we do.
-/// Either way without our capabilities, unless it is root's. To be called before [`end_with_parent`], whose
-/// effect a change of user takes back (prctl(2)).
+/// Makes a program run as `account` with group `gid` and the account's supplementary groups, or as the current user if
+/// `account` is `None`. In both cases the program loses this process's capabilities unless it runs as root. Call this
+/// before [`end_with_parent`], because a change of user clears the setting of the latter (prctl(2)).
 ///
 /// # Errors
 /// The account's groups cannot be looked up.
@@ -165,8 +166,8 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
         }
         None => None,
     };
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: these are system calls, as std
-    // makes them there for `CommandExt::uid`, and nothing is allocated or looked up.
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. These are system calls, as std makes them
+    // there for `CommandExt::uid`, and nothing is allocated or looked up.
     unsafe {
         command.pre_exec(move || {
             if let Some((uid, gid, groups)) = &identity {
@@ -180,22 +181,22 @@ pub fn run_as(command: &mut Command, account: Option<(&Account, u32)>) -> io::Re
     Ok(())
 }
 
-/// The kernel sends `signal` to the program when the thread that starts it is gone: a program does
-/// not outlive its spawner, however that ends. Not inherited by what the program forks, and taken
-/// back by the exec of a set-user-ID program (prctl(2)).
+/// Makes the kernel send `signal` to the program when the thread that starts it exits. A program therefore does not
+/// outlive its spawner, however the spawner ends. The setting is not inherited by processes that the program forks, and
+/// the exec of a set-user-ID program clears it (prctl(2)).
 ///
-/// The program starts with no signal blocked: the spawner's own mask is the master's, and std hands it
-/// down. A program that blocks SIGTERM could only be killed.
+/// The program starts with no signal blocked. Otherwise it would inherit the spawner's mask, which is the master's,
+/// through std; a program that blocks SIGTERM could only be killed.
 pub fn end_with_parent(command: &mut Command, signal: Signal) {
     let parent = getpid();
     let none = SigSet::empty();
-    // SAFETY: between fork and exec only async-signal-safe calls are allowed: prctl and getppid are
-    // plain system calls here, sigprocmask is on POSIX' list, and nothing is allocated.
+    // SAFETY: only async-signal-safe calls are allowed between fork and exec. prctl and getppid are plain system calls
+    // here, sigprocmask is on POSIX's list, and nothing is allocated.
     unsafe {
         command.pre_exec(move || {
             sigprocmask(SigmaskHow::SIG_SETMASK, Some(&none), None)?;
             set_parent_process_death_signal(Some(signal))?;
-            // It may have died before the call.
+            // The parent may have exited before the call.
             if getppid() != Some(parent) {
                 return Err(rustix::io::Errno::SRCH.into());
             }

@@ -1,4 +1,5 @@
-//! Whether a file is another than before, without reading it, and names that nothing else has chosen.
+//! Detects that a file has been replaced or changed without reading it, and creates files and directories under names
+//! that no other process has chosen.
 
 use std::fs::{self, File};
 use std::io;
@@ -7,12 +8,12 @@ use std::path::{Path, PathBuf};
 
 use rustix::rand::{GetRandomFlags, getrandom};
 
-/// What tells a file from the one that was there before: device, number, time of the last change, length.
+/// Identifies one state of a file: device, inode number, modification time and length.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FileStamp(u64, u64, i64, i64, u64);
 
 impl FileStamp {
-    /// That of a file; none: it cannot be found.
+    /// Returns the stamp of the file at `path`, or `None` if the file is not found.
     pub fn of(path: &Path) -> Option<FileStamp> {
         let meta = fs::metadata(path).ok()?;
         Some(FileStamp(
@@ -25,25 +26,25 @@ impl FileStamp {
     }
 }
 
-/// Returns 16 hexadecimal digits that nobody can guess.
+/// Returns 16 hexadecimal digits that cannot be guessed.
 ///
-/// A process id is no such word: containers that share a directory have equal ones, the first process of
-/// a container has the same one after every restart, and other users of `/tmp` can take the names of all.
+/// A process id does not serve this purpose: containers that share a directory have equal process ids, the first
+/// process of a container has the same id after every restart, and other users of `/tmp` can take the names of all ids.
 ///
 /// # Errors
 /// The error of `getrandom(2)`.
 pub fn random_word() -> io::Result<String> {
     let mut bytes = [0; 8];
-    // The kernel gives up to 256 bytes as a whole.
+    // The kernel never returns fewer bytes than requested for requests of up to 256 bytes.
     getrandom(&mut bytes, GetRandomFlags::empty())?;
     Ok(format!("{:016x}", u64::from_ne_bytes(bytes)))
 }
 
-/// Makes an empty file for writing in the directory of `path`, under a name of its own that begins with a
-/// dot, so that it can replace `path` as a whole.
+/// Creates an empty file for writing in the directory of `path`, under a unique name that begins with a dot. The file
+/// can later replace `path` atomically.
 ///
 /// # Errors
-/// The error of the system. Nothing that exists is opened or overwritten.
+/// The error of the system. An existing file is never opened or overwritten.
 pub fn create_beside(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let new = path.with_file_name(format!(".{name}.{}", random_word()?));
@@ -52,10 +53,10 @@ pub fn create_beside(path: &Path, mode: u32) -> io::Result<(File, PathBuf)> {
     Ok((file, new))
 }
 
-/// Makes a directory with mode 0700, whose name begins with `prefix`.
+/// Creates a directory with mode 0700, whose name begins with `prefix`.
 ///
 /// # Errors
-/// The error of the system, with the path. A directory that exists is never taken.
+/// The error of the system, with the path. An existing directory is never used.
 pub fn private_directory(parent: &Path, prefix: &str) -> io::Result<PathBuf> {
     let path = parent.join(format!("{prefix}{}", random_word()?));
     match fs::DirBuilder::new().mode(0o700).create(&path) {

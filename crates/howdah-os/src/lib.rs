@@ -1,17 +1,16 @@
-//! What several of the programs ask of the operating system, with one safe function each. Decides
-//! nothing.
+//! Safe functions for the operating system services that several of the programs use. This crate makes no decisions.
 //!
-//! - [`account`]: users and groups, and becoming one.
-//! - [`machine`]: how much memory it has, or the control group may use.
-//! - [`process`]: what a process denies to others of its user.
-//! - [`files`]: whether a file has changed, and names for new ones.
+//! - [`account`]: users and groups, and switching to one.
+//! - [`machine`]: the memory of the machine, or the limit of the control group.
+//! - [`process`]: what a process denies to other processes of its user.
+//! - [`files`]: detecting that a file has changed, and names for new files.
 //! - [`output`]: lines that several processes write to one file.
-//! - [`shares`]: room that clients share, which asks nothing of the system; several programs count by it.
+//! - [`shares`]: capacity that clients share. It makes no system call; it is here because several programs use it.
 //! - [`signals`]: signals as a descriptor.
-//! - [`descriptors`]: descriptors that survive an exec, and programs that end with their parent.
-//! - [`mapping`]: memory shared with other processes, and files mapped to be read.
+//! - [`descriptors`]: descriptors that survive an exec, and programs that exit with their parent.
+//! - [`mapping`]: memory that is shared with other processes, and files that are mapped for reading.
 //!
-//! The last two have the `unsafe` of this crate.
+//! Only the last two modules contain `unsafe` code.
 
 #![deny(unsafe_code)]
 

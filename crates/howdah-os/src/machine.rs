@@ -1,14 +1,15 @@
-//! How much memory there is for this process: what the machine has (`MemTotal`), or what the control
-//! group may use, if that is less. The smallest limit from our own group up to the root counts.
+//! The memory that this process may use: the memory of the machine (`MemTotal`), or the limit of the control group if
+//! that is lower. The lowest limit from the process's own group up to the root applies.
 
 use std::path::{Path, PathBuf};
 
-/// Bytes this process' control group may use. `read` gives the text of a file, if it exists.
+/// Returns the number of bytes that this process may use, if it can be determined. `read` returns the text of a file if
+/// the file exists.
 pub fn memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
     let total = read(Path::new("/proc/meminfo")).and_then(|text| mem_total(&text));
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     let limits = groups.lines().filter_map(group_of_line).flat_map(|group| {
-        // From the group up to the root; a limit above binds those below.
+        // Walks from the group up to the root, because a group's limit also applies to the groups below it.
         let mut found = Vec::new();
         let mut dir = Some(group.path.as_path());
         while let Some(at) = dir {
@@ -23,7 +24,7 @@ pub fn memory(read: impl Fn(&Path) -> Option<String>) -> Option<u64> {
 /// A line of /proc/self/cgroup that concerns memory (cgroups(7)).
 struct Group {
     mount: PathBuf,
-    /// The group's directory below `mount`.
+    /// The group's directory, relative to `mount`.
     path: PathBuf,
     file: &'static str,
 }
@@ -49,7 +50,8 @@ fn group_of_line(line: &str) -> Option<Group> {
         })
 }
 
-/// A limit file's number; `max` (v2) is none, and v1's "no limit" is a number beyond any machine.
+/// Parses the content of a limit file. `max` (v2) is not a number and gives `None`. In v1, "no limit" is a number
+/// larger than the memory of any machine.
 fn limit(text: &str) -> Option<u64> {
     text.trim().parse().ok().filter(|bytes| *bytes > 0)
 }
@@ -95,7 +97,7 @@ mod tests {
             &[meminfo, group, (own, "max\n"), (slice, "2147483648\n")],
             Some(2 * GIB),
         );
-        // A container sees its own group as the root.
+        // Inside a container, the process's own group appears as the root.
         let root = ("/proc/self/cgroup", "0::/\n");
         check(
             &[meminfo, root, ("/sys/fs/cgroup/memory.max", "1073741824")],
@@ -116,7 +118,7 @@ mod tests {
             &[meminfo, group, (file, "9223372036854771712\n")],
             Some(8 * GIB),
         );
-        // Inside the container the path is not visible, the mount's root is the group.
+        // Inside a container the path is not visible: the root of the mount is the group.
         let root = "/sys/fs/cgroup/memory/memory.limit_in_bytes";
         check(&[meminfo, group, (root, "536870912\n")], Some(GIB / 2));
     }

@@ -1,4 +1,5 @@
-//! Mapped memory: a pool's, shared with other processes; counters shared with forks; files to be read.
+//! Mapped memory: a pool's memory, shared with other processes; counters shared with forked processes; and files mapped
+//! for reading.
 
 #![allow(unsafe_code)]
 
@@ -11,20 +12,20 @@ use std::sync::atomic::AtomicU64;
 use howdah_proto::shm::SharedMemory;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
 
-/// A mapping, until it is dropped.
+/// A memory mapping that is unmapped when the value is dropped.
 #[derive(Debug)]
 struct Mapping {
     start: NonNull<u8>,
     len: usize,
 }
 
-// SAFETY: what may be done with the memory is up to the owners below; it belongs to no thread.
+// SAFETY: the memory is not tied to a thread. The owning types below define how it may be accessed.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes, more than none; of a file from its beginning, or of no file, zeroed.
+    /// Maps `len` bytes, at least one: of a file from its beginning, or zeroed memory if there is no file.
     fn new(
         file: Option<impl AsFd>,
         len: usize,
@@ -46,13 +47,13 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // SAFETY: mapped by `new` with this length. The owners below lend what is in it no longer than
-        // they live. It cannot fail for a mapping that exists.
+        // SAFETY: mapped by `new` with this length. The owning types below lend its content no longer than they live.
+        // Unmapping an existing mapping cannot fail.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.len) };
     }
 }
 
-/// A pool's memory, a memfd that the front and its PHP processes have mapped.
+/// A pool's memory: a memfd that the front and its PHP processes have mapped.
 #[derive(Debug)]
 pub struct PoolMemory(Mapping);
 
@@ -66,8 +67,8 @@ impl PoolMemory {
     }
 }
 
-// SAFETY: readable and writable, page-aligned as every mapping, and mapped until the value is dropped;
-// nobody else in this crate reaches it. The front seals the file against shrinking.
+// SAFETY: readable and writable, page-aligned like every mapping, and mapped until the value is dropped; no other code
+// in this crate accesses it. The front seals the file against shrinking.
 unsafe impl SharedMemory for PoolMemory {
     fn start(&self) -> NonNull<u8> {
         self.0.start
@@ -78,30 +79,30 @@ unsafe impl SharedMemory for PoolMemory {
     }
 }
 
-/// Zeroed counters that processes forked later share, for as long as any of them lives.
+/// Creates zeroed counters that this process shares with the processes it forks later. They are never unmapped.
 pub fn shared_counters(count: usize) -> io::Result<&'static [AtomicU64]> {
     let len = count.max(1) * size_of::<AtomicU64>();
     let protection = ProtFlags::READ | ProtFlags::WRITE;
     let mapping = Mapping::new(None::<File>, len, protection, MapFlags::SHARED)?;
     let start = std::mem::ManuallyDrop::new(mapping).start;
-    // SAFETY: page-aligned, zeroed, never unmapped; only ever accessed as atomics.
+    // SAFETY: page-aligned, zeroed and never unmapped; only accessed as atomics.
     Ok(unsafe { std::slice::from_raw_parts(start.as_ptr().cast(), count) })
 }
 
-/// The bytes of a file that has no name, mapped to be read.
+/// The content of a file that has no name, mapped for reading.
 #[derive(Debug)]
 pub struct MappedFile {
-    /// None for a file without a byte, which cannot be mapped.
+    /// `None` for an empty file, which cannot be mapped.
     mapping: Option<Mapping>,
-    /// Nobody but this value can change the file, which it does not do.
+    /// Keeps the file's only descriptor, so only this value could change the file, and it never does.
     _file: File,
 }
 
 impl MappedFile {
-    /// Maps the first `len` bytes of a file. It takes the file's only descriptor.
+    /// Maps the first `len` bytes of a file. `file` must be the file's only descriptor.
     ///
     /// # Errors
-    /// The file has a name, by which others could shorten it under us, or is shorter.
+    /// The file has a name, under which another process could shorten it, or it is shorter than `len`.
     pub fn new(file: File, len: u64) -> io::Result<MappedFile> {
         let stat = rustix::fs::fstat(&file)?;
         if stat.st_nlink > 0 || u64::try_from(stat.st_size).unwrap_or(0) < len {
@@ -122,8 +123,8 @@ impl std::ops::Deref for MappedFile {
 
     fn deref(&self) -> &[u8] {
         match &self.mapping {
-            // SAFETY: mapped until drop. The file has no name and its descriptor is this value's
-            // alone, so that nobody shortens or changes it.
+            // SAFETY: mapped until drop. The file has no name, and this value owns its only descriptor, so no other
+            // code shortens or changes it.
             Some(mapping) => unsafe {
                 std::slice::from_raw_parts(mapping.start.as_ptr(), mapping.len)
             },

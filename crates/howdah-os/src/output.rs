@@ -2,10 +2,10 @@
 
 use std::io::{self, Write};
 
-/// Writes a line to the standard error, all of it at once: `eprintln!` writes each part of its text by
-/// itself, and what another process writes meanwhile gets between them.
+/// Writes a line to the standard error with a single write. `eprintln!` writes each part of its text separately, and
+/// the output of other processes can get between the parts.
 pub fn line_to_stderr(text: &str) {
     let line = format!("{text}\n");
-    // A standard error that nobody reads any more is no reason to end.
+    // The process continues if no process reads the standard error any more.
     let _ = io::stderr().write_all(line.as_bytes());
 }

@@ -1,4 +1,4 @@
-//! What this process may do, what it gives up, and what it denies to others.
+//! The rights that this process has, the rights that it gives up, and what it denies to other processes.
 
 use std::io;
 
@@ -7,19 +7,20 @@ use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, set_capabilities,
 };
 
-/// Whether we may do what only root may.
+/// Returns whether this process runs as root.
 pub fn is_root() -> bool {
     geteuid().is_root()
 }
 
-/// Whether we may become other users: as root, or by the capabilities that a service manager has given us.
+/// Returns whether this process may become another user: as root, or by the capabilities that a service manager has
+/// given it.
 pub fn may_change_user() -> bool {
     let needed = CapabilitySet::SETUID | CapabilitySet::SETGID;
     is_root() || capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Whether we may give files to other users, use them all the same, and become those users: root may not in
-/// a container without these capabilities.
+/// Returns whether this process may give files to other users, still use those files, and become those users. In a
+/// container, root may lack these capabilities.
 pub fn may_give_files_away() -> bool {
     let needed = CapabilitySet::CHOWN
         | CapabilitySet::DAC_OVERRIDE
@@ -28,12 +29,12 @@ pub fn may_give_files_away() -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(needed))
 }
 
-/// Gives up all capabilities, for good, unless we are root: a change from one user to another keeps them,
-/// and so does an exec (capabilities(7), ambient set). Of this thread alone: to be called before others are
-/// started.
+/// Gives up all capabilities permanently, unless this process runs as root. Neither a change from one non-root user to
+/// another nor an exec drops them (capabilities(7), ambient set). This affects only the calling thread, so call it
+/// before other threads are started.
 ///
 /// # Errors
-/// What the kernel says.
+/// The error of the kernel.
 pub fn give_up_capabilities() -> io::Result<()> {
     if is_root() {
         return Ok(());
@@ -43,7 +44,7 @@ pub fn give_up_capabilities() -> io::Result<()> {
         permitted: CapabilitySet::empty(),
         inheritable: CapabilitySet::empty(),
     };
-    // A kernel, or a sandbox, without the ambient set has nothing in it.
+    // Fails on a kernel, or in a sandbox, that has no ambient set. Then there is nothing to clear.
     let _ = clear_ambient_capability_set();
     Ok(set_capabilities(None, none)?)
 }
@@ -58,12 +59,12 @@ pub fn set_dumpable(dumpable: bool) -> io::Result<()> {
     Ok(set_dumpable_behavior(behavior)?)
 }
 
-/// Neither this process nor what it starts gains rights by an exec.
+/// Prevents this process and the processes that it starts from gaining privileges by an exec.
 pub fn no_new_privileges() -> io::Result<()> {
     Ok(rustix::thread::set_no_new_privs(true)?)
 }
 
-/// How many threads this process has; 1 where /proc is not there.
+/// Returns the number of threads of this process, or 1 if /proc is not available.
 pub fn threads() -> usize {
     std::fs::read_dir("/proc/self/task").map_or(1, Iterator::count)
 }

@@ -1,28 +1,28 @@
-//! Room for names that clients ask for, shared so that no client can take all of it. Touches no clock and
+//! Capacity for names that clients ask for, shared so that no client can take all of it. This module reads no clock and
 //! does no I/O.
 //!
-//! A client may take more as long as it has less than what is free. One client alone can so take half of
-//! the room, and k clients that take all they can leave one part in k + 1 to everybody else (the dynamic
-//! threshold of Choudhury and Hahne, 1998, for buffers that ports share). A fixed share would either be too
-//! small for an honest client that asks for much, such as a load balancer, or be used up by few addresses.
+//! A client may add names while it holds fewer than there are free slots. A single client can therefore take half of
+//! the capacity, and k clients that take all they can leave one part in k + 1 to all others (the dynamic threshold of
+//! Choudhury and Hahne, 1998, for buffers that ports share). A fixed share would either be too small for an honest
+//! client with many names, such as a load balancer, or a few addresses could use up all of the capacity.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 
-/// The address of a client, as far as it stands for one client; all that have none share one place.
+/// The address (or address prefix) that identifies a client. All clients without an address share one entry.
 pub type Client = Option<IpAddr>;
 
-/// Names with what is known of each, and the client that each is charged to.
+/// Names, each with a value and the client that the name is charged to.
 #[derive(Debug)]
 pub struct Shares<T> {
     room: usize,
     names: HashMap<String, (Client, T)>,
-    /// No count is 0.
+    /// The number of names of each client. Entries that reach 0 are removed.
     counts: HashMap<Client, usize>,
 }
 
 impl<T> Shares<T> {
-    /// Room for so many names.
+    /// Creates a set with capacity for `room` names.
     pub fn new(room: usize) -> Shares<T> {
         Shares {
             room,
@@ -31,37 +31,38 @@ impl<T> Shares<T> {
         }
     }
 
-    /// What is known of a name.
+    /// Returns the value of a name.
     pub fn get(&self, name: &str) -> Option<&T> {
         self.names.get(name).map(|(_, known)| known)
     }
 
-    /// As [`Shares::get`], to be changed.
+    /// Returns the value of a name for modification.
     pub fn get_mut(&mut self, name: &str) -> Option<&mut T> {
         self.names.get_mut(name).map(|(_, known)| known)
     }
 
-    /// Whether a client may have one more name here.
+    /// Returns whether a client may add one more name.
     pub fn has_room(&self, client: Client) -> bool {
         let own = self.counts.get(&client).copied().unwrap_or(0);
         own < self.room.saturating_sub(self.names.len())
     }
 
-    /// Adds a name, whether there is room or not. One that is there is charged to this client from now on.
+    /// Adds a name regardless of the remaining capacity. A name that is already present is charged to this client from
+    /// now on.
     pub fn put(&mut self, name: &str, client: Client, known: T) {
         self.remove(name);
         self.names.insert(name.to_owned(), (client, known));
         *self.counts.entry(client).or_default() += 1;
     }
 
-    /// Takes a name out, and gives its room back.
+    /// Removes a name and frees its slot.
     pub fn remove(&mut self, name: &str) -> Option<T> {
         let (client, known) = self.names.remove(name)?;
         give_back(&mut self.counts, client);
         Some(known)
     }
 
-    /// Keeps the names for which `keep` is true.
+    /// Keeps the names for which `keep` returns true.
     pub fn retain(&mut self, mut keep: impl FnMut(&str, &T) -> bool) {
         let counts = &mut self.counts;
         self.names.retain(|name, (client, known)| {
@@ -91,7 +92,7 @@ mod tests {
         Some(IpAddr::from([192, 0, 2, last]))
     }
 
-    /// Has a client take all it can; how much that is.
+    /// Adds as many names for a client as it may have, and returns their number.
     fn fill(shares: &mut Shares<()>, client: Client) -> usize {
         let mut taken = 0;
         while shares.has_room(client) {

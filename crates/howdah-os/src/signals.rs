@@ -1,4 +1,4 @@
-//! Signals as a descriptor, for processes that wait for several things at once.
+//! Signals as a descriptor, for processes that wait for several kinds of events at once.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -6,26 +6,25 @@ use std::os::fd::{AsFd, BorrowedFd};
 use nix::sys::signal::{SigSet, SigmaskHow, Signal, sigprocmask};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 
-/// A descriptor that is readable when one of its signals is pending. They stay blocked when it is
-/// closed.
+/// A descriptor that is readable while one of its signals is pending. The signals stay blocked after it is closed.
 #[derive(Debug)]
 pub struct SignalDescriptor(SignalFd);
 
 impl SignalDescriptor {
-    /// Blocks these signals for this thread (and those it starts). Processes started by
+    /// Blocks these signals for this thread and for the threads that it starts. Processes started by
     /// `std::process::Command` get an empty mask.
     pub fn new(signals: &[libc::c_int]) -> io::Result<SignalDescriptor> {
         let mut set = SigSet::empty();
         for signal in signals {
             set.add(Signal::try_from(*signal)?);
         }
-        // By this name: `howdah-php` defines it before the C library does.
+        // Called under this name because `howdah-php` defines `sigprocmask` before the C library does.
         sigprocmask(SigmaskHow::SIG_BLOCK, Some(&set), None)?;
         let flags = SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK;
         Ok(SignalDescriptor(SignalFd::with_flags(&set, flags)?))
     }
 
-    /// Takes the pending signals.
+    /// Takes the pending signals off the queue and returns them.
     pub fn take(&self) -> Vec<libc::c_int> {
         let next = || self.0.read_signal().ok().flatten();
         std::iter::from_fn(next)

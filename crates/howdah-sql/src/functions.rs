@@ -1,16 +1,16 @@
-//! Which functions a statement of PostgreSQL calls that may write: there a `SELECT` does whatever the
-//! functions in it do. Those known to change nothing that others read are named here; every other one
-//! may, `nextval()` as much as one's own.
+//! Finds the functions in a PostgreSQL statement that may write: a `SELECT` can write through the functions that it
+//! calls. The functions that are known to change nothing other connections can read are listed here; every other
+//! function counts as a possible write, built-in ones such as `nextval()` as well as user-defined ones.
 //!
-//! Not seen: functions behind operators, casts, views and `t.f` for `f(t)`.
+//! Functions behind operators, casts and views are not seen, and neither is `t.f` written for `f(t)`.
 
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
 use crate::token::Token;
 
-/// Functions of `pg_catalog`, all of whose forms are immutable or stable (`pg_proc.provolatile`), without
-/// those that only types, operators and indexes are made of. As of PostgreSQL 15; newer ones below.
+/// Functions of `pg_catalog` all of whose forms are immutable or stable (`pg_proc.provolatile`), except for those that
+/// only implement types, operators and indexes. As of PostgreSQL 15; newer ones follow below.
 const STABLE: &str = "
     abbrev abs acos acosd acosh age array_agg array_append array_cat array_dims array_fill array_length
     array_lower array_ndims array_position array_positions array_prepend array_remove array_replace
@@ -74,7 +74,7 @@ const STABLE: &str = "
     width_bucket xml_is_well_formed xmlagg xmlcomment xpath xpath_exists
 ";
 
-/// Further functions that only read, of PostgreSQL 16 to 18.
+/// Further functions that only read, added in PostgreSQL 16 to 18.
 const NEWER: &str = "
     any_value array_reverse array_sample array_shuffle array_sort casefold crc32 crc32c json_array
     json_arrayagg json_exists json_objectagg json_query json_scalar json_serialize json_table json_value
@@ -82,7 +82,8 @@ const NEWER: &str = "
     uuid_extract_version xmltext
 ";
 
-/// What the grammar itself calls (func_expr_common_subexpr in PostgreSQL's gram.y), and types with a length.
+/// Functions that the grammar itself defines (func_expr_common_subexpr in PostgreSQL's gram.y), and types with a
+/// length.
 const GRAMMAR: &str = "
     bigint boolean cast character coalesce collation current_date current_time current_timestamp dec
     decimal greatest grouping int integer json least localtime localtimestamp merge_action national
@@ -90,7 +91,8 @@ const GRAMMAR: &str = "
     xmlexists xmlforest xmlnamespaces xmlparse xmlpi xmlroot xmlserialize xmltable
 ";
 
-/// Volatile, but nothing a page can show is changed: locks, chance, the time, one's own session.
+/// Volatile functions that change nothing a page can show: they concern locks, random numbers, the time, or only the
+/// own session.
 const HARMLESS: &str = "
     clock_timestamp currval gen_random_uuid lastval pg_advisory_lock pg_advisory_lock_shared
     pg_advisory_unlock pg_advisory_unlock_all pg_advisory_unlock_shared pg_advisory_xact_lock
@@ -100,14 +102,13 @@ const HARMLESS: &str = "
     pg_try_advisory_xact_lock_shared random set_config setseed timeofday txid_status uuidv4 uuidv7
 ";
 
-/// Of the extensions pgcrypto, pg_trgm, unaccent, uuid-ossp and fuzzystrmatch.
+/// Functions of the extensions pgcrypto, pg_trgm, unaccent, uuid-ossp and fuzzystrmatch.
 const EXTENSIONS: &str = "
     crypt digest gen_salt hmac levenshtein metaphone similarity soundex strict_word_similarity unaccent
     uuid_generate_v1 uuid_generate_v1mc uuid_generate_v4 uuid_generate_v5 word_similarity
 ";
 
-/// Reserved words (and such as can name no function where they are found) that may stand before a
-/// parenthesis.
+/// Reserved words, and words that cannot name a function in such a position, that may come before a parenthesis.
 const KEYWORDS: &str = "
     all analyze and any array as between both case cube distinct else except exists explain filter from full
     group having ilike in inner insert intersect is join lateral left like limit natural not offset on
@@ -122,11 +123,11 @@ static READS: LazyLock<HashSet<&str>> = LazyLock::new(|| {
 static NO_FUNCTION: LazyLock<HashSet<&str>> =
     LazyLock::new(|| KEYWORDS.split_whitespace().collect());
 
-/// Longest name looked up; a longer one is none of these.
+/// The maximum length of a name that is looked up, in bytes. No listed name is longer.
 const LONGEST: usize = 40;
 
-/// The column name under which [`crate::Verdict::values`] lists the functions through which a
-/// statement writes: no real column has this name.
+/// The column name under which [`crate::Verdict::values`] lists the functions through which a statement may write. No
+/// real column has this name.
 pub const CALLED: &str = "()";
 
 fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
@@ -141,10 +142,10 @@ fn is_among(set: &HashSet<&str>, name: &[u8], quoted: bool) -> bool {
     std::str::from_utf8(lower).is_ok_and(|name| set.contains(name))
 }
 
-/// The functions called that may write, by their names without schema. A statement that writes anyway
-/// may use sequences: they are its own.
+/// Returns the called functions that may write, by their names without schema. A statement that writes anyway may call
+/// `nextval`, because it belongs to that write.
 pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
-    // The one place where a call follows a parenthesis: `SELECT DISTINCT ON (a) f(b)`.
+    // `SELECT DISTINCT ON (a) f(b)` is the only case where a call follows a parenthesis.
     let distinct_on = tokens
         .windows(2)
         .any(|two| two[0].is("DISTINCT") && two[1].is("ON"));
@@ -173,7 +174,7 @@ pub(crate) fn unknown<'a>(tokens: &[Token<'a>], writes: bool) -> Vec<&'a [u8]> {
     found
 }
 
-/// A word before a parenthesis, and the words around it.
+/// A word before a parenthesis, and the tokens around it.
 struct Before<'t, 'a> {
     tokens: &'t [Token<'a>],
     at: usize,
@@ -188,7 +189,7 @@ impl<'a> Before<'_, 'a> {
         self.back(steps).is_some_and(|t| t.is_any(words))
     }
 
-    /// Of a name with a schema: whether that is PostgreSQL's own.
+    /// For a name with a schema, returns whether the schema is PostgreSQL's own.
     fn schema(&self) -> Option<bool> {
         if self.back(1) != Some(&Token::Symbol(b'.')) {
             return None;
@@ -201,7 +202,7 @@ impl<'a> Before<'_, 'a> {
         Some(own && self.back(3) != Some(&Token::Symbol(b'.')))
     }
 
-    /// Whether it is a table with its columns, an alias, a type or a part of the grammar.
+    /// Returns whether the word is a table with its columns, an alias, a type or a part of the grammar.
     fn names_no_function(&self, distinct_on: bool) -> bool {
         let after_parenthesis = self.back(1) == Some(&Token::Symbol(b')')) && !distinct_on;
         let is_type = (1..=2).all(|n| self.back(n) == Some(&Token::Symbol(b':')));
@@ -220,7 +221,7 @@ impl<'a> Before<'_, 'a> {
             || self.is_common_table()
     }
 
-    /// `, name (columns) AS (SELECT …`, the second and later ones of a `WITH`.
+    /// Returns whether the word is the second or a later name in a `WITH`: `, name (columns) AS (SELECT …`.
     fn is_common_table(&self) -> bool {
         if self.back(1) != Some(&Token::Symbol(b',')) {
             return false;

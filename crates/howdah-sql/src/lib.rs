@@ -1,13 +1,13 @@
-//! Classifies SQL statements: does this one write, and to which table? It tokenizes the text and looks at
-//! keywords; it has no grammar. A statement that is not known to read counts as a write, a text that cannot
-//! be tokenized counts as a write to any table, and a table or a value is reported only when it is certain.
+//! Classifies SQL statements: whether a statement writes, and to which table. The text is tokenized and its keywords
+//! are inspected; there is no grammar. A statement that is not known to read counts as a write, a text that cannot be
+//! tokenized counts as a write to any table, and a table or a value is reported only when it is certain.
 //!
-//! The text of a statement does not show triggers, cascading foreign keys, or functions that a `SELECT`
-//! calls (except in PostgreSQL, where they are checked). docs/cache.md lists what that means for the cache.
+//! The text of a statement does not show triggers, cascading foreign keys, or functions that a `SELECT` calls (except
+//! in PostgreSQL, where they are checked). docs/cache.md lists the consequences for the cache.
 //!
 //! - [`token`]: splits a text into tokens by each database's quoting rules.
 //! - [`statement`]: classifies one statement.
-//! - [`functions`]: PostgreSQL's functions that only read.
+//! - [`functions`]: lists PostgreSQL's functions that only read.
 
 #![forbid(unsafe_code)]
 
@@ -20,29 +20,30 @@ mod tests;
 
 pub use functions::CALLED;
 
-/// Longest table name reported, in bytes; a longer one is reported as any table.
+/// The maximum length of a reported table name in bytes. A statement with a longer name is reported as a write to any
+/// table.
 pub const MAX_NAME: usize = 128;
-/// Longest value reported, in bytes; the values of a column with a longer one are left out.
+/// The maximum length of a reported value in bytes. A column with a longer value is omitted.
 pub const MAX_VALUE: usize = 200;
-/// Most bytes of names and values reported of one statement; columns beyond it are left out.
+/// The maximum number of bytes of names and values reported for one statement. Columns that exceed it are omitted.
 pub const MAX_REPORTED: usize = 1024;
 
 /// The database whose quoting a statement uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Dialect {
-    /// MySQL and MariaDB: backslashes escape, `#` comments, backquotes.
+    /// MySQL and MariaDB: backslash escapes, `#` comments, backquotes.
     Mysql = 0,
-    /// SQLite: no backslashes; `[name]`.
+    /// SQLite: no backslash escapes; `[name]` quoting.
     Sqlite = 1,
-    /// PostgreSQL: no backslashes but in `E''`, `$tag$` quoting, nested comments.
+    /// PostgreSQL: backslash escapes only in `E''`; `$tag$` quoting, nested comments.
     Postgres = 2,
     /// Any other database, read as standard SQL.
     Other = 3,
 }
 
 impl Dialect {
-    /// By its number; an unknown one is [`Dialect::Other`].
+    /// Returns the dialect with this number, or [`Dialect::Other`] for an unknown number.
     pub fn from_number(number: u32) -> Dialect {
         match number {
             0 => Dialect::Mysql,
@@ -53,33 +54,33 @@ impl Dialect {
     }
 }
 
-/// What a statement does to what others read.
+/// The effect of a statement on data that other connections read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub enum StatementKind {
-    /// It changes nothing that others read.
+    /// Changes nothing that other connections can read.
     Read = 0,
-    /// It changes nothing by itself, but may make visible what was written before: `COMMIT` and the
-    /// like, and whatever commits implicitly (`BEGIN`, `LOCK TABLES`).
+    /// Changes nothing by itself, but may make earlier writes visible: `COMMIT` and similar statements, and statements
+    /// that commit implicitly (`BEGIN`, `LOCK TABLES`).
     Control = 1,
-    /// It writes, or may write.
+    /// Writes, or may write.
     Write = 2,
 }
 
-/// A statement, or several in one text.
+/// The classification of a text with one or more statements.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Verdict<'a> {
-    /// Whether the text reads or writes.
+    /// The effect of the text.
     pub kind: StatementKind,
-    /// Of a write: its first word in capitals, at most 16 bytes; `MULTI` for several, `UNREADABLE`
-    /// for a text that ends inside a quote, empty otherwise.
+    /// For a write: its first word in capitals, at most 16 bytes; `MULTI` for several writes, `UNREADABLE` for a text
+    /// that ends inside a quote or has a comment that only some servers execute. Empty for everything else.
     pub verb: String,
-    /// Of a write: the table, without schema and quotes; none: any.
+    /// For a write: the table, without schema and quotes. `None` means any table.
     pub table: Option<&'a [u8]>,
-    /// Values that every row written has, or is chosen by, as columns and literals: of an `INSERT`
-    /// its rows, of `UPDATE` and `DELETE` the conditions that all must hold. All values of a column
-    /// are here, or none. Of a statement that writes only if the functions it calls do, these, as values
-    /// of [`CALLED`].
+    /// Pairs of column and literal that hold for every row written: for an `INSERT` the values of its rows, for
+    /// `UPDATE` and `DELETE` the conditions that must all hold. Either all values of a column are listed, or none of
+    /// them. For a statement that writes only through the functions that it calls, the list holds those functions as
+    /// values of [`CALLED`].
     pub values: Vec<(&'a [u8], &'a [u8])>,
 }
 
@@ -103,7 +104,7 @@ impl Verdict<'_> {
     }
 }
 
-/// Reads a text of one or more statements.
+/// Classifies a text of one or more statements.
 pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
     let mut tokens = Vec::new();
     for token in token::Tokens::new(dialect, sql) {
@@ -111,7 +112,7 @@ pub fn classify(dialect: Dialect, sql: &[u8]) -> Verdict<'_> {
             return Verdict::any_table("UNREADABLE");
         }
         tokens.push(token);
-        // What stands first decides for most: a page reads far more than it writes.
+        // In most cases the first word decides, because pages read far more than they write.
         if tokens.len() == 1 && statement::is_plain_select(&tokens[0], dialect, sql) {
             return Verdict::no_write(StatementKind::Read);
         }

@@ -1,5 +1,5 @@
-//! What one statement does: its first word decides, and for writes a few more give the table and the
-//! values. Where a text is not as expected, less is reported, never more.
+//! Classifies one statement. Its first word decides; for writes, further words give the table and the values. If a text
+//! does not have the expected form, less is reported, never more.
 
 use crate::functions;
 use crate::token::Token;
@@ -37,17 +37,17 @@ const CONTROLS: [&str; 29] = [
     "DISCARD",
     "DEALLOCATE",
     "KILL",
-    // They compile; what runs the result (`EXECUTE`) is a write.
+    // It only compiles a statement; the one that runs the result (`EXECUTE`) counts as a write.
     "PREPARE",
     "CHECKPOINT",
 ];
 const WRITES: [&str; 5] = ["INSERT", "UPDATE", "DELETE", "REPLACE", "MERGE"];
 const MAX_ROWS: usize = 64;
-/// Words that may stand between a table's alias and its conditions, or end them.
+/// Words that may follow a table or its alias, or that end its conditions.
 const TAIL: [&str; 6] = ["ORDER", "LIMIT", "RETURNING", "GROUP", "HAVING", "ON"];
 
-/// Whether a text that begins so reads, whatever follows: a `SELECT` where it cannot write, and in
-/// which there is no second statement.
+/// Returns whether a text with this first token certainly reads: a `SELECT` in a dialect where a `SELECT` cannot write,
+/// in a text without a second statement.
 pub(crate) fn is_plain_select(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -> bool {
     matches!(dialect, Dialect::Mysql | Dialect::Sqlite)
         && first.is("SELECT")
@@ -57,10 +57,10 @@ pub(crate) fn is_plain_select(first: &Token<'_>, dialect: Dialect, sql: &[u8]) -
             .any(|window| matches!(window, b"/*!" | b"*M!"))
 }
 
-/// Most function names reported of one statement.
+/// The maximum number of function names reported for one statement.
 const MAX_CALLED: usize = 16;
 
-/// Reads the words of one statement.
+/// Classifies the tokens of one statement.
 pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let verdict = by_keywords(dialect, tokens);
     if dialect != Dialect::Postgres {
@@ -70,7 +70,7 @@ pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a
     if called.is_empty() {
         return verdict;
     }
-    // What else they write is not known, and so no value may be reported that narrows it.
+    // Such functions may write anything else, so no table or value may narrow the report.
     if verdict.kind == StatementKind::Write {
         return Verdict::any_table(&verdict.verb);
     }
@@ -78,7 +78,7 @@ pub(crate) fn classify<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a
         Token::Word(word) => Some(verb_of(word)),
         _ => None,
     });
-    // A zero byte ends a value where the effect is read.
+    // A zero byte terminates a value in the format that the report is sent in.
     let reportable = |name: &&[u8]| name.len() <= MAX_REPORTED / MAX_CALLED && !name.contains(&0);
     let reported = called.len() <= MAX_CALLED && called.iter().all(reportable);
     let values = called.iter().filter(|_| reported);
@@ -108,7 +108,7 @@ fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let Token::Word(word) = first else {
         return Verdict::any_table("");
     };
-    // The standard's SELECT INTO makes a table; MySQL's fills a variable or a file.
+    // The standard's SELECT INTO creates a table; MySQL's fills a variable or a file.
     let into = first.is("SELECT") && !matches!(dialect, Dialect::Mysql | Dialect::Sqlite);
     if into && rest.iter().any(|t| t.is("INTO")) {
         return Verdict::any_table("SELECT");
@@ -122,7 +122,7 @@ fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     let temporary = rest
         .first()
         .is_some_and(|t| t.is_any(&["TEMPORARY", "TEMP"]));
-    // One made from what a `WITH` returns may write like that.
+    // A temporary table that is created from a `WITH` query may still write to other tables.
     let temporary = temporary && !(dialect == Dialect::Postgres && writes_within(rest));
     if first.is_any(&CONTROLS) || (first.is_any(&["CREATE", "DROP"]) && temporary) {
         return Verdict::no_write(StatementKind::Control);
@@ -157,8 +157,8 @@ fn by_keywords<'a>(dialect: Dialect, tokens: &[Token<'a>]) -> Verdict<'a> {
     }
 }
 
-/// Statements with others inside them: `WITH` may write in any of its parts, `EXPLAIN ANALYZE` runs
-/// what it explains.
+/// Classifies statements that contain others: each part of a `WITH` may write, and `EXPLAIN ANALYZE` runs the statement
+/// that it explains.
 fn nested<'a>(runs: bool, tokens: &[Token<'a>]) -> Verdict<'a> {
     if !runs && !tokens.iter().any(|t| t.is("ANALYZE")) {
         return Verdict::no_write(StatementKind::Read);
@@ -182,7 +182,7 @@ fn writes_within(tokens: &[Token<'_>]) -> bool {
 
 type Values<'a> = Vec<(&'a [u8], Option<&'a [u8]>)>;
 
-/// Columns all of whose values are known, as far as they fit.
+/// Returns the columns all of whose values are known, up to the size limit.
 fn reportable<'a>(values: Values<'a>) -> Vec<(&'a [u8], &'a [u8])> {
     let known = |column: &[u8]| {
         let mut all = values
@@ -257,7 +257,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// A name with or without its schema: the last part.
+    /// Reads a name with or without its schema, and returns the last part.
     fn table(&mut self) -> Option<&'a [u8]> {
         let mut name = self.name()?;
         while self.take_symbol(b'.') {
@@ -311,7 +311,7 @@ impl<'a> Reader<'_, 'a> {
         None
     }
 
-    /// One value of a row, and the comma or parenthesis behind it; an expression is no value known.
+    /// Reads one value of a row and the comma or parenthesis after it. The value of an expression is unknown (`None`).
     fn value(&mut self) -> Option<(Option<&'a [u8]>, u8)> {
         let mut value = None;
         let mut depth = 0u32;
@@ -335,7 +335,7 @@ impl<'a> Reader<'_, 'a> {
         self.skip_or();
         self.skip_any(&["LOW_PRIORITY", "IGNORE", "ONLY"]);
         let table = self.table();
-        // An alias may follow; anything else is another table.
+        // An alias may follow. Any other token means another table.
         if self.peek().is_some_and(|t| t.is("AS")) {
             self.take();
         }
@@ -352,7 +352,7 @@ impl<'a> Reader<'_, 'a> {
             if depth == 0 && token.is("WHERE") {
                 break;
             }
-            // PostgreSQL and SQLite choose rows by another table then.
+            // With `FROM`, PostgreSQL and SQLite also choose the rows by another table.
             if depth == 0 && token.is("FROM") {
                 return (table, Vec::new());
             }
@@ -373,7 +373,7 @@ impl<'a> Reader<'_, 'a> {
             }
         }
         let mut values = self.conditions();
-        // What it changes is not what the row is chosen by afterwards.
+        // A column that the statement changes no longer has the value by which the row was chosen.
         values.retain(|(column, _)| !set.iter().any(|c| c.eq_ignore_ascii_case(column)));
         (table, values)
     }
@@ -390,7 +390,7 @@ impl<'a> Reader<'_, 'a> {
             self.take();
         }
         if self.peek().is_some_and(|t| !alone(t)) {
-            // An alias, then the same.
+            // Skips an alias. The clause must begin after it.
             self.take();
             if self.peek().is_some_and(|t| !alone(t)) {
                 return (None, Vec::new());
@@ -399,8 +399,8 @@ impl<'a> Reader<'_, 'a> {
         (table, self.conditions())
     }
 
-    /// The conditions behind `WHERE` that are `column = 'text'` or `column IN ('text', …)`, if all of
-    /// them must hold.
+    /// Reads the conditions after `WHERE` that have the form `column = 'text'` or `column IN ('text', …)`, if all
+    /// conditions must hold.
     fn conditions(&mut self) -> Values<'a> {
         let mut values = Vec::new();
         if !self.take().is_some_and(|t| t.is("WHERE")) {
@@ -412,14 +412,14 @@ impl<'a> Reader<'_, 'a> {
                 values.extend(found);
             } else {
                 self.tokens = before;
-                // Some other condition: it can only choose fewer rows.
+                // Any other condition can only reduce the number of rows.
                 let mut depth = 0u32;
                 while let Some(token) = self.peek() {
                     match token {
                         Token::Symbol(b'(') => depth += 1,
                         Token::Symbol(b')') => depth = depth.saturating_sub(1),
                         _ if depth > 0 => {}
-                        // MySQL's `||` and `&&`, and what AND means something else in.
+                        // MySQL's `||` and `&&`, and constructs in which AND has another meaning.
                         Token::Symbol(b'|' | b'&') => return Vec::new(),
                         t if t.is_any(&["OR", "XOR", "BETWEEN", "CASE"]) => return Vec::new(),
                         t if t.is("AND") || t.is_any(&TAIL) => break,
@@ -437,7 +437,7 @@ impl<'a> Reader<'_, 'a> {
         }
     }
 
-    /// One condition up to what joins it to the next.
+    /// Reads one condition up to the word that joins it to the next.
     fn condition(&mut self) -> Option<Values<'a>> {
         let column = self.table()?;
         let mut values = Vec::new();

@@ -1,6 +1,7 @@
 use super::*;
 
-/// What is reported of a text: `r` and `c` for reads and controls; for a write its verb, table and values.
+/// Describes a classification in one line: `r` for a read, `c` for a control statement; for a write its verb, table and
+/// values.
 fn described(dialect: Dialect, sql: &str) -> String {
     let verdict = classify(dialect, sql.as_bytes());
     let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
@@ -177,7 +178,7 @@ fn what_is_not_known_to_read_is_a_write() {
     check(
         Dialect::Sqlite,
         &[
-            // A comment, whatever is in it: MediaWiki writes so to all.
+            // A comment, whatever its content: MediaWiki sends such comments to every database.
             ("SELECT /*! STRAIGHT_JOIN */ a FROM t", "r"),
             ("/*! x */ DELETE FROM t", "DELETE t"),
             (
@@ -284,6 +285,6 @@ fn a_select_of_postgresql_writes_if_a_function_it_calls_may() {
     assert_eq!(many_described, "SELECT *");
     let long = format!("SELECT {}()", "f".repeat(65));
     assert_eq!(described(Dialect::Postgres, &long), "SELECT *");
-    // Where functions that write are no habit, a SELECT reads.
+    // In dialects where functions rarely write, a SELECT counts as a read.
     assert_eq!(described(Dialect::Mysql, "SELECT save()"), "r");
 }

@@ -1,40 +1,39 @@
-//! The words of an SQL text. Follows the lexical rules of MySQL ("Language Structure"), SQLite
-//! (tokenize.c) and PostgreSQL ("Lexical Structure") as far as they decide where a string, a name or a
-//! comment ends. Where a server can be reported to read otherwise (`ANSI_QUOTES`,
-//! `NO_BACKSLASH_ESCAPES`), its default is followed.
+//! Splits an SQL text into tokens. Follows the lexical rules of MySQL ("Language Structure"), SQLite (tokenize.c) and
+//! PostgreSQL ("Lexical Structure") as far as they determine where a string, a name or a comment ends. Where a server
+//! can be configured to read differently (`ANSI_QUOTES`, `NO_BACKSLASH_ESCAPES`), its default is assumed.
 
 use crate::Dialect;
 
-/// One word of a statement. Comments and white space yield none.
+/// One token of a statement. Comments and white space yield no token.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Token<'a> {
     /// A keyword or an unquoted name.
     Word(&'a [u8]),
-    /// A quoted name, what is between its quotes.
+    /// The content of a quoted name.
     Name(&'a [u8]),
-    /// A string, what is between its quotes; none if it has escapes and so is not what it looks like.
+    /// The content of a string, or `None` if it has escapes, because then its value differs from its text.
     Text(Option<&'a [u8]>),
     /// A number or a parameter (`?`, `:name`, `$1`).
     Other,
     /// Any other byte, such as `(` or `=`.
     Symbol(u8),
-    /// The text ends in the middle of something, or has what only some servers execute (`/*! */`).
+    /// The text ends inside a string, name or comment, or has a comment that only some servers execute (`/*! */`).
     Unreadable,
 }
 
 impl Token<'_> {
-    /// Whether it is this keyword.
+    /// Returns whether this token is the given keyword.
     pub fn is(&self, keyword: &str) -> bool {
         matches!(self, Token::Word(word) if word.eq_ignore_ascii_case(keyword.as_bytes()))
     }
 
-    /// Whether it is one of these keywords.
+    /// Returns whether this token is one of the given keywords.
     pub fn is_any(&self, keywords: &[&str]) -> bool {
         keywords.iter().any(|keyword| self.is(keyword))
     }
 }
 
-/// The words of a text, one after the other. After [`Token::Unreadable`] nothing follows.
+/// An iterator over the tokens of a text. It ends after [`Token::Unreadable`].
 pub(crate) struct Tokens<'a> {
     dialect: Dialect,
     sql: &'a [u8],
@@ -59,14 +58,14 @@ impl<'a> Tokens<'a> {
         Some(Token::Unreadable)
     }
 
-    /// Skips blanks and comments; `false`: a comment does not end, or some servers execute it.
+    /// Skips white space and comments. Returns `false` if a comment does not end, or if some servers execute it.
     fn skip(&mut self) -> bool {
         loop {
             match (self.byte(0), self.byte(1)) {
                 (Some(b), _) if b.is_ascii_whitespace() || b == 0x0b => self.at += 1,
                 (Some(b'#'), _) if self.dialect == Dialect::Mysql => self.skip_line(),
                 (Some(b'-'), Some(b'-')) => {
-                    // MySQL wants a blank behind it: `5--1` is a sum there.
+                    // MySQL requires white space after the dashes: there, `5--1` is an expression.
                     let blank = self.byte(2).is_none_or(|b| b <= b' ');
                     if self.dialect == Dialect::Mysql && !blank {
                         return true;
@@ -76,7 +75,7 @@ impl<'a> Tokens<'a> {
                 (Some(b'/'), Some(b'*')) => {
                     let rest = &self.sql[self.at + 2..];
                     let executed = rest.starts_with(b"!") || rest.starts_with(b"M!");
-                    // To the others it is a comment like any.
+                    // For the other dialects this is an ordinary comment.
                     if executed && self.dialect == Dialect::Mysql && !is_hint(rest) {
                         return false;
                     }
@@ -115,7 +114,8 @@ impl<'a> Tokens<'a> {
         false
     }
 
-    /// What is between the quote here and its like; a doubled one stands for itself.
+    /// Reads up to the closing quote, and returns the content and whether it is free of escapes. A doubled quote stands
+    /// for the quote itself.
     fn quoted(&mut self, close: u8, backslash: bool) -> Option<(&'a [u8], bool)> {
         let start = self.at + 1;
         let mut at = start;
@@ -144,7 +144,7 @@ impl<'a> Tokens<'a> {
 
     fn name(&mut self, close: u8) -> Option<Token<'a>> {
         match self.quoted(close, false) {
-            // A name with a quote in it is nobody's table: it may stand, unread.
+            // No table has a quote in its name in practice, so such a name is accepted but not interpreted.
             Some((name, plain)) => Some(if plain {
                 Token::Name(name)
             } else {
@@ -154,7 +154,7 @@ impl<'a> Tokens<'a> {
         }
     }
 
-    /// Reads `$tag$ … $tag$`, PostgreSQL's quoting, or the parameter `$1`.
+    /// Reads `$tag$ … $tag$`, PostgreSQL's quoting, or a parameter such as `$1`.
     fn dollar(&mut self) -> Option<Token<'a>> {
         let rest = &self.sql[self.at + 1..];
         let tag = rest
@@ -189,8 +189,8 @@ impl<'a> Tokens<'a> {
     }
 }
 
-/// Whether what MySQL executes within `/*! */` is only how a `SELECT` is to be run: MediaWiki writes
-/// so, to SQLite as well.
+/// Returns whether the content of a `/*! */` comment, which MySQL executes, only says how a `SELECT` is to be run.
+/// MediaWiki sends such hints, to SQLite as well.
 fn is_hint(comment: &[u8]) -> bool {
     const HINTS: [&[u8]; 6] = [
         b"STRAIGHT_JOIN",

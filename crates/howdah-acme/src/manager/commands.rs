@@ -1,4 +1,4 @@
-//! What a person wants done at once.
+//! Commands of an administrator.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -12,7 +12,7 @@ use crate::names;
 use crate::order::Orders;
 use crate::store::Look;
 
-/// Begins it; the answer is an event.
+/// Starts a command. An event reports its outcome.
 pub(super) fn run(shared: &Rc<Shared>, tasks: &Tasks, id: u64, command: Command) {
     match command {
         Command::Order { name } => order(shared, tasks, id, name),
@@ -46,7 +46,7 @@ fn order(shared: &Rc<Shared>, tasks: &Tasks, id: u64, name: Option<String>) {
     tokio::task::spawn_local(answer(shared.clone(), id, outcomes));
 }
 
-/// Collects what came of several orders.
+/// Collects the outcomes of several orders.
 async fn answer(
     shared: Rc<Shared>,
     id: u64,

@@ -1,4 +1,4 @@
-//! The task of one name: what it has, and when something is to be done. [`attempt`] does it.
+//! The task of one name: its state, and when something is due. [`attempt`] executes it.
 
 mod attempt;
 
@@ -15,27 +15,27 @@ use crate::order::Orders;
 use crate::store::{Look, Record};
 use crate::{names, schedule, seconds, time_of};
 
-/// Longest sleep: the clock may be set, and another host renew.
+/// The longest sleep, because the clock may be changed and another host may renew.
 const LOOK: Duration = Duration::from_secs(60);
-/// How long what an authority says of the time of renewal holds, at least and at most.
+/// The minimum and maximum time for which an authority's renewal window is taken as valid.
 const WINDOW_HOLDS: (Duration, Duration) = (Duration::from_secs(600), Duration::from_secs(86400));
 
-/// Something for the task to do before its time.
+/// A message to the task that interrupts its sleep.
 pub(super) enum Nudge {
-    /// Order now; the outcome is sent.
+    /// Order now, and send the outcome.
     Order(mpsc::UnboundedSender<Result<String, String>>),
-    /// The configuration has changed: try again what failed.
+    /// The configuration has changed: retry if the last attempt failed.
     Retry,
     /// The certificate has been removed.
     Removed,
 }
 
-/// See the module.
+/// The task of a name; see the module.
 pub(super) struct Keeper {
     shared: Rc<Shared>,
     name: String,
     certificate: Option<Rc<Stored>>,
-    /// It could not be written down.
+    /// Whether the certificate could not be written to the directory.
     unsaved: bool,
     stamp: Option<FileStamp>,
     record: Record,
@@ -44,7 +44,7 @@ pub(super) struct Keeper {
 }
 
 impl Keeper {
-    /// Takes what is in the directory.
+    /// Creates the task with the certificate in the directory.
     pub(super) fn new(shared: Rc<Shared>, name: String) -> Keeper {
         let mut keeper = Keeper {
             record: shared.store().record(&name),
@@ -60,7 +60,7 @@ impl Keeper {
         keeper
     }
 
-    /// What others are to know of it.
+    /// Returns the state that is visible to other tasks.
     pub(super) fn state(&self) -> NameState {
         let certificate = self.certificate.clone();
         let status = NameStatus {
@@ -104,7 +104,7 @@ impl Keeper {
                 return;
             }
             if self.due(now) <= now {
-                // It is in the log and the status.
+                // The outcome is already in the log and the status.
                 let _ = self.attempt(false).await;
                 continue;
             }
@@ -132,7 +132,8 @@ impl Keeper {
         }
     }
 
-    /// A name that nobody configured, and that got no certificate: the next client may ask for it.
+    /// Returns whether the task can end: the name is not configured and got no certificate, so the next client may ask
+    /// for it again.
     fn is_to_be_forgotten(&self, now: SystemTime) -> bool {
         let settings = self.shared.settings();
         self.certificate.is_none()
@@ -141,7 +142,7 @@ impl Keeper {
             && !settings.names.contains(&self.name)
     }
 
-    /// When something is to be done.
+    /// Returns when the next order is due.
     fn due(&self, now: SystemTime) -> SystemTime {
         let wanted = match (&self.certificate, self.record.renew_at) {
             (None, _) => SystemTime::UNIX_EPOCH,
@@ -149,14 +150,14 @@ impl Keeper {
             (Some(stored), None) => schedule::renewal(stored.validity, None, 0.5),
         };
         match &self.record.trouble {
-            // Nothing is to be ordered: it only could not be written down.
+            // No order is needed: the certificate could only not be written.
             Some(_) if self.unsaved => wanted,
             Some(trouble) => schedule::next_attempt(trouble.since, trouble.next, now),
             None => wanted,
         }
     }
 
-    /// Reads the directory if the file is another than before.
+    /// Reads the directory again if the file has changed.
     fn look_again(&mut self) {
         if self.unsaved {
             self.save();
@@ -202,7 +203,7 @@ impl Keeper {
         }
     }
 
-    /// Asks the authority when to renew (RFC 9773), where its last word is too old.
+    /// Asks the authority when to renew (RFC 9773), if its last response is too old.
     async fn ask_for_window(&mut self, now: SystemTime) {
         let (Some(stored), Some(at)) = (self.certificate.clone(), self.record.ask_window_at) else {
             return;
@@ -210,7 +211,7 @@ impl Keeper {
         let Some(authority) = self.shared.authority(self.record.authority.as_deref()) else {
             return;
         };
-        // One further away was noted by a clock that has been set back since.
+        // A time further away was recorded by a clock that has been set back since.
         if time_of(at) > now && time_of(at) <= now + 2 * WINDOW_HOLDS.1 {
             return;
         }
@@ -239,7 +240,7 @@ impl Keeper {
     }
 }
 
-/// From 0 to 1.
+/// Returns a random number from 0 to 1.
 fn random() -> f64 {
     let mut bytes = [0; 4];
     match rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty()) {

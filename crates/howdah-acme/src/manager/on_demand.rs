@@ -1,6 +1,6 @@
-//! Certificates for names that nobody configured: ordered when a client asks for one, if the platform's
-//! own `ask` URL says yes. Anybody can ask for any name, so questions and orders are bounded, and no client
-//! can have all of the questions ([`howdah_os::shares`]).
+//! Certificates for names that are not configured: ordered when a client asks for one, if the platform's `ask` URL
+//! allows it. Any client can ask for any name, so the number of requests to that URL and of orders is limited, and no
+//! client can use up a limit alone ([`howdah_os::shares`]).
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -13,16 +13,18 @@ use super::Shared;
 use crate::failure::Failure;
 use crate::names;
 
-/// How long a no holds.
+/// How long a denial is remembered.
 const DENIED: Duration = Duration::from_secs(60);
-/// Names remembered with a no, and questions at once. A client has up to half of each.
+/// The maximum number of denied names that are remembered, and of simultaneous requests to the `ask` URL. A client may
+/// use up to half of each.
 const REMEMBERED: usize = 10_000;
 const QUESTIONS: usize = 16;
-/// New names a minute. A client has up to half of them: more is beyond what public authorities issue.
+/// The maximum number of new names per minute. A client may use up to half of them; public authorities do not issue
+/// more.
 const NEW: usize = 10;
 const MINUTE: Duration = Duration::from_secs(60);
 
-/// See the module.
+/// The limits for names on demand; see the module.
 pub(super) struct OnDemand {
     denied: RefCell<Shares<Instant>>,
     asking: RefCell<Shares<()>>,
@@ -44,7 +46,8 @@ impl Default for OnDemand {
 struct Denied;
 
 impl OnDemand {
-    /// Whether the platform is to be asked about a name that a client wants; an error: it is no.
+    /// Returns whether to ask the platform about a name that a client asks for, or `false` if this is already being
+    /// done. The error means that the name is denied.
     fn begin(&self, name: &str, client: Client, now: Instant) -> Result<bool, Denied> {
         let mut denied = self.denied.borrow_mut();
         let recent = |at: &Instant| now.duration_since(*at) < DENIED;
@@ -54,7 +57,7 @@ impl OnDemand {
         if !denied.has_room(client) {
             denied.retain(|_, at| recent(at));
         }
-        // A no that cannot be remembered would be asked for again and again.
+        // The platform would be asked repeatedly about a denial that cannot be remembered.
         if !denied.has_room(client) {
             return Err(Denied);
         }
@@ -69,7 +72,7 @@ impl OnDemand {
         Ok(true)
     }
 
-    /// Takes the answer to a client's question; whether the name is taken on.
+    /// Records the platform's decision for a client's name. Returns whether an order is started for it.
     fn end(&self, name: &str, client: Client, allowed: bool, now: Instant) -> bool {
         self.asking.borrow_mut().remove(name);
         if !allowed {
@@ -86,7 +89,7 @@ impl OnDemand {
     }
 }
 
-/// A client wants a name: it is sent to `allowed` if the platform says yes.
+/// Handles a client's request for a name. The name is sent to `allowed` if the platform allows it.
 pub(super) fn wanted(
     shared: &Rc<Shared>,
     name: String,
@@ -118,7 +121,7 @@ pub(super) fn wanted(
     });
 }
 
-/// Asks the platform whether a name that nobody configured may have a certificate.
+/// Asks the platform whether a name that is not configured may have a certificate.
 ///
 /// # Errors
 /// [`Failure::OnDemandDenied`]
@@ -187,7 +190,7 @@ mod tests {
             }
         }
         assert_eq!(asked, REMEMBERED / 2);
-        // As many questions as it can have at once, by another one.
+        // Another client makes as many simultaneous requests as it can.
         for n in 0..QUESTIONS {
             let _ = demand.begin(&format!("{n}.example.net"), client(2), now);
         }

@@ -1,6 +1,6 @@
-//! A request's body as a handler reads it: transfer coding taken off, limits and time-outs applied,
-//! `100 Continue` sent when the first byte is asked for. Reads the socket only when polled: what a
-//! handler does not ask for waits in the client's kernel.
+//! A request's body as a handler reads it: the transfer coding is decoded, limits and timeouts are applied, and `100
+//! Continue` is sent when the first byte is requested. The socket is read only when the body is polled; data that a
+//! handler does not request stays in the kernel buffers.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::refusal::BadRequest;
 use strum::{Display, IntoStaticStr};
 
-/// How many bytes of a body are read at once, at most.
+/// The maximum number of body bytes read at once.
 const PIECE: usize = 64 << 10;
 
-/// Why a body cannot be read to its end. The connection closes after the answer.
+/// Why a body cannot be read to its end. With HTTP/1.1 the connection is closed after the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr)]
 pub enum BodyError {
-    /// More bytes than [`RequestBody::set_limit`] allows.
+    /// The body has more bytes than [`RequestBody::set_limit`] allows.
     #[strum(serialize = "BodyTooLarge")]
     TooLarge,
-    /// The chunked coding is broken.
+    /// The chunked coding is malformed.
     #[strum(transparent)]
     Malformed(BadRequest),
-    /// Nothing came for `body_timeout`.
+    /// No byte arrived for `body_timeout`.
     #[strum(serialize = "BodyTimeout")]
     Timeout,
-    /// Slower than `limits.min_rate`.
+    /// The body arrives more slowly than `limits.min_rate`.
     #[strum(serialize = "BodyTooSlow")]
     TooSlow,
     /// The connection ended before the body did.
@@ -41,12 +41,12 @@ pub enum BodyError {
 }
 
 impl BodyError {
-    /// The name, as in `Howdah-Error`.
+    /// Returns the name, as it appears in `Howdah-Error`.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The status code of the answer; 499 (as nginx logs it) is never sent.
+    /// Returns the status code of the response. 499 is only logged, as by nginx, and never sent.
     pub fn status(self) -> u16 {
         match self {
             BodyError::TooLarge => 413,
@@ -65,9 +65,9 @@ enum BodyState {
         left: u64,
     },
     Chunked(ChunkDecoder),
-    /// HTTP/2 and HTTP/3 without a length: the stream's end ends it.
+    /// A body of HTTP/2 or HTTP/3 without a length: the end of the stream ends it.
     UntilEnd,
-    /// The bytes of another protocol, as they come: the client may be silent for as long as it likes.
+    /// The bytes of another protocol, unmodified. The client may be silent for any time.
     Switched,
     Done,
     Failed(BodyError),
@@ -82,9 +82,9 @@ pub struct RequestBody {
     limit: u64,
     received: u64,
     expect_continue: bool,
-    /// Made when the client has to be waited for.
+    /// Created when the client has to be waited for.
     pace: Option<Box<Pace>>,
-    /// Bytes a second beyond those of the configuration that it must send.
+    /// A minimum rate in bytes per second; the higher of it and the configured one applies.
     min_rate: u32,
 }
 
@@ -103,7 +103,7 @@ impl RequestBody {
         }
     }
 
-    /// The body of a request that has none, on the same connection.
+    /// Returns an empty body for a request on the same connection.
     pub fn none(&self) -> RequestBody {
         RequestBody::new(self.io.clone())
     }
@@ -137,8 +137,8 @@ impl RequestBody {
         });
     }
 
-    /// What follows is another protocol's ([`Responder::switch_protocols`](super::Responder)): its bytes
-    /// as they come, until the client ends them.
+    /// Passes through the bytes of another protocol ([`Responder::switch_protocols`](super::Responder)) until the
+    /// client ends them.
     pub fn switch_protocols(&mut self) {
         self.state = BodyState::Switched;
         self.limit = u64::MAX;
@@ -147,44 +147,44 @@ impl RequestBody {
         self.tell_left();
     }
 
-    /// How the client delimits the body.
+    /// Returns how the client delimits the body.
     pub fn expected(&self) -> BodyKind {
         self.kind
     }
 
-    /// How many bytes of the body have been handed out so far.
+    /// Returns how many bytes of the body have been returned so far.
     pub fn received(&self) -> u64 {
         self.received
     }
 
-    /// Whether the whole body has been handed out.
+    /// Returns whether the whole body has been returned.
     pub fn is_done(&self) -> bool {
         matches!(self.state, BodyState::Done)
     }
 
-    /// The client still waits for `100 Continue`, or for a final answer instead.
+    /// Returns whether the client still waits for `100 Continue` or for a final response.
     pub(super) fn awaits_continue(&self) -> bool {
         self.expect_continue
     }
 
-    /// More bytes than this → [`BodyError::TooLarge`]; for a body of known length at the next
-    /// [`RequestBody::next`], before anything is read and before `100 Continue`.
+    /// Sets the maximum length of the body. A longer body gives [`BodyError::TooLarge`]; if its length is known, the
+    /// next call of [`RequestBody::next`] returns this error before it reads anything and before `100 Continue`.
     pub fn set_limit(&mut self, max: u64) {
         self.limit = max;
     }
 
-    /// Sets how many bytes a second the client must send from now on, if that is more than
-    /// `limits.min_rate`: what it makes the server keep is short.
+    /// Sets how many bytes per second the client must send from now on, if that is more than `limits.min_rate`. For use
+    /// while the client occupies a resource that is scarce.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.min_rate = rate;
     }
 
-    /// The next bytes, never empty; `None` at the end. An error repeats itself.
+    /// Returns the next bytes, never an empty piece; `None` at the end. An error is returned again by further calls.
     pub async fn next(&mut self) -> Option<Result<Bytes, BodyError>> {
         poll_fn(|cx| self.poll_next(cx)).await
     }
 
-    /// As [`RequestBody::next`].
+    /// Polls for the next bytes; see [`RequestBody::next`].
     pub fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>> {
         let next = match self.state {
             BodyState::Done => return Poll::Ready(None),
@@ -206,7 +206,7 @@ impl RequestBody {
         }
     }
 
-    /// A piece; an empty one is the end.
+    /// Returns the next piece; an empty one is the end.
     fn poll_piece(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         loop {
             let over = match &mut self.state {
@@ -255,7 +255,8 @@ impl RequestBody {
                 }
             };
             let piece = received?;
-            // A server that is slow to take them is not the client's fault: only waiting counts.
+            // Only the time spent waiting for the client counts, because the client is not to blame for a server that
+            // reads slowly.
             let came = piece.as_ref().map_or(self.input.bytes().len(), Bytes::len);
             let rate = self.io.config.min_rate.max(self.min_rate);
             if let Some(pace) = &mut self.pace
@@ -269,7 +270,7 @@ impl RequestBody {
         }
     }
 
-    /// Receives of a body that the stream's end ends; nothing is that end.
+    /// Receives a body that the end of the stream ends; an empty piece is that end.
     fn poll_until_end(&mut self, cx: &mut Context<'_>) -> Poll<Result<Bytes, BodyError>> {
         let room = self.limit.saturating_sub(self.received);
         let read = buffers::with_piece(|buf| {
@@ -289,7 +290,7 @@ impl RequestBody {
         })
     }
 
-    /// Decodes what has been received already; `None` if that gives no data yet.
+    /// Decodes the bytes received already. Returns `None` if they yield no data yet.
     fn take_from_input(&mut self) -> Result<Option<Bytes>, BodyError> {
         match &mut self.state {
             BodyState::Length { left } => {
@@ -306,7 +307,7 @@ impl RequestBody {
                 Ok(Some(piece))
             }
             BodyState::Chunked(decoder) => {
-                // One byte beyond the limit shows that it is exceeded.
+                // One byte beyond the limit shows that the limit is exceeded.
                 let room = self
                     .limit
                     .saturating_sub(self.received)
@@ -319,7 +320,7 @@ impl RequestBody {
                 let done = decoder.is_done();
                 self.input.consume(used);
                 self.expect_continue = false;
-                // A chunk that is announced too large is refused before its bytes have come.
+                // A chunk whose announced size is too large is refused before its bytes have arrived.
                 let coming = (out.len() as u64).saturating_add(decoder.announced());
                 if coming > self.limit.saturating_sub(self.received) {
                     return Err(BodyError::TooLarge);
@@ -339,11 +340,11 @@ impl RequestBody {
         }
     }
 
-    /// Takes what was received for a body with `left` bytes to come; the rest is the next request's.
+    /// Takes the bytes received for a body of which `left` bytes are missing. The rest belongs to the next request.
     fn take_received(&mut self, buf: &mut Vec<u8>, left: u64) -> Result<Bytes, BodyError> {
         if buf.len() as u64 > left {
-            // A stream has no next request: the message is malformed (RFC 9114 §4.1.2). The h2 crate sees to
-            // that by itself.
+            // A stream has no next request: the message is malformed (RFC 9114 §4.1.2). For HTTP/2 the h2 crate checks
+            // this itself.
             if matches!(self.io.channel, Channel::Http3(_)) {
                 return Err(BodyError::Malformed(BadRequest::BadContentLength));
             }
@@ -360,7 +361,7 @@ impl RequestBody {
         Ok(buffers::keep(buf))
     }
 
-    /// RFC 9110 §10.1.1: not after body bytes have come, and not after a final status.
+    /// Sends `100 Continue`, but not after body bytes have arrived or after a final status (RFC 9110 §10.1.1).
     fn send_continue(&mut self, cx: &mut Context<'_>) {
         if !std::mem::take(&mut self.expect_continue) {
             return;
@@ -373,8 +374,8 @@ impl RequestBody {
             Channel::Http1(_) => {
                 outbox.append(|out| out.extend_from_slice(b"HTTP/1.1 100 Continue\r\n\r\n"));
                 outbox.mark_ahead();
-                // What the socket does not take now goes out when the task waits. A failure shows as
-                // the end of the stream, or at the next flush.
+                // The part that the socket does not take now is sent when the task waits. A failure appears as the end
+                // of the stream, or at the next flush.
                 let _ = outbox.poll_flush(&self.io.channel, &self.io.config, false, cx);
             }
         }
@@ -382,7 +383,7 @@ impl RequestBody {
         self.tell_left();
     }
 
-    /// Waits for the client, but not longer than allowed.
+    /// Waits for the client, but only for the permitted time.
     fn poll_patience<T>(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, BodyError>> {
         let patience = self.io.config.body_timeout;
         let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));

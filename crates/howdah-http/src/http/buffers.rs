@@ -1,8 +1,8 @@
-//! Buffers that connections borrow while they have something to read, parse or send, one pool a
-//! thread: an idle connection owns none. Not a general allocator: what does not fit is freed.
+//! Buffers that connections borrow while they read, parse or send, with one pool per thread; an idle connection owns no
+//! buffer. This is not a general allocator: buffers that do not fit are freed.
 //!
-//! What a client makes the server keep is bounded by the memory it occupies, not by the bytes in
-//! it: a buffer that is kept is at least half full ([`keep`]).
+//! The memory that a client can make the server hold is limited by its allocated size, not by the bytes in it: a buffer
+//! that is kept is at least half full ([`keep`]).
 
 use std::cell::RefCell;
 
@@ -10,15 +10,15 @@ use bytes::Bytes;
 
 use super::message::Span;
 
-/// Buffers grown beyond this are freed instead of kept: whoever takes one next, a short head
-/// perhaps, would hold all of it for as long as a script runs.
+/// Larger buffers are freed instead of pooled. The next user, perhaps with a short head, would otherwise occupy all of
+/// it while a script runs.
 const KEEP_CAPACITY: usize = 8 << 10;
-/// How many of each kind a thread keeps.
+/// The maximum number of pooled buffers of each kind per thread.
 const KEEP: usize = 256;
-/// Bytes asked of a socket at once.
+/// The number of bytes requested from a socket at once.
 pub(super) const SCRATCH: usize = 64 << 10;
 
-/// Spans of field names and values.
+/// The spans of field names and values.
 pub(super) type Fields = Vec<(Span, Span)>;
 
 #[derive(Default)]
@@ -33,13 +33,13 @@ thread_local! {
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// Takes an empty byte buffer from the thread's spare ones.
+/// Takes an empty byte buffer from the thread's pool.
 pub(super) fn take_bytes() -> Vec<u8> {
     POOL.with_borrow_mut(|pool| pool.bytes.pop())
         .unwrap_or_else(|| Vec::with_capacity(2048))
 }
 
-/// Gives a byte buffer back.
+/// Returns a byte buffer to the pool.
 pub(super) fn give_bytes(mut buf: Vec<u8>) {
     if buf.capacity() == 0 || buf.capacity() > KEEP_CAPACITY {
         return;
@@ -52,13 +52,13 @@ pub(super) fn give_bytes(mut buf: Vec<u8>) {
     });
 }
 
-/// Takes an empty list of fields from the thread's spare ones.
+/// Takes an empty list of fields from the thread's pool.
 pub(super) fn take_fields() -> Fields {
     POOL.with_borrow_mut(|pool| pool.fields.pop())
         .unwrap_or_else(|| Vec::with_capacity(32))
 }
 
-/// Gives a list of fields back.
+/// Returns a list of fields to the pool.
 pub(super) fn give_fields(mut fields: Fields) {
     fields.clear();
     POOL.with_borrow_mut(|pool| {
@@ -73,7 +73,8 @@ pub(super) fn with_scratch<R>(f: impl FnOnce(&mut [u8]) -> R) -> R {
     READ.with_borrow_mut(|buf| f(buf))
 }
 
-/// Lends an empty buffer of [`SCRATCH`] bytes that may be kept: what `f` leaves of it serves again.
+/// Lends an empty buffer with a capacity of [`SCRATCH`] bytes. `f` may take the buffer; if it does not, the buffer is
+/// reused.
 pub(super) fn with_piece<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     PIECE.with_borrow_mut(|buf| {
         buf.clear();
@@ -82,8 +83,8 @@ pub(super) fn with_piece<R>(f: impl FnOnce(&mut Vec<u8>) -> R) -> R {
     })
 }
 
-/// The bytes of `buf`, to be kept: the buffer itself if they fill most of it, otherwise a copy of
-/// them, so that what is kept takes at most twice its length.
+/// Returns the content of `buf` for storage: the buffer itself if its content fills more than half of it, otherwise a
+/// copy. The result therefore occupies at most twice its length.
 pub(super) fn keep(buf: &mut Vec<u8>) -> Bytes {
     if buf.len() > buf.capacity() / 2 {
         return Bytes::from(std::mem::take(buf));
@@ -91,7 +92,7 @@ pub(super) fn keep(buf: &mut Vec<u8>) -> Bytes {
     Bytes::copy_from_slice(buf)
 }
 
-/// Received bytes that nobody has taken yet: the rest of a head, a body, pipelined requests.
+/// Received bytes that have not been consumed yet: the rest of a head, a body, pipelined requests.
 #[derive(Debug, Default)]
 pub(super) struct Input {
     buf: Vec<u8>,
@@ -122,7 +123,7 @@ impl Input {
         self.buf.extend_from_slice(bytes);
     }
 
-    /// Takes `n` bytes off the front; the buffer goes back when none are left.
+    /// Removes `n` bytes from the front. The buffer returns to the pool when it becomes empty.
     pub(super) fn consume(&mut self, n: usize) {
         self.at += n;
         debug_assert!(self.at <= self.buf.len());

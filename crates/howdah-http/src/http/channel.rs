@@ -1,5 +1,5 @@
-//! Where a request's body comes from and its response goes: the whole connection for HTTP/1.1, one stream
-//! of it for HTTP/2 and HTTP/3.
+//! The source of a request's body and the destination of its response: the whole connection for HTTP/1.1, one stream of
+//! it for HTTP/2 and HTTP/3.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -10,10 +10,10 @@ use super::http2::Http2Stream;
 use super::http3::Http3Stream;
 use super::stream::Stream;
 
-/// A request's way in and out. At most one task may wait for reading and one for writing at a time.
+/// A request's input and output. At most one task may wait for reading and one for writing at a time.
 pub(super) enum Channel {
     Http1(Arc<Stream>),
-    /// Boxed, because an idle connection of HTTP/1.1 carries this as well.
+    /// Boxed, because an idle connection of HTTP/1.1 also contains this type.
     Http2(Box<Http2Stream>),
     Http3(Box<Http3Stream>),
 }
@@ -63,8 +63,8 @@ impl Channel {
         }
     }
 
-    /// Sends from `parts` once; how much was taken. `all`: they are all that is queued; `more`: further
-    /// bytes follow at once.
+    /// Sends from `parts` once and returns how many bytes were taken. `all` means that nothing else is queued; `more`
+    /// means that further bytes follow immediately.
     pub(super) fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -79,7 +79,7 @@ impl Channel {
         }
     }
 
-    /// Sends from a regular file once; advances `offset`. 0: the file has no more.
+    /// Sends from a regular file once and advances `offset`. 0 means that the file has no more bytes.
     pub(super) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -94,7 +94,7 @@ impl Channel {
         }
     }
 
-    /// Completes what was sent: with TLS what the socket has not taken, on a stream its end.
+    /// Completes the output: with TLS, sends the records that the socket has not taken; on a stream, sends its end.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self {
             Channel::Http1(stream) => stream.poll_flush(cx),
@@ -103,7 +103,7 @@ impl Channel {
         }
     }
 
-    /// How many streams the connection has.
+    /// Returns how many streams the connection has.
     pub(super) fn streams(&self) -> usize {
         match self {
             Channel::Http1(_) => 1,
@@ -112,8 +112,8 @@ impl Channel {
         }
     }
 
-    /// Whether sending, if it has to wait, waits for the client: a stream of HTTP/2 also waits for its
-    /// turn, while the client takes others.
+    /// Returns whether a pending send waits for the client. A stream of HTTP/2 may also wait for its turn while the
+    /// client takes data of other streams.
     pub(super) fn waits_for_client(&self) -> bool {
         match self {
             Channel::Http1(_) | Channel::Http3(_) => true,

@@ -1,5 +1,5 @@
-//! Serves one connection on a socket somebody else has connected: how the fuzz target of the whole
-//! front drives it without a listener. Not used by the server itself.
+//! Serves one connection on a socket that the caller has connected. The fuzz target of the whole front uses it without
+//! a listener; the server itself does not.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -11,8 +11,8 @@ use super::stream::Stream;
 use super::{ConnInfo, Handler, HttpConfig};
 use crate::socket::Socket;
 
-/// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the
-/// current tokio runtime. Fails if the socket cannot be registered with it.
+/// Serves requests on `socket`, a non-blocking stream socket, until the connection ends. Runs on the current tokio
+/// runtime, and fails if the socket cannot be registered with it.
 pub async fn serve_connected<H: Handler>(
     handler: Arc<H>,
     socket: OwnedFd,

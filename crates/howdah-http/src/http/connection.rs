@@ -1,6 +1,6 @@
-//! One connection's life: heads are read and parsed, requests handled one after the other, answers
-//! sent in order, and an end that lets the client receive what was said. Pipelined requests that
-//! are already there are handled before anything is sent, so that their answers share a write.
+//! One connection from start to end: heads are read and parsed, requests are handled one after the other, responses are
+//! sent in order, and the connection is closed in a way that lets the client receive them. Pipelined requests that have
+//! already arrived are handled before anything is sent, so their responses share a write.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,36 +33,36 @@ use howdah_http1::framing::Framing;
 use howdah_http1::head::{self, HeadLimits};
 use howdah_http1::refusal::BadRequest;
 
-/// Answers of pipelined requests are collected up to this many bytes before they are sent.
+/// The number of bytes up to which responses to pipelined requests are collected before they are sent.
 const BATCH: usize = 64 << 10;
 
-/// Longest pause between two reads of the rest of a request after an early answer, as nginx'
-/// lingering_timeout; [`LINGERING_TIME`] bounds all of them together.
+/// The longest pause between two reads of the rest of a request after an early response, as nginx's lingering_timeout;
+/// [`LINGERING_TIME`] limits the total.
 const LINGERING_PAUSE: Duration = Duration::from_secs(5);
 
-/// The answer to a request without TLS where it is needed.
+/// The response to a request without TLS on a TLS port.
 const PLAIN_HTTP: &[u8] = b"HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n\
     Howdah-Error: PlainHttp\r\nConnection: close\r\nContent-Length: 48\r\n\r\n\
     This port speaks HTTPS. Ask with https:// here.\n";
 
-/// What the connection is waiting for the client to send.
+/// What the connection waits for its client to send.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Awaited {
     /// The first request, since accept.
     First,
-    /// Nothing: a request is being handled, or has just been.
+    /// Nothing: a request is being handled, or was handled just now.
     Busy,
-    /// The next request, on a connection that has answered one.
+    /// The next request, on a connection that has sent a response.
     Idle,
     /// The rest of a head that has begun to arrive.
     Rest,
 }
 
-/// What came of waiting for a head.
+/// The outcome of waiting for a head.
 enum Next {
     Request(RequestHead, Framing),
     Refused(BadRequest),
-    /// Memory is short, and the head long or there is none left for it.
+    /// Memory is short, and the head is long or no memory is left for it.
     NoMemory,
     Closed,
 }
@@ -71,26 +71,26 @@ enum Next {
 pub(super) enum ConnectionEnd {
     /// Everything has been sent and read: close.
     Close,
-    /// The client may still be sending: let it receive the answer first.
+    /// The client may still be sending: let it receive the response first.
     Linger,
-    /// Nobody is to be waited for.
+    /// The client is not waited for.
     Gone,
-    /// The client must not take what it has for complete.
+    /// The client must not take the received part for complete.
     Reset,
 }
 
-/// What comes before the first request of a connection.
+/// How a connection begins before its first request.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Beginning {
-    /// Peers that must begin with a PROXY header; none: no peer does.
+    /// The peers that must begin with a PROXY header; `None` means that no peer does.
     pub(crate) proxies: Option<Arc<TrustedPeers>>,
-    /// The settings of TLS; none: the connection is not encrypted.
+    /// The TLS settings; `None` means that the connection is not encrypted.
     pub(crate) tls: Option<CurrentSettings>,
-    /// HTTP/2 is spoken without TLS to clients that begin with it (RFC 9113 §3.3).
+    /// Whether HTTP/2 without TLS is used with clients that begin with it (RFC 9113 §3.3).
     pub(crate) h2c: bool,
 }
 
-/// One client connection, owned by one task from the accept to the close.
+/// One client connection, owned by one task from accept to close.
 pub(crate) struct Connection<H> {
     handler: Arc<H>,
     stream: Arc<Stream>,
@@ -100,9 +100,9 @@ pub(crate) struct Connection<H> {
     out: Responder,
     deadline: Deadline,
     waiting: Awaited,
-    /// The input has grown since a head was last looked for in it.
+    /// Whether the input has grown since it was last parsed.
     unparsed: bool,
-    /// Last, so that its slot is given back when the socket is closed.
+    /// The last field, so its slot is released after the socket is closed.
     place: Enrolled,
 }
 
@@ -199,7 +199,7 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// Reads until it is clear which protocol the client speaks; whether it is HTTP/2.
+    /// Reads until the client's protocol is known, and returns whether it is HTTP/2.
     async fn begins_with_http2(&mut self) -> bool {
         poll_fn(|cx| {
             loop {
@@ -212,7 +212,7 @@ impl<H: Handler> Connection<H> {
                 if compared == http2::PREFACE.len() {
                     return Poll::Ready(true);
                 }
-                // The end, a pause: as on any other connection.
+                // The end of the stream or a pause is handled as on any other connection.
                 if !ready!(self.poll_more(cx)) {
                     return Poll::Ready(false);
                 }
@@ -221,7 +221,7 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// Reads more of what the client sends first; false: nothing more comes, or not in time.
+    /// Reads more of the client's first bytes. Returns false if no more bytes arrive, or not in time.
     fn poll_more(&mut self, cx: &mut Context<'_>) -> Poll<bool> {
         match self.poll_receive(cx) {
             Poll::Ready(Ok(1..)) => Poll::Ready(true),
@@ -231,7 +231,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Receives into the input; how much, 0 at the end.
+    /// Receives into the input, and returns the number of bytes; 0 is the end.
     fn poll_receive(&mut self, cx: &mut Context<'_>) -> Poll<std::io::Result<usize>> {
         let (stream, input) = (&self.stream, &mut self.body.input);
         buffers::with_scratch(|buf| {
@@ -241,8 +241,7 @@ impl<H: Handler> Connection<H> {
         })
     }
 
-    /// Waits while the certificate for the client's name is being ordered, but not longer than a
-    /// handshake may take.
+    /// Waits while the certificate for the client's name is being ordered, but not longer than a handshake may take.
     async fn await_certificate(&mut self, demand: Demand) {
         let mut reader = HelloReader::default();
         let wants = poll_fn(|cx| {
@@ -307,10 +306,10 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Runs the handler; whether it panicked.
+    /// Runs the handler, and returns whether it panicked.
     async fn handle(&mut self, head: &RequestHead) -> bool {
         let io = &self.io;
-        // On the heap: an idle connection must not carry the largest handler's state.
+        // The future is on the heap because an idle connection must not contain the largest handler's state.
         let mut handling =
             Box::pin(
                 self.handler
@@ -320,8 +319,8 @@ impl<H: Handler> Connection<H> {
             match catch_unwind(AssertUnwindSafe(|| handling.as_mut().poll(cx))) {
                 Ok(Poll::Ready(())) => Poll::Ready(false),
                 Ok(Poll::Pending) => {
-                    // Earlier answers and interim ones do not wait for this handler. A failure is
-                    // seen by whoever sends next.
+                    // Earlier responses and interim ones do not wait for this handler. A failure shows at the next
+                    // send.
                     if io.outbox().has_ahead() {
                         let _ = io.poll_flush(cx, false);
                     }
@@ -333,7 +332,7 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// After a handler: `None` if the connection lives on.
+    /// Finishes a request after its handler. Returns `None` if the connection stays open.
     async fn conclude(&mut self, panicked: bool) -> Option<ConnectionEnd> {
         self.waiting = Awaited::Busy;
         match self.out.outcome() {
@@ -362,7 +361,8 @@ impl<H: Handler> Connection<H> {
             }
             ResponseEnd::Complete { keep } => {
                 if keep && self.body.is_done() {
-                    // Sent before the next head is waited for, or when enough has gathered.
+                    // The queue is sent before the connection waits for the next head, or when enough has been
+                    // collected.
                     if self.body.input.is_empty() || self.out.queued() < BATCH {
                         if !self.body.input.is_empty() {
                             turn::give_way().await;
@@ -387,9 +387,9 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Reads what is left of the body, if it is not much; whether its end was found.
+    /// Reads the rest of the body if it is short. Returns whether its end was reached.
     async fn discard_body(&mut self) -> bool {
-        // Whether the client will send it cannot be known (RFC 9110 §10.1.1).
+        // It is unknown whether the client will send the body (RFC 9110 §10.1.1).
         if self.body.awaits_continue() {
             return false;
         }
@@ -411,7 +411,7 @@ impl<H: Handler> Connection<H> {
         .await
     }
 
-    /// Waits for the next head; first sends what is queued, unless the next head is there already.
+    /// Waits for the next head. Sends the queue first unless the next head has already arrived.
     fn poll_head(&mut self, cx: &mut Context<'_>) -> Poll<Next> {
         let limits = self.io.config.head_limits();
         self.unparsed |= self.waiting == Awaited::Busy;
@@ -474,7 +474,7 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Waits for bytes, but not longer than allowed.
+    /// Waits for bytes, but only for the permitted time.
     fn poll_waiting(&mut self, partial: bool, cx: &mut Context<'_>) -> Poll<Next> {
         match (self.waiting, partial) {
             (Awaited::Busy, false) => {
@@ -498,8 +498,7 @@ impl<H: Handler> Connection<H> {
         Poll::Ready(if partial {
             Next::Refused(BadRequest::HeaderTimeout)
         } else {
-            // Browsers open connections in advance: a 408 would be taken for the answer to the
-            // next request.
+            // Browsers open connections in advance and would take a 408 for the response to the next request.
             Next::Closed
         })
     }
@@ -516,7 +515,7 @@ impl<H: Handler> Connection<H> {
         self.answer_error(why.status(), why.name()).await
     }
 
-    /// The answer of the connection itself, when no handler gives one.
+    /// Sends a response of the connection itself, when no handler creates one.
     async fn answer_error(&mut self, status: u16, name: &str) -> ConnectionEnd {
         self.out.prepare(Version::Http11, false, false);
         self.out.answer_error(status, name);
@@ -526,8 +525,8 @@ impl<H: Handler> Connection<H> {
         }
     }
 
-    /// Ends the connection so that the client receives what was sent: while it still sends, a close
-    /// would answer with a reset, which may overtake the answer (RFC 9112 §9.6).
+    /// Ends the connection so that the client receives the bytes sent so far: if it still sends, a close would cause a
+    /// reset, which may overtake the response (RFC 9112 §9.6).
     async fn end(&mut self, end: ConnectionEnd) {
         if matches!(end, ConnectionEnd::Reset) {
             self.stream.reset_on_close();
@@ -535,7 +534,7 @@ impl<H: Handler> Connection<H> {
         }
         self.stream.shutdown_write();
         self.place.set_owing(Instant::now());
-        // Nobody will read it, and the client may take its time.
+        // The input is dropped now because it will not be used, and the client may take its time.
         let rest = self.body.input.bytes().len();
         self.body.input.consume(rest);
         let (stream, place) = (&self.stream, &self.place);
@@ -551,11 +550,11 @@ impl<H: Handler> Connection<H> {
                 }
             }
         };
-        // Over time or not: it is closed.
+        // The connection is closed whether or not the time is over.
         let _ = tokio::time::timeout(LINGERING_TIME, dropping).await;
     }
 
-    /// Completes the TLS handshake within the time for a head. True: the connection continues.
+    /// Completes the TLS handshake within the time for a head. Returns true if the connection continues.
     async fn handshake(&mut self, settings: Arc<ConnectionSettings>) -> bool {
         if let Some(demand) = settings.demand() {
             Box::pin(self.await_certificate(demand)).await;
@@ -607,7 +606,7 @@ impl<H: Handler> Connection<H> {
         Poll::Ready(Err(HandshakeFailed::TimedOut))
     }
 
-    /// Reads the PROXY header that a trusted proxy sends first. True: the connection continues.
+    /// Reads the PROXY header that a trusted proxy sends first. Returns true if the connection continues.
     async fn read_proxy_header(&mut self, proxies: &TrustedPeers) -> bool {
         if !proxies.trusts(self.info.peer) {
             return true;
@@ -654,7 +653,7 @@ impl<H: Handler> Connection<H> {
 
 type Head = (RequestHead, Framing, usize);
 
-/// Whether this many bytes of a head are enough to wait for its rest, with memory as short as it is.
+/// Returns whether memory is too short to wait for the rest of a head of which this many bytes have arrived.
 fn no_room_for_more(bytes: usize) -> bool {
     match memory::pressure() {
         Pressure::None => false,

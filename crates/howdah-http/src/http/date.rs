@@ -1,4 +1,4 @@
-//! The `Date` field: an IMF-fixdate (RFC 9110 §5.6.7), formatted once a second and thread.
+//! The `Date` header: an IMF-fixdate (RFC 9110 §5.6.7), formatted once per second and thread.
 
 use std::cell::Cell;
 
@@ -8,9 +8,9 @@ thread_local! {
     static CACHED: Cell<(i64, [u8; LEN])> = const { Cell::new((i64::MIN, [0; LEN])) };
 }
 
-/// The current time as an IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
+/// Returns the current time as an IMF-fixdate, such as `Sun, 06 Nov 1994 08:49:37 GMT`.
 pub fn now() -> [u8; LEN] {
-    // The coarse clock is read without entering the kernel and is exact to 4 ms.
+    // Reading the coarse clock does not enter the kernel. It is accurate to 4 ms.
     let seconds = rustix::time::clock_gettime(rustix::time::ClockId::RealtimeCoarse).tv_sec;
     let (at, text) = CACHED.get();
     if at == seconds {

@@ -1,6 +1,5 @@
-//! A deadline that is mostly moved later: moving it is a store, and the runtime's timer is touched
-//! only when it fires early or the deadline moves nearer. A request on a keep-alive connection so
-//! costs no timer operation.
+//! A deadline that is mostly moved later. Moving it only stores a value; the runtime's timer is changed only when it
+//! fires early or the deadline moves nearer. A request on a keep-alive connection therefore needs no timer operation.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -30,7 +29,7 @@ impl Deadline {
         self.due = now + wait;
     }
 
-    /// Brings the deadline forward to `due`, if it is later.
+    /// Moves the deadline forward to `due` if it is later.
     pub(super) fn at_most(&mut self, due: Instant) {
         self.due = self.due.min(due);
     }

@@ -1,9 +1,8 @@
-//! A thread's connections in the order in which they are closed when there are too many: by how long
-//! they have waited for their client, in two queues. Knows no socket and no limit; the caller has the
-//! clock.
+//! The order in which a thread's connections are closed when there are too many: by how long they have waited for their
+//! client, in two queues. This module depends neither on sockets nor on the limit; the caller has the clock.
 //!
-//! To begin a request costs a connection nothing here: it stays in its queue, marked as busy, until it
-//! waits again and goes to the end, or until whoever looks for a connection to close takes it out.
+//! Beginning a request costs nothing here: the connection stays in its queue, marked as busy, until it waits again and
+//! moves to the end, or until a search for a connection to close removes it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,23 +13,23 @@ use super::slots::Slot;
 /// The queue in which a connection waits for its client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EvictionQueue {
-    /// The client owes the server something: its first request, the rest of a head, or its end after
-    /// an answer that closes the connection.
+    /// The client owes the server something: its first request, the rest of a head, or the end of the connection after
+    /// a response that closes it.
     Owing = 0,
-    /// The client has been answered and may ask again.
+    /// The client has received its response and may send another request.
     Idle = 1,
 }
 
 /// The state that a connection shares with the threads that may close it.
 #[derive(Debug, Default)]
 pub(super) struct Place {
-    /// Whether the connection is answering a request.
+    /// Whether the connection is handling a request.
     pub(super) busy: AtomicBool,
-    /// Whether the connection is to close, to make room.
+    /// Whether the connection must close to make room.
     pub(super) evicted: AtomicBool,
 }
 
-/// The index that stands for no connection.
+/// The index that means "no connection".
 const NONE: u32 = u32::MAX;
 
 struct Node {
@@ -38,7 +37,7 @@ struct Node {
     task: Option<Waker>,
     slot: Option<Slot>,
     queue: Option<EvictionQueue>,
-    /// Microseconds of the caller's clock.
+    /// The start of the wait in microseconds of the caller's clock.
     since: u64,
     before: u32,
     after: u32,
@@ -50,7 +49,7 @@ struct Ends {
     last: u32,
 }
 
-/// What the caller gets of a connection that is to close: its slot, and the task to wake.
+/// The slot of a connection that must close, and its task to wake.
 pub(super) struct Evicted {
     pub(super) slot: Option<Slot>,
     pub(super) task: Option<Waker>,
@@ -78,7 +77,7 @@ impl Default for EvictionQueues {
 }
 
 impl EvictionQueues {
-    /// A connection that owes its first request since `now`.
+    /// Adds a connection that owes its first request since `now`.
     pub(super) fn add(&mut self, slot: Option<Slot>, now: u64) -> (u32, Arc<Place>) {
         let place = Arc::<Place>::default();
         let node = Node {
@@ -92,7 +91,7 @@ impl EvictionQueues {
         };
         let at = self.free.pop().unwrap_or_else(|| {
             self.nodes.push(None);
-            // Connections are fewer than descriptors, which are numbered by 31 bits.
+            // There are fewer connections than descriptors, whose numbers have 31 bits.
             (self.nodes.len() - 1) as u32
         });
         self.nodes[at as usize] = Some(node);
@@ -100,14 +99,14 @@ impl EvictionQueues {
         (at, place)
     }
 
-    /// The connection's task, to be woken when it is to close.
+    /// Sets the connection's task, which is woken when the connection must close.
     pub(super) fn set_task(&mut self, at: u32, task: &Waker) {
         if let Some(node) = self.node(at) {
             node.task = Some(task.clone());
         }
     }
 
-    /// The connection waits for its client, last in `queue`.
+    /// Moves a connection that waits for its client to the end of `queue`.
     pub(super) fn wait(&mut self, at: u32, queue: EvictionQueue, now: u64) {
         self.unlink(at);
         let evicted = |node: &mut Node| node.place.evicted.load(Ordering::Relaxed);
@@ -116,27 +115,27 @@ impl EvictionQueues {
         }
     }
 
-    /// The connection has ended; its slot, to be given back.
+    /// Removes a connection that has ended, and returns its slot for release.
     pub(super) fn remove(&mut self, at: u32) -> Option<Slot> {
         self.unlink(at);
         let node = self.nodes.get_mut(at as usize)?.take()?;
         self.free.push(at);
         if self.free.len() == self.nodes.len() && self.nodes.len() > 1024 {
-            // After a flood of connections: give the memory back.
+            // Frees the memory after a flood of connections.
             *self = EvictionQueues::default();
         }
         node.slot
     }
 
-    /// Since when the first in a queue has waited.
+    /// Returns since when the first connection in a queue has waited.
     pub(super) fn oldest(&mut self, queue: EvictionQueue) -> Option<u64> {
         self.skip_busy(queue);
         let first = self.queues[queue as usize].first;
         self.node(first).map(|node| node.since)
     }
 
-    /// Has the first in a queue close: its task is to be woken. The slot it gives up for `other`, if one
-    /// is given, is the caller's.
+    /// Marks the first connection in a queue for closing; the caller must wake its task. If `other` is given, the
+    /// connection gets it in exchange for its own slot, which is returned.
     pub(super) fn evict(&mut self, queue: EvictionQueue, other: Option<Slot>) -> Option<Evicted> {
         self.skip_busy(queue);
         let first = self.queues[queue as usize].first;
@@ -151,7 +150,7 @@ impl EvictionQueues {
         Some(Evicted { slot, task })
     }
 
-    /// The tasks of all connections.
+    /// Returns the tasks of all connections.
     pub(super) fn tasks(&self) -> Vec<Waker> {
         let nodes = self.nodes.iter().flatten();
         nodes.filter_map(|node| node.task.clone()).collect()
@@ -161,7 +160,8 @@ impl EvictionQueues {
         self.nodes.get_mut(at as usize)?.as_mut()
     }
 
-    /// Takes out those at a queue's front that answer a request: they wait again later.
+    /// Removes the connections at the front of a queue that are handling a request. They are queued again when they
+    /// wait.
     fn skip_busy(&mut self, queue: EvictionQueue) {
         loop {
             let first = self.queues[queue as usize].first;
@@ -213,7 +213,7 @@ mod tests {
     fn who_has_waited_longest_goes_first_and_who_is_busy_stays() {
         let mut waiting = EvictionQueues::default();
         let all: Vec<_> = (0..4).map(|now| waiting.add(None, now)).collect();
-        // The first two ask; one is answered and waits again, the other is being answered.
+        // The first two send requests: one is answered and waits again, the other one is still being handled.
         waiting.wait(all[0].0, EvictionQueue::Idle, 10);
         all[1].1.busy.store(true, Ordering::Relaxed);
         assert_eq!(waiting.oldest(EvictionQueue::Owing), Some(2));
@@ -230,7 +230,7 @@ mod tests {
         assert!(!is_evicted(&all[1].1) && !is_evicted(&all[0].1));
         assert!(waiting.evict(EvictionQueue::Idle, None).is_some());
         assert!(is_evicted(&all[0].1));
-        // Busy no more, it can be found again.
+        // When it is no longer busy, it can be found again.
         all[1].1.busy.store(false, Ordering::Relaxed);
         waiting.wait(all[1].0, EvictionQueue::Idle, 12);
         assert_eq!(waiting.oldest(EvictionQueue::Idle), Some(12));

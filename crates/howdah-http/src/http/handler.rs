@@ -1,4 +1,4 @@
-//! What a connection asks of the handler that answers its requests, and what it reports about itself.
+//! The handler that a connection calls for its requests, and the notices that a connection reports.
 
 use std::future::Future;
 use std::io;
@@ -13,41 +13,41 @@ use super::responder::Responder;
 use crate::tls::Agreed;
 use howdah_http1::refusal::BadRequest;
 
-/// Facts about the connection a request came by.
+/// Facts about the connection by which a request arrived.
 #[derive(Clone, Debug)]
 pub struct ConnInfo {
-    /// The client's address; with the PROXY protocol, the one the proxy named. None for a unix
-    /// socket.
+    /// The client's address, or with the PROXY protocol the address given by the proxy. `None` for a unix socket.
     pub peer: Option<SocketAddr>,
-    /// The address the client connected to, likewise.
+    /// The address that the client connected to, with the same rules.
     pub local: Option<SocketAddr>,
     /// The listener's address as configured.
     pub listener: Arc<str>,
-    /// What the TLS handshake agreed on; none: the client's connection is not encrypted.
+    /// The result of the TLS handshake; `None` if the client's connection is not encrypted.
     pub tls: Option<Arc<Agreed>>,
-    /// Where else the server can be reached, as `Alt-Svc` says it (RFC 7838): by HTTP/3.
+    /// The value of `Alt-Svc` (RFC 7838), which announces HTTP/3.
     pub alternative: Option<Arc<str>>,
-    /// Unique within the server's life.
+    /// A number that is unique while the server runs.
     pub id: u64,
-    /// Which request of the connection this is, from 1.
+    /// The number of the request on its connection, from 1.
     pub request: u64,
 }
 
 /// Why a TLS handshake was not completed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HandshakeFailed {
-    /// The client closed the connection, or another needed its place.
+    /// The client closed the connection, or it was closed to make room for another.
     ClientGone,
-    /// The client did not complete it in time (`timeouts.header`).
+    /// The client did not complete the handshake in time (`timeouts.header`).
     TimedOut,
-    /// It sent a request without TLS; it got a 400.
+    /// The client sent a request without TLS and got a 400.
     PlainHttp,
-    /// The two have no version or cipher in common, or the client broke the protocol: what rustls says.
+    /// The two sides have no version or cipher in common, or the client violated the protocol, with the message of
+    /// rustls.
     Protocol(String),
 }
 
 impl HandshakeFailed {
-    /// The name of the failure in log, metrics and docs.
+    /// Returns the name of the failure in the log, the metrics and the documentation.
     pub fn name(&self) -> &'static str {
         match self {
             HandshakeFailed::ClientGone => "HandshakeAborted",
@@ -58,56 +58,56 @@ impl HandshakeFailed {
     }
 }
 
-/// Something an administrator may want to know about connections, not tied to a handled request.
+/// An event of a connection that may interest an administrator and is not tied to a handled request.
 #[derive(Debug)]
 pub enum Notice<'a> {
     /// A request was refused before the handler saw it; the status is the refusal's.
     Refused {
-        /// The connection the request came by.
+        /// The connection by which the request arrived.
         conn: &'a ConnInfo,
         /// Why the request is malformed or too large.
         why: BadRequest,
-        /// What was received of the request line, at most 256 bytes: text of the client's making.
+        /// The received part of the request line, at most 256 bytes. The client controls this text.
         line: &'a [u8],
     },
-    /// A PROXY header was refused; the connection was closed without an answer.
+    /// A PROXY header was refused; the connection was closed without a response.
     BadProxyHeader {
         /// The connection, with the proxy's own address.
         conn: &'a ConnInfo,
-        /// The name of the mistake, as the log writes it.
+        /// The name of the failure, as in the log.
         why: &'static str,
     },
     /// A TLS handshake is complete.
     Handshake {
-        /// What it has agreed on.
+        /// The result of the handshake.
         agreed: &'a Agreed,
     },
     /// A TLS handshake was not completed; the connection was closed.
     HandshakeFailed {
         /// The connection.
         conn: &'a ConnInfo,
-        /// What the client did, or failed to do.
+        /// The reason for the failure.
         why: &'a HandshakeFailed,
     },
-    /// The server has ended an HTTP/2 connection because of what its client sent.
+    /// The server has ended an HTTP/2 connection because of the client's behaviour.
     Http2Ended {
         /// The connection.
         conn: &'a ConnInfo,
-        /// What the client did, or failed to do.
+        /// The reason.
         why: Http2Error,
-        /// What the protocol's library says.
+        /// The message of the h2 crate.
         detail: &'a str,
     },
-    /// The server has ended an HTTP/3 connection because of what its client sent.
+    /// The server has ended an HTTP/3 connection because of the client's behaviour.
     Http3Ended {
         /// The connection.
         conn: &'a ConnInfo,
-        /// What the client did, or failed to do.
+        /// The reason.
         why: Http3Error,
-        /// What the protocol's library says.
+        /// The message of the h3 crate.
         detail: &'a str,
     },
-    /// The rest of a head is not waited for, because memory is short; the client got a 503.
+    /// The server does not wait for the rest of a head, because memory is short; the client got a 503.
     NoMemory {
         /// The connection the head was arriving on.
         conn: &'a ConnInfo,
@@ -117,31 +117,31 @@ pub enum Notice<'a> {
         /// The connection whose request was being handled.
         conn: &'a ConnInfo,
     },
-    /// The handler returned without an answer; the client got a 500.
+    /// The handler returned without a response; the client got a 500.
     NoAnswer {
         /// The connection whose request was being handled.
         conn: &'a ConnInfo,
     },
-    /// Accepting fails (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); it is tried again after a pause.
+    /// Accepting fails (`EMFILE`, `ENFILE`, `ENOBUFS`, `ENOMEM`); it is retried after a pause.
     AcceptFailed {
         /// The listener's address, as configured.
         listener: &'a str,
         /// The error that `accept` returned.
         error: &'a io::Error,
     },
-    /// `max_connections` are open: a new one takes the place of the one that has waited longest for its
-    /// client, or waits in the backlog while all answer requests.
+    /// `max_connections` are open. A new connection replaces the one that has waited longest for its client, or waits
+    /// in the backlog while all connections handle requests.
     TooManyConnections {
         /// The configured `max_connections`.
         limit: u32,
     },
 }
 
-/// Answers requests. One value serves all connections of all threads.
+/// Handles requests. One value serves all connections of all threads.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request through `out`. When it returns, the response must have been begun and
-    /// ended or aborted; what is still queued is sent by the connection. A request body not read is
-    /// dropped. When the connection is killed at the end of a graceful stop, the future is dropped.
+    /// Handles one request and responds through `out`. When it returns, the response must have been begun and then
+    /// ended or aborted; the connection sends the bytes that are still queued. An unread request body is dropped. When
+    /// the connection is killed at the end of a graceful stop, the future is dropped.
     fn handle<'a>(
         &'a self,
         req: &'a RequestHead,
@@ -150,6 +150,6 @@ pub trait Handler: Send + Sync + 'static {
         out: &'a mut Responder,
     ) -> impl Future<Output = ()> + Send + 'a;
 
-    /// Takes note of something. Must not block.
+    /// Receives a notice. Must not block.
     fn notice(&self, _notice: &Notice<'_>) {}
 }

@@ -1,11 +1,11 @@
-//! The lines of HTTP/1.1 that the responder writes (RFC 9112 §4, §7.1).
+//! Writes the lines of HTTP/1.1 for the responder (RFC 9112 §4, §7.1).
 
 use super::message::ResponseHead;
 use howdah_http1::reason::reason_phrase;
 
-/// `HTTP/1.1 404 Not Found`.
+/// Writes a status line such as `HTTP/1.1 404 Not Found`.
 pub(super) fn status_line(out: &mut Vec<u8>, head: &ResponseHead) {
-    // RFC 9112 §2.3, RFC 9110 §6.2: the version says what this server speaks, to 1.0 clients too.
+    // RFC 9112 §2.3, RFC 9110 §6.2: the version is that of this server, also towards HTTP/1.0 clients.
     out.extend_from_slice(b"HTTP/1.1 ");
     decimal(out, u64::from(head.status));
     out.push(b' ');
@@ -16,7 +16,7 @@ pub(super) fn status_line(out: &mut Vec<u8>, head: &ResponseHead) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// A number.
+/// Writes a decimal number.
 pub(super) fn decimal(out: &mut Vec<u8>, mut n: u64) {
     let mut digits = [0; 20];
     let mut at = digits.len();
@@ -31,7 +31,7 @@ pub(super) fn decimal(out: &mut Vec<u8>, mut n: u64) {
     out.extend_from_slice(&digits[at..]);
 }
 
-/// The line before a chunk of `n` bytes.
+/// Writes the line before a chunk of `n` bytes.
 pub(super) fn chunk_size(out: &mut Vec<u8>, n: u64) {
     let digits = (64 - n.leading_zeros()).div_ceil(4).max(1);
     for at in (0..digits).rev() {

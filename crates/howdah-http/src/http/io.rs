@@ -1,6 +1,6 @@
-//! What the two halves of a request share: the way to the client, the queue of bytes to send, and a few facts
-//! about the request in progress. The task that owns the connection is the only one to use it, so
-//! the lock is never contended; it is there because handlers' futures are `Send`.
+//! The state that the two halves of a request share: the channel to the client, the queue of bytes to send, and a few
+//! facts about the request in progress. Only the task that owns the connection uses it, so the lock is never contended;
+//! it exists because handlers' futures are `Send`.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,14 +12,14 @@ use super::config::HttpConfig;
 use super::lifecycle::Lifecycle;
 use super::outbox::Outbox;
 
-/// What has not been read of the current request's body.
+/// The unread part of the current request's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum BodyLeft {
     /// This many bytes of a body with `Content-Length`.
     Bytes(u64),
     /// A chunked body that has not ended.
     Unknown,
-    /// Perhaps nothing more: the body is broken, or the client waits for `100 Continue`.
+    /// It may never arrive: the body is broken, or the client waits for `100 Continue`.
     NeverComes,
 }
 
@@ -54,12 +54,12 @@ impl Io {
         }
     }
 
-    /// The queue. A handler that panicked leaves it usable: each change is complete in itself.
+    /// Locks the queue. After a panic of a handler it is still usable, because each change is complete in itself.
     pub(super) fn outbox(&self) -> MutexGuard<'_, Outbox> {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Writes the field that tells clients of HTTP/3.
+    /// Writes the `Alt-Svc` header, which announces HTTP/3.
     pub(super) fn write_alternative(&self, lines: &mut Vec<u8>) {
         if let Some(value) = &self.alternative {
             for part in ["Alt-Svc: ", value, "\r\n"] {

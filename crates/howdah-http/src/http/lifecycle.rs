@@ -1,6 +1,6 @@
-//! The connections of one front thread, as a whole: how many, which wait for their client, and whether
-//! they are to end. Costs a request a lock that nobody else wants until connections are too many;
-//! ending connections wakes their tasks.
+//! The connections of one front thread as a whole: their number, which of them wait for their client, and whether they
+//! must end. The cost per request is a lock that no other thread takes until there are too many connections. Ending
+//! connections wakes their tasks.
 
 use std::sync::atomic::{AtomicU8, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,35 +14,35 @@ use super::deadline::Deadline;
 use super::eviction::{EvictionQueue, EvictionQueues, Place};
 use super::slots::Slot;
 
-// 0: serving.
+// State 0 means serving.
 const DRAINING: u8 = 1;
 const KILLED: u8 = 2;
 
-/// A connection that owes the server something for this long is closed before those that have been
-/// answered. A client's first request is there within a round trip or two; browsers connect in
-/// advance and know that such a connection may be closed.
+/// A connection that has owed the server something for this long is closed before those that have sent a response. A
+/// client's first request arrives within a round trip or two; browsers connect in advance and can handle that such a
+/// connection is closed.
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The connections of one front thread.
 #[derive(Default)]
 pub(crate) struct Lifecycle {
     state: AtomicU8,
-    /// When connections that wait for their clients close, once it drains: `u64::MAX` less the microseconds.
+    /// When connections that wait for their clients close during draining, as `u64::MAX` minus the microseconds.
     closes_in_reverse: AtomicU64,
     waiting: Mutex<EvictionQueues>,
     open: AtomicUsize,
     empty: Notify,
     /// Connections accepted so far.
     pub(crate) accepted: AtomicU64,
-    /// Requests handed to the handler so far.
+    /// Requests passed to the handler so far.
     pub(crate) requests: AtomicU64,
-    /// Requests that were refused before a handler saw them, since the start.
+    /// Requests refused before they reached a handler so far.
     pub(crate) refused: AtomicU64,
 }
 
-/// Has the connection close that has waited longest for its client, of all threads': those that owe the
-/// server a request for more than [`PATIENCE`] first. Its place is the caller's for `overdraft`, which
-/// it keeps until it is gone. None: all connections answer requests.
+/// Closes the connection of any thread that has waited longest for its client; those that have owed the server a
+/// request for more than [`PATIENCE`] come first. The closing connection keeps `overdraft` until it is closed, and its
+/// own slot is returned. Returns `None` if all connections handle requests.
 pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot> {
     let (life, queue) = late(all).or_else(|| {
         let queues = [
@@ -58,8 +58,7 @@ pub(crate) fn make_room(all: &[Arc<Lifecycle>], overdraft: Slot) -> Option<Slot>
     life.evict(queue, Some(overdraft))
 }
 
-/// Has a connection close that has owed the server a request for more than [`PATIENCE`]; whether there
-/// was one.
+/// Closes a connection that has owed the server a request for more than [`PATIENCE`]. Returns whether there was one.
 pub(crate) fn make_room_in_advance(all: &[Arc<Lifecycle>]) -> bool {
     match late(all) {
         Some((life, queue)) => {
@@ -85,12 +84,12 @@ fn late(all: &[Arc<Lifecycle>]) -> Option<(&Arc<Lifecycle>, EvictionQueue)> {
     late.then_some((life, queue))
 }
 
-/// The clock of all threads' queues: microseconds.
+/// Converts to the clock of all threads' queues, in microseconds.
 fn micros(at: Instant) -> u64 {
     at.saturating_duration_since(epoch(at)).as_micros() as u64
 }
 
-/// Where that clock begins: the first time it was asked for.
+/// Returns the start of that clock: the first time passed to this function.
 fn epoch(now: Instant) -> Instant {
     static EPOCH: OnceLock<Instant> = OnceLock::new();
     *EPOCH.get_or_init(|| now)
@@ -101,27 +100,28 @@ fn now() -> u64 {
 }
 
 impl Lifecycle {
-    /// Connections are to close: those that wait for their clients soon, others after the request in progress.
+    /// Returns whether connections must close: those that wait for their clients soon, others after the request in
+    /// progress.
     pub(crate) fn is_draining(&self) -> bool {
         self.state.load(Ordering::Relaxed) >= DRAINING
     }
 
-    /// All connections are to close at once, also those that answer a request.
+    /// Returns whether all connections must close at once, including those that handle a request.
     pub(crate) fn is_killed(&self) -> bool {
         self.state.load(Ordering::Relaxed) == KILLED
     }
 
-    /// Connections are to end; what waits for its client's next request, after `wait`: that may be under way, and
-    /// clients do not repeat one that a new connection has lost.
+    /// Makes all connections end. Those that wait for their client's next request close after `wait`, because a request
+    /// may be in transit, and clients do not repeat a request that was lost on a new connection.
     pub(crate) fn drain(&self, wait: Duration) {
         let at = micros(Instant::now() + wait);
-        // Kept as its complement, so that none is 0.
+        // Stored as its complement, so the initial value 0 means that no time is set.
         self.closes_in_reverse
             .fetch_max(u64::MAX - at, Ordering::Relaxed);
         self.enter(DRAINING);
     }
 
-    /// When connections that wait for their clients close.
+    /// Returns when connections that wait for their clients close.
     fn closes_at(&self) -> Instant {
         let at = u64::MAX - self.closes_in_reverse.load(Ordering::Relaxed);
         epoch(Instant::now()) + Duration::from_micros(at)
@@ -151,12 +151,12 @@ impl Lifecycle {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many connections of the thread are open.
+    /// Returns how many connections of the thread are open.
     pub(crate) fn open(&self) -> usize {
         self.open.load(Ordering::Relaxed)
     }
 
-    /// Counts a connection until the returned value is dropped, and holds its slot for so long.
+    /// Counts a connection and holds its slot until the returned value is dropped.
     pub(crate) fn enrol(self: &Arc<Self>, slot: Option<Slot>) -> Enrolled {
         self.open.fetch_add(1, Ordering::Relaxed);
         self.accepted.fetch_add(1, Ordering::Relaxed);
@@ -180,7 +180,7 @@ impl Lifecycle {
     }
 }
 
-/// One connection's place among the others.
+/// One connection's registration with its thread.
 pub(crate) struct Enrolled {
     pub(crate) life: Arc<Lifecycle>,
     place: Arc<Place>,
@@ -188,17 +188,18 @@ pub(crate) struct Enrolled {
 }
 
 impl Enrolled {
-    /// The connection's task, to be woken when it is to end.
+    /// Sets the connection's task, which is woken when the connection must end.
     pub(crate) fn set_task(&self, waker: &Waker) {
         self.life.waiting().set_task(self.at, waker);
     }
 
-    /// The connection waits for its next request since `now`.
+    /// Records that the connection waits for its next request since `now`.
     pub(crate) fn set_idle(&self, now: Instant) {
         self.wait(EvictionQueue::Idle, now);
     }
 
-    /// The connection waits since `now` for something its client owes: the rest of a head, or the end.
+    /// Records that the connection waits since `now` for something that its client owes: the rest of a head, or the
+    /// end.
     pub(crate) fn set_owing(&self, now: Instant) {
         self.wait(EvictionQueue::Owing, now);
     }
@@ -213,13 +214,13 @@ impl Enrolled {
         self.place.busy.store(true, Ordering::Relaxed);
     }
 
-    /// The connection is to close to make room for others, unless it answers a request.
+    /// Returns whether the connection must close to make room for others, unless it handles a request.
     pub(crate) fn is_evicted(&self) -> bool {
         self.place.evicted.load(Ordering::Relaxed)
     }
 
-    /// A connection that waits for its client is to close, for all or to make room for others. Where that is
-    /// later, `deadline` is brought forward.
+    /// Returns whether a connection that waits for its client must close now, because the server drains or to make
+    /// room. If it must close later, `deadline` is moved forward.
     pub(super) fn is_to_close(&self, deadline: &mut Deadline) -> bool {
         if self.is_evicted() || !self.life.is_draining() {
             return self.is_evicted();
@@ -229,7 +230,7 @@ impl Enrolled {
         Instant::now() >= at
     }
 
-    /// The request that the connection has begun is its last.
+    /// Returns whether the connection's current request is its last.
     pub(super) fn is_at_its_last(&self) -> bool {
         self.life.is_draining() || self.is_evicted()
     }
@@ -238,7 +239,7 @@ impl Enrolled {
 impl Drop for Enrolled {
     fn drop(&mut self) {
         let slot = self.life.waiting().remove(self.at);
-        // Given back outside of the lock: it may wake who waits for it.
+        // Dropped outside of the lock, because releasing a slot may wake a task that waits for it.
         drop(slot);
         if self.life.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.life.empty.notify_waiters();

@@ -1,24 +1,23 @@
-//! A request's head (`howdah-http1`) and a response's head, independent of the HTTP version that
-//! carries them.
+//! The head of a request (`howdah-http1`) and of a response, independent of the HTTP version that carries them.
 
 pub use howdah_http1::message::{RequestHead, Span, Version};
 
-/// A response's head as a handler makes it. Framing and connection fields (`Content-Length`,
-/// `Transfer-Encoding`, `Connection`, `Date`, `Server`) are the connection's business.
+/// A response's head as a handler creates it. The connection adds framing and connection headers (`Content-Length`,
+/// `Transfer-Encoding`, `Connection`, `Date`, `Server`).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResponseHead {
     /// The status code, 100 to 999.
     pub status: u16,
-    /// A reason phrase other than the standard one.
+    /// A reason phrase that replaces the standard one.
     pub reason: Option<Vec<u8>>,
-    /// The status is a script's own, also if it is 200 and the script is the document of an error.
+    /// Whether a script set the status itself, even to 200 in a script that generates an error document.
     pub has_own_status: bool,
-    /// Header lines, serialised: `Name: value\r\n` each.
+    /// The serialised header lines, each in the form `Name: value\r\n`.
     lines: Vec<u8>,
 }
 
 impl ResponseHead {
-    /// A head with this status and no fields.
+    /// Creates a head with this status and no headers.
     pub fn new(status: u16) -> ResponseHead {
         ResponseHead {
             status,
@@ -28,13 +27,13 @@ impl ResponseHead {
         }
     }
 
-    /// Makes room for this many bytes of fields, so that adding them allocates once.
+    /// Reserves space for this many bytes of headers, so adding them allocates only once.
     pub fn reserve(&mut self, bytes: usize) -> &mut Self {
         self.lines.reserve(bytes);
         self
     }
 
-    /// Adds a field. The caller vouches that name and value are a token and a field value
+    /// Adds a header. The caller must ensure that the name is a token and the value is a field value
     /// ([`howdah_http1::head::is_token`], `is_field_value`).
     pub fn header(&mut self, name: &[u8], value: &[u8]) -> &mut Self {
         debug_assert!(howdah_http1::head::is_token(name));
@@ -45,7 +44,7 @@ impl ResponseHead {
         self
     }
 
-    /// Removes every field of that name, in any case.
+    /// Removes every header with that name, in any case.
     pub fn remove(&mut self, name: &[u8]) -> &mut Self {
         if !self.fields().any(|(own, _)| own.eq_ignore_ascii_case(name)) {
             return self;
@@ -63,7 +62,7 @@ impl ResponseHead {
         self
     }
 
-    /// The fields as (name, value), in order.
+    /// Returns the headers as (name, value), in order.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.lines.split(|b| *b == b'\n').filter_map(|line| {
             let line = line.strip_suffix(b"\r")?;
@@ -72,14 +71,14 @@ impl ResponseHead {
         })
     }
 
-    /// The header fields as they are sent.
+    /// Returns the serialised header lines.
     pub fn lines(&self) -> &[u8] {
         &self.lines
     }
 }
 
-/// Whether a header describes the content of a response, which a 1xx or 304 does not have. The
-/// `Content-Security-Policy` is the page's, and browsers take it from a 304 as well.
+/// Returns whether a header describes the content of a response, which a 1xx or 304 response does not have.
+/// `Content-Security-Policy` belongs to the page, and browsers also accept it from a 304.
 pub fn describes_content(name: &[u8]) -> bool {
     const POLICY: &[u8] = b"content-security-policy";
     let begins = |prefix: &[u8]| {

@@ -1,9 +1,9 @@
-//! HTTP messages, and HTTP/1.1, HTTP/2 and HTTP/3 on sockets: framing, limits, time-outs, order.
+//! HTTP messages, and HTTP/1.1, HTTP/2 and HTTP/3 on sockets: framing, limits, timeouts, order.
 //!
-//! From the inside out: `head`, `framing` and `chunk` of `howdah-http1` and [`proxy_protocol`] are pure
-//! parsers; `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves a
-//! handler holds, of a `channel` that is a connection or a stream of `http2` or `http3`; `connection`
-//! is one connection's life. `crate::listener` accepts them.
+//! From the inside out: `head`, `framing` and `chunk` of `howdah-http1` and [`proxy_protocol`] are pure parsers;
+//! `stream` and `outbox` move bytes; [`RequestBody`] and [`Responder`] are the two halves of a request that a handler
+//! holds, on a `channel` that is an HTTP/1.1 connection or a stream of `http2` or `http3`; `connection` serves one
+//! connection from start to end. `crate::listener` accepts connections.
 
 mod body;
 mod buffers;

@@ -1,6 +1,6 @@
-//! Bytes on their way to a client: answers of pipelined requests, interim answers and the current
-//! one, in order. Small pieces are copied together, large ones kept and written vectored. Knows
-//! nothing of HTTP messages.
+//! The queue of bytes to a client: responses to pipelined requests, interim responses and the current response, in
+//! order. Small pieces are copied together; large ones are kept as they are and sent by a vectored write. This module
+//! does not depend on HTTP messages.
 
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
@@ -13,11 +13,11 @@ use super::channel::Channel;
 use super::config::HttpConfig;
 use super::pace::{Gone, Pace};
 
-/// Pieces up to this size are copied: cheaper than a further element of a vectored write.
+/// Pieces up to this size are copied, which is cheaper than one more element of a vectored write.
 const COPY_UP_TO: usize = 4 << 10;
-/// Pieces handed to the kernel at once.
+/// The maximum number of pieces passed to the kernel at once.
 const MAX_PARTS: usize = 32;
-/// Bytes handed to the kernel at once, which it copies: a tenth of a millisecond.
+/// The maximum number of bytes passed to the kernel at once. Copying them takes a tenth of a millisecond.
 const MAX_BYTES: usize = 256 << 10;
 
 enum Segment {
@@ -34,54 +34,54 @@ impl Segment {
     }
 }
 
-/// The queue of one connection.
+/// The queue of one connection or stream.
 #[derive(Default)]
 pub(super) struct Outbox {
-    /// What goes first; `sent` bytes of the first segment (this one, or `rest[0]`) are gone.
+    /// The first segment. `sent` bytes of the front segment (this one, or `rest[0]`) have been sent.
     first: Vec<u8>,
     sent: usize,
     rest: VecDeque<Segment>,
     queued: usize,
-    /// Bytes from the front that must not wait for the current handler.
+    /// The number of bytes at the front that must not wait for the current handler.
     ahead: usize,
-    /// Bytes a second beyond those of the configuration that the client must take.
+    /// A minimum rate in bytes per second; the higher of it and the configured one applies.
     pub(super) min_rate: u32,
-    /// The final answer's head of the current request has been queued.
+    /// Whether the head of the current request's final response has been queued.
     pub(super) began: bool,
-    /// Sending has failed: everything further is dropped.
+    /// Whether sending has failed. Everything further is dropped.
     gone: bool,
-    /// Whether sending has failed because the client took too little.
+    /// Whether sending has failed because the client took data too slowly.
     too_slow: bool,
     pace: Option<Box<Pace>>,
 }
 
 impl Outbox {
-    /// Bytes not yet taken by the socket.
+    /// Returns the number of bytes that the socket has not taken yet.
     pub(super) fn queued(&self) -> usize {
         self.queued
     }
 
-    /// Whether sending has failed.
+    /// Returns whether sending has failed.
     pub(super) fn gone(&self) -> bool {
         self.gone
     }
 
-    /// Whether it has failed because the client took too little.
+    /// Returns whether sending has failed because the client took data too slowly.
     pub(super) fn too_slow(&self) -> bool {
         self.too_slow
     }
 
-    /// Everything queued so far belongs to earlier answers, or must not wait.
+    /// Marks everything queued so far as urgent: it belongs to earlier responses, or must not wait for the handler.
     pub(super) fn mark_ahead(&mut self) {
         self.ahead = self.queued;
     }
 
-    /// Whether bytes wait that must not wait for the current handler.
+    /// Returns whether there are bytes that must not wait for the current handler.
     pub(super) fn has_ahead(&self) -> bool {
         self.ahead > 0
     }
 
-    /// Appends what `write` writes.
+    /// Appends the bytes that `write` writes.
     pub(super) fn append(&mut self, write: impl FnOnce(&mut Vec<u8>)) {
         if self.gone {
             return;
@@ -115,9 +115,9 @@ impl Outbox {
         }
     }
 
-    /// Sends until nothing is queued. Without progress for `send_timeout`, or with less of it than
-    /// `limits.min_rate`: `TimedOut`. After an error the queue is empty and stays so. `more`: further
-    /// bytes follow at once.
+    /// Sends until the queue is empty. Without progress for `send_timeout`, or with less than `limits.min_rate`, it
+    /// fails with `TimedOut`. After an error the queue is empty and stays so. `more` means that further bytes follow
+    /// immediately.
     pub(super) fn poll_flush(
         &mut self,
         channel: &Channel,
@@ -172,7 +172,7 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
-    /// The client takes nothing now.
+    /// Waits while the client takes no data.
     fn poll_wait(
         &mut self,
         channel: &Channel,
@@ -180,7 +180,7 @@ impl Outbox {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let pace = self.pace.get_or_insert_with(|| Box::new(Pace::new()));
-        // What the others of a connection's streams hold is its client's, too.
+        // The memory held by the other streams of the connection is also charged to this client.
         let held = self.queued.saturating_mul(channel.streams());
         Poll::Ready(Err(
             match ready!(pace.poll_wait_holding(held, config.send_timeout, cx)) {
@@ -215,14 +215,14 @@ impl Outbox {
         }
     }
 
-    /// As [`Outbox::fail`], because the client takes too little.
+    /// Fails because the client takes data too slowly; see [`Outbox::fail`].
     pub(super) fn fail_slow(&mut self) -> io::Error {
         let why = self.fail(io::ErrorKind::TimedOut.into());
         self.too_slow = true;
         why
     }
 
-    /// Drops everything queued; nothing further is taken.
+    /// Drops everything queued; nothing further is accepted.
     pub(super) fn fail(&mut self, why: io::Error) -> io::Error {
         let began = self.began;
         *self = Outbox {

@@ -1,6 +1,6 @@
-//! How long, and how slowly, a client may take an answer or send a body: a time without any progress,
-//! and bytes a second over the time that was waited for it. One byte now and then is progress, but
-//! not enough of it. Knows no socket; made when the client is waited for the first time.
+//! Limits how long, and how slowly, a client may take a response or send a body: by a time without any progress, and by
+//! the bytes per second over the time spent waiting for it. A byte now and then is progress, but not enough. This
+//! module does not depend on sockets; a value is created when the server first waits for the client.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -11,22 +11,22 @@ use tokio::time::{Instant, Sleep};
 
 use crate::memory::{self, Pressure};
 
-/// The rate is looked at when the client has been waited for this long: the kernel takes bytes in
-/// bursts, of a third of its send buffer.
+/// The rate is checked after this much time spent waiting for the client, because the kernel takes bytes in bursts of a
+/// third of its send buffer.
 const WINDOW: Duration = Duration::from_secs(10);
 
-/// How often it is looked whether memory is full.
+/// How often the memory pressure is checked.
 const LOOK: Duration = Duration::from_secs(1);
-/// What a client may hold after a second in which it has taken nothing, when memory is full; after each further
-/// second half of that.
+/// The number of bytes that a client may hold when memory is full, after one second in which it has taken nothing; it
+/// is halved after each further second.
 const HELD: usize = 1 << 20;
 
-/// Why a client is waited for no longer.
+/// Why the server stops waiting for a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Gone {
-    /// It has made no progress for as long as it may.
+    /// The client has made no progress for the permitted time.
     TakesNothing,
-    /// Memory is full, and much of it is kept for this client.
+    /// Memory is full, and much of it is held for this client.
     HoldsMemory,
 }
 
@@ -37,11 +37,11 @@ fn holds_too_much(held: usize, waited: Duration) -> bool {
     held >= (HELD >> halvings.min(40)).max(1)
 }
 
-/// Watches how fast a client takes an answer or sends a body.
+/// Measures how fast a client takes a response or sends a body.
 pub(super) struct Pace {
     timer: Pin<Box<Sleep>>,
     since: Option<Instant>,
-    /// In this window: the time waited, and the progress.
+    /// The time waited and the bytes transferred in this window.
     waited: Duration,
     taken: u64,
 }
@@ -56,13 +56,13 @@ impl Pace {
         }
     }
 
-    /// The client makes no progress now; ready when it has made none for `patience`.
+    /// Waits for a client that makes no progress. Is ready when it has made none for `patience`.
     pub(super) fn poll_wait(&mut self, patience: Duration, cx: &mut Context<'_>) -> Poll<()> {
         self.poll_wait_holding(0, patience, cx).map(|_| ())
     }
 
-    /// As [`Pace::poll_wait`], while `held` bytes of memory are kept for the client. When the front's memory
-    /// is full, those who hold most have the least time, so that nobody else is refused for want of it.
+    /// Does the same as [`Pace::poll_wait`] while `held` bytes of memory are held for the client. When the front's
+    /// memory is full, clients that hold the most get the least time, so no other client is refused for lack of memory.
     pub(super) fn poll_wait_holding(
         &mut self,
         held: usize,
@@ -88,7 +88,8 @@ impl Pace {
         }
     }
 
-    /// The client has taken, or sent, `n` bytes; whether that is too slow for `rate` bytes a second.
+    /// Records that the client has taken or sent `n` bytes. Returns whether that is too slow for `rate` bytes per
+    /// second.
     pub(super) fn took(&mut self, n: usize, rate: u32) -> bool {
         self.taken += n as u64;
         if let Some(since) = self.since.take() {
@@ -97,7 +98,7 @@ impl Pace {
         if self.waited < WINDOW {
             return false;
         }
-        // A window of its own each time: what was fast once is no credit.
+        // Each window is measured separately: an earlier fast transfer gives no credit.
         let (waited, taken) = (self.waited, self.taken);
         (self.waited, self.taken) = (Duration::ZERO, 0);
         waited.as_secs_f64() * f64::from(rate) > taken as f64

@@ -1,6 +1,6 @@
-//! The PROXY protocol's header, version 1 and 2 (haproxy.org, doc/proxy-protocol.txt), and who may
-//! send one. Pure. A header is expected only on listeners configured for it and from peers that
-//! are trusted, where it is obligatory: guessing would let clients name their own address.
+//! Parses the PROXY protocol's header, versions 1 and 2 (haproxy.org, doc/proxy-protocol.txt), and decides which peers
+//! may send it. Pure. A header is accepted only on listeners configured for it and from trusted peers, for which it is
+//! mandatory: otherwise clients could forge their address.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
@@ -9,28 +9,28 @@ use strum::IntoStaticStr;
 use crate::network::Network;
 
 const V2_SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
-/// The longest line of version 1, CRLF included.
+/// The maximum length of a version 1 line, including CRLF.
 const V1_LONGEST: usize = 107;
-/// The longest version 2 header taken, TLVs included; proxies send a few hundred bytes.
+/// The maximum length of an accepted version 2 header, including TLVs. Proxies send a few hundred bytes.
 const V2_LONGEST: usize = 4096;
 
-/// Why a connection from a trusted proxy does not begin with a PROXY header. It is closed without
-/// an answer, as the specification demands.
+/// Why a connection from a trusted proxy does not begin with a valid PROXY header. It is closed without a response, as
+/// the specification requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum BadProxyHeader {
-    /// Neither version's signature.
+    /// The input has neither version's signature.
     #[strum(serialize = "ProxyHeaderMissing")]
     NoSignature,
-    /// A version 1 line that is not `PROXY TCP4|TCP6|UNKNOWN ...` with canonical addresses.
+    /// A version 1 line is not `PROXY TCP4|TCP6|UNKNOWN ...` with canonical addresses.
     #[strum(serialize = "ProxyHeaderBadLine")]
     BadLine,
-    /// A version other than 1 and 2, or a command other than LOCAL and PROXY.
+    /// The version is neither 1 nor 2, or the command is neither LOCAL nor PROXY.
     #[strum(serialize = "ProxyHeaderBadVersion")]
     BadVersion,
-    /// An address block shorter than its family needs, or a datagram transport.
+    /// The address block is shorter than its family needs, or the transport is not a stream.
     #[strum(serialize = "ProxyHeaderBadAddress")]
     BadAddress,
-    /// A version 2 header longer than 4 KiB.
+    /// A version 2 header is longer than 4 KiB.
     #[strum(serialize = "ProxyHeaderTooLong")]
     TooLong,
     /// The header did not arrive within `header_timeout`.
@@ -39,7 +39,7 @@ pub enum BadProxyHeader {
 }
 
 impl BadProxyHeader {
-    /// The name, for logs.
+    /// Returns the name of the failure for logs.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -48,14 +48,14 @@ impl BadProxyHeader {
 /// A PROXY header that has arrived completely.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ProxyHeader {
-    /// Bytes of the input it takes.
+    /// The length of the header in bytes.
     pub len: usize,
-    /// The client's address, and the one it connected to; none for the proxy's own health checks
-    /// (LOCAL), for UNKNOWN and for unix sockets: the connection's own addresses stand.
+    /// The client's address and the address that it connected to. `None` for the proxy's own health checks (LOCAL), for
+    /// UNKNOWN and for unix sockets; then the connection's own addresses apply.
     pub addresses: Option<(SocketAddr, SocketAddr)>,
 }
 
-/// Parses the header at the front of `input`. `Ok(None)`: more bytes are needed.
+/// Parses the header at the start of `input`. `Ok(None)` means that more bytes are needed.
 pub fn parse(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
     let same = |signature: &[u8]| {
         let n = input.len().min(signature.len());
@@ -158,7 +158,7 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
                 SocketAddr::new(ip(16).into(), port(34)),
             )))
         }
-        // Unspecified, and unix streams: no address to use.
+        // Unspecified, and unix streams: there is no address to use.
         (0x00, _) | (0x31, 216..) => header(None),
         _ => Err(BadProxyHeader::BadAddress),
     }
@@ -169,12 +169,12 @@ fn parse_v2(input: &[u8]) -> Result<Option<ProxyHeader>, BadProxyHeader> {
 pub struct TrustedPeers {
     /// The addresses of the proxies.
     pub blocks: Vec<Network>,
-    /// Whether every peer of a unix socket is trusted: its mode decides who can connect.
+    /// Whether every peer of a unix socket is trusted, because the socket's mode controls access.
     pub unix: bool,
 }
 
 impl TrustedPeers {
-    /// Whether that peer (none: of a unix socket) is one.
+    /// Returns whether a peer is trusted; `None` means a peer of a unix socket.
     pub fn trusts(&self, peer: Option<SocketAddr>) -> bool {
         match peer {
             Some(peer) => self.blocks.iter().any(|b| b.contains(peer.ip())),

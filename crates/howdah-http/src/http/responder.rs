@@ -1,7 +1,6 @@
-//! A response as a handler writes it: head, body, file, end. Frames it for the client's version
-//! (RFC 9112 §6, §7; RFC 9110 §8.6, §9.3.2, §15.3.5, §15.4.5) and queues it; sends when asked to
-//! flush, and the connection flushes what is left when the handler is done. Decides nothing about
-//! routing or errors.
+//! A response as a handler writes it: head, body, file, end. The responder frames it for the client's version (RFC 9112
+//! §6, §7; RFC 9110 §8.6, §9.3.2, §15.3.5, §15.4.5) and queues it. It sends when asked to flush, and the connection
+//! flushes the rest when the handler returns. It makes no decisions about routing or errors.
 
 use std::fmt;
 use std::fs::File;
@@ -26,26 +25,26 @@ use super::pace::Pace;
 use crate::turn;
 use howdah_http1::reason::reason_phrase;
 
-/// Files up to this size are read and sent together with the head: one `pread` and one `send`
-/// cost less than a `send` and a `sendfile`, and less than two packets.
+/// Files up to this size are read and sent together with the head: one `pread` and one `send` cost less than a `send`
+/// and a `sendfile`, and less than two packets.
 const READ_UP_TO: u64 = 32 << 10;
-/// Sent of a file at once, so that other connections of the thread get their turn (nginx'
+/// The maximum number of bytes of a file sent at once, so other connections of the thread get their turn (nginx's
 /// sendfile_max_chunk: 2 MiB).
 const FILE_PIECE: u64 = 256 << 10;
 
-/// How long a response's body is.
+/// The length of a response's body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Length {
     /// The body has this many bytes.
     Known(u64),
-    /// The length shows at the end: the body is chunked, or for HTTP/1.0 delimited by the
-    /// connection's end.
+    /// The length is known only at the end: the body is chunked or, for HTTP/1.0, delimited by the end of the
+    /// connection.
     Unknown,
     /// The response has no body and no `Content-Length`: 204 and 304.
     NoBody,
 }
 
-/// The client is gone: the connection is broken, closed, or took nothing for `send_timeout`.
+/// The client is gone: the connection is broken or closed, or the client took no data for `send_timeout`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClientGone;
 
@@ -89,14 +88,14 @@ impl std::error::Error for SendFileError {}
 /// How the body is framed on the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Framing {
-    /// `left` bytes are still owed.
+    /// The body has a fixed length, of which `left` bytes are missing.
     Counted {
         left: u64,
     },
     Chunked,
-    /// HTTP/1.0 without a length: the end of the connection ends the body. HTTP/2 and HTTP/3: that of the stream.
+    /// The end of the connection (HTTP/1.0 without a length) or of the stream (HTTP/2 and HTTP/3) ends the body.
     UntilClose,
-    /// HEAD, 204, 304: body bytes are taken and dropped.
+    /// HEAD, 204, 304: body bytes are accepted and dropped.
     Suppressed,
 }
 
@@ -108,14 +107,15 @@ enum ResponseState {
     Aborted { until_close: bool },
 }
 
-/// What the connection must know of a finished response.
+/// The outcome of a response, for the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum ResponseEnd {
     /// The handler returned without having begun a response.
     Silent,
-    /// Complete; whether the connection may live on.
+    /// The response is complete; `keep` tells whether the connection may stay open.
     Complete { keep: bool },
-    /// Cut off: the connection must end, by a reset where an orderly end would look complete.
+    /// The response was cut off. The connection must end, by a reset if an orderly end would make the response look
+    /// complete.
     Cut { reset: bool },
 }
 
@@ -129,7 +129,7 @@ pub struct Responder {
     status: u16,
     sent: u64,
     body_sent: u64,
-    /// How fast the client takes a file that is being sent.
+    /// Measures how fast the client takes a file that is being sent.
     pace: Option<Box<Pace>>,
 }
 
@@ -148,7 +148,7 @@ impl Responder {
         }
     }
 
-    /// Begins the response to the next request. `keep_alive`: the connection may live on.
+    /// Begins the response to the next request. `keep_alive` tells whether the connection may stay open.
     pub(super) fn prepare(&mut self, version: Version, head_only: bool, keep_alive: bool) {
         self.state = ResponseState::Waiting;
         self.version = version;
@@ -176,8 +176,8 @@ impl Responder {
         }
     }
 
-    /// Sends an interim response (1xx, RFC 9110 §15.2), without waiting for anything else. Ignored
-    /// for HTTP/1.0 clients, which know none, and after [`Responder::begin`].
+    /// Sends an interim response (1xx, RFC 9110 §15.2) without waiting for anything else. Ignored for HTTP/1.0 clients,
+    /// which do not support it, and after [`Responder::begin`].
     pub fn informational(&mut self, head: &ResponseHead) {
         debug_assert!((100..200).contains(&head.status) && head.status != 101);
         if self.version == Version::Http10 || self.state != ResponseState::Waiting {
@@ -201,11 +201,11 @@ impl Responder {
             out.extend_from_slice(b"\r\n");
         });
         self.sent += (outbox.queued() - before) as u64;
-        // Sent when the task waits next, which is before the final response can be late.
+        // It is sent when the task waits next, before the final response can delay it.
         outbox.mark_ahead();
     }
 
-    /// Queues a whole answer of the server's own, when no handler gives one.
+    /// Queues a complete error response of the server itself, for a request that no handler responds to.
     pub(super) fn answer_error(&mut self, status: u16, name: &str) {
         let body = format!("{status} {}: {name}\n", reason_phrase(status));
         let mut head = ResponseHead::new(status);
@@ -214,7 +214,7 @@ impl Responder {
         self.answer(&head, body);
     }
 
-    /// Queues a whole response.
+    /// Queues a complete response.
     pub fn answer(&mut self, head: &ResponseHead, body: impl Into<Bytes>) {
         let body = body.into();
         self.begin(head, Length::Known(body.len() as u64));
@@ -222,8 +222,8 @@ impl Responder {
         self.end();
     }
 
-    /// Queues the final response's head. `length` is what a GET would get: HEAD, 204 and 304 are
-    /// taken care of here. A second call is a mistake of the handler and is ignored.
+    /// Queues the final response's head. `length` is the length for a GET: HEAD, 204 and 304 are handled here. A second
+    /// call is a bug of the handler and is ignored.
     pub fn begin(&mut self, head: &ResponseHead, length: Length) {
         debug_assert!(head.status >= 200, "an interim status is no final response");
         if self.state != ResponseState::Waiting {
@@ -271,7 +271,7 @@ impl Responder {
             out.extend_from_slice(b"Date: ");
             out.extend_from_slice(&date::now());
             match length {
-                // RFC 9110 §8.6: never with 204; with 304 only what a 200 would have had.
+                // RFC 9110 §8.6: never with 204; with 304 only the value that a 200 would have had.
                 _ if head.status == 204 => {}
                 Length::Known(n) => {
                     out.extend_from_slice(b"\r\nContent-Length: ");
@@ -280,7 +280,7 @@ impl Responder {
                 Length::Unknown if chunked && head.status != 304 => {
                     out.extend_from_slice(b"\r\nTransfer-Encoding: chunked");
                 }
-                // Without a length a 200 would have no end (RFC 9112 §6.3).
+                // Without a length the end of a 200 would be unknown (RFC 9112 §6.3).
                 Length::NoBody if head.status != 304 && !self.head_only => {
                     out.extend_from_slice(b"\r\nContent-Length: 0");
                 }
@@ -297,10 +297,9 @@ impl Responder {
         self.state = ResponseState::Body(framing);
     }
 
-    /// Accepts the protocol that the client has asked to change to (101, RFC 9110 §7.8): from here on both
-    /// directions are bytes without a framing, until either side ends them. HTTP/1.1 only, which is
-    /// for the caller to see to; the body is told by
-    /// [`RequestBody::switch_protocols`](super::RequestBody::switch_protocols).
+    /// Accepts the protocol that the client has asked to change to (101, RFC 9110 §7.8): from here on both directions
+    /// are bytes without framing until either side ends them. For HTTP/1.1 only; the caller must ensure this, and must
+    /// switch the body with [`RequestBody::switch_protocols`](super::RequestBody::switch_protocols).
     pub fn switch_protocols(&mut self, head: &ResponseHead, protocol: &[u8]) {
         debug_assert!(head.status == 101 && matches!(self.io.channel, Channel::Http1(_)));
         if self.state != ResponseState::Waiting {
@@ -324,14 +323,15 @@ impl Responder {
         self.state = ResponseState::Body(Framing::UntilClose);
     }
 
-    /// The server is stopping: what has no end of its own is to end now. The task is woken when that begins.
+    /// Returns whether the server is stopping, so a response without an end of its own must end now. The task is woken
+    /// when this begins.
     pub fn is_draining(&self) -> bool {
         self.io.life.is_draining()
     }
 
-    /// Queues a final response's head that was serialised before: `head` from the status line to its
-    /// last field, with `Date` and, unless the status forbids it, a `Content-Length` of `length`;
-    /// `extra` writes the lines that differ each time. For stored responses. A second call is ignored.
+    /// Queues the head of a stored response. `head` is already serialised, from the status line to its last header,
+    /// with `Date` and, unless the status forbids it, a `Content-Length` of `length`; `extra` writes the headers that
+    /// differ each time. A second call is ignored.
     pub fn begin_stored(
         &mut self,
         status: u16,
@@ -381,7 +381,7 @@ impl Responder {
         self.state = ResponseState::Body(framing);
     }
 
-    /// Sends the final head on a stream, and its end if no body follows.
+    /// Sends the final head on a stream, and the end of the stream if no body follows.
     fn begin_stream(&self, head: http::Response<()>, framing: Framing) {
         self.io.outbox().began = true;
         let bodyless = matches!(framing, Framing::Suppressed | Framing::Counted { left: 0 });
@@ -392,27 +392,27 @@ impl Responder {
         }
     }
 
-    /// Whether the connection lives on after a response framed so.
+    /// Decides whether the connection stays open after a response with this framing.
     fn settle_connection(&mut self, framing: Framing) {
-        // RFC 9112 §9.3: a body that will not be read to its end takes the connection with it.
+        // RFC 9112 §9.3: a connection whose request body is not read to its end must be closed.
         let body_ends_it = match self.io.body_left() {
             BodyLeft::Bytes(n) => n > MAX_DISCARDED_BODY,
             BodyLeft::Unknown => false,
             BodyLeft::NeverComes => true,
         };
-        // The server may have begun to stop since the request came.
+        // The server may have begun to stop since the request arrived.
         if framing == Framing::UntilClose || body_ends_it || self.io.life.is_draining() {
             self.keep_alive = false;
         }
     }
 
-    /// Queues body bytes. More than the promised length is cut off; after the end, or when the
-    /// client is gone, bytes are dropped. Mind [`Responder::queued`]: the queue has no limit.
+    /// Queues body bytes. Bytes beyond the promised length are cut off; bytes after the end, or after the client is
+    /// gone, are dropped. Check [`Responder::queued`], because the queue has no limit.
     pub fn push(&mut self, bytes: Bytes) {
         self.push_shared(&bytes);
     }
 
-    /// As [`Responder::push`], for bytes that other responses send as well: a few bytes are copied,
+    /// Queues body bytes like [`Responder::push`], for bytes that other responses send as well. A few bytes are copied,
     /// which is cheaper than one more reference to them.
     pub fn push_shared(&mut self, bytes: &Bytes) {
         let cut;
@@ -448,13 +448,13 @@ impl Responder {
         self.sent += (outbox.queued() - before) as u64;
     }
 
-    /// Bytes not yet taken by the socket, of earlier pipelined responses too.
+    /// Returns the number of bytes that the socket has not taken yet, including those of earlier pipelined responses.
     pub fn queued(&self) -> usize {
         self.io.outbox().queued()
     }
 
-    /// What of `bytes` of memory that a response may take this one may: those of many streams of a
-    /// connection share it, since they cost the client one socket.
+    /// Returns the part of `bytes` of memory that this response may use. Many streams of one connection share the
+    /// amount, since they cost the client only one socket.
     pub fn share(&self, bytes: usize) -> usize {
         match &self.io.channel {
             Channel::Http1(_) => bytes,
@@ -463,37 +463,37 @@ impl Responder {
         }
     }
 
-    /// Bytes of this response that the socket has taken.
+    /// Returns the number of bytes of this response that the socket has taken.
     pub fn taken(&self) -> u64 {
         self.sent.saturating_sub(self.queued() as u64)
     }
 
-    /// Sets how many bytes a second the client must take from now on, if that is more than
-    /// `limits.min_rate`: what it makes the server keep is short.
+    /// Sets how many bytes per second the client must take from now on, if that is more than `limits.min_rate`. For use
+    /// while the client occupies a resource that is scarce.
     pub fn set_min_rate(&mut self, rate: u32) {
         self.io.outbox().min_rate = rate;
     }
 
-    /// Whether sending has failed because the client took less than `limits.min_rate`.
+    /// Returns whether sending has failed because the client took less than `limits.min_rate`.
     pub fn client_too_slow(&self) -> bool {
         self.io.outbox().too_slow()
     }
 
-    /// Sends until nothing is queued.
+    /// Sends until the queue is empty.
     pub fn poll_flush(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ClientGone>> {
         self.io.poll_flush(cx, false).map_err(|_| ClientGone)
     }
 
-    /// As [`Responder::poll_flush`].
+    /// Sends until the queue is empty.
     pub async fn flush(&mut self) -> Result<(), ClientGone> {
         poll_fn(|cx| self.poll_flush(cx)).await
     }
 
-    /// Sends `len` bytes of a regular file from `offset` as body bytes: a small part is queued with
-    /// the head, a large one goes from the page cache to the socket by `sendfile(2)`.
+    /// Sends `len` bytes of a regular file from `offset` as body bytes: a small part is queued with the head, a large
+    /// one goes from the page cache to the socket by `sendfile(2)`.
     ///
-    /// Reading may wait for the disk, as in nginx without thread pools. A file shorter than promised
-    /// closes the connection, because the head has promised more.
+    /// Reading may wait for the disk, as in nginx without thread pools. If the file is shorter than promised, the
+    /// response is aborted, because the head has promised more.
     pub async fn send_file(
         &mut self,
         file: &File,
@@ -606,8 +606,8 @@ impl Responder {
         }
     }
 
-    /// The response is complete. With fewer bytes than promised it is an
-    /// [`abort`](Responder::abort): the client must not take it for whole.
+    /// Completes the response. With fewer bytes than promised this is an [`abort`](Responder::abort), so the client
+    /// cannot take the response for complete.
     pub fn end(&mut self) {
         match self.state {
             ResponseState::Body(Framing::Counted { left: 1.. }) | ResponseState::Waiting => {
@@ -628,9 +628,9 @@ impl Responder {
         }
     }
 
-    /// The response cannot be completed: what is queued is sent, then the connection is closed
-    /// without last chunk, short of the promised length, or by a reset, so that the client sees it.
-    /// Before [`Responder::begin`]: the connection is closed without an answer.
+    /// Gives up a response that cannot be completed. The queued bytes are sent; then an HTTP/1.1 connection is closed
+    /// without the last chunk, short of the promised length, or by a reset, and an HTTP/2 or HTTP/3 stream is reset, so
+    /// the client notices it. Before [`Responder::begin`], the client gets no response at all.
     pub fn abort(&mut self) {
         if self.state != ResponseState::Ended {
             self.state = ResponseState::Aborted {
@@ -639,12 +639,12 @@ impl Responder {
         }
     }
 
-    /// Whether the final response's head has been queued.
+    /// Returns whether the final response's head has been queued.
     pub fn began(&self) -> bool {
         self.status != 0
     }
 
-    /// Whether the response has been completed or given up.
+    /// Returns whether the response has been completed or aborted.
     pub fn ended(&self) -> bool {
         matches!(
             self.state,
@@ -652,27 +652,27 @@ impl Responder {
         )
     }
 
-    /// The final status; 0 before [`Responder::begin`].
+    /// Returns the final status; 0 before [`Responder::begin`].
     pub fn status(&self) -> u16 {
         self.status
     }
 
-    /// Bytes of this response, heads and framing included. Queued ones count: if the client goes
-    /// away, the last of them never reached it.
+    /// Returns the number of bytes of this response, including heads and framing. Queued bytes are counted: if the
+    /// client goes away, the last of them never reach it.
     pub fn bytes_sent(&self) -> u64 {
         self.sent
     }
 
-    /// Bytes of its body, counted likewise.
+    /// Returns the number of bytes of its body, including queued ones.
     pub fn body_bytes_sent(&self) -> u64 {
         self.body_sent
     }
 
-    /// Ready when the client is gone: sending has failed, or it has closed the connection, or its
-    /// sending half (as nginx takes it, 499: browsers never half-close, and a script should not run
-    /// on for a client that went away). With HTTP/1.1 pending for good while its request body has not
-    /// been read to the end: there the end of the stream shows as
-    /// [`BodyError::ClientGone`](super::BodyError). With HTTP/2 and HTTP/3: it has reset the stream.
+    /// Is ready when the client is gone: sending has failed, or the client has closed the connection or its sending
+    /// half (which nginx also treats as gone, with 499: browsers never half-close, and a script should not continue for
+    /// a client that went away). With HTTP/1.1 it stays pending while the request body has not been read to the end;
+    /// there the end of the stream appears as [`BodyError::ClientGone`](super::BodyError). With HTTP/2 and HTTP/3 it is
+    /// ready when the client has reset the stream.
     pub fn poll_client_gone(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         if self.io.outbox().gone() {
             return Poll::Ready(());

@@ -1,26 +1,26 @@
-//! Places for connections, of all threads: how many there may be at once, which can change while
-//! the server runs. Closes no connection: when there are fewer places than connections, those that
-//! end give no place back until there are not.
+//! Connection slots of all threads: the maximum number of simultaneous connections, which can change while the server
+//! runs. This module closes no connections: if the limit falls below their number, connections that close do not
+//! release their slots until the limit holds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-/// How many connections beyond the limit may be open, at most, while others close.
+/// The maximum number of connections beyond the limit while others close.
 const MOST_BEYOND: usize = 32;
 
-/// How many connections all threads together may have open, and the places still free.
+/// The limit of connections of all threads together, and the free slots.
 pub(crate) struct Slots {
     free: Arc<Semaphore>,
     limit: AtomicUsize,
-    /// Places that are in use and are not to be given back.
+    /// The number of slots in use that must not be released for reuse.
     owed: AtomicUsize,
-    /// Places beyond the limit, for connections that are about to close.
+    /// Slots beyond the limit, for connections that are about to close.
     overdraft: Arc<Semaphore>,
 }
 
-/// A connection's place; dropping it gives it back.
+/// A connection's slot, which is released on drop.
 pub(crate) struct Slot {
     slots: Arc<Slots>,
     permit: Option<OwnedSemaphorePermit>,
@@ -42,7 +42,7 @@ impl Slots {
         })
     }
 
-    /// How many connections may be open at once.
+    /// Returns the maximum number of simultaneous connections.
     pub(crate) fn limit(&self) -> u32 {
         u32::try_from(self.limit.load(Ordering::Relaxed)).unwrap_or(u32::MAX)
     }
@@ -64,39 +64,41 @@ impl Slots {
         self.free.add_permits(more);
     }
 
-    /// There are more connections than places: one that is taken from another is to be dropped.
+    /// Returns whether there are more connections than the limit allows. In this case, a slot taken from another
+    /// connection must be dropped.
     pub(crate) fn owes(&self) -> bool {
         self.owed.load(Ordering::Acquire) > 0
     }
 
-    /// Takes one off what is owed, if anything is.
+    /// Decrements the number of owed slots. Returns false if none is owed.
     fn pay(&self) -> bool {
         self.owed
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |n| n.checked_sub(1))
             .is_ok()
     }
 
-    /// Takes a place if one is free.
+    /// Takes a slot if one is free.
     pub(crate) fn try_take(self: &Arc<Slots>) -> Option<Slot> {
         let permit = self.free.clone().try_acquire_owned().ok()?;
         Some(self.slot(permit, false))
     }
 
-    /// A place, as soon as one is free.
+    /// Waits for a free slot and takes it.
     pub(crate) async fn take(self: &Arc<Slots>) -> Slot {
         match self.free.clone().acquire_owned().await {
             Ok(permit) => self.slot(permit, false),
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
     }
 
-    /// A place beyond the limit, for a connection that is to close and gives its own to another: so
-    /// that a new one need not wait for the end of an old one, and few are open besides the limit.
+    /// Waits for a slot beyond the limit. It is for a connection that is about to close and passes its own slot to a
+    /// new one. The new connection then need not wait until the old one is closed, and few connections exceed the
+    /// limit.
     pub(crate) async fn overdraw(self: &Arc<Slots>) -> Slot {
         match self.overdraft.clone().acquire_owned().await {
             Ok(permit) => self.slot(permit, true),
-            // Nobody closes the semaphore.
+            // The semaphore is never closed.
             Err(_) => std::future::pending().await,
         }
     }
@@ -125,7 +127,7 @@ impl Drop for Slot {
 mod tests {
     use super::*;
 
-    /// Takes all that are free.
+    /// Takes all free slots.
     fn take_all(slots: &Arc<Slots>) -> Vec<Slot> {
         std::iter::from_fn(|| slots.try_take()).collect()
     }

@@ -1,5 +1,5 @@
-//! What a connection reads from and writes to: its socket, or the TLS on it. Both have the same methods,
-//! so that nothing above knows which it is.
+//! The byte stream of a connection: its socket, or TLS on top of it. Both have the same methods, so the code above does
+//! not need to distinguish them.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -14,12 +14,12 @@ use crate::tls::{Agreed, ConnectionSettings};
 /// A client's stream of bytes. At most one task may wait for reading and one for writing at a time.
 pub(crate) struct Stream {
     socket: Socket,
-    /// Used by the connection's own task alone: never contended. Not set on a connection without TLS.
+    /// Used only by the connection's own task, so never contended. Not set on a connection without TLS.
     tls: OnceLock<Box<Mutex<Session>>>,
 }
 
 impl Stream {
-    /// A stream without TLS.
+    /// Creates a stream without TLS.
     pub(crate) fn new(socket: Socket) -> Stream {
         Stream {
             socket,
@@ -27,10 +27,10 @@ impl Stream {
         }
     }
 
-    /// Encrypts from now on; `received` is what the client has sent of the handshake. Called once.
+    /// Starts TLS. `received` holds the bytes of the handshake that have already been received. To be called once.
     ///
     /// # Errors
-    /// What rustls says of the configuration.
+    /// The error of rustls about the configuration.
     pub(crate) fn start_tls(
         &self,
         settings: &ConnectionSettings,
@@ -47,7 +47,7 @@ impl Stream {
         Some(tls.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Completes the handshake, if there is one; what it has agreed on.
+    /// Completes the handshake, if there is one, and returns its result.
     ///
     /// # Errors
     /// See [`Session::poll_handshake`].
@@ -93,13 +93,13 @@ impl Stream {
         }
     }
 
-    /// Whether the peer has closed its sending half, or the connection is broken. Reads nothing.
+    /// Is ready when the peer has closed its sending half, or the connection is broken. Reads nothing.
     pub(crate) fn poll_read_closed(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.socket.poll_read_closed(cx)
     }
 
-    /// Sends from `parts` once; how much was taken. `more`: further bytes follow at once. What TLS has
-    /// taken and the socket has not is sent by [`Stream::poll_flush`].
+    /// Sends from `parts` once and returns how many bytes were taken. `more` means that further bytes follow
+    /// immediately. Bytes that TLS has taken and the socket has not are sent by [`Stream::poll_flush`].
     pub(crate) fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -112,7 +112,7 @@ impl Stream {
         }
     }
 
-    /// Sends from a regular file once; advances `offset`. 0: the file has no more.
+    /// Sends from a regular file once and advances `offset`. 0 means that the file has no more bytes.
     pub(crate) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -131,7 +131,7 @@ impl Stream {
         }
     }
 
-    /// Sends what TLS has encrypted and the socket has not taken.
+    /// Sends the encrypted bytes that the socket has not taken yet.
     pub(crate) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match self.session() {
             None => Poll::Ready(Ok(())),
@@ -139,34 +139,34 @@ impl Stream {
         }
     }
 
-    /// Sends a few bytes as they are and ends the sending half, as far as the socket takes them at once.
+    /// Sends a few bytes unencrypted and closes the sending half, as far as the socket takes them at once.
     pub(crate) fn send_without_tls(&self, bytes: &[u8]) {
         let cx = &mut Context::from_waker(Waker::noop());
         let _ = self.socket.poll_send(cx, &[IoSlice::new(bytes)], false);
         self.socket.shutdown_write();
     }
 
-    /// Tells the peer that all has been sent, if TLS can tell it.
+    /// Tells the peer that everything has been sent, if there is TLS.
     pub(crate) fn close_notify(&self) {
         if let Some(mut session) = self.session() {
-            // What the socket does not take at once is lost with the connection.
+            // Bytes that the socket does not take at once are lost with the connection.
             session.close_notify(&self.socket, &mut Context::from_waker(Waker::noop()));
         }
     }
 
-    /// No more will be sent: the peer sees the end of the stream after what was.
+    /// Closes the sending half: the peer sees the end of the stream after the bytes sent so far.
     pub(crate) fn shutdown_write(&self) {
         self.close_notify();
         self.socket.shutdown_write();
     }
 
-    /// Lets the peer see a reset instead of an orderly end when the connection is closed.
+    /// Makes the peer see a reset instead of an orderly end when the connection is closed.
     pub(crate) fn reset_on_close(&self) {
         self.socket.reset_on_close();
     }
 
-    /// Whether received bytes wait unread: closing now would send a reset, and the peer might lose
-    /// the answer that is still on its way.
+    /// Returns whether received bytes are still unread. Closing the connection then would send a reset, and the peer
+    /// might lose the response that is still in transit.
     pub(crate) fn has_unread(&self) -> bool {
         self.session().is_some_and(|session| session.has_unread()) || self.socket.has_unread()
     }

@@ -1,5 +1,5 @@
-//! Accepts connections of one socket on one thread. Never spins: a full descriptor table is waited
-//! out, and so is the limit of connections.
+//! Accepts the connections of one socket on one thread. It never spins: while the descriptor table is full or the limit
+//! of connections is reached, it waits.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -19,20 +19,20 @@ use crate::http::{
 };
 use crate::socket::Socket;
 
-/// Connections accepted before other tasks of the thread get their turn.
+/// The number of connections accepted before other tasks of the thread run.
 const AT_ONCE: u64 = 32;
-/// How soon a connection that can be closed is looked for again while all answer requests.
+/// How soon to look again for a connection that can be closed when all of them handle requests.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
-/// Room is made in advance for one in so many connections, and for [`AT_ONCE`] at most.
+/// Room is made in advance for one connection per this many of the limit, and for at most [`AT_ONCE`].
 const IN_ADVANCE: u32 = 256;
-/// Pause after a failure that only time or others can mend; doubled up to the longest.
+/// The pause after a failure that only time or other processes can resolve, doubled up to the longest one.
 pub(super) const FIRST_PAUSE: Duration = Duration::from_millis(20);
 const LONGEST_PAUSE: Duration = Duration::from_secs(1);
 
-/// What accepting needs, shared by a thread's listeners.
+/// The state that a thread's listeners share for accepting.
 pub(super) struct Acceptor<H> {
     pub(super) handler: Arc<H>,
-    /// The configuration that new connections get.
+    /// The configuration for new connections.
     pub(super) config: Arc<ArcSwap<HttpConfig>>,
     pub(super) life: Arc<Lifecycle>,
     /// The connections of all threads, including this one.
@@ -43,15 +43,15 @@ pub(super) struct Acceptor<H> {
     pub(super) id_step: u64,
 }
 
-/// One listener's share of a thread.
+/// One listener's part on a thread.
 pub(super) struct ThreadListener {
     pub(super) address: Arc<str>,
     pub(super) beginning: Beginning,
     pub(super) socket: OwnedFd,
-    /// The local address of its connections; none if each must be asked: the socket listens on all
-    /// of the machine's addresses, or is a unix socket.
+    /// The local address of its connections. `None` if it has to be read from each of them, because the socket listens
+    /// on all of the machine's addresses or is a unix socket.
     pub(super) local: Option<SocketAddr>,
-    /// The value of `Alt-Svc` on its answers.
+    /// The value of `Alt-Svc` on its responses.
     pub(super) alternative: Option<Arc<str>>,
 }
 
@@ -60,7 +60,7 @@ impl<H: Handler> Acceptor<H> {
     pub(super) async fn run(self: Arc<Self>, share: ThreadListener) {
         let mut pause = FIRST_PAUSE;
         let socket = loop {
-            // Registering fails like accepting does: for want of memory or watches.
+            // Registering can fail for the same reasons as accepting: a lack of memory or of epoll watches.
             match share
                 .socket
                 .try_clone()
@@ -95,7 +95,7 @@ impl<H: Handler> Acceptor<H> {
         *pause = (*pause * 2).min(LONGEST_PAUSE);
     }
 
-    /// A place for a connection that has been accepted, when none is free.
+    /// Returns a slot for a connection that has been accepted when no slot is free.
     pub(super) async fn room(&self) -> Slot {
         let limit = self.slots.limit();
         self.handler.notice(&Notice::TooManyConnections { limit });
@@ -106,7 +106,7 @@ impl<H: Handler> Acceptor<H> {
                 overdraft = self.slots.overdraw() => overdraft,
             };
             let Some(slot) = make_room(&self.all, overdraft) else {
-                // All answer requests.
+                // All connections handle requests.
                 match tokio::time::timeout(LOOK_AGAIN, self.slots.take()).await {
                     Ok(slot) => return slot,
                     Err(_) => continue,
@@ -136,11 +136,11 @@ impl<H: Handler> Acceptor<H> {
             let Ok(mut guard) = socket.readable().await else {
                 return Err(Errno::BADF);
             };
-            // Only now: a thread without clients must not hold one.
+            // The slot is taken only now, because a thread without clients must not hold one.
             let free = self.slots.try_take();
             match acceptfrom_with(socket.get_ref(), flags) {
                 Ok((fd, peer)) => {
-                    // Not before: no connection is closed for one that does not come.
+                    // Room is made only after accepting, so no connection is closed for a client that does not come.
                     let slot = match free {
                         Some(slot) => slot,
                         None => self.room().await,
@@ -149,7 +149,7 @@ impl<H: Handler> Acceptor<H> {
                     return Ok((fd, peer, slot));
                 }
                 Err(Errno::AGAIN) => guard.clear_ready(),
-                // accept(2): an error of that connection, or of the network; the next may be well.
+                // accept(2): these are errors of that connection or of the network; the next accept may succeed.
                 Err(
                     Errno::INTR
                     | Errno::CONNABORTED

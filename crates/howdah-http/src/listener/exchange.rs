@@ -1,8 +1,8 @@
-//! Packets of QUIC that come to another endpoint than their own.
+//! Forwards QUIC packets that arrive at another endpoint than their own.
 //!
-//! The kernel spreads packets over the sockets of a port by the client's address. When that changes (a
-//! phone leaves the house), they come to another thread: [`Exchange`] passes them on by the connection ID,
-//! whose first byte is the endpoint's number. Reads no socket.
+//! The kernel distributes packets over the sockets of a port by the client's address. When that address changes (a
+//! phone leaves the house), packets arrive at another thread. [`Exchange`] forwards them by the connection ID, whose
+//! first byte is the endpoint's number. It reads no socket.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -10,13 +10,13 @@ use std::task::{Context, Poll, Waker};
 
 use quinn::udp::RecvMeta;
 
-/// Bytes of packets that may wait for an endpoint, as in a socket's buffer.
+/// The maximum number of bytes of packets that wait for an endpoint, comparable to the buffer of a socket.
 pub const MOST_WAITING: usize = 512 << 10;
 
-/// See the module.
+/// Forwards packets between endpoints; see the module.
 pub struct Exchange(Vec<Mutex<PassedPackets>>);
 
-/// What waits for an endpoint.
+/// The packets that wait for an endpoint.
 #[derive(Default)]
 struct PassedPackets {
     packets: VecDeque<(RecvMeta, Box<[u8]>)>,
@@ -25,7 +25,7 @@ struct PassedPackets {
 }
 
 impl Exchange {
-    /// For so many endpoints, numbered from 0.
+    /// Creates an exchange for this many endpoints, numbered from 0.
     pub fn new(endpoints: usize) -> Arc<Exchange> {
         Arc::new(Exchange((0..endpoints).map(|_| Mutex::default()).collect()))
     }
@@ -35,16 +35,17 @@ impl Exchange {
         Some(passed.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Which other endpoint a packet is for.
+    /// Returns the number of the endpoint that a packet belongs to, if it is another one.
     fn owner(&self, packet: &[u8], own: usize) -> Option<usize> {
-        // RFC 9000 §17.3: packets of a connection that is established.
+        // RFC 9000 §17.3: short headers are used by packets of established connections.
         let is_short = packet.first()? & 0x80 == 0;
         let number = usize::from(*packet.get(1)?);
         (is_short && number != own && number < self.0.len()).then_some(number)
     }
 
-    /// Passes on what of `received` is for others; how many bytes, moved to its front, are the endpoint's
-    /// own. The kernel may have put packets together: `meta.stride` bytes each but for the last.
+    /// Forwards the packets in `received` that belong to other endpoints. Moves the endpoint's own packets to the front
+    /// and returns their length in bytes. The kernel may have merged packets: each has `meta.stride` bytes, except for
+    /// the last.
     pub fn sort(&self, own: usize, meta: RecvMeta, received: &mut [u8]) -> usize {
         let stride = meta.stride.max(1);
         let mut owners = received
@@ -58,7 +59,7 @@ impl Exchange {
             self.pass_on(owner, meta, received);
             return 0;
         }
-        // Of several connections of one client.
+        // The merged packets belong to several connections of one client.
         let mut kept = 0;
         for begin in (0..received.len()).step_by(stride) {
             let end = received.len().min(begin + stride);
@@ -77,7 +78,7 @@ impl Exchange {
         let Some(mut passed) = self.of(to) else {
             return;
         };
-        // Beyond that they are lost, as in a socket's full buffer.
+        // Packets beyond this limit are lost, as with a full socket buffer.
         if passed.bytes + packets.len() <= MOST_WAITING {
             meta.len = packets.len();
             passed.bytes += packets.len();
@@ -88,7 +89,7 @@ impl Exchange {
         }
     }
 
-    /// Packets that another endpoint has passed on, as they came to it.
+    /// Takes packets that another endpoint has forwarded, in the form in which they arrived there.
     pub fn poll_take(
         &self,
         own: usize,

@@ -1,6 +1,5 @@
-//! HTTP/3's listeners: an endpoint of QUIC for each UDP socket, on one front thread. Accepts connections as
-//! `accept` does those of TCP, within the same limit. Connection IDs begin with the endpoint's number, for
-//! [`Exchange`].
+//! The listeners of HTTP/3: a QUIC endpoint for each UDP socket, each on one front thread. They accept connections as
+//! `accept` does for TCP, within the same limit. Connection IDs begin with the endpoint's number, for [`Exchange`].
 
 use std::fmt;
 use std::io::{self, IoSliceMut};
@@ -28,11 +27,12 @@ use crate::tls::CurrentSettings;
 use crate::tls::quic::{QuicSecrets, Witness};
 use crate::turn;
 
-/// Handshakes in progress on a thread from which on clients have to prove their address first.
+/// The number of handshakes in progress on a thread above which clients first have to prove their address.
 const UNPROVEN: usize = 64;
-/// Bytes of a connection ID.
+/// The length of a connection ID in bytes.
 const CONNECTION_ID: usize = 8;
-/// Connections that wait to be accepted, and bytes of their packets: each, and all.
+/// The maximum number of connections that wait to be accepted, and the maximum bytes of their packets: of each, and of
+/// all together.
 const WAITING: usize = 1024;
 const WAITING_BYTES: u64 = 64 << 10;
 const ALL_WAITING_BYTES: u64 = 4 << 20;
@@ -48,7 +48,7 @@ pub(super) struct QuicListener {
     pub(super) exchange: Arc<Exchange>,
 }
 
-/// A socket that receives its endpoint's packets alone, whichever socket they come to.
+/// A socket that receives only its endpoint's packets, whichever socket they arrive at.
 struct SharedPort {
     inner: Arc<dyn AsyncUdpSocket>,
     number: usize,
@@ -109,13 +109,13 @@ impl AsyncUdpSocket for SharedPort {
     }
 }
 
-/// Connection IDs that name their endpoint.
+/// Generates connection IDs that name their endpoint.
 struct EndpointIds(u8);
 
 impl ConnectionIdGenerator for EndpointIds {
     fn generate_cid(&mut self) -> ConnectionId {
         let mut id = [0; CONNECTION_ID];
-        // Fails only where the kernel has no random bytes, and then no handshake succeeds either.
+        // This fails only if the kernel has no random bytes, and then handshakes fail as well.
         let _ = aws_lc_rs::rand::fill(&mut id);
         id[0] = self.0;
         ConnectionId::new(&id)
@@ -130,7 +130,7 @@ impl ConnectionIdGenerator for EndpointIds {
     }
 }
 
-/// tokio, with turns that are measured.
+/// The tokio runtime with measured turns.
 #[derive(Debug)]
 struct Measuring;
 
@@ -152,7 +152,7 @@ impl Runtime for Measuring {
     }
 }
 
-/// Accepts no more when it is dropped: those that are open live on until they are told to end.
+/// An endpoint that accepts no more connections after this is dropped. Open connections live until they are closed.
 struct Open(Endpoint);
 
 impl Drop for Open {
@@ -170,7 +170,7 @@ impl QuicListener {
             exchange: self.exchange.clone(),
         };
         let mut endpoint = EndpointConfig::new(self.secrets.resets.clone());
-        // There are fewer sockets than descriptors of a message.
+        // A listener has fewer sockets than fit into one descriptor message, so the number fits.
         let number = self.number as u8;
         endpoint.cid_generator(move || Box::new(EndpointIds(number)));
         let (server, _) = self.server_config(config, None)?;
@@ -183,7 +183,7 @@ impl QuicListener {
         Ok(Open(opened))
     }
 
-    /// What the next connection is set up with.
+    /// Returns the settings for the next connection.
     fn server_config(
         &self,
         config: &HttpConfig,
@@ -214,7 +214,7 @@ impl<H: Handler> Acceptor<H> {
                 Err(e) => self.rest(&listener.address, &e, &mut pause).await,
             }
         };
-        // Dropped with the task: connections learn by it that the listener is gone.
+        // Dropped with the task, which tells connections that the listener is gone.
         let (_listening, gone) = watch::channel(());
         let handshakes = Arc::new(());
         let port = open.0.local_addr().ok().map(|address| address.port());
@@ -223,7 +223,7 @@ impl<H: Handler> Acceptor<H> {
             let slot = self.slots.try_take();
             let busy = Arc::strong_count(&handshakes) > UNPROVEN || slot.is_none();
             if busy && !proven && incoming.may_retry() {
-                // Fails only where it may not be asked for.
+                // This fails only if a retry is not allowed at this point.
                 let _ = incoming.retry();
                 continue;
             }
@@ -249,12 +249,12 @@ impl<H: Handler> Acceptor<H> {
         let peer = incoming.remote_address();
         let on_any = || Some(SocketAddr::new(incoming.local_ip()?, port?));
         let local = listener.local.or_else(on_any);
-        // The address of a first packet can be anybody's.
+        // The source address of a first packet may be forged.
         let client = incoming.remote_address_validated().then(|| peer.ip());
         let Ok((server, witness)) = listener.server_config(&config, client) else {
             return incoming.refuse();
         };
-        // Fails when the first packet was none of QUIC's.
+        // This fails if the first packet was not a QUIC packet.
         let Ok(connecting) = incoming.accept_with(Arc::new(server)) else {
             return;
         };

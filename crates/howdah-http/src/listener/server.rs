@@ -1,6 +1,6 @@
-//! The server as a whole: front threads, each with a tokio `current_thread` runtime and its share
-//! of every listener; listeners come and go while it runs; it ends gracefully. Knows nothing of what
-//! the handler does.
+//! The whole server: front threads, each with a tokio `current_thread` runtime and its share of every listener.
+//! Listeners can be added and removed while it runs, and it stops gracefully. This module does not depend on the
+//! handler's work.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -28,27 +28,27 @@ use crate::http::{Beginning, Handler, HttpConfig, Lifecycle};
 use crate::tls::quic::QuicSecrets;
 use crate::turn;
 
-/// How long clients remember that a port has HTTP/3, in seconds: as nginx' documentation has it.
+/// How long clients remember that a port serves HTTP/3, in seconds; the value in nginx's documentation.
 const ALTERNATIVE: u32 = 86_400;
 
-/// Descriptors assumed when the limit is infinite.
+/// The number of descriptors assumed when their limit is infinite.
 const UNLIMITED: u64 = 1 << 20;
 
-/// What each front thread does besides connections.
+/// Functions that each front thread runs besides serving connections.
 #[derive(Clone)]
 pub struct ThreadHooks {
-    /// The threads are called so, with their index: `front-0`.
+    /// The prefix of the threads' names, followed by their index: `front-0`.
     pub name: &'static str,
-    /// Runs at the thread's start, with the thread's index from 0.
+    /// Runs at the start of each thread, with the thread's index from 0.
     pub start: Arc<dyn Fn(usize) + Send + Sync>,
-    /// Runs before the thread sleeps; if it wakes a task, the thread does not sleep.
+    /// Runs before the thread sleeps. If it wakes a task, the thread does not sleep.
     pub park: Arc<dyn Fn() + Send + Sync>,
-    /// Runs after the thread has slept, or would have.
+    /// Runs after the thread has slept, or would have slept.
     pub unpark: Arc<dyn Fn() + Send + Sync>,
 }
 
 impl ThreadHooks {
-    /// Threads that are called so and do nothing besides connections.
+    /// Returns hooks that name the threads and do nothing else.
     pub fn named(name: &'static str) -> ThreadHooks {
         ThreadHooks {
             name,
@@ -62,9 +62,9 @@ impl ThreadHooks {
 /// Why the server does not start.
 #[derive(Debug)]
 pub enum StartError {
-    /// A thread or its runtime cannot be made.
+    /// A thread or its runtime cannot be created.
     FrontThread(io::Error),
-    /// A listener's socket cannot be shared out.
+    /// A listener's socket cannot be shared among the threads.
     Listener(io::Error),
 }
 
@@ -86,16 +86,16 @@ pub struct ServerStats {
     pub open: u64,
     /// Connections accepted so far.
     pub accepted: u64,
-    /// Requests handed to the handler so far.
+    /// Requests passed to the handler so far.
     pub requests: u64,
-    /// Requests refused before that.
+    /// Requests refused before they reached the handler.
     pub refused: u64,
     /// How many connections may be open at once.
     pub max_connections: u64,
 }
 
-/// How long idle connections stay open when another server follows on the same sockets: a request that a client
-/// has sent by then is there within a round trip or two.
+/// How long idle connections stay open when another server continues on the same sockets. A request that a client has
+/// already sent arrives within a round trip or two.
 const PARTING: Duration = Duration::from_secs(2);
 
 enum Command {
@@ -116,7 +116,7 @@ enum Command {
         number: u64,
     },
     Turn {
-        /// Dropped when the thread has come to it.
+        /// Dropped when the thread reaches this command.
         _taken: oneshot::Sender<()>,
     },
 }
@@ -127,16 +127,16 @@ struct FrontThread {
     beat: Arc<Beat>,
 }
 
-/// Shows whether a thread still takes its turns.
+/// Shows whether a thread's event loop still makes progress.
 #[derive(Default)]
 struct Beat {
     /// The kernel's id of the thread; 0 until it runs.
     thread: AtomicI32,
-    /// The last number it was asked for and came to.
+    /// The number of the last beat command that the thread has reached.
     number: AtomicU64,
 }
 
-/// Steers a running server from any thread.
+/// Controls a running server from any thread.
 #[derive(Clone)]
 pub struct Control {
     threads: Arc<[FrontThread]>,
@@ -150,7 +150,7 @@ pub struct Control {
 pub struct ListenerId(u64);
 
 impl Control {
-    /// Begins to serve one more listener.
+    /// Starts serving a further listener.
     pub fn add_listener(&self, listener: ListenerConfig) -> Result<ListenerId, StartError> {
         let id = self.next_listener.fetch_add(1, Ordering::Relaxed);
         let threads = self.threads.len();
@@ -158,23 +158,22 @@ impl Control {
         let quic = share_out_quic(&mut listener, threads);
         let shares = share_out(listener, threads).map_err(StartError::Listener)?;
         for (thread, (shares, quic)) in self.threads.iter().zip(shares.into_iter().zip(quic)) {
-            // A thread that has ended serves nothing any more.
+            // A thread that has exited serves no listeners.
             let _ = thread.commands.send(Command::Add { id, shares, quic });
         }
         Ok(ListenerId(id))
     }
 
-    /// Stops accepting from a listener; its connections live on. The sockets are closed: what waits
-    /// in their backlog is reset, unless another process holds them too.
+    /// Stops accepting from a listener; its connections live on. The sockets are closed, and connections in their
+    /// backlog are reset unless another process holds the sockets too.
     pub fn remove_listener(&self, id: ListenerId) {
         for thread in self.threads.iter() {
             let _ = thread.commands.send(Command::Remove { id: id.0 });
         }
     }
 
-    /// Stops gracefully: accepts no more, closes idle connections, lets requests in progress finish
-    /// (their answers say `Connection: close`) for at most `patience`, then drops them. A second
-    /// call sets a new patience.
+    /// Stops gracefully: stops accepting, closes idle connections, lets requests in progress finish (their responses
+    /// say `Connection: close`) for at most `patience`, then drops them. A second call sets a new patience.
     pub fn stop(&self, patience: Duration) {
         for thread in self.threads.iter() {
             let idle = Duration::ZERO;
@@ -182,8 +181,9 @@ impl Control {
         }
     }
 
-    /// As [`Control::stop`], for a server that another follows on the same sockets: idle connections close only
-    /// after [`PARTING`], since their clients may have sent a request that the other does not get.
+    /// Stops like [`Control::stop`], for a server that is succeeded by another on the same sockets: idle connections
+    /// close only after [`PARTING`], since their clients may already have sent a request, which the other server does
+    /// not receive.
     pub fn part(&self, patience: Duration) {
         for thread in self.threads.iter() {
             let idle = PARTING;
@@ -191,18 +191,18 @@ impl Control {
         }
     }
 
-    /// Other limits and time-outs: of connections that begin from now on, and how many there may be.
-    /// When there are more already, those that end are not replaced until there are not.
+    /// Applies other limits and timeouts to new connections, and another maximum number of connections. If more are
+    /// open already, those that close are not replaced until the number is below the maximum.
     pub fn change(&self, config: HttpConfig) {
         self.slots.set_limit(connection_limit(&config));
         self.config.store(Arc::new(config));
     }
 
-    /// Asks every thread to come to `number` in its event loop. Waits for none: returns the kernel's
-    /// id of each thread and the last number it has come to so far.
+    /// Asks every thread to store `number` from its event loop, without waiting for it. Returns the kernel's id of each
+    /// thread and the last number that it has stored so far.
     pub fn beat(&self, number: u64) -> Vec<(i32, u64)> {
         let each = self.threads.iter().map(|thread| {
-            // A thread that has ended takes no commands; the server is stopping then.
+            // A thread that has exited takes no commands; this happens only while the server stops.
             let _ = thread.commands.send(Command::Beat { number });
             let id = thread.beat.thread.load(Ordering::Relaxed);
             (id, thread.beat.number.load(Ordering::Relaxed))
@@ -210,22 +210,22 @@ impl Control {
         each.collect()
     }
 
-    /// Returns when every thread has come to its event loop once more, or has ended.
+    /// Returns when every thread has passed through its event loop once, or has exited.
     pub async fn turn(&self) {
         let ask = |thread: &FrontThread| {
             let (_taken, turn) = oneshot::channel();
-            // As above.
+            // A thread that has exited takes no commands.
             let _ = thread.commands.send(Command::Turn { _taken });
             turn
         };
         let asked: Vec<_> = self.threads.iter().map(ask).collect();
         for turn in asked {
-            // Nothing is ever sent.
+            // Nothing is ever sent; the channel is closed when the thread drops the command.
             let _ = turn.await;
         }
     }
 
-    /// The connection counts of all threads, summed.
+    /// Returns the connection counts of all threads, summed.
     pub fn stats(&self) -> ServerStats {
         let mut stats = ServerStats {
             max_connections: u64::from(self.slots.limit()),
@@ -250,8 +250,7 @@ pub struct Server {
 }
 
 impl Server {
-    /// Starts `threads` front threads serving `listeners`. Raises the limit of descriptors to what
-    /// is allowed.
+    /// Starts `threads` front threads that serve `listeners`. Raises the soft limit of descriptors to the hard one.
     pub fn start<H: Handler>(
         listeners: Vec<ListenerConfig>,
         handler: Arc<H>,
@@ -317,23 +316,22 @@ impl Server {
         Ok(server)
     }
 
-    /// The addresses bound, in the order of the listeners given to [`Server::start`]; none for unix
-    /// sockets.
+    /// Returns the bound addresses in the order of the listeners given to [`Server::start`]; `None` for unix sockets.
     pub fn local_addrs(&self) -> &[Option<SocketAddr>] {
         &self.addresses
     }
 
-    /// The listeners given to [`Server::start`].
+    /// Returns the ids of the listeners given to [`Server::start`].
     pub fn listeners(&self) -> &[ListenerId] {
         &self.listeners
     }
 
-    /// A handle to steer the server from another thread.
+    /// Returns a handle that controls the server from any thread.
     pub fn control(&self) -> Control {
         self.control.clone()
     }
 
-    /// Waits until the server has been stopped and all its threads have ended.
+    /// Waits until the server has been stopped and all its threads have exited.
     pub fn wait(mut self) {
         for join in self.joins.drain(..) {
             // A thread that panicked has been reported by the panic hook.
@@ -343,7 +341,7 @@ impl Server {
 }
 
 impl Drop for Server {
-    /// A server that nobody waits for does not outlive its owner's interest: it stops at once.
+    /// Stops the server at once, since dropping it means that its owner does not wait for it.
     fn drop(&mut self) {
         if !self.joins.is_empty() {
             self.control.stop(Duration::ZERO);
@@ -357,7 +355,7 @@ fn runtime(hooks: &ThreadHooks) -> io::Result<tokio::runtime::Runtime> {
         .enable_io()
         .enable_time()
         .on_thread_park(move || {
-            // First, for `park` may announce that the thread sleeps.
+            // This comes first because `park` may announce that the thread sleeps.
             slice::before_park();
             turn::take("collecting what scripts answered", || park());
         })
@@ -375,7 +373,7 @@ async fn front_thread<H: Handler>(
 ) {
     let life = acceptor.life.clone();
     let mut accepting: HashMap<u64, Vec<AbortHandle>> = HashMap::new();
-    // None: serving.
+    // `None` while the server is not stopping.
     let mut deadline: Option<Instant> = None;
     loop {
         let command = tokio::select! {
@@ -414,7 +412,7 @@ async fn front_thread<H: Handler>(
             }
             Some(Command::Beat { number }) => beat.number.store(number, Ordering::Relaxed),
             Some(Command::Turn { .. }) => {}
-            // Nobody can steer it any more.
+            // All handles have been dropped, so no command can arrive any more.
             None => return,
         }
     }
@@ -427,15 +425,15 @@ async fn until(deadline: Option<Instant>) {
     }
 }
 
-/// A panic of a front thread outside of its tasks (whose panics are theirs alone) ends the process:
-/// with one thread less it would go on accepting connections that nobody serves. Who started it
-/// starts it again.
+/// Aborts the process if a front thread panics outside of its tasks (whose panics are handled separately). With one
+/// thread less, the server would continue to accept connections that no thread serves. The parent process restarts it.
 struct EndWithThisThread;
 
 impl Drop for EndWithThisThread {
     fn drop(&mut self) {
         if std::thread::panicking() {
-            // The panic's own message stands before it. By hand: a lost stderr must not stop us.
+            // The panic's own message has been printed before this one. Written without `eprintln!`, because a lost
+            // stderr must not prevent the abort.
             let _ = io::stderr().write_all(
                 b"howdah: error FrontThreadPanicked: this is a bug of the server, please report it; \
                   the front ends and is started again\n",
@@ -445,7 +443,7 @@ impl Drop for EndWithThisThread {
     }
 }
 
-/// Gives every thread a socket and every socket a thread.
+/// Distributes the sockets so that every thread has a socket and every socket a thread.
 fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<ThreadListener>>> {
     let mut shares: Vec<Vec<ThreadListener>> = (0..threads).map(|_| Vec::new()).collect();
     let local = listener
@@ -471,14 +469,14 @@ fn share_out(listener: ListenerConfig, threads: usize) -> io::Result<Vec<Vec<Thr
         }
     }
     for (at, socket) in listener.sockets.into_iter().enumerate() {
-        // Another process's socket may be in blocking mode.
+        // A socket of another process may be in blocking mode.
         rustix::io::ioctl_fionbio(&socket, true)?;
         shares[at % threads].push(share(socket));
     }
     Ok(shares)
 }
 
-/// Gives every UDP socket a thread.
+/// Assigns every UDP socket to a thread.
 fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<QuicListener>> {
     let mut shares: Vec<Vec<QuicListener>> = (0..threads).map(|_| Vec::new()).collect();
     let local = listener.local_addr();
@@ -502,14 +500,15 @@ fn share_out_quic(listener: &mut ListenerConfig, threads: usize) -> Vec<Vec<Quic
     shares
 }
 
-/// What tells clients that the port is served by HTTP/3, too.
+/// Returns the value of `Alt-Svc` that announces HTTP/3 on this port.
 fn alternative(listener: &ListenerConfig) -> Option<Arc<str>> {
     listener.quic.as_ref()?;
     let port = listener.local_addr()?.port();
     Some(format!("h3=\":{port}\"; ma={ALTERNATIVE}").into())
 }
 
-/// Most connections at once: as configured, or what the limits of descriptors and memory allow.
+/// Returns the maximum number of connections: the configured one, or the number that the limits of descriptors and
+/// memory allow.
 fn connection_limit(config: &HttpConfig) -> u32 {
     let descriptors = raise_descriptor_limit();
     config.max_connections.unwrap_or_else(|| {
@@ -518,9 +517,9 @@ fn connection_limit(config: &HttpConfig) -> u32 {
     })
 }
 
-/// Raises the soft limit of open descriptors to the hard one; what holds then.
+/// Raises the soft limit of open descriptors to the hard one, and returns the limit that is then in effect.
 pub fn raise_descriptor_limit() -> u64 {
-    // One thread at a time: the limit belongs to the process.
+    // Only one thread at a time may do this, because the limit belongs to the process.
     static RAISING: Mutex<()> = Mutex::new(());
     let _raising = RAISING.lock().unwrap_or_else(PoisonError::into_inner);
     let mut limit = getrlimit(Resource::Nofile);

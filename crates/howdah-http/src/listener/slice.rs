@@ -1,31 +1,30 @@
-//! How a front thread shares its core. Under load it always finds something ready and never sleeps, and
-//! Linux lets whoever does not sleep run until the timer's tick (4 ms at 250 Hz): meanwhile the other
-//! front thread, a PHP process or the proxy before the server on the same core stands still, and with
-//! it all of its connections. So a thread asks for short slices, and gives way by itself between two
-//! rounds once it has run for one.
+//! Controls how a front thread shares its core. Under load it always finds something to do and never sleeps, and Linux
+//! lets a thread that does not sleep run until the timer tick (4 ms at 250 Hz). Meanwhile another front thread, a PHP
+//! process or a proxy on the same core cannot run, which stalls all of its connections. So a thread asks for short time
+//! slices, and yields between two rounds of its event loop once it has run for one slice.
 
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
 use crate::{sys, turn};
 
-/// How long a thread runs before it gives way: fifty hits of the page cache.
+/// How long a thread runs before it yields: the time of fifty page cache hits.
 const LENGTH: Duration = Duration::from_micros(500);
-/// A look at the sockets that took longer than this was a sleep, or others had the core meanwhile.
+/// A poll of the sockets that took longer than this was a sleep, or other threads had the core meanwhile.
 const SLEPT: Duration = Duration::from_micros(20);
 
 thread_local! {
     static SLICE: RefCell<Slice> = const { RefCell::new(Slice::new()) };
 }
 
-/// Asks for short slices, at the thread's start: who wakes up with a short slice to go need not wait
-/// for the end of a long one (EEVDF since Linux 6.12; older kernels take the wish and ignore it).
+/// Asks for short time slices at the start of the thread: a thread that wakes up with a short slice need not wait for
+/// the end of a long one (EEVDF since Linux 6.12; older kernels accept the request and ignore it).
 pub(super) fn ask_for_short_slices() {
-    // Where it is forbidden (seccomp), latency under load is a little worse, and nothing else.
+    // If this is forbidden (seccomp), only the latency under load is slightly worse.
     let _ = sys::set_slice(LENGTH);
 }
 
-/// Before a look at the sockets that may become a sleep.
+/// Runs before the thread polls the sockets, which may become a sleep.
 pub(super) fn before_park() {
     SLICE.with_borrow_mut(|slice| {
         if slice.is_over(turn::now()) {
@@ -35,12 +34,12 @@ pub(super) fn before_park() {
     });
 }
 
-/// Runs after the thread has looked at the sockets, whether it slept or not.
+/// Runs after the thread has polled the sockets, whether it slept or not.
 pub(super) fn after_unpark() {
     SLICE.with_borrow_mut(|slice| slice.looked(turn::now()));
 }
 
-/// What a thread has of its slice. No time: it has only begun.
+/// The part of its slice that a thread has used. `None` before its start.
 struct Slice {
     began: Option<Instant>,
     look: Option<Instant>,
@@ -59,13 +58,13 @@ impl Slice {
         self.look = Some(now);
     }
 
-    /// Whether the thread is to give way before it looks at the sockets.
+    /// Returns whether the thread should yield before it polls the sockets.
     fn is_over(&mut self, now: Instant) -> bool {
         self.look = Some(now);
         now.duration_since(*self.began.get_or_insert(now)) >= LENGTH
     }
 
-    /// The look is over; if it was a sleep, the next slice begins.
+    /// Records the end of a poll. If it was a sleep, the next slice begins.
     fn looked(&mut self, now: Instant) {
         if self.look.is_none_or(|at| now.duration_since(at) >= SLEPT) {
             self.began = Some(now);
@@ -82,7 +81,7 @@ mod tests {
         let start = Instant::now();
         let at = |us| start + Duration::from_micros(us);
         let mut slice = Slice::new();
-        // A round of 200 us, a look that finds something at once, and again.
+        // Each round takes 200 us and is followed by a poll that finds something immediately.
         for (round, over) in [(0, false), (200, false), (400, false), (600, true)] {
             assert_eq!(slice.is_over(at(round)), over, "{round}");
             slice.looked(at(round + 1));
@@ -90,7 +89,7 @@ mod tests {
         slice.begin(at(610));
         assert!(!slice.is_over(at(1100)));
         assert!(slice.is_over(at(1110)));
-        // It slept in its look at 1110.
+        // The thread slept in its poll at 1110.
         slice.looked(at(1200));
         assert!(!slice.is_over(at(1650)));
         assert!(slice.is_over(at(1700)));

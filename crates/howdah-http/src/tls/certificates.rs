@@ -1,8 +1,8 @@
-//! The certificates of all sites, and which of them a client gets: by the name that it asks for (SNI),
-//! then by the signatures that it takes. A name may have several certificates, ECDSA and RSA.
+//! The certificates of all sites, and the choice of one for a client: by the requested name (SNI), then by the
+//! signature schemes that the client accepts. A name may have several certificates, ECDSA and RSA.
 //!
-//! A client that names nothing, or a name that no certificate covers, gets the first certificate, as
-//! under nginx and Apache; its request is answered 421 where its `Host` has no site here.
+//! A client that requests no name, or a name that no certificate covers, gets the first certificate, as under nginx and
+//! Apache. Its request gets a 421 response if its `Host` has no site here.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -22,16 +22,16 @@ use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer, X509Certificate};
 
 thread_local! {
-    /// The name that the handshake in progress asks for: rustls tells it nobody else.
+    /// The name requested by the handshake in progress, because rustls passes it only to the certificate resolver.
     static ASKED: RefCell<Option<Asked>> = const { RefCell::new(None) };
 }
 
-/// What a handshake has asked for, and got.
+/// The name that a handshake requested, and the names of the certificate it got.
 #[derive(Clone, Debug)]
 pub(super) struct Asked {
-    /// The name, in lower case; none: the client named nothing.
+    /// The name in lower case; `None` if the client requested none.
     pub name: Option<Box<str>>,
-    /// The names of the certificate it got.
+    /// The names of the certificate.
     pub names: Arc<[String]>,
 }
 
@@ -51,7 +51,7 @@ pub enum BadCertificate {
     NoCertificate,
     /// The key's file has no private key in PEM form.
     NoKey,
-    /// A certificate or key that cannot be parsed, with what the parser says.
+    /// A certificate or key cannot be parsed, with the parser's message.
     Unreadable(String),
     /// The key belongs to another certificate.
     KeyMismatch,
@@ -62,7 +62,7 @@ pub enum BadCertificate {
 }
 
 impl BadCertificate {
-    /// The name of the failure in log, status and docs.
+    /// Returns the name of the failure in the log, the status and the documentation.
     pub fn name(&self) -> &'static str {
         match self {
             BadCertificate::NoCertificate => "CertificateMissing",
@@ -96,7 +96,7 @@ impl fmt::Display for BadCertificate {
     }
 }
 
-/// Whether a certificate for `pattern` is good for `name`; both in lower case.
+/// Returns whether a certificate for `pattern` is valid for `name`. Both are in lower case.
 pub(super) fn covers(pattern: &str, name: &str) -> bool {
     match pattern.strip_prefix("*.") {
         None => pattern == name,
@@ -106,15 +106,15 @@ pub(super) fn covers(pattern: &str, name: &str) -> bool {
     }
 }
 
-/// A certificate with its chain and key, and what it says.
+/// A certificate with its chain, its key and its properties.
 #[derive(Clone)]
 pub struct Certificate {
     key: Arc<CertifiedKey>,
     /// Host names, in lower case; `*.example.org` covers one label.
     pub names: Arc<[String]>,
-    /// From when on clients accept it.
+    /// The beginning of its validity.
     pub not_before: SystemTime,
-    /// Until when they do.
+    /// The end of its validity.
     pub not_after: SystemTime,
 }
 
@@ -172,7 +172,7 @@ impl Certificate {
         })
     }
 
-    /// Whether clients that ask for `name` (lower case) accept it.
+    /// Returns whether the certificate is valid for `name` (lower case).
     pub fn covers(&self, name: &str) -> bool {
         self.names.iter().any(|own| covers(own, name))
     }
@@ -197,7 +197,7 @@ fn address(bytes: &[u8]) -> Option<String> {
 /// All certificates of a configuration, by name.
 #[derive(Default)]
 struct ByName {
-    /// Of a name, or of `*.parent`: ECDSA before RSA, as both are cheaper that way.
+    /// The certificates of a name or of `*.parent`. ECDSA comes before RSA, because it is cheaper for both sides.
     found: HashMap<String, Vec<Certificate>>,
     first: Vec<Certificate>,
     all: Vec<Certificate>,
@@ -217,7 +217,7 @@ impl ByName {
     }
 }
 
-/// The certificates that handshakes choose from; they can be exchanged at any time.
+/// The certificates that handshakes choose from. They can be replaced at any time.
 #[derive(Default)]
 pub struct Certificates {
     by_name: ArcSwap<ByName>,
@@ -225,7 +225,7 @@ pub struct Certificates {
 }
 
 impl Certificates {
-    /// Uses these from now on; the first is for clients whose name none covers.
+    /// Replaces the certificates. The first one is for clients whose name no certificate covers.
     pub fn set(&self, certificates: Vec<Certificate>) {
         let mut new = ByName::default();
         for certificate in &certificates {
@@ -244,17 +244,17 @@ impl Certificates {
         self.by_name.store(Arc::new(new));
     }
 
-    /// Shows these orders of certificates in the status as those that fail.
+    /// Sets the failing orders that the status shows.
     pub fn show_failing_orders(&self, failing: Vec<FailingOrder>) {
         self.failing.store(Arc::new(failing));
     }
 
-    /// The orders of certificates that fail.
+    /// Returns the failing orders of certificates.
     pub fn failing_orders(&self) -> Vec<FailingOrder> {
         self.failing.load().to_vec()
     }
 
-    /// Whether one of them is for this name, in lower case.
+    /// Returns whether a certificate covers this name, which is in lower case.
     pub(super) fn cover(&self, name: &str) -> bool {
         let by_name = self.by_name.load();
         let wildcard = name
@@ -264,7 +264,7 @@ impl Certificates {
         has(name) || wildcard.is_some_and(|wildcard| has(&wildcard))
     }
 
-    /// What they say, for the status.
+    /// Returns the state of the certificates for the status.
     pub fn status(&self) -> Vec<CertificateStatus> {
         let seconds = |at: SystemTime| at.duration_since(UNIX_EPOCH).map_or(0, |d| d.as_secs());
         let now = seconds(SystemTime::now());
@@ -284,15 +284,15 @@ impl Certificates {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct CertificateStatus {
-    /// The names it is for.
+    /// The names that the certificate is for.
     pub names: Vec<String>,
-    /// Until when clients accept it: seconds since 1970.
+    /// When it expires, in seconds since 1970.
     pub not_after: u64,
-    /// How long that is from now; below 0: it has ended.
+    /// The seconds until it expires; negative if it has expired.
     pub seconds_left: i64,
 }
 
-/// A name whose certificate could not be ordered or renewed lately, in the server's status.
+/// A name whose certificate could not be ordered or renewed recently, in the server's status.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FailingOrder {
@@ -332,7 +332,7 @@ impl ResolvesServerCert for Certificates {
     }
 }
 
-/// Takes what the handshake just processed on this thread asked for.
+/// Takes the name that the handshake just processed on this thread requested.
 pub(super) fn take_asked() -> Option<Asked> {
     ASKED.take()
 }

@@ -1,5 +1,5 @@
-//! What is answered to certificate authorities that look for a proof of control over a name: HTTP-01
-//! (RFC 8555 §8.3), before every rule of a site, and TLS-ALPN-01 (RFC 8737), in the handshake.
+//! The responses to certificate authorities that check control over a name: HTTP-01 (RFC 8555 §8.3), which takes
+//! precedence over all rules of a site, and TLS-ALPN-01 (RFC 8737), in the handshake.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::certificates::Certificates;
 use super::crypto::provider;
 use super::on_demand::OnDemand;
 
-/// The protocol of TLS-ALPN-01.
+/// The ALPN protocol of TLS-ALPN-01.
 pub(super) const PROTOCOL: &[u8] = b"acme-tls/1";
-/// Where HTTP-01 asks.
+/// The path prefix of HTTP-01.
 const PREFIX: &[u8] = b"/.well-known/acme-challenge/";
 
 #[derive(Debug, Default)]
@@ -25,13 +25,13 @@ struct Answers {
     tls: HashMap<String, Arc<CertifiedKey>>,
 }
 
-/// The answers of this moment.
+/// The current responses.
 #[derive(Debug, Default)]
 pub struct Challenges(ArcSwap<Answers>);
 
 impl Challenges {
-    /// Gives these answers from now on: to tokens; and for names, certificates with their keys (PEM).
-    /// What cannot be read is left out.
+    /// Replaces the responses: `http` has tokens and their responses; `tls` has names with their certificates and keys
+    /// (PEM). Entries that cannot be parsed are skipped.
     pub fn set(&self, http: Vec<(String, String)>, tls: Vec<(String, String, String)>) {
         let bytes = |text: String| text.into_bytes().into_boxed_slice();
         let http = http
@@ -46,14 +46,15 @@ impl Challenges {
         }));
     }
 
-    /// What is answered to a request for this path; none: it is as any other.
+    /// Returns the response to a request for this path, or `None` if the path is not a challenge.
     pub fn answer(&self, path: &[u8]) -> Option<Box<[u8]>> {
         let token = path.strip_prefix(PREFIX)?;
         self.0.load().http.get(token).cloned()
     }
 }
 
-/// Not checked against each other: a proof has a critical extension, which rustls refuses.
+/// Parses a certificate and its key without checking that they match: the certificate has a critical extension that
+/// rustls refuses.
 fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
     let chain: Vec<_> = chain.collect::<Result<_, _>>().ok()?;
@@ -62,7 +63,7 @@ fn proof(chain: &str, key: &str) -> Option<Arc<CertifiedKey>> {
     Some(Arc::new(CertifiedKey::new(chain, key)))
 }
 
-/// Whether the client is an authority that looks for a proof.
+/// Returns whether the client is an authority that checks a proof.
 pub(super) fn looks_for_a_proof(hello: &ClientHello<'_>) -> bool {
     let protocols = hello.alpn();
     protocols.is_some_and(|mut protocols| protocols.any(|name| name == PROTOCOL))
@@ -86,7 +87,7 @@ impl ResolvesServerCert for Resolver {
             && let Some(name) = hello.server_name().map(str::to_ascii_lowercase)
             && !self.certificates.cover(&name)
         {
-            // Whoever knows the client has reported the name.
+            // The caller that knows the client's address has reported the name.
             return None;
         }
         self.certificates.resolve(hello)

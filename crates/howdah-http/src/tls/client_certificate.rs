@@ -1,8 +1,8 @@
-//! Certificates of clients: who may sign them, and what PHP learns of them, in Apache's variables
+//! Client certificates: the authority that signs them, and the variables that PHP gets from them, which are Apache's
 //! (mod_ssl's `SSL_CLIENT_*`).
 //!
-//! A certificate that the authority has not signed, or that has ended, ends the handshake. Lists of
-//! revoked certificates are not read.
+//! A certificate that the authority has not signed, or that has expired, fails the handshake. Revocation lists are not
+//! read.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use x509_parser::x509::{AttributeTypeAndValue, X509Name};
 
 use super::crypto::provider;
 
-/// Longest value of a variable: a client chooses what its authority lets it write.
+/// The maximum length of a variable's value, because a client controls everything that its authority lets it write.
 const LONGEST: usize = 1024;
 
-/// Who signs the certificates of clients.
+/// The authority that signs client certificates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientAuthority {
     /// Its certificates, PEM.
     pub certificates: Vec<u8>,
-    /// A client without a certificate is refused.
+    /// Whether a client without a certificate is refused.
     pub required: bool,
 }
 
-/// Asks clients for certificates and checks them.
+/// Creates the verifier that requests and checks client certificates.
 ///
 /// # Errors
-/// The file has no certificate, or one that cannot sign.
+/// The authority has no certificate, or one that cannot sign.
 pub fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifier>, rustls::Error> {
     let general = |why: &dyn std::fmt::Display| rustls::Error::General(why.to_string());
     let mut roots = RootCertStore::empty();
@@ -48,7 +48,7 @@ pub fn verifier(authority: &ClientAuthority) -> Result<Arc<dyn ClientCertVerifie
     builder.build().map_err(|error| general(&error))
 }
 
-/// What PHP learns of the client's certificate, which the handshake has checked.
+/// Returns the variables that PHP gets from the client's certificate. The handshake has verified the certificate.
 pub(super) fn variables(certificate: Option<&CertificateDer<'_>>) -> Vec<(&'static str, String)> {
     let parsed = certificate.map(|der| X509Certificate::from_der(der));
     let Some(Ok((_, certificate))) = parsed else {
@@ -100,7 +100,7 @@ pub(super) fn variables(certificate: Option<&CertificateDer<'_>>) -> Vec<(&'stat
     variables
 }
 
-/// RFC 2253: the last first, separated by commas.
+/// Formats a name by RFC 2253: the last component first, separated by commas.
 fn distinguished_name(name: &X509Name<'_>) -> String {
     let sets: Vec<_> = name.iter_rdn().collect();
     let mut out = String::new();

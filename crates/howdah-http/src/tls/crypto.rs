@@ -1,13 +1,13 @@
-//! Versions, cipher suites and key exchanges of TLS, and the names they have elsewhere. The defaults are
-//! rustls': TLS 1.3 and 1.2, forward secrecy and AEAD only, X25519MLKEM768 first. The server chooses the
-//! cipher suite, AES-128 before AES-256: the cheaper one, and as secure.
+//! TLS versions, cipher suites and key exchanges, and their names elsewhere. The defaults are those of rustls: TLS 1.3
+//! and 1.2, only suites with forward secrecy and AEAD, X25519MLKEM768 first. The server chooses the cipher suite, and
+//! prefers AES-128 to AES-256 because it is cheaper and as secure.
 
 use std::sync::Arc;
 
 use rustls::CipherSuite;
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 
-/// The cryptography of all listeners.
+/// Returns the cryptography provider of all listeners.
 pub fn provider() -> Arc<CryptoProvider> {
     use aws_lc_rs::cipher_suite::*;
     Arc::new(CryptoProvider {
@@ -26,7 +26,7 @@ pub fn provider() -> Arc<CryptoProvider> {
     })
 }
 
-/// OpenSSL's name of a cipher suite, as `SSL_CIPHER` has it under Apache and nginx.
+/// Returns OpenSSL's name of a cipher suite, which is also the value of `SSL_CIPHER` under Apache and nginx.
 pub(super) fn openssl_name(suite: CipherSuite) -> &'static str {
     match suite {
         CipherSuite::TLS13_AES_256_GCM_SHA384 => "TLS_AES_256_GCM_SHA384",

@@ -1,14 +1,14 @@
-//! TLS of the listeners: the one place that knows rustls.
+//! TLS of the listeners: all use of rustls by listeners is here.
 //!
-//! - [`session`]: one connection's records, driven by hand.
-//! - [`quic`]: the same inside QUIC, where quinn drives it.
-//! - [`certificates`]: which certificate a client gets, by the name it asks for.
-//! - [`client_certificate`]: who signs clients' certificates, and what PHP learns of them.
-//! - [`challenges`]: the proofs that certificate authorities look for.
-//! - [`on_demand`]: names that clients ask for and no certificate covers.
-//! - [`crypto`]: versions and ciphers; the names that PHP and the access log give them.
-//! - [`settings`]: what listeners share, and what a connection is set up with.
-//! - [`tickets`]: session tickets, whose keys outlive reloads and the front.
+//! - [`session`]: the records of one connection, without rustls's own I/O.
+//! - [`quic`]: TLS inside QUIC, where quinn drives it.
+//! - [`certificates`]: chooses a client's certificate by the requested name.
+//! - [`client_certificate`]: the authority of client certificates, and the variables that PHP gets from them.
+//! - [`challenges`]: the proofs that certificate authorities request.
+//! - [`on_demand`]: names that clients ask for and that no certificate covers.
+//! - [`crypto`]: versions and ciphers, and their names for PHP and the access log.
+//! - [`settings`]: the state that listeners share, and the settings of a connection.
+//! - [`tickets`]: session tickets, whose keys outlive reloads and restarts of the front.
 //!
 //! Keys come from the master, which reads them as root; the front never opens a key file.
 

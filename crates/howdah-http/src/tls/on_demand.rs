@@ -1,6 +1,6 @@
-//! Names that clients ask for and no certificate covers, where certificates are ordered on demand. Whoever
-//! orders hears of the name, and decides; until then the client's handshake is held, over TCP, and the
-//! few handshakes: others are refused. No client can have all of what is bounded here
+//! Names that clients ask for and that no certificate covers, if certificates are ordered on demand. The name is
+//! reported to the component that orders certificates, which decides. Over TCP the client's handshake is held until
+//! then; only a limited number of handshakes is held, and others are refused. No client can use up a limit alone
 //! ([`howdah_os::shares`]).
 
 use std::fmt;
@@ -17,16 +17,17 @@ use super::certificates::Certificates;
 use super::challenges;
 use crate::network;
 
-/// A name is reported once in this time.
+/// The time in which a name is reported only once.
 const AGAIN: Duration = Duration::from_secs(2);
-/// Names remembered for that; while there are as many, others are not reported. A client has up to half.
+/// The maximum number of recently reported names. While it is reached, other names are not reported. A client may use
+/// up to half of it.
 const NAMES: usize = 1000;
-/// Handshakes held at once. A client has up to half of them.
+/// The maximum number of handshakes held at once. A client may use up to half of it.
 const HELD: usize = 512;
 
 type Report = Box<dyn Fn(&str, Client) + Send + Sync>;
 
-/// See the module.
+/// The state of names on demand; see the module.
 pub struct OnDemand {
     on: AtomicBool,
     report: OnceLock<Report>,
@@ -59,13 +60,13 @@ struct Reported {
 }
 
 impl OnDemand {
-    /// Who hears of names, and of whose question each is; must not block. Given once.
+    /// Sets the function that receives names and the client that asked for each. It must not block. To be called once.
     pub fn report_by(&self, report: Report) {
-        // A second time is ignored.
+        // Further calls are ignored.
         let _ = self.report.set(report);
     }
 
-    /// Whether certificates are ordered on demand, from now on.
+    /// Switches ordering on demand on or off.
     pub fn switch(&self, on: bool) {
         self.on.store(on, Ordering::Relaxed);
     }
@@ -74,7 +75,7 @@ impl OnDemand {
         self.on.load(Ordering::Relaxed)
     }
 
-    /// Reports a name; whether a certificate for it may come.
+    /// Reports a name. Returns whether a certificate for it may become available.
     pub(super) fn note(&self, name: &str, client: Client, now: Instant) -> bool {
         let Some(report) = self.report.get() else {
             return false;
@@ -97,7 +98,7 @@ impl OnDemand {
         true
     }
 
-    /// There will be no certificate for this name: clients who wait for it are refused.
+    /// Records that there will be no certificate for this name; clients that wait for it are refused.
     pub fn deny(&self, name: &str) {
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(reported) = recent.get_mut(name) {
@@ -107,7 +108,7 @@ impl OnDemand {
         self.release(|held| held == name);
     }
 
-    /// There are other certificates: those whose name they cover go on.
+    /// Resumes the handshakes whose name is covered by the new certificates.
     pub(super) fn look_again(&self, certificates: &Certificates) {
         self.release(|held| certificates.cover(held));
     }
@@ -117,12 +118,13 @@ impl OnDemand {
         held.retain(|held| !whom(&held.name));
     }
 
-    /// What ends when a handshake for this name need not be held any longer; none: too many are.
+    /// Holds a handshake for this name. The receiver completes when the handshake need not be held any longer. Returns
+    /// `None` if too many are held.
     fn hold(&self, name: &str, client: Client) -> Option<oneshot::Receiver<()>> {
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
         held.retain(|held| !held.release.is_closed());
         let own = held.iter().filter(|held| held.client == client).count();
-        // As `Shares` counts: less than what is free.
+        // The same rule as in `Shares`: a client must hold fewer than are free.
         if own >= HELD - held.len() {
             return None;
         }
@@ -136,7 +138,7 @@ impl OnDemand {
     }
 }
 
-/// What a listener's handshakes need to be held.
+/// The state that a listener needs to hold handshakes.
 #[derive(Clone, Debug)]
 pub(crate) struct Demand {
     pub(super) on_demand: Arc<OnDemand>,
@@ -144,8 +146,8 @@ pub(crate) struct Demand {
 }
 
 impl Demand {
-    /// What the handshake has to wait for, if a certificate for its name may come: it ends when the
-    /// handshake can go on.
+    /// Returns a receiver to wait for if a certificate for the name may become available. It completes when the
+    /// handshake can continue.
     pub(crate) fn wait_for(
         &self,
         name: &str,
@@ -154,7 +156,7 @@ impl Demand {
         if self.certificates.cover(name) {
             return None;
         }
-        // Held first, so that the answer finds it.
+        // The handshake is held before the name is reported, so the decision finds it.
         let client = client.map(network::of_one_client);
         let waiting = self.on_demand.hold(name, client)?;
         let may_come = self.on_demand.note(name, client, Instant::now());
@@ -163,8 +165,7 @@ impl Demand {
 }
 
 impl Demand {
-    /// Reports a name whose handshake cannot be held, over QUIC. `client` is none where the address may be
-    /// forged.
+    /// Reports a name whose handshake cannot be held, over QUIC. `client` is `None` if the address may be forged.
     pub(super) fn note(&self, name: &str, client: Option<IpAddr>) {
         if self.on_demand.is_on() && !self.certificates.cover(name) {
             let client = client.map(network::of_one_client);
@@ -173,26 +174,26 @@ impl Demand {
     }
 }
 
-/// Reads a client's first message as far as it has come.
+/// Parses a client's first message as far as it has arrived.
 #[derive(Default)]
 pub(crate) struct HelloReader {
     acceptor: Acceptor,
     taken: usize,
 }
 
-/// What a client's first message asks for.
+/// The name that a client's first message asks for.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Wants {
-    /// It has not come yet.
+    /// The message has not arrived completely.
     NotKnown,
-    /// A certificate for this name.
+    /// The client asks for a certificate for this name.
     Name(String),
-    /// Something else: it has no name, an authority looks for a proof, or it is not a ClientHello.
+    /// Anything else: there is no name, an authority checks a proof, or the message is not a ClientHello.
     Other,
 }
 
 impl HelloReader {
-    /// `received` is all that has come of the connection.
+    /// Inspects the first message. `received` is all that has arrived on the connection.
     pub(crate) fn look(&mut self, received: &[u8]) -> Wants {
         while self.taken < received.len() {
             match self.acceptor.read_tls(&mut &received[self.taken..]) {
@@ -274,7 +275,7 @@ mod tests {
         assert_eq!(waiting.try_recv(), Err(TryRecvError::Closed));
         assert_eq!(other.try_recv(), Err(TryRecvError::Empty));
         assert!(wait_for(name).is_none(), "it was denied just now");
-        // Of one client, however many of its addresses it uses.
+        // One client, however many of its addresses it uses.
         let network: std::net::Ipv6Addr = "2001:db8:0:1::".parse().unwrap();
         let held: Vec<_> = (0..HELD)
             .filter_map(|number| {

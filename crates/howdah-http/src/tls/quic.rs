@@ -1,5 +1,5 @@
-//! TLS inside QUIC: quinn drives rustls there, and says less of a handshake than `session` sees. What
-//! requests are to know of it is taken down where rustls asks for a certificate and for a ticket's keys.
+//! TLS inside QUIC: quinn drives rustls there, and exposes less of a handshake than `session` sees. The facts that
+//! requests need are recorded where rustls asks for a certificate and for the keys of a ticket.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -26,14 +26,14 @@ use super::session::Agreed;
 use super::settings::ConnectionSettings;
 use super::tickets::Tickets;
 
-/// The protocol's name in ALPN.
+/// The protocol's ALPN name.
 const PROTOCOL: &[u8] = b"h3";
-/// Sessions that are kept for clients which come again; the oldest give way.
+/// The maximum number of stored sessions for clients that return. The oldest are evicted.
 const SESSIONS: usize = 16 << 10;
 
-/// Sessions of HTTP/3, kept by the server: what comes in the first packets of a resumed one (0-RTT) can be
-/// recorded and sent again, so each is good for one connection alone (RFC 8446 §8.1). Shared by all threads,
-/// kept over a reload, and gone with the front.
+/// The sessions of HTTP/3, stored by the server. The first packets of a resumed session (0-RTT) can be recorded and
+/// replayed, so each session is valid for only one connection (RFC 8446 §8.1). Shared by all threads; they survive a
+/// reload but not a restart of the front.
 #[derive(Clone, Debug)]
 pub struct EarlySessions(Arc<ServerSessionMemoryCache>);
 
@@ -43,7 +43,7 @@ impl Default for EarlySessions {
     }
 }
 
-/// What one handshake has asked for, as far as rustls shows it.
+/// Records the facts of one handshake, as far as rustls exposes them.
 #[derive(Clone, Debug)]
 pub(crate) struct Witness {
     seen: Arc<Seen>,
@@ -53,13 +53,14 @@ pub(crate) struct Witness {
 struct Seen {
     certificates: Arc<dyn ResolvesServerCert>,
     tickets: Arc<dyn ProducesTickets>,
-    /// In place of tickets, where requests may come early.
+    /// Used instead of tickets if requests may arrive as early data.
     sessions: Option<EarlySessions>,
     demand: Demand,
     client: Option<IpAddr>,
-    /// The length of heads that SETTINGS allow: the client keeps to it in its next connection's first packets.
+    /// The maximum head length that SETTINGS allow. The client also respects it in the first packets of its next
+    /// connection.
     told: [u8; 8],
-    /// Of TLS 1.3, in the order in which the server prefers them.
+    /// The cipher suites of TLS 1.3, in the order of the server's preference.
     suites: Vec<CipherSuite>,
     asked: Mutex<Option<(Asked, Option<CipherSuite>)>>,
     resumed: AtomicBool,
@@ -72,11 +73,11 @@ impl fmt::Debug for Seen {
 }
 
 impl ConnectionSettings {
-    /// The settings of one QUIC connection, and who watches its handshake; `longest_head`: what
-    /// SETTINGS say of the length of heads; `client`: its address, if it has proved that it is there.
+    /// Returns the settings of one QUIC connection and the witness of its handshake. `longest_head` is the maximum head
+    /// length in SETTINGS; `client` is the client's address if the client has proved it.
     ///
     /// # Errors
-    /// The provider lacks the cipher suite of first packets.
+    /// The provider lacks the cipher suite of initial packets.
     pub(crate) fn of_quic(
         &self,
         longest_head: u64,
@@ -103,7 +104,7 @@ impl ConnectionSettings {
         if self.early.is_some() {
             config.session_storage = seen.clone();
             config.max_early_data_size = u32::MAX;
-            // A client needs one connection at a time, and each gives it the next session.
+            // A client needs one connection at a time, and each connection gives it the next session.
             config.send_tls13_tickets = 1;
         }
         config.alpn_protocols = vec![PROTOCOL.to_vec()];
@@ -146,7 +147,7 @@ impl ProducesTickets for Seen {
 
     fn decrypt(&self, ticket: &[u8]) -> Option<Vec<u8>> {
         let plain = self.tickets.decrypt(ticket);
-        // Whoever has a ticket has the secret that goes with it, or the handshake fails.
+        // A client that has a ticket also has its secret, or the handshake fails.
         self.resumed.fetch_or(plain.is_some(), Ordering::Relaxed);
         plain
     }
@@ -170,7 +171,7 @@ impl StoresServerSessions for Seen {
 
     fn take(&self, key: &[u8]) -> Option<Vec<u8>> {
         let found = self.sessions.as_ref()?.0.take(&self.key(key));
-        // As for a ticket.
+        // The same applies as for a ticket.
         self.resumed.fetch_or(found.is_some(), Ordering::Relaxed);
         found
     }
@@ -181,12 +182,13 @@ impl StoresServerSessions for Seen {
 }
 
 impl Witness {
-    /// Whether requests may come before the handshake ends: once rustls has read the client's first message.
+    /// Returns whether requests may arrive before the handshake ends. Valid once rustls has read the client's first
+    /// message.
     pub(crate) fn may_be_early(&self) -> bool {
         self.seen.sessions.is_some() && self.seen.resumed.load(Ordering::Relaxed)
     }
 
-    /// What the connection's handshake has agreed on.
+    /// Returns the result of the connection's handshake.
     pub(crate) fn agreed(&self, connection: &quinn::Connection) -> Agreed {
         let seen = &self.seen;
         let asked = seen.asked.lock().unwrap_or_else(PoisonError::into_inner);
@@ -213,22 +215,22 @@ impl Witness {
     }
 }
 
-/// Secrets that all QUIC endpoints of the server share: a packet, or a token, may come to another one
-/// than it is meant for.
+/// Secrets that all QUIC endpoints of the server share, because a packet or a token may arrive at another endpoint than
+/// the one it was made for.
 #[derive(Clone)]
 pub(crate) struct QuicSecrets {
-    /// Proves that the client has been answered at its address.
+    /// The key of tokens that prove that the client has received packets at its address.
     pub(crate) tokens: Arc<dyn HandshakeTokenKey>,
-    /// Tells a client that its connection is gone (RFC 9000 §10.3).
+    /// The key of tokens that tell a client that its connection no longer exists (RFC 9000 §10.3).
     pub(crate) resets: Arc<dyn HmacKey>,
 }
 
 impl QuicSecrets {
-    /// Derived from the keys of tickets: so they outlive the front, as long as those do not rotate.
+    /// Derives the secrets from the ticket keys, so they outlive the front until those keys rotate.
     pub(crate) fn new(tickets: &Tickets) -> QuicSecrets {
         let secret = tickets.derive(b"quic").unwrap_or_else(|| {
             let mut random = [0; 32];
-            // Fails only where the kernel has no random bytes, and then no handshake succeeds either.
+            // This fails only if the kernel has no random bytes, and then handshakes fail as well.
             let _ = aws_lc_rs::rand::fill(&mut random);
             random
         });

@@ -1,9 +1,9 @@
-//! The TLS of one connection, driven by hand: rustls decides, [`Session`] moves records between it and
-//! the socket. An idle connection keeps rustls' keys and nothing else: records in transit lie in
-//! buffers that belong to the thread, and only a remainder that cannot be processed yet is copied.
+//! The TLS of one connection, without rustls's own I/O: rustls processes records, and [`Session`] moves them to and
+//! from the socket. An idle connection holds only the keys of rustls: records in transit are in buffers that belong to
+//! the thread, and only a remainder that cannot be processed yet is copied.
 //!
-//! Reading and writing never wait for one another: a reader that finds records to send (tickets, key
-//! updates, alerts) sends what the socket takes and leaves the rest to the next writer.
+//! Reading and writing never wait for each other: a reader that finds records to send (tickets, key updates, alerts)
+//! sends as much as the socket takes and leaves the rest to the next writer.
 
 use std::cell::RefCell;
 use std::io::{self, IoSlice};
@@ -19,15 +19,15 @@ use super::client_certificate;
 use super::settings::ConnectionSettings;
 use crate::socket::Socket;
 
-/// Plain text of one record, RFC 8446 §5.1.
+/// The maximum plain text of one record (RFC 8446 §5.1).
 const RECORD: usize = 16 << 10;
-/// A record with its header, tag and padding at the most, RFC 8446 §5.2.
+/// The maximum length of a record with its header, tag and padding (RFC 8446 §5.2).
 const LONGEST_RECORD: usize = RECORD + 256 + 5;
-/// Bytes received at once: two records, and what a handshake needs.
+/// The number of bytes received at once: two records, which is also enough for a handshake.
 const RECEIVE: usize = 2 * LONGEST_RECORD;
-/// Plain text encrypted before the socket is asked to take it: 10 us of AES.
+/// The maximum plain text that is encrypted before the socket is asked to take it: 10 us of AES.
 const AT_ONCE: usize = 64 << 10;
-/// What an encrypted record is longer than its plain text.
+/// The reserve for the part of an encrypted record that exceeds its plain text.
 const OVERHEAD: usize = 64;
 
 thread_local! {
@@ -38,17 +38,17 @@ thread_local! {
 /// One connection's TLS state.
 pub(crate) struct Session {
     connection: UnbufferedServerConnection,
-    /// Received bytes that are not a whole record yet.
+    /// Received bytes that do not form a whole record yet.
     partial: Vec<u8>,
-    /// Decrypted bytes that the reader had no room for, from `plain_at` on.
+    /// Decrypted bytes that the reader had no room for, starting at `plain_at`.
     plain: Vec<u8>,
     plain_at: usize,
-    /// Records to be sent, from `out_at` on.
+    /// Records to be sent, starting at `out_at`.
     out: Vec<u8>,
     out_at: usize,
     state: State,
     asked: Asked,
-    /// Clients are asked for certificates.
+    /// Whether clients are asked for certificates.
     asks_clients: bool,
 }
 
@@ -58,41 +58,41 @@ enum State {
     Open,
     /// The client has sent close_notify: nothing more will be read.
     ReadClosed,
-    /// The client broke the protocol, or sent an alert: an alert of ours may still be on its way.
+    /// The client violated the protocol or sent an alert. The server's own alert may still be in transit.
     Failed,
 }
 
-/// What processing the received records has come to.
+/// The result of processing the received records.
 enum Processed {
     /// More bytes are needed.
     NeedMore,
     Failed(rustls::Error),
 }
 
-/// What the handshake has agreed on.
+/// The result of the handshake.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Agreed {
-    /// `TLSv1.3` or `TLSv1.2`, as Apache's `SSL_PROTOCOL` and nginx' `$ssl_protocol` name it.
+    /// `TLSv1.3` or `TLSv1.2`, the names of Apache's `SSL_PROTOCOL` and nginx's `$ssl_protocol`.
     pub protocol: &'static str,
     /// OpenSSL's name of the cipher suite: `SSL_CIPHER`.
     pub cipher: &'static str,
-    /// The name that the client asked for (SNI), in lower case.
+    /// The name that the client requested (SNI), in lower case.
     pub server_name: Option<Box<str>>,
-    /// The client chose HTTP/2 (ALPN).
+    /// Whether HTTP/2 was negotiated (ALPN).
     pub http2: bool,
-    /// The handshake was all that the client wanted: an authority that looks for a proof (RFC 8737).
+    /// Whether the client is an authority that checks a proof (RFC 8737) and wants only the handshake.
     pub challenge: bool,
-    /// The handshake resumed an earlier session.
+    /// Whether the handshake resumed an earlier session.
     pub resumed: bool,
-    /// Variables about the client's certificate; empty: it was not asked for one.
+    /// The variables of the client's certificate; empty if the client was not asked for one.
     pub client: Vec<(&'static str, String)>,
-    /// The names of the server's certificate, if the client asked for a name.
+    /// The names of the server's certificate, if the client requested a name.
     pub names: Arc<[String]>,
 }
 
 impl Agreed {
-    /// Whether the connection is good for requests to `host` (without port): the name the client asked
-    /// for, or another of the same certificate (RFC 9110 §7.4, RFC 9113 §9.1.1).
+    /// Returns whether the connection may carry requests for `host` (without port): the name that the client requested,
+    /// or another name of the same certificate (RFC 9110 §7.4, RFC 9113 §9.1.1).
     pub fn is_for(&self, host: &[u8]) -> bool {
         let Some(asked) = &self.server_name else {
             return true;
@@ -110,7 +110,7 @@ impl Agreed {
     }
 }
 
-/// Refuses a method, where the first record of a handshake begins with 22.
+/// Refuses a connection that begins with an HTTP method, since the first record of a handshake begins with 22.
 fn refuse_plain_http(received: &[u8]) -> io::Result<()> {
     match received.first() {
         Some(first) if first.is_ascii_uppercase() => Err(io::ErrorKind::Unsupported.into()),
@@ -119,10 +119,10 @@ fn refuse_plain_http(received: &[u8]) -> io::Result<()> {
 }
 
 impl Session {
-    /// Begins the handshake of an accepted connection; `received` is what of it has been read.
+    /// Begins the handshake of an accepted connection. `received` holds the bytes that have already been read from it.
     ///
     /// # Errors
-    /// What rustls says of the configuration.
+    /// The error of rustls about the configuration.
     pub(crate) fn new(
         settings: &ConnectionSettings,
         received: &[u8],
@@ -143,8 +143,8 @@ impl Session {
     /// Drives the handshake to its end.
     ///
     /// # Errors
-    /// `UnexpectedEof` if the client leaves; `Unsupported` if it speaks HTTP without TLS; `InvalidData`
-    /// with the reason if it breaks the protocol.
+    /// `UnexpectedEof` if the client closes the connection; `Unsupported` if it uses HTTP without TLS; `InvalidData`
+    /// with the reason if it violates the protocol.
     pub(crate) fn poll_handshake(
         &mut self,
         socket: &Socket,
@@ -161,22 +161,22 @@ impl Session {
                 return Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()));
             }
         }
-        // The client may wait for the rest of our last flight.
+        // The client may wait for the rest of the server's last flight.
         self.poll_flush(socket, cx)
     }
 
     /// Reads decrypted bytes into `buf`; 0 is the end of the stream.
     ///
     /// # Errors
-    /// As [`Session::poll_handshake`]. An end without close_notify is an end: HTTP/1.1 and HTTP/2 know
-    /// the length of what they receive.
+    /// The same as for [`Session::poll_handshake`]. An end without close_notify is accepted as the end, because
+    /// HTTP/1.1 and HTTP/2 know the length of the data that they receive.
     pub(crate) fn poll_read(
         &mut self,
         socket: &Socket,
         buf: &mut [u8],
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
-        // Whoever reads has nothing else to send.
+        // A task that only reads would not send these records otherwise.
         if let Poll::Ready(Err(error)) = self.poll_flush(socket, cx) {
             return Poll::Ready(Err(error));
         }
@@ -202,11 +202,11 @@ impl Session {
         }
     }
 
-    /// Receives once and processes it; 0 is the end of the socket's stream.
+    /// Receives once and processes the bytes; 0 is the end of the socket's stream.
     fn poll_receive(&mut self, socket: &Socket, cx: &mut Context<'_>) -> Poll<io::Result<usize>> {
         RECEIVED.with_borrow_mut(|buf| {
             buf.resize(RECEIVE, 0);
-            // A remainder is less than a record; handshake messages that span several are rustls' own.
+            // A remainder is shorter than a record; rustls stores handshake messages that span several records itself.
             let before = self.partial.len();
             if before >= LONGEST_RECORD {
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
@@ -224,8 +224,8 @@ impl Session {
         })
     }
 
-    /// Processes the first `length` bytes of `buf`, keeps what is left of them, and sends what the socket
-    /// takes at once of the answer.
+    /// Processes the first `length` bytes of `buf`, stores the unused remainder, and sends as much of the output as the
+    /// socket takes at once.
     fn process_and_send(
         &mut self,
         socket: &Socket,
@@ -251,7 +251,7 @@ impl Session {
         }
     }
 
-    /// Lets rustls process `incoming`; how many bytes it took.
+    /// Lets rustls process `incoming`, and returns how many bytes it consumed.
     fn process(&mut self, incoming: &mut [u8]) -> (usize, Processed) {
         let mut used = 0;
         loop {
@@ -270,7 +270,7 @@ impl Session {
                     }
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.out),
-                // It is in `out`, which is sent in order.
+                // The record is in `out`, whose content is sent in order.
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
                 Ok(ConnectionState::WriteTraffic(_)) => {
                     if self.state == State::Handshake {
@@ -289,7 +289,7 @@ impl Session {
                     return (used, Processed::Failed(why));
                 }
                 Err(why) => {
-                    // An alert for the client may be waiting: it comes before anything is processed.
+                    // An alert for the client may be pending; rustls returns it before it processes any input.
                     let status = self.connection.process_tls_records(&mut incoming[used..]);
                     if let Ok(ConnectionState::EncodeTlsData(mut data)) = status.state {
                         encode(&mut data, &mut self.out);
@@ -300,8 +300,8 @@ impl Session {
         }
     }
 
-    /// Encrypts from `parts` and sends once; how much plain text was taken. What of it the socket does
-    /// not take at once is sent by [`Session::poll_flush`], or before the next.
+    /// Encrypts from `parts` and sends once. Returns how many bytes of plain text were taken. The part that the socket
+    /// does not take at once is sent by [`Session::poll_flush`], or before the next write.
     pub(crate) fn poll_write(
         &mut self,
         socket: &Socket,
@@ -311,7 +311,7 @@ impl Session {
         ready!(self.poll_flush(socket, cx))?;
         let taken = match parts {
             [one] => self.encrypt(&one[..one.len().min(AT_ONCE)])?,
-            // Many short pieces make one record.
+            // Many short parts are combined into one record.
             _ => GATHERED.with_borrow_mut(|gathered| {
                 gathered.clear();
                 for part in parts {
@@ -327,7 +327,7 @@ impl Session {
         }
     }
 
-    /// As [`Session::poll_write`], of what `read` reads into the buffer that it gets.
+    /// Does the same as [`Session::poll_write`] for the bytes that `read` reads into the given buffer.
     pub(crate) fn poll_write_from(
         &mut self,
         socket: &Socket,
@@ -347,7 +347,7 @@ impl Session {
         }
     }
 
-    /// Appends records of `plain` to what is to be sent.
+    /// Appends the records of `plain` to the output.
     fn encrypt(&mut self, plain: &[u8]) -> io::Result<usize> {
         if plain.is_empty() {
             return Ok(0);
@@ -374,14 +374,14 @@ impl Session {
                 }
                 Ok(ConnectionState::EncodeTlsData(mut data)) => encode(&mut data, &mut self.out),
                 Ok(ConnectionState::TransmitTlsData(data)) => data.done(),
-                // The client has said that it sends no more; it still receives.
+                // The client will send no more but still receives.
                 Ok(ConnectionState::PeerClosed) => self.state = State::ReadClosed,
                 _ => return Err(io::ErrorKind::BrokenPipe.into()),
             }
         }
     }
 
-    /// Sends what has been encrypted.
+    /// Sends the encrypted output.
     pub(crate) fn poll_flush(
         &mut self,
         socket: &Socket,
@@ -398,7 +398,7 @@ impl Session {
         Poll::Ready(Ok(()))
     }
 
-    /// Says that no more will be sent (close_notify), as far as the socket takes it at once.
+    /// Announces that no more will be sent (close_notify), as far as the socket takes it at once.
     pub(crate) fn close_notify(&mut self, socket: &Socket, cx: &mut Context<'_>) {
         let at = self.out.len();
         if let Ok(ConnectionState::WriteTraffic(mut traffic)) =
@@ -411,12 +411,12 @@ impl Session {
         let _ = self.poll_flush(socket, cx);
     }
 
-    /// Decrypted bytes wait for a reader.
+    /// Returns whether decrypted bytes wait for a reader.
     pub(crate) fn has_unread(&self) -> bool {
         self.plain_at < self.plain.len()
     }
 
-    /// What the handshake has agreed on; `None` before its end.
+    /// Returns the result of the handshake, or `None` before its end.
     pub(crate) fn agreed(&self) -> Option<Agreed> {
         if self.state == State::Handshake {
             return None;

@@ -1,4 +1,4 @@
-//! What the TLS listeners of a server share, and what of it a connection is set up with.
+//! The state that the TLS listeners of a server share, and the settings of a connection that are derived from it.
 
 use std::sync::Arc;
 
@@ -15,58 +15,57 @@ use super::on_demand::{Demand, OnDemand};
 use super::quic::EarlySessions;
 use super::tickets::Tickets;
 
-/// What the TLS listeners of a server share.
+/// The state that the TLS listeners of a server share.
 #[derive(Debug, Default)]
 pub struct TlsSettings {
     /// The certificates to choose from.
     pub certificates: Arc<Certificates>,
-    /// The proofs that certificate authorities look for.
+    /// The proofs that certificate authorities check.
     pub challenges: Arc<Challenges>,
-    /// Names that no certificate covers.
+    /// The handling of names that no certificate covers.
     pub on_demand: Arc<OnDemand>,
     /// The keys of session tickets.
     pub tickets: Arc<Tickets>,
-    /// The sessions of HTTP/3.
+    /// The sessions of HTTP/3 for early data.
     pub early: EarlySessions,
-    /// Who signs the certificates of clients; none: clients are asked for none.
+    /// The authority of client certificates. `None` means that clients are not asked for certificates.
     pub client_authority: ArcSwapOption<ClientAuthority>,
     current: ArcSwapOption<ArcSwap<ConnectionSettings>>,
 }
 
-/// What the next connections are set up with; it can be exchanged.
+/// The settings of new connections, which can be replaced.
 pub type CurrentSettings = Arc<ArcSwap<ConnectionSettings>>;
 
-/// What a connection is set up with.
+/// The TLS settings of a connection.
 #[derive(Clone, Debug)]
 pub struct ConnectionSettings {
     pub(super) config: Arc<ServerConfig>,
-    /// Clients are asked for certificates.
+    /// Whether clients are asked for certificates.
     pub(super) asks_clients: bool,
     pub(super) demand: Demand,
-    /// The sessions of HTTP/3, where requests may come early: not from clients that have yet to prove who
-    /// they are.
+    /// The sessions of HTTP/3 if requests may arrive as early data. That is not allowed if clients must first prove
+    /// their identity.
     pub(super) early: Option<EarlySessions>,
 }
 
 impl ConnectionSettings {
-    /// Where certificates are ordered on demand: what handshakes may have to wait for.
+    /// Returns the state that handshakes may have to wait for, if certificates are ordered on demand.
     pub(crate) fn demand(&self) -> Option<Demand> {
         self.demand.on_demand.is_on().then(|| self.demand.clone())
     }
 }
 
 impl TlsSettings {
-    /// Uses these certificates from now on ([`Certificates::set`]); clients who wait for one of them go on.
+    /// Replaces the certificates ([`Certificates::set`]) and resumes the handshakes that wait for one of them.
     pub fn use_certificates(&self, certificates: Vec<Certificate>) {
         self.certificates.set(certificates);
         self.on_demand.look_again(&self.certificates);
     }
 
-    /// What the next connections of all listeners are set up with: made of the settings as they are
-    /// now, also for listeners that have it already.
+    /// Rebuilds the settings of new connections from the current state, also for listeners that hold them already.
     ///
     /// # Errors
-    /// What rustls says: the provider lacks something, or the clients' authority is none.
+    /// The error of rustls: the provider lacks something, or the authority of client certificates is not usable.
     pub fn apply(&self) -> Result<CurrentSettings, rustls::Error> {
         let config = Arc::new(self.of_connections(true)?);
         if let Some(current) = self.current.load_full() {
@@ -78,10 +77,10 @@ impl TlsSettings {
         Ok(current)
     }
 
-    /// What a connection is set up with; `http2`: it may choose HTTP/2.
+    /// Builds the settings of connections. `http2` allows a connection to negotiate HTTP/2.
     ///
     /// # Errors
-    /// As [`TlsSettings::apply`].
+    /// See [`TlsSettings::apply`].
     pub fn of_connections(&self, http2: bool) -> Result<ConnectionSettings, rustls::Error> {
         let authority = self.client_authority.load_full();
         let clients: Arc<dyn ClientCertVerifier> = match &authority {
@@ -97,7 +96,7 @@ impl TlsSettings {
                 on_demand: self.on_demand.clone(),
             }));
         config.ticketer = self.tickets.clone();
-        // Tickets alone: what the server does not keep it need not bound, nor lose at a restart.
+        // Only tickets are used: sessions that the server does not store need no limit and are not lost at a restart.
         config.session_storage = Arc::new(rustls::server::NoServerSessionStorage {});
         config.ignore_client_order = true;
         config.send_tls13_tickets = 2;

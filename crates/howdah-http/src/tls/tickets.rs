@@ -1,9 +1,8 @@
-//! Session tickets: the state of a session, encrypted and given to the client, so that its next
-//! connection needs no full handshake and the server keeps nothing (RFC 5077 §4, RFC 8446 §4.6.1).
+//! Session tickets: the state of a session, encrypted and given to the client, so its next connection needs no full
+//! handshake and the server stores nothing (RFC 5077 §4, RFC 8446 §4.6.1).
 //!
-//! The keys are handed in: the master makes and rotates them, so that tickets survive a reload and a
-//! restart of the front, or they come from a file that several hosts share. The first key encrypts, all
-//! decrypt.
+//! The keys are passed in. Either the master creates and rotates them, so tickets survive a reload and a restart of the
+//! front, or they come from a file that several hosts share. The first key encrypts; all keys decrypt.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,29 +12,29 @@ use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKe
 use aws_lc_rs::hmac;
 use rustls::server::ProducesTickets;
 
-/// Bytes of a key's name, which every ticket begins with.
+/// The length of a key's name, with which every ticket begins, in bytes.
 const NAME: usize = 16;
-/// Bytes of one key: its name, and the key of AES-256-GCM.
+/// The length of a key in bytes: its name, and the key of AES-256-GCM.
 pub const KEY: usize = NAME + 32;
-/// How long a ticket is valid, in seconds; the keys are to be kept that long after they have rotated.
+/// How long a ticket is valid, in seconds. Keys must be kept for this long after they have rotated.
 pub const LIFETIME: u32 = 12 * 3600;
 
 struct TicketKey {
     name: [u8; NAME],
     key: LessSafeKey,
-    /// What a ticket is authenticated with beside its own bytes.
+    /// Additional data that authenticates a ticket.
     context: Vec<u8>,
-    /// What other secrets are derived from.
+    /// The key from which other secrets are derived.
     derived: hmac::Key,
 }
 
-/// The keys of session tickets. Without a key there are no tickets.
+/// The keys of session tickets. Without keys no tickets are issued.
 #[derive(Default)]
 pub struct Tickets(ArcSwap<Vec<TicketKey>>);
 
 impl Tickets {
-    /// Uses these keys from now on; the first one encrypts. A ticket is good only with the `context` it
-    /// was made with: who signs clients' certificates, which a ticket remembers as checked.
+    /// Replaces the keys; the first one encrypts. A ticket is valid only with the `context` under which it was created:
+    /// the authority of client certificates, because a ticket records that the client's certificate was verified.
     pub fn set(&self, keys: &[[u8; KEY]], context: &[u8]) {
         let keys = keys.iter().filter_map(|bytes| {
             let (name, key) = bytes.split_first_chunk::<NAME>()?;
@@ -50,7 +49,7 @@ impl Tickets {
         self.0.store(Arc::new(keys.collect()));
     }
 
-    /// A secret for another `purpose`, which changes when the keys rotate. None without a key.
+    /// Derives a secret for another `purpose`, which changes when the keys rotate. Returns `None` if there is no key.
     pub(super) fn derive(&self, purpose: &[u8]) -> Option<[u8; 32]> {
         let keys = self.0.load();
         hmac::sign(&keys.first()?.derived, purpose)

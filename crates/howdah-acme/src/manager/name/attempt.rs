@@ -1,4 +1,4 @@
-//! One attempt at a certificate of a name, and what is noted of its outcome.
+//! One attempt to obtain a certificate for a name, and the recording of its outcome.
 
 use std::rc::Rc;
 use std::time::SystemTime;
@@ -12,10 +12,11 @@ use crate::store::{Record, Trouble};
 use crate::{local, schedule, seconds};
 
 impl Keeper {
-    /// Orders, alone among all who share the directory. What was done, or why not.
+    /// Orders a certificate while no other process that shares the directory does. Returns what was done, or why it
+    /// failed.
     pub(super) async fn attempt(&mut self, forced: bool) -> Result<String, String> {
         let shared = self.shared.clone();
-        // Closed never.
+        // The semaphore is never closed.
         let _permit = shared.orders.acquire().await;
         let outcome = self.locked(forced).await;
         self.ordering = false;
@@ -30,7 +31,7 @@ impl Keeper {
     async fn locked(&mut self, forced: bool) -> Result<String, Failure> {
         let before = self.stamp;
         let mut lease = self.lock().await?;
-        // Somebody else may have done it meanwhile.
+        // Another process may have ordered it meanwhile.
         self.look_again();
         let done = match forced {
             true => self.stamp != before,
@@ -62,7 +63,7 @@ impl Keeper {
         store.lock(&self.name, &mut self.watcher).await
     }
 
-    /// Uses a new certificate, and writes it down.
+    /// Uses a new certificate and stores it.
     fn accept(&mut self, authority: String, stored: Stored) -> String {
         let now = SystemTime::now();
         let left = stored.validity.not_after.duration_since(now);
@@ -90,7 +91,7 @@ impl Keeper {
         line
     }
 
-    /// Writes the certificate down; it is used in any case.
+    /// Stores the certificate. It is used even if this fails.
     pub(super) fn save(&mut self) {
         let (store, Some(stored)) = (self.shared.store(), self.certificate.clone()) else {
             return;
@@ -130,7 +131,7 @@ impl Keeper {
         self.tell();
     }
 
-    /// Notes a failure, and says it.
+    /// Records and logs a failure.
     fn note(&mut self, failure: &Failure) -> String {
         let now = SystemTime::now();
         let before = self.record.trouble.take();
@@ -143,7 +144,7 @@ impl Keeper {
             attempts,
             next: seconds(now + pause),
         });
-        // In memory it counts in any case.
+        // The record in memory is used even if this fails.
         let _ = self.shared.store().save_record(&self.name, &self.record);
         let state = match &self.certificate {
             None => "there is no certificate".to_owned(),

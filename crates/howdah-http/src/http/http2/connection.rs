@@ -1,5 +1,5 @@
-//! One HTTP/2 connection's life: requests are accepted and handled, each on a task of its own once it has
-//! to wait; frames are sent; and an end that loses no request the client may take for handled.
+//! One HTTP/2 connection from start to end: requests are accepted and handled, each on a task of its own once it has to
+//! wait; frames are sent; and the connection ends without losing a request that the client may believe to be handled.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,14 +32,14 @@ use super::wire::{Wire, WireEnd};
 use crate::turn;
 use howdah_http1::refusal::BadRequest;
 
-/// Streams of a connection at once: nginx' default.
+/// The maximum number of simultaneous streams of a connection: nginx's default.
 const STREAMS: u32 = 128;
-/// Bytes of one stream's body on their way or waiting for their reader: 5 MB/s at 50 ms.
+/// The window of one stream: the number of body bytes in transit or waiting for their reader. Allows 5 MB/s at 50 ms.
 const STREAM_WINDOW: u32 = 256 << 10;
-/// Those of all streams: a few bodies that nobody reads hold up no other.
+/// The window of all streams together: a few bodies that are not read do not block others.
 const CONNECTION_WINDOW: u32 = 32 * STREAM_WINDOW;
-/// How long a client that has nothing in progress gets to learn that the connection ends, and how long a
-/// broken connection may take to report its end: round trips.
+/// How long a client without a request in progress has to learn that the connection ends, and how long a broken
+/// connection may take to report its end. Both need a few round trips.
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// What a connection without a request in progress waits for.
@@ -51,13 +51,13 @@ enum Http2Awaited {
     Busy,
     /// The next request.
     Idle,
-    /// The rest of a header, or of a frame.
+    /// The rest of a header block or of a frame.
     Rest,
-    /// The client's side of the end.
+    /// The client's end of the connection.
     End,
 }
 
-/// A connection from its first frame on.
+/// An HTTP/2 connection, starting with its first frame.
 pub(in crate::http) struct Http2Connection<'a, H> {
     handler: &'a Arc<H>,
     stream: Arc<Stream>,
@@ -68,14 +68,14 @@ pub(in crate::http) struct Http2Connection<'a, H> {
     streams: JoinSet<()>,
     deadline: Deadline,
     awaited: Http2Awaited,
-    /// GOAWAY has been sent, or is about to be.
+    /// Whether GOAWAY has been sent or is about to be.
     ending: bool,
 }
 
 type H2 = h2::server::Connection<WireEnd, Bytes>;
 
 impl<'a, H: Handler> Http2Connection<'a, H> {
-    /// `before` is what has been received of the client's frames.
+    /// Creates a connection. `before` holds the client's frames received so far.
     pub(in crate::http) fn new(
         handler: &'a Arc<H>,
         stream: Arc<Stream>,
@@ -104,7 +104,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             return ConnectionEnd::Close;
         };
         let end = poll_fn(|cx| self.poll_connection(&mut h2, cx)).await;
-        // Those whose client is gone learn it now.
+        // Handlers whose client is gone are notified now.
         drop(h2);
         self.wire.gate.close();
         if !matches!(end, ConnectionEnd::Gone) {
@@ -122,7 +122,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             .max_concurrent_streams(STREAMS)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW)
-            // Fields count 32 bytes more each here: what is too long is refused when it is converted.
+            // Here each field counts 32 bytes more. A head that is too long is refused when it is converted.
             .max_header_list_size(header.saturating_mul(2));
         let mut handshake = pin!(builder.handshake(WireEnd(self.wire.clone())));
         poll_fn(|cx| {
@@ -133,7 +133,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             let flushed = self.wire.poll_flush(cx);
             match begun {
                 Poll::Pending if matches!(flushed, Poll::Ready(Err(_))) => Poll::Ready(None),
-                // A client that takes nothing may have sent requests.
+                // A client that takes no data may still have sent requests.
                 Poll::Ready(begun) => Poll::Ready(begun.ok()),
                 Poll::Pending if self.place.is_to_close(&mut self.deadline) => Poll::Ready(None),
                 Poll::Pending => self.deadline.poll(cx).map(|()| None),
@@ -148,7 +148,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             self.end_gracefully(h2);
         }
         if let Poll::Ready(end) = self.poll_frames(h2, cx) {
-            // The last of them, a GOAWAY perhaps.
+            // Sends the last frames, perhaps a GOAWAY.
             let _ = self.wire.poll_flush(cx);
             return Poll::Ready(end);
         }
@@ -157,15 +157,15 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             return Poll::Ready(ConnectionEnd::Gone);
         }
         if let Some(when) = self.wire.broken_since() {
-            // The end of what the client has sent follows at once.
+            // The end of the data that the client has sent follows immediately.
             self.deadline.set(when, FAREWELL);
             return self.deadline.poll(cx).map(|()| ConnectionEnd::Gone);
         }
         self.poll_idle(h2, cx)
     }
 
-    /// Starts handling the requests that a client had sent when it was given up because it takes nothing:
-    /// those that ask for an effect are run.
+    /// Starts handling the requests that a client had already sent when it was given up because it takes no data.
+    /// Requests with side effects are thereby still run.
     fn accept_the_last(&mut self, h2: &mut H2, cx: &mut Context<'_>) {
         for _ in self.streams.len()..STREAMS as usize {
             let Poll::Ready(Some(Ok((request, respond)))) = h2.poll_accept(cx) else {
@@ -179,7 +179,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
     fn poll_frames(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         loop {
             while let Poll::Ready(Some(_)) = self.streams.poll_join_next(cx) {}
-            // Streams that were reset count until their handler has returned.
+            // Streams that were reset are counted until their handler has returned.
             let polled = if self.streams.len() < STREAMS as usize {
                 h2.poll_accept(cx)
             } else {
@@ -190,7 +190,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
                 return Poll::Ready(self.end_because(h2, why, cx));
             }
             match polled {
-                // All requests are accepted that have come before the end.
+                // All requests that arrived before the end are accepted.
                 Poll::Pending if self.wire.let_end_pass() => {}
                 Poll::Pending => return Poll::Pending,
                 Poll::Ready(None) => return Poll::Ready(ConnectionEnd::Close),
@@ -203,7 +203,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         }
     }
 
-    /// Starts handling a request: at once, and as a task if it has to wait.
+    /// Starts handling a request immediately, and continues it as a task if it has to wait.
     fn accept(
         &mut self,
         request: Request<RecvStream>,
@@ -254,12 +254,13 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
     fn start(&mut self, task: impl Future<Output = ()> + Send + 'static, cx: &mut Context<'_>) {
         let mut task = Box::pin(task);
         if task.as_mut().poll(cx).is_pending() {
-            // Whatever has woken the connection's task meanwhile wakes this one by its first turn.
+            // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
+            // once.
             self.streams.spawn(turn::measured("a stream", task));
         }
     }
 
-    /// Waits while no request is in progress, but not longer than allowed.
+    /// Waits while no request is in progress, but only for the permitted time.
     fn poll_idle(&mut self, h2: &mut H2, cx: &mut Context<'_>) -> Poll<ConnectionEnd> {
         if !self.streams.is_empty() || !self.wire.is_flushed() {
             self.awaited = Http2Awaited::Busy;
@@ -300,7 +301,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
             }
             _ => {
                 self.end_gracefully(h2);
-                // Once more, with the end to wait for.
+                // Polls again, now waiting for the end.
                 cx.waker().wake_by_ref();
                 Poll::Pending
             }
@@ -313,7 +314,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         }
     }
 
-    /// Sends what the socket takes at once of the last frames.
+    /// Sends as much of the last frames as the socket takes at once.
     fn poll_last(
         &mut self,
         h2: &mut H2,
@@ -333,7 +334,7 @@ impl<'a, H: Handler> Http2Connection<'a, H> {
         ConnectionEnd::Gone
     }
 
-    /// The h2 crate has ended the connection.
+    /// Handles that the h2 crate has ended the connection.
     fn failed(&self, error: &h2::Error) -> ConnectionEnd {
         if error.is_library() {
             let why = Http2Error::of(&self.wire.last_words());

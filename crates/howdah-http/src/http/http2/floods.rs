@@ -1,8 +1,9 @@
-//! How many frames that serve nobody a client may send, and how many streams it may reset or have reset:
-//! allowances that grow with time and with what is asked and transferred. Knows no socket and no clock.
+//! Limits how many useless frames a client may send, and how many streams it may reset or cause to be reset. The
+//! allowances grow with time, and with the requests and the transferred bytes. This module depends neither on sockets
+//! nor on a clock.
 //!
-//! What the h2 crate bounds itself (CONTINUATION frames, the header list, streams reset before they are
-//! accepted, small DATA frames that wait for their reader) has its names here, too.
+//! Floods that the h2 crate limits itself (CONTINUATION frames, the header list, streams reset before they are
+//! accepted, small DATA frames that wait for their reader) have their names here, too.
 
 use std::time::Instant;
 
@@ -14,43 +15,43 @@ use super::frames::{
     RST_STREAM, SETTINGS, WINDOW_UPDATE,
 };
 
-/// Why an HTTP/2 connection was ended by the server.
+/// Why the server ended an HTTP/2 connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr, VariantArray)]
 pub enum Http2Error {
     /// The client resets streams faster than browsers do (CVE-2023-44487).
     RapidReset,
     /// The client makes the server reset streams (CVE-2025-8671).
     MadeYouReset,
-    /// A header in more CONTINUATION frames than its limit needs (CVE-2024-27316).
+    /// A header block uses more CONTINUATION frames than its limit needs (CVE-2024-27316).
     ContinuationFlood,
-    /// A header far beyond `limits.header`, however it was compressed (HPACK bomb).
+    /// A header block is far longer than `limits.header`, however it was compressed (HPACK bomb).
     HeaderBomb,
-    /// PING frames that nothing explains.
+    /// PING frames beyond the allowance.
     PingFlood,
-    /// SETTINGS frames that nothing explains.
+    /// SETTINGS frames beyond the allowance.
     SettingsFlood,
-    /// PRIORITY or PRIORITY_UPDATE frames that nothing explains.
+    /// PRIORITY or PRIORITY_UPDATE frames beyond the allowance.
     PriorityFlood,
-    /// WINDOW_UPDATE frames for a few bytes each.
+    /// WINDOW_UPDATE frames beyond the allowance, for a few bytes each.
     WindowUpdateFlood,
-    /// DATA frames of a few bytes each, or of none.
+    /// DATA frames of a few bytes each, or of none, beyond the allowance.
     EmptyDataFlood,
-    /// Frames of unknown types.
+    /// Frames of unknown types beyond the allowance.
     UnknownFrameFlood,
-    /// The client broke the protocol in another way; the message says how.
+    /// The client violated the protocol in another way, which the message describes.
     Http2Protocol,
 }
 
 impl Http2Error {
-    /// All of them, for documentation and counters.
+    /// All reasons, for documentation and counters.
     pub const ALL: &'static [Http2Error] = Http2Error::VARIANTS;
 
-    /// The name, in the log and in metrics.
+    /// Returns the name in the log and in metrics.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// What the h2 crate's error is here, by the text of its GOAWAY.
+    /// Classifies an error of the h2 crate by the text of its GOAWAY.
     pub(super) fn of(text: &str) -> Http2Error {
         let named = [
             ("too_many_resets", Http2Error::RapidReset),
@@ -64,21 +65,21 @@ impl Http2Error {
     }
 }
 
-/// Frames that serve nobody: at once, and a second. A client with a naive flow control sends two
-/// WINDOW_UPDATE for each event of a stream of events.
+/// The allowance of useless frames. A client with a naive flow control sends two WINDOW_UPDATE frames for each event of
+/// an event stream.
 const FRAMES: Allowance = Allowance {
     most: 300,
     a_second: 100,
 };
-/// What a request, and each so many bytes of bodies, explain of them.
+/// How many such frames a request adds to the allowance, and how many bytes of bodies add one.
 const FRAMES_OF_REQUEST: u32 = 8;
 const BYTES_OF_FRAME: u32 = 256;
-/// Streams that the server resets because of mistakes of the client.
+/// The allowance of streams that the server resets because of the client's mistakes.
 const MISTAKES: Allowance = Allowance {
     most: 16,
     a_second: 1,
 };
-/// A DATA frame with fewer bytes, unless it is the last of its stream, serves nobody.
+/// A DATA frame with fewer bytes is useless, unless it is the last of its stream.
 const SMALL_DATA: u32 = 32;
 
 /// Error codes (RFC 9113 §7) of resets that are not due to a mistake of the client.
@@ -86,13 +87,13 @@ const NO_ERROR: u32 = 0;
 const INTERNAL_ERROR: u32 = 2;
 const CANCEL: u32 = 8;
 
-/// What is left of a connection's allowances.
+/// The rest of a connection's allowances.
 #[derive(Debug)]
 pub(super) struct Floods {
     frames: Left,
     resets: Left,
     mistakes: Left,
-    /// Bytes of bodies that have not explained a frame yet.
+    /// Bytes of bodies that have not yet added a frame to the allowance.
     bytes: u32,
 }
 
@@ -106,7 +107,7 @@ impl Floods {
         }
     }
 
-    /// The client has begun to send a frame; an error if that is one too many.
+    /// Records that the client has begun to send a frame. Returns an error if the frame exceeds an allowance.
     pub(super) fn received(&mut self, frame: &FrameHead, now: Instant) -> Result<(), Http2Error> {
         let flag = frame.flags & END_STREAM_OR_ACK != 0;
         let error = match frame.kind {
@@ -128,21 +129,21 @@ impl Floods {
             PING => Http2Error::PingFlood,
             PRIORITY | PRIORITY_UPDATE => Http2Error::PriorityFlood,
             WINDOW_UPDATE => Http2Error::WindowUpdateFlood,
-            // The h2 crate counts them.
+            // The h2 crate counts these.
             CONTINUATION => return Ok(()),
             _ => Http2Error::UnknownFrameFlood,
         };
         self.frames.take(now).then_some(()).ok_or(error)
     }
 
-    /// Bytes of a body have moved, in either direction.
+    /// Records that bytes of a body were transferred in either direction.
     pub(super) fn moved(&mut self, bytes: u32) {
         let bytes = self.bytes + bytes;
         self.frames.give(bytes / BYTES_OF_FRAME);
         self.bytes = bytes % BYTES_OF_FRAME;
     }
 
-    /// The server resets a stream; an error if it had to too often.
+    /// Records that the server resets a stream. Returns an error if that exceeds the allowance.
     pub(super) fn reset(&mut self, code: u32, now: Instant) -> Result<(), Http2Error> {
         let ours = matches!(code, NO_ERROR | INTERNAL_ERROR | CANCEL);
         let allowed = ours || self.mistakes.take(now);
@@ -165,7 +166,7 @@ mod tests {
         }
     }
 
-    /// How many of the frame a client may send at once, and what it is called then.
+    /// Returns how many of the frame a client may send at once, and the error after that.
     fn flood(kind: u8, flags: u8, length: u32) -> (usize, Option<Http2Error>) {
         let now = Instant::now();
         let mut floods = Floods::new(now);

@@ -1,7 +1,7 @@
-//! Reads the headers of the frames that pass in one direction (RFC 9113 §4.1), and nothing of what is in
-//! them: what the h2 crate does not report, floods and bytes under way, is seen here. Pure.
+//! Parses the headers of the frames that pass in one direction (RFC 9113 §4.1), but not their content. It finds what
+//! the h2 crate does not report: floods and the bytes in transit. Pure.
 
-/// What a client sends before its first frame (RFC 9113 §3.4).
+/// The bytes that a client sends before its first frame (RFC 9113 §3.4).
 pub(in crate::http) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 pub(super) const DATA: u8 = 0;
@@ -16,12 +16,12 @@ pub(super) const CONTINUATION: u8 = 9;
 /// RFC 9218 §7.1.
 pub(super) const PRIORITY_UPDATE: u8 = 16;
 
-/// END_STREAM of DATA and HEADERS, ACK of SETTINGS and PING.
+/// The flag END_STREAM of DATA and HEADERS, and ACK of SETTINGS and PING.
 pub(super) const END_STREAM_OR_ACK: u8 = 1;
-/// END_HEADERS of HEADERS and CONTINUATION.
+/// The flag END_HEADERS of HEADERS and CONTINUATION.
 pub(super) const END_HEADERS: u8 = 4;
 
-/// Bytes of a frame's header.
+/// The length of a frame's header in bytes.
 const HEAD: usize = 9;
 
 /// A frame's header.
@@ -33,34 +33,34 @@ pub(super) struct FrameHead {
     pub(super) stream: u32,
 }
 
-/// Something that passed.
+/// An event in the stream of frames.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum FrameEvent<'a> {
     /// A frame has begun.
     Frame(FrameHead),
-    /// So many bytes of a DATA frame of this stream.
+    /// This many bytes of a DATA frame of this stream have passed.
     Data { stream: u32, bytes: usize },
     /// A stream was reset, with this error code.
     Reset { stream: u32, code: u32 },
-    /// Part of what a GOAWAY says.
+    /// A part of the text of a GOAWAY.
     GoAway(&'a [u8]),
 }
 
 /// Follows the frames of one direction.
 #[derive(Debug, Default)]
 pub(super) struct FrameMeter {
-    /// Bytes that come before the first frame.
+    /// The number of bytes before the first frame.
     skip: usize,
     head: [u8; HEAD],
     have: usize,
     frame: FrameHead,
-    /// Payload bytes of `frame` still to pass.
+    /// The number of payload bytes of `frame` that have not passed yet.
     left: usize,
     code: u32,
 }
 
 impl FrameMeter {
-    /// A meter of a client's frames, which come after the preface.
+    /// Creates a meter of a client's frames, which follow the preface.
     pub(super) fn after_preface() -> FrameMeter {
         FrameMeter {
             skip: PREFACE.len(),
@@ -68,12 +68,12 @@ impl FrameMeter {
         }
     }
 
-    /// Whether a frame has begun and not ended.
+    /// Returns whether a frame has begun and not ended.
     pub(super) fn within_frame(&self) -> bool {
         self.skip > 0 || self.have > 0 || self.left > 0
     }
 
-    /// Takes note of `bytes`, which come next.
+    /// Processes `bytes`, which are the next ones.
     pub(super) fn pass(&mut self, mut bytes: &[u8], mut passed: impl FnMut(FrameEvent<'_>)) {
         let skipped = self.skip.min(bytes.len());
         self.skip -= skipped;

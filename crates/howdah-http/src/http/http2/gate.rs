@@ -1,6 +1,6 @@
-//! Which stream's data goes next, and how much of it waits in memory for the connection's socket: streams
-//! hand their data to the h2 crate, which sends it in that order, only while little of it is under way.
-//! What is urgent (RFC 9218) goes first; streams of the same urgency take turns.
+//! Decides which stream's data is sent next, and how much of it waits in memory for the connection's socket. Streams
+//! pass their data to the h2 crate, which sends it in that order, only while little of it is in transit. Urgent data
+//! (RFC 9218) goes first; streams of the same urgency take turns.
 
 use std::collections::HashMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,10 +8,10 @@ use std::task::{Context, Poll, Waker};
 
 use crate::memory;
 
-/// Bytes of a connection's streams that the h2 crate may hold.
+/// The maximum number of bytes of a connection's streams that the h2 crate may hold.
 const MOST: usize = 64 << 10;
 
-/// A connection's gate. Its tasks run on one thread: the lock is never contended.
+/// A connection's gate. Its tasks run on one thread, so the lock is never contended.
 #[derive(Default)]
 pub(super) struct SendGate(Mutex<GateState>);
 
@@ -20,7 +20,7 @@ struct GateState {
     under_way: usize,
     of_streams: HashMap<u32, usize>,
     waiting: Vec<Waiting>,
-    /// Who waits until nothing of a stream is under way.
+    /// The tasks that wait until no bytes of a stream are in transit.
     emptied: Vec<(u32, Waker)>,
     next: u64,
     closed: bool,
@@ -66,7 +66,7 @@ impl SendGate {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many bytes the stream may hand over now. Whoever does not use them calls [`SendGate::pass`].
+    /// Returns how many bytes the stream may pass on now. A caller that does not use them must call [`SendGate::pass`].
     pub(super) fn poll_room(&self, cx: &mut Context<'_>, stream: u32, urgency: u8) -> Poll<usize> {
         let state = &mut *self.state();
         let at = state.waiting.iter().position(|own| own.stream == stream);
@@ -97,7 +97,7 @@ impl SendGate {
         Poll::Pending
     }
 
-    /// So many bytes of the stream have been handed over.
+    /// Records that the stream has passed on this many bytes.
     pub(super) fn entered(&self, stream: u32, bytes: usize) {
         let mut state = self.state();
         state.under_way += bytes;
@@ -105,16 +105,16 @@ impl SendGate {
         state.wake_first();
     }
 
-    /// A stream leaves what room there is to others.
+    /// Leaves the available room to other streams.
     pub(super) fn pass(&self) {
         self.state().wake_first();
     }
 
-    /// So many bytes of the stream have been written.
+    /// Records that this many bytes of the stream have been written.
     pub(super) fn written(&self, stream: u32, bytes: usize) {
         let mut state = self.state();
         let Some(left) = state.of_streams.get_mut(&stream) else {
-            // It was reset, and this was half written.
+            // The stream was reset while these bytes were being written.
             return;
         };
         let bytes = bytes.min(*left);
@@ -129,7 +129,7 @@ impl SendGate {
         }
     }
 
-    /// The stream was reset: nothing more of it will be written.
+    /// Records that the stream was reset, so no more bytes of it will be written.
     pub(super) fn reset(&self, stream: u32) {
         let mut state = self.state();
         let bytes = state.of_streams.remove(&stream).unwrap_or(0);
@@ -138,14 +138,14 @@ impl SendGate {
         state.wake_first();
     }
 
-    /// The stream has ended, and does not wait any more.
+    /// Removes a stream that has ended from the waiting ones.
     pub(super) fn left(&self, stream: u32) {
         let mut state = self.state();
         state.waiting.retain(|waiting| waiting.stream != stream);
         state.wake_first();
     }
 
-    /// Ready when all that the stream has handed over has been written, or never will be.
+    /// Is ready when all bytes that the stream has passed on have been written, or never will be.
     pub(super) fn poll_empty(&self, cx: &mut Context<'_>, stream: u32) -> Poll<()> {
         let mut state = self.state();
         if state.closed || !state.of_streams.contains_key(&stream) {
@@ -156,7 +156,7 @@ impl SendGate {
         Poll::Pending
     }
 
-    /// Nothing more will be written: nobody waits from now on.
+    /// Declares that no more bytes will be written, which ends all waiting.
     pub(super) fn close(&self) {
         let mut state = self.state();
         state.closed = true;
@@ -168,7 +168,7 @@ impl SendGate {
         }
     }
 
-    /// Whether nothing is under way.
+    /// Returns whether no bytes are in transit.
     #[cfg(test)]
     fn is_empty(&self) -> bool {
         self.state().under_way == 0

@@ -1,8 +1,8 @@
-//! HTTP/2 (RFC 9113) by the h2 crate, up to requests and responses as HTTP/1.1 has them: a stream is a
-//! request's [`Channel`](super::channel::Channel), and everything above is the same.
+//! HTTP/2 (RFC 9113) by the h2 crate, up to requests and responses in the form of HTTP/1.1: a stream is a request's
+//! [`Channel`](super::channel::Channel), and all code above it is shared.
 //!
-//! `frames` and `floods` watch what passes; `wire` gathers what is sent; `gate` says whose turn it is;
-//! [`Http2Stream`] is one stream, [`Http2Connection`] all of them.
+//! `frames` and `floods` watch the frames; `wire` collects the output; `gate` decides which stream sends next;
+//! [`Http2Stream`] is one stream, [`Http2Connection`] the connection of all streams.
 
 mod connection;
 mod floods;

@@ -1,5 +1,5 @@
-//! One stream as its request's body and responder see it: bytes come, bytes go, as on a socket. The h2
-//! crate counts windows; the gate says when data may be handed to it.
+//! One stream as its request's body and responder see it: bytes are received and sent, as on a socket. The h2 crate
+//! manages the windows; the gate decides when data may be passed to it.
 
 use std::fs::File;
 use std::io::{self, IoSlice};
@@ -17,7 +17,7 @@ use super::super::multiplexed::FULL_SHARES;
 use super::wire::Wire;
 use crate::turn;
 
-/// Handed to the h2 crate at once, so that streams take turns: two frames.
+/// The maximum number of bytes passed to the h2 crate at once, so streams take turns: two frames.
 const PIECE: usize = 32 << 10;
 
 /// A client's stream. At most one task waits for it.
@@ -25,22 +25,22 @@ pub(in crate::http) struct Http2Stream {
     wire: Arc<Wire>,
     id: u32,
     urgency: u8,
-    /// Used by the stream's own task alone: never contended.
+    /// Used only by the stream's own task, so never contended.
     halves: Mutex<Halves>,
 }
 
 struct Halves {
     respond: SendResponse<Bytes>,
-    /// Once the final head has been sent.
+    /// Set once the final head has been sent.
     send: Option<SendStream<Bytes>>,
     recv: RecvStream,
     /// Received bytes that the reader had no room for.
     unread: Bytes,
-    /// No more data will be queued.
+    /// Whether no more data will be queued.
     ended: bool,
-    /// END_STREAM has been sent, or the stream was reset by us.
+    /// Whether END_STREAM has been sent, or the server has reset the stream.
     closed: bool,
-    /// What is waited for is a window, which the client opens, and not its turn.
+    /// Whether sending waits for a window, which the client opens, rather than for its turn.
     waits_for_client: bool,
 }
 
@@ -72,7 +72,7 @@ impl Http2Stream {
         self.halves.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Receives what has come of the request's body, `room` bytes at the most; 0 is its end.
+    /// Receives at most `room` available bytes of the request's body; 0 is its end.
     pub(in crate::http) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -86,7 +86,7 @@ impl Http2Stream {
             if halves.unread.is_empty() {
                 match halves.recv.poll_data(cx) {
                     Poll::Ready(Some(Ok(data))) => halves.unread = data,
-                    // What has come is handed out first.
+                    // Data that has already been received is returned first.
                     _ if received > 0 => break,
                     Poll::Pending => return Poll::Pending,
                     Poll::Ready(None) => break,
@@ -100,12 +100,12 @@ impl Http2Stream {
             halves.unread.advance(n);
             received += n;
         }
-        // Fails only when the stream is gone, which the next read shows.
+        // This fails only when the stream is gone, which the next read reports.
         let _ = halves.recv.flow_control().release_capacity(received);
         Poll::Ready(Ok(received))
     }
 
-    /// Ready when the client has reset the stream, or the connection is gone.
+    /// Is ready when the client has reset the stream, or the connection is gone.
     pub(in crate::http) fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
         let halves = &mut *self.halves();
         let reset = match &mut halves.send {
@@ -117,19 +117,19 @@ impl Http2Stream {
 
     /// Sends an interim head.
     pub(in crate::http) fn send_informational(&self, head: Response<()>) {
-        // Fails only when the stream is gone, which whoever sends next sees.
+        // This fails only when the stream is gone, which the next send reports.
         let _ = self.halves().respond.send_informational(head);
     }
 
-    /// Sends the final head; `end`: nothing follows.
+    /// Sends the final head; `end` tells that nothing follows.
     pub(in crate::http) fn send_head(&self, head: Response<()>, end: bool) {
         let halves = &mut *self.halves();
         halves.closed = end;
-        // Without a stream to send on, sending fails.
+        // Without a send stream, sending fails.
         halves.send = halves.respond.send_response(head, end).ok();
     }
 
-    /// Sends from `parts`; how much was taken. `all`: they are all that is queued.
+    /// Sends from `parts` and returns how many bytes were taken. `all` means that nothing else is queued.
     pub(in crate::http) fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -147,7 +147,7 @@ impl Http2Stream {
         })
     }
 
-    /// Sends from a regular file; advances `offset`. 0: the file has no more.
+    /// Sends from a regular file and advances `offset`. 0 means that the file has no more bytes.
     pub(in crate::http) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -167,8 +167,8 @@ impl Http2Stream {
         sent
     }
 
-    /// Sends what `take` makes of the room there is, of `length` bytes at the most. `take` gets whether
-    /// nothing more will be queued, and says whether its data is the last.
+    /// Sends the data that `take` returns for the available room, which is at most `length` bytes. `take` is told
+    /// whether nothing more will be queued, and returns whether its data is the last.
     fn poll_send_with(
         &self,
         cx: &mut Context<'_>,
@@ -219,7 +219,7 @@ impl Http2Stream {
         Poll::Ready(Ok(n))
     }
 
-    /// Ends the stream, if nothing more will be queued and that has not been said with the last data.
+    /// Ends the stream if nothing more will be queued and the last data did not end it.
     pub(in crate::http) fn finish(&self) -> io::Result<()> {
         let halves = &mut *self.halves();
         if !halves.ended || halves.closed {
@@ -231,33 +231,33 @@ impl Http2Stream {
         send.send_data(Bytes::new(), true).map_err(|_| gone())
     }
 
-    /// Nothing more will be queued: the stream ends with what is.
+    /// Declares that nothing more will be queued: the stream ends after the queued data.
     pub(in crate::http) fn end(&self) {
         self.halves().ended = true;
     }
 
-    /// What of `bytes` this stream may keep.
+    /// Returns the part of `bytes` that this stream may hold.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
         bytes / (1 + self.streams() / FULL_SHARES)
     }
 
-    /// How many streams the connection has, this one included.
+    /// Returns how many streams the connection has, including this one.
     pub(in crate::http) fn streams(&self) -> usize {
         self.wire.streams.load(Ordering::Relaxed)
     }
 
-    /// Whether sending waits for the client to take data of this stream, rather than for its turn among
-    /// the connection's streams.
+    /// Returns whether sending waits for the client to take data of this stream, rather than for its turn among the
+    /// connection's streams.
     pub(in crate::http) fn waits_for_client(&self) -> bool {
         self.halves().waits_for_client
     }
 
-    /// Ready when the socket has all that was sent, or never will.
+    /// Is ready when the socket has taken all bytes sent, or never will.
     pub(in crate::http) fn poll_written(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.wire.gate.poll_empty(cx, self.id)
     }
 
-    /// Ends the stream so that the client cannot take its answer for whole.
+    /// Ends the stream so that the client cannot take its response for complete.
     pub(in crate::http) fn reset(&self, why: Reason) {
         let halves = &mut *self.halves();
         if std::mem::replace(&mut halves.closed, true) {

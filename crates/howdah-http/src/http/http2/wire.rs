@@ -1,5 +1,5 @@
-//! What lies between the h2 crate and the connection's stream: its frames are gathered and sent together,
-//! and both directions are watched, for floods and for what of the streams' data has been written.
+//! The layer between the h2 crate and the connection's stream: the output frames are collected and sent together, and
+//! both directions are watched for floods and for the written data of each stream.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -20,54 +20,54 @@ use super::gate::SendGate;
 use crate::memory;
 use crate::turn;
 
-/// Bytes that are gathered before the socket is asked to take them.
+/// The number of bytes that are collected before the socket is asked to take them.
 const GATHERED: usize = 64 << 10;
 
-/// A connection's frames on their way, shared by its tasks.
+/// The frames of a connection in transit, shared by its tasks.
 pub(super) struct Wire {
     stream: Arc<Stream>,
     config: Arc<HttpConfig>,
     pub(super) gate: SendGate,
-    /// Requests being handled.
+    /// The number of requests being handled.
     pub(super) streams: AtomicUsize,
-    /// Used by the connection's own task alone: never contended.
+    /// Used only by the connection's own task, so never contended.
     ways: Mutex<Ways>,
 }
 
 struct Ways {
-    /// What was received before HTTP/2 was recognised.
+    /// Bytes received before HTTP/2 was recognised.
     before: Vec<u8>,
     received: FrameMeter,
     sent: FrameMeter,
     floods: Floods,
     flood: Option<Http2Error>,
-    /// A header has begun, and not ended.
+    /// Whether a header block has begun and not ended.
     in_header: bool,
-    /// The end of what the client sends.
+    /// The end of the client's input.
     end: ReceivedEnd,
-    /// Bytes to be sent, from `at` on.
+    /// Bytes to be sent, starting at `at`.
     out: Vec<u8>,
     at: usize,
-    /// When the connection turned out to be broken. What is written from then on is dropped.
+    /// When the connection was found to be broken. Everything written after that is dropped.
     broken: Option<Instant>,
     pace: Option<Box<Pace>>,
-    /// What GOAWAYs of ours say, which the h2 crate does not tell otherwise.
+    /// The text of the server's GOAWAY frames, which the h2 crate does not expose otherwise.
     last_words: Vec<u8>,
 }
 
-/// The end of what the client sends. The h2 crate forgets the requests that it has received, and that nobody
-/// has accepted yet, once it sees the end; so the end is held back until all are accepted.
+/// The end of the client's input. Once the h2 crate sees the end, it drops the requests that it has received and that
+/// have not been accepted yet; so the end is held back until all of them are accepted.
 enum ReceivedEnd {
     /// The client may send more.
     Open,
-    /// It has come, with this error if not in order.
+    /// The end has come, with this error if it was not orderly.
     Held(Option<io::Error>),
-    /// The h2 crate may see it.
+    /// The h2 crate may see the end.
     Passing(Option<io::Error>),
 }
 
 impl Wire {
-    /// `before` is what of the client's frames has been received.
+    /// Creates a wire. `before` holds the client's frames received so far.
     pub(super) fn new(stream: Arc<Stream>, config: Arc<HttpConfig>, before: Vec<u8>) -> Wire {
         Wire {
             stream,
@@ -95,19 +95,19 @@ impl Wire {
         self.ways.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Why the client is to go, if it sends what it must not.
+    /// Returns the flood for which the client must be disconnected, if there is one.
     pub(super) fn flood(&self) -> Option<Http2Error> {
         self.ways().flood
     }
 
-    /// Whether a header, or a frame, has begun and not ended.
+    /// Returns whether a header block or a frame has begun and not ended.
     pub(super) fn owes_rest(&self) -> bool {
         let ways = self.ways();
         ways.in_header || ways.received.within_frame()
     }
 
-    /// Lets the h2 crate see the end of what the client sends. Returns true if that end has come and was
-    /// held back until now.
+    /// Lets the h2 crate see the end of the client's input. Returns true if that end has come and was held back until
+    /// now.
     pub(super) fn let_end_pass(&self) -> bool {
         let end = &mut self.ways().end;
         let ReceivedEnd::Held(error) = end else {
@@ -117,23 +117,23 @@ impl Wire {
         true
     }
 
-    /// What the connection's GOAWAYs say.
+    /// Returns the text of the connection's GOAWAY frames.
     pub(super) fn last_words(&self) -> String {
         String::from_utf8_lossy(&self.ways().last_words).into_owned()
     }
 
-    /// Whether everything has been sent, or nothing can be sent any more.
+    /// Returns whether everything has been sent, or nothing can be sent any more.
     pub(super) fn is_flushed(&self) -> bool {
         self.ways().out.is_empty()
     }
 
-    /// Since when nothing can be sent any more, because the connection is broken.
+    /// Returns since when nothing can be sent any more because the connection is broken.
     pub(super) fn broken_since(&self) -> Option<Instant> {
         self.ways().broken
     }
 
-    /// Sends what has been gathered. A connection that turns out to be broken is no error here, since the
-    /// client may have sent requests before it left: they are received first, and then the end.
+    /// Sends the collected bytes. A broken connection is not an error here, since the client may have sent requests
+    /// before it left: they are received first, and then the end.
     ///
     /// # Errors
     /// `TimedOut`: there was no progress for `send_timeout`, or less than `limits.min_rate`.
@@ -184,14 +184,14 @@ impl Wire {
 
     fn poll_patience(&self, ways: &mut Ways, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let pace = ways.pace.get_or_insert_with(|| Box::new(Pace::new()));
-        // Every stream may keep an answer that waits for this.
+        // Every stream may hold a response that waits for this.
         let streams = self.streams.load(Ordering::Relaxed);
         let held = ways.out.len() + streams.saturating_mul(memory::SPARSE);
         ready!(pace.poll_wait_holding(held, self.config.send_timeout, cx));
         Poll::Ready(Err(io::ErrorKind::TimedOut.into()))
     }
 
-    /// Takes note of received bytes.
+    /// Processes received bytes.
     fn received(&self, ways: &mut Ways, bytes: &[u8]) {
         let now = turn::recently();
         let Ways {
@@ -215,7 +215,7 @@ impl Wire {
         });
     }
 
-    /// Takes note of bytes that the h2 crate has written.
+    /// Processes bytes that the h2 crate has written.
     fn written(&self, ways: &mut Ways, bytes: &[u8]) {
         let now = turn::recently();
         let Ways {
@@ -263,7 +263,7 @@ impl AsyncRead for WireEnd {
         let wire = &self.0;
         let ways = &mut *wire.ways();
         if ways.flood.is_some() {
-            // Nothing more of it is read; the connection's task ends it when this returns.
+            // No more input is read; the connection's task ends the connection when this returns.
             return Poll::Pending;
         }
         if !ways.before.is_empty() {
@@ -279,7 +279,7 @@ impl AsyncRead for WireEnd {
             ReceivedEnd::Held(_) => return Poll::Pending,
             ReceivedEnd::Passing(error) => return Poll::Ready(error.take().map_or(Ok(()), Err)),
         }
-        // Copied, so that of the h2 crate's own buffer no page is touched that is not needed.
+        // The bytes are copied, so only the needed pages of the h2 crate's own buffer are touched.
         buffers::with_scratch(|scratch| {
             let room = buf.remaining().min(scratch.len());
             let error = match ready!(wire.stream.poll_recv(cx, &mut scratch[..room])) {
@@ -291,7 +291,7 @@ impl AsyncRead for WireEnd {
                     return Poll::Ready(Ok(()));
                 }
             };
-            // The connection's task asks again when it has accepted what there is.
+            // The connection's task polls again when it has accepted all requests.
             ways.end = ReceivedEnd::Held(error);
             Poll::Pending
         })
@@ -331,7 +331,7 @@ impl AsyncWrite for WireEnd {
         true
     }
 
-    /// The connection's task flushes when the h2 crate has written all it has.
+    /// Does nothing: the connection's task flushes when the h2 crate has written everything.
     fn poll_flush(self: Pin<&mut Self>, _: &mut Context<'_>) -> Poll<io::Result<()>> {
         Poll::Ready(Ok(()))
     }
@@ -372,7 +372,7 @@ mod tests {
         let mut client = Some(client);
         poll_fn(|cx| {
             assert!(has_nothing_to_read(&mut end, cx));
-            // The runtime has not heard yet that there is something to receive.
+            // The runtime does not know yet that there is something to receive.
             let mut client = client.take().unwrap();
             client.write_all(&ping).unwrap();
             drop(client);

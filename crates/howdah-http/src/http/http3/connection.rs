@@ -1,5 +1,5 @@
-//! One HTTP/3 connection's life: the handshake, requests, each on a task of its own once it has to wait, and
-//! an end that loses no request the client may take for handled.
+//! One HTTP/3 connection from start to end: the handshake; requests, each on a task of its own once it has to wait; and
+//! an end that loses no request that the client may believe to be handled.
 
 use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
@@ -28,24 +28,24 @@ use super::{Http3Error, STREAMS, longest_head};
 use crate::tls::quic::Witness;
 use crate::turn;
 
-/// How long a client that has nothing in progress gets to learn that the connection ends: round trips.
+/// How long a client without a request in progress has to learn that the connection ends: a few round trips.
 pub(super) const FAREWELL: Duration = Duration::from_secs(1);
 
-/// A connection whose first packet has come.
+/// A connection whose first packet has arrived.
 pub(crate) struct Arrival {
     pub(crate) connecting: quinn::Connecting,
     pub(crate) witness: Witness,
     pub(crate) config: Arc<HttpConfig>,
     pub(crate) info: ConnInfo,
     pub(crate) place: Enrolled,
-    /// Its sender is gone when the listener is.
+    /// Its sender is dropped when the listener is closed.
     pub(crate) listener: watch::Receiver<()>,
-    /// Counts as a handshake in progress for so long as it is kept.
+    /// Counts as a handshake in progress until it is dropped.
     pub(crate) handshake: Arc<()>,
 }
 
-/// What a connection's requests share: how far its handshake is, how many the client has cancelled and how
-/// many are in progress.
+/// The state that a connection's requests share: the progress of the handshake, the allowance of cancelled requests and
+/// the number of requests in progress.
 pub(super) struct Common {
     left: Mutex<Resets>,
     pub(super) handshake: Progressing,
@@ -54,7 +54,7 @@ pub(super) struct Common {
 }
 
 impl Common {
-    /// The client has cancelled one more.
+    /// Records that the client has cancelled a request.
     pub(super) fn cancelled(&self) {
         let mut left = self.left.lock().unwrap_or_else(PoisonError::into_inner);
         if !left.take(turn::recently()) {
@@ -72,7 +72,7 @@ enum Http3Awaited {
     Busy,
     /// The next request.
     Idle,
-    /// The client's side of the end.
+    /// The client's end of the connection.
     End,
 }
 
@@ -84,13 +84,13 @@ struct Http3Connection<H> {
     place: Enrolled,
     shared: Arc<Http3Shared>,
     common: Arc<Common>,
-    /// What is left of the handshake.
+    /// The rest of the handshake.
     shaking: Option<Rest>,
     listener_gone: Pin<Box<dyn Future<Output = ()> + Send>>,
     streams: JoinSet<()>,
     deadline: Deadline,
     awaited: Http3Awaited,
-    /// GOAWAY has been sent, or is about to be.
+    /// Whether GOAWAY has been sent or is about to be.
     ending: bool,
 }
 
@@ -144,7 +144,7 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
             too_many: AtomicBool::new(false),
             streams: AtomicUsize::new(0),
         }),
-        // No value is ever sent.
+        // No value is ever sent; the change is the drop of the sender.
         listener_gone: Box::pin(async move { while listener.changed().await.is_ok() {} }),
         streams: JoinSet::new(),
         awaited: Http3Awaited::First,
@@ -160,7 +160,7 @@ pub(crate) async fn serve<H: Handler>(handler: Arc<H>, arrival: Arrival) {
     }
     connection.quic.close(code(Code::H3_NO_ERROR), b"");
     connection.streams.abort_all();
-    // quinn's task has been woken: it sends the last packet before the connection counts as closed.
+    // quinn's task has been woken; it sends the last packet before the connection counts as closed.
     tokio::task::yield_now().await;
 }
 
@@ -197,12 +197,12 @@ impl<H: Handler> Http3Connection<H> {
                     .await;
                     turn::give_way().await;
                 }
-                // The first that is not handled is the next.
+                // The first request that is not handled is the next one.
                 Step::GoAway => drop(tokio::time::timeout(FAREWELL, h3.shutdown(1)).await),
                 Step::End => break,
             }
         }
-        // Handlers learn that the client is gone, and those that wait for the handshake.
+        // This notifies handlers that the client is gone, and requests that wait for the handshake.
         self.common.handshake.ended();
         self.quic.close(code(Code::H3_NO_ERROR), b"");
         while self.streams.join_next().await.is_some() {}
@@ -263,7 +263,7 @@ impl<H: Handler> Http3Connection<H> {
         flooded.then_some(Http3Error::Http3ControlFlood)
     }
 
-    /// Starts handling a request: at once, and as a task if it has to wait.
+    /// Starts handling a request immediately, and continues it as a task if it has to wait.
     fn begin(&mut self, resolver: Resolver, cx: &mut Context<'_>) {
         let Some(pipe) = self.shared.take_accepted() else {
             return;
@@ -271,7 +271,7 @@ impl<H: Handler> Http3Connection<H> {
         self.awaited = Http3Awaited::Busy;
         self.place.set_busy();
         self.info.request += 1;
-        // Clients may have moved.
+        // The client's address may have changed.
         self.info.peer = Some(self.quic.remote_address());
         let arrived = Arrived {
             handler: self.handler.clone(),
@@ -283,12 +283,13 @@ impl<H: Handler> Http3Connection<H> {
         };
         let mut task = Box::pin(request::serve(arrived, resolver));
         if task.as_mut().poll(cx).is_pending() {
-            // Whatever has woken the connection's task meanwhile wakes this one by its first turn.
+            // Any event that has woken the connection's task meanwhile reaches this one, because a new task is polled
+            // once.
             self.streams.spawn(turn::measured("a stream", task));
         }
     }
 
-    /// Waits while no request is in progress, but not longer than allowed.
+    /// Waits while no request is in progress, but only for the permitted time.
     fn poll_idle(&mut self, cx: &mut Context<'_>) -> Poll<Step> {
         if !self.streams.is_empty() {
             self.awaited = Http3Awaited::Busy;
@@ -327,7 +328,7 @@ impl<H: Handler> Http3Connection<H> {
         })
     }
 
-    /// The connection has failed: by the client's close or silence, or because it broke the protocol.
+    /// Handles a failed connection: the client closed it or went silent, or it violated the protocol.
     fn failed(&self, error: &ConnectionError) {
         if self.shared.is_flooded() {
             self.notice(Http3Error::Http3ControlFlood, "");

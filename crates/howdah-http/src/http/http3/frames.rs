@@ -1,58 +1,58 @@
-//! The frames of a request's stream (RFC 9114 §7.1): where each begins and ends. Pure.
+//! Parses the frames of a request's stream (RFC 9114 §7.1): where each begins and ends. Pure.
 
-/// A body's bytes.
+/// The frame type of a body's bytes.
 pub const DATA: u64 = 0;
-/// A head, or trailers.
+/// The frame type of a head or of trailers.
 pub const HEADERS: u64 = 1;
 
-/// Frames that belong to other streams, or to HTTP/2 (§7.2.8, §11.2.1).
+/// Frame types that belong to other streams or to HTTP/2 (§7.2.8, §11.2.1).
 const FORBIDDEN: [u64; 9] = [2, 3, 4, 5, 6, 7, 8, 9, 13];
 
-/// Frames that may follow each other without a byte of a body: clients send one or two of unknown types
+/// The maximum number of consecutive frames without a byte of a body: clients send one or two of unknown types
 /// (§7.2.8).
 const MOST_EMPTY: u32 = 1000;
 
-/// What a stream must not carry.
+/// Frames that a stream must not carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
-    /// A frame that does not belong here.
+    /// The frame is not allowed here.
     Unexpected,
-    /// A head that is announced longer than the limit.
+    /// The announced length of a head exceeds the limit.
     HeadTooLong,
-    /// More than a thousand frames in a row without a byte of a body: work for nothing.
+    /// There are more than a thousand frames in a row without a byte of a body, which cause useless work.
     TooManyEmpty,
 }
 
-/// Some bytes of a stream, as far as one frame.
+/// Some bytes of a stream, at most up to the end of one frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PassedFrame {
-    /// How many.
+    /// The number of bytes.
     pub used: usize,
-    /// The last so many of them are payload.
+    /// The number of payload bytes at their end.
     pub payload: usize,
     /// The frame's type, once it is known.
     pub kind: Option<u64>,
-    /// They are the last of their frame.
+    /// Whether they are the last bytes of their frame.
     pub ends: bool,
 }
 
 /// Follows a stream from frame to frame.
 #[derive(Debug)]
 pub struct Frames {
-    /// Of the frame's type and length, so far.
+    /// The bytes of the frame's type and length received so far.
     begun: [u8; 16],
     length: usize,
-    /// The frame that is passing, and what is left of it.
+    /// The type of the current frame, and the rest of its length.
     frame: Option<(u64, u64)>,
-    /// The head has passed; the trailers have.
+    /// The number of HEADERS frames that have passed: 1 after the head, 2 after the trailers.
     heads: u8,
-    /// Frames since the last byte of the body, or the head.
+    /// The number of frames since the last byte of the body, or since the head.
     empty: u32,
     longest_head: u64,
 }
 
 impl Frames {
-    /// At a stream's beginning, with heads of this length at the most.
+    /// Starts at the beginning of a stream. Heads may have at most this length.
     pub fn new(longest_head: u64) -> Frames {
         Frames {
             begun: [0; 16],
@@ -64,20 +64,20 @@ impl Frames {
         }
     }
 
-    /// Whether no frame has begun that has not ended.
+    /// Returns whether no frame has begun that has not ended.
     pub fn is_between(&self) -> bool {
         self.frame.is_none() && self.length == 0
     }
 
-    /// The type of the frame that has begun and not ended.
+    /// Returns the type of the frame that has begun and not ended.
     pub fn kind(&self) -> Option<u64> {
         self.frame.map(|(kind, _)| kind)
     }
 
-    /// Passes bytes of one frame, with `most` of its payload.
+    /// Processes bytes of one frame, with at most `most` bytes of its payload.
     ///
     /// # Errors
-    /// What the stream must not carry.
+    /// The frame that the stream must not carry.
     pub fn pass(&mut self, bytes: &[u8], most: usize) -> Result<PassedFrame, FrameError> {
         let mut used = 0;
         let (kind, left) = loop {
@@ -115,7 +115,7 @@ impl Frames {
         })
     }
 
-    /// The type and length that have come, if both have.
+    /// Returns the type and length of the frame if both have been received.
     fn begun(&self) -> Option<(u64, u64)> {
         let (kind, rest) = integer(&self.begun[..self.length])?;
         let (length, _) = integer(rest)?;
@@ -137,7 +137,7 @@ impl Frames {
             (DATA, 1) | (HEADERS, 0 | 1) => {}
             (DATA | HEADERS, _) => return Err(FrameError::Unexpected),
             _ if FORBIDDEN.contains(&kind) => return Err(FrameError::Unexpected),
-            // Of a frame before the head the h3 crate keeps all.
+            // The h3 crate buffers a whole frame only before the end of the head.
             _ if self.heads > 0 => return Ok(()),
             _ => {}
         }
@@ -148,7 +148,7 @@ impl Frames {
     }
 }
 
-/// An integer of variable length (RFC 9000 §16), and what follows.
+/// Parses an integer of variable length (RFC 9000 §16), and returns it with the bytes that follow.
 fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     let length = 1 << (bytes.first()? >> 6);
     let (own, rest) = bytes.split_at_checked(length)?;
@@ -157,7 +157,7 @@ fn integer(bytes: &[u8]) -> Option<(u64, &[u8])> {
     Some((value, rest))
 }
 
-/// The beginning of a DATA frame with so many bytes.
+/// Writes the beginning of a DATA frame with this many bytes.
 pub fn data_frame(length: u32, out: &mut Vec<u8>) {
     out.push(DATA as u8);
     match length {
@@ -171,7 +171,7 @@ pub fn data_frame(length: u32, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    /// What passes: kinds, payloads and ends; byte by byte, or as a whole.
+    /// Returns the types and payload lengths of all frames, processed in pieces of `step` bytes.
     fn all(bytes: &[u8], step: usize) -> Result<Vec<(u64, usize)>, FrameError> {
         let mut frames = Frames::new(100);
         let mut found: Vec<(u64, usize)> = Vec::new();

@@ -1,6 +1,7 @@
-//! The handshake of a QUIC connection, and requests that come before its end: in a resumed session already
-//! the client's first packets carry some (0-RTT, RFC 9001 §4.6), and whoever has recorded them can send
-//! them again. What is safe is answered at once, and the script is told (RFC 8470 §5.1); the rest waits.
+//! The handshake of a QUIC connection, and requests that arrive before its end. In a resumed session the client's first
+//! packets may already carry requests (0-RTT, RFC 9001 §4.6), and an attacker who has recorded them can replay them.
+//! Requests with safe methods are handled immediately, marked for the script (RFC 8470 §5.1); all others wait for the
+//! handshake.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -18,13 +19,13 @@ use super::super::handler::HandshakeFailed;
 use super::super::lifecycle::Enrolled;
 use crate::tls::quic::Witness;
 
-/// Tells a script that its request can have been recorded and sent again.
+/// The header that tells a script that its request may be a replay.
 const EARLY_DATA: &str = "early-data";
 
-/// A connection that requests may come from, and its handshake if it has not ended.
+/// A connection that can carry requests, and its handshake if that has not ended.
 pub(super) type Shaken = (Connection, Option<ZeroRttAccepted>);
 
-/// Goes as far with the handshake as requests need.
+/// Drives the handshake until requests may arrive.
 async fn shake_hands(
     mut connecting: quinn::Connecting,
     witness: &Witness,
@@ -39,7 +40,7 @@ async fn shake_hands(
     }
 }
 
-/// As [`shake_hands`], for so long as the server waits for a client.
+/// Runs [`shake_hands`] within the time that the server waits for a client.
 pub(super) async fn within(
     deadline: &mut Deadline,
     place: &mut Enrolled,
@@ -66,16 +67,16 @@ pub(super) async fn within(
     .await
 }
 
-/// How far a handshake has come.
+/// The progress of a handshake.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Progress {
     Going,
     Finished,
-    /// The connection has ended before.
+    /// The connection has ended before the end of the handshake.
     Failed,
 }
 
-/// A handshake, for the requests that come before its end.
+/// The progress of a handshake, for requests that arrive before its end.
 pub(super) struct Progressing(watch::Sender<Progress>);
 
 impl Progressing {
@@ -86,7 +87,7 @@ impl Progressing {
         }))
     }
 
-    /// The connection has ended: nobody waits any longer.
+    /// Records that the connection has ended, which ends all waiting.
     pub(super) fn ended(&self) {
         self.0.send_if_modified(|progress| {
             let waited_for = *progress == Progress::Going;
@@ -97,8 +98,9 @@ impl Progressing {
         });
     }
 
-    /// Waits for the handshake's end if the request, whose stream was opened before, must not be handled
-    /// twice; otherwise marks it. False: it never ends.
+    /// Admits a request whose stream was opened before the end of the handshake: a request with a safe method is
+    /// marked, any other one waits for the end of the handshake, because it must not be handled twice. Returns false if
+    /// the handshake has failed.
     pub(super) async fn admit(&self, request: &mut Parts) -> bool {
         if *self.0.borrow() == Progress::Finished {
             return true;
@@ -114,7 +116,7 @@ impl Progressing {
     }
 }
 
-/// What is left of a handshake once requests may come.
+/// The rest of a handshake once requests may arrive.
 pub(super) struct Rest {
     finished: ZeroRttAccepted,
     deadline: Deadline,
@@ -131,14 +133,14 @@ impl Rest {
         }
     }
 
-    /// Ready at the handshake's end; an error: it has failed, or takes too long.
+    /// Is ready at the end of the handshake, with an error if it has failed or takes too long.
     pub(super) fn poll(
         &mut self,
         connection: &Connection,
         progress: &Progressing,
         cx: &mut Context<'_>,
     ) -> Poll<Result<(), HandshakeFailed>> {
-        // What it says is meant for clients.
+        // The value of this future is meaningful only for clients.
         if Pin::new(&mut self.finished).poll(cx).is_ready() {
             if connection.close_reason().is_some() {
                 return Poll::Ready(Err(HandshakeFailed::ClientGone));

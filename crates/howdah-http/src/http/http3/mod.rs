@@ -1,10 +1,10 @@
-//! HTTP/3 (RFC 9114) over QUIC by quinn, up to requests and responses as HTTP/1.1 has them: a stream is a
-//! request's [`Channel`](super::channel::Channel), and everything above is the same.
+//! HTTP/3 (RFC 9114) over QUIC by quinn, up to requests and responses in the form of HTTP/1.1: a stream is a request's
+//! [`Channel`](super::channel::Channel), and all code above it is shared.
 //!
-//! The h3 crate has the control streams and the compression of heads. Bodies pass it by: it would keep
-//! what a client sends in many small frames, or in one large one, however much that is. `frames` parses
-//! them; `transport` gives the h3 crate quinn's streams, each through its `pipe`; [`Http3Stream`] is one
-//! request's stream, [`serve`] a connection.
+//! The h3 crate handles the control streams and the compression of heads. Bodies bypass it: it would buffer everything
+//! that a client sends in many small frames or in one large one, without a limit. `frames` parses them; `transport`
+//! gives the h3 crate quinn's streams, each through its `pipe`; [`Http3Stream`] is one request's stream, and [`serve`]
+//! serves a connection.
 
 mod connection;
 pub mod frames;
@@ -24,43 +24,44 @@ pub(super) use stream::Http3Stream;
 
 use super::config::HttpConfig;
 
-/// Streams of a connection at once, and bytes of their bodies that may wait: as for HTTP/2.
+/// The maximum number of simultaneous streams of a connection, as for HTTP/2, and the window of each stream in bytes.
 const STREAMS: u32 = 128;
 const STREAM_WINDOW: u32 = 64 << 10;
-/// Streams of a client that are no requests: control, two of QPACK, and what it tries beside them.
+/// The maximum number of a client's streams that carry no requests: the control stream, two of QPACK, and a few unknown
+/// ones.
 const CONTROL_STREAMS: u32 = 8;
-/// Bytes of a connection's answers that the client has not acknowledged.
+/// The maximum number of bytes of a connection's responses that the client has not acknowledged.
 const SEND_WINDOW: u64 = 512 << 10;
 
-/// Why an HTTP/3 connection was ended by the server.
+/// Why the server ended an HTTP/3 connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Display, IntoStaticStr, VariantArray)]
 pub enum Http3Error {
     /// The client cancels requests faster than browsers do.
     Http3RapidReset,
-    /// The client floods control streams, or sends frame after frame with nothing in them.
+    /// The client floods control streams, or sends many empty frames in a row.
     Http3ControlFlood,
-    /// The client broke the protocol in another way; the message says how.
+    /// The client violated the protocol in another way, which the message describes.
     Http3Protocol,
 }
 
 impl Http3Error {
-    /// All of them, for documentation and counters.
+    /// All reasons, for documentation and counters.
     pub const ALL: &'static [Http3Error] = Http3Error::VARIANTS;
 
-    /// The name, in the log and in metrics.
+    /// Returns the name in the log and in metrics.
     pub fn name(self) -> &'static str {
         self.into()
     }
 }
 
-/// The length of heads that the server's SETTINGS allow. Fields count 32 bytes more each there: a head that is
-/// too long is refused when it is converted.
+/// Returns the maximum head length in the server's SETTINGS. Each field counts 32 bytes more there; a head that is too
+/// long is refused when it is converted.
 pub(crate) fn longest_head(config: &HttpConfig) -> u64 {
     let bytes = u64::try_from(config.max_header_bytes).unwrap_or(u64::MAX);
     bytes.saturating_mul(2)
 }
 
-/// What QUIC connections are to keep to.
+/// Returns the transport parameters of QUIC connections.
 pub(crate) fn transport_config(config: &HttpConfig) -> quinn::TransportConfig {
     let mut transport = quinn::TransportConfig::default();
     let idle = config.keepalive_timeout.max(Duration::from_secs(1));

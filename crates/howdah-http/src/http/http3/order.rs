@@ -1,12 +1,12 @@
-//! Which stream's data goes next into quinn's send buffer. quinn sends what it has by urgency, but a full
-//! buffer takes from whoever asks first: an urgent answer would wait for its room behind those that have
-//! filled it.
+//! Decides which stream's data goes next into quinn's send buffer. quinn sends its buffered data by urgency, but a full
+//! buffer accepts data from whichever stream asks first: an urgent response would have to wait for space behind the
+//! streams that have filled it.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Waker};
 
-/// The streams of a connection that wait to hand data to quinn. Its tasks run on one thread: the lock is
-/// never contended.
+/// The streams of a connection that wait to pass data to quinn. Its tasks run on one thread, so the lock is never
+/// contended.
 #[derive(Default)]
 pub(super) struct SendOrder(Mutex<Vec<Waiting>>);
 
@@ -21,8 +21,8 @@ impl SendOrder {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Wakes the streams that wait and are more urgent; false: there are none. The caller lets them try
-    /// first, once: they may wait for their client, not for room.
+    /// Wakes the waiting streams that are more urgent. Returns false if there are none. The caller lets them try first,
+    /// but only once, because they may wait for their client rather than for space.
     pub(super) fn wake_more_urgent(&self, urgency: u8) -> bool {
         let waiting = self.waiting();
         let mut first = waiting.iter().filter(|w| w.urgency < urgency).peekable();
@@ -31,7 +31,7 @@ impl SendOrder {
         any
     }
 
-    /// The stream waits: quinn takes no more of it now.
+    /// Registers a stream as waiting, because quinn takes no more of its data now.
     pub(super) fn wait(&self, cx: &Context<'_>, stream: u64, urgency: u8) {
         let mut waiting = self.waiting();
         let waker = cx.waker();
@@ -45,7 +45,7 @@ impl SendOrder {
         }
     }
 
-    /// The stream does not wait any more: all of its data has been taken, or it has ended.
+    /// Removes a stream that no longer waits: all of its data has been taken, or it has ended.
     pub(super) fn leave(&self, stream: u64) {
         self.waiting().retain(|waiting| waiting.stream != stream);
     }

@@ -1,5 +1,5 @@
-//! A client's stream of QUIC, as the h3 crate and our own side of the request share it: the h3 crate reads
-//! the head and queues heads, everything else is ours.
+//! A client's QUIC stream, shared by the h3 crate and this crate's side of the request: the h3 crate reads the head and
+//! queues heads, and this crate does everything else.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,18 +18,18 @@ use super::frames::{DATA, FrameError, Frames, HEADERS};
 use super::order::SendOrder;
 use crate::turn;
 
-/// Read of a stream at once.
+/// The number of bytes read from a stream at once.
 const CHUNK: usize = 16 << 10;
 
 type Stopped = dyn Future<Output = Result<Option<VarInt>, StoppedError>> + Send + Sync;
 
-/// See the module.
+/// The shared stream; see the module.
 pub(super) struct Pipe {
     connection: Connection,
-    /// Whether the client floods the connection: shared by all of its streams.
+    /// Whether the client floods the connection; shared by all of its streams.
     flooded: Arc<AtomicBool>,
     pub(super) id: u64,
-    /// It was opened before the handshake ended: someone may have recorded it and sends it again.
+    /// Whether the stream was opened before the handshake ended, so its data may be a replay.
     pub(super) is_early: bool,
     out: Mutex<Out>,
     input: Mutex<PipeInput>,
@@ -40,12 +40,12 @@ struct Out {
     id: u64,
     urgency: u8,
     order: Arc<SendOrder>,
-    /// More urgent streams that waited have just been woken, to try first.
+    /// Whether more urgent streams that waited have just been woken to try first.
     let_pass: bool,
     queue: VecDeque<Queued>,
-    /// Nothing more will be queued.
+    /// Whether nothing more will be queued.
     ended: bool,
-    /// The end has been sent, or a reset.
+    /// Whether the end or a reset has been sent.
     closed: bool,
     stopped: Option<Pin<Box<Stopped>>>,
 }
@@ -58,7 +58,7 @@ enum Queued {
 struct PipeInput {
     stream: RecvStream,
     frames: Frames,
-    /// Received and not passed on yet.
+    /// Bytes received and not passed on yet.
     chunk: Bytes,
     end: Option<InputEnd>,
     head_too_long: bool,
@@ -69,7 +69,7 @@ enum InputEnd {
     Whole,
     /// The client has reset the stream.
     Reset,
-    /// The connection is gone, or we have stopped reading.
+    /// The connection is gone, or this side has stopped reading.
     Gone,
 }
 
@@ -117,7 +117,7 @@ impl Pipe {
         }
     }
 
-    /// Used by one task at a time: never contended.
+    /// Locks the output. Only one task uses it at a time, so the lock is never contended.
     fn out(&self) -> MutexGuard<'_, Out> {
         self.out.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -126,7 +126,7 @@ impl Pipe {
         self.input.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Ends the connection of a client that sent what it must not.
+    /// Ends the connection of a client that sent a forbidden frame.
     fn refuse(&self, why: FrameError) {
         let code = code(match why {
             FrameError::TooManyEmpty => {
@@ -138,7 +138,8 @@ impl Pipe {
         self.connection.close(code, b"");
     }
 
-    /// Bytes up to the end of the head, for the h3 crate; none: the end, or what the client must not send.
+    /// Returns bytes up to the end of the head, for the h3 crate; `None` is the end of the stream. A forbidden frame
+    /// gives an error.
     pub(super) fn poll_head(&self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let input = &mut *self.input();
         if input.chunk.is_empty() {
@@ -169,18 +170,19 @@ impl Pipe {
         Poll::Ready(Ok(Some(input.chunk.split_to(used))))
     }
 
-    /// Whether the head was announced longer than it may be.
+    /// Returns whether the announced length of the head exceeds the limit.
     pub(super) fn head_too_long(&self) -> bool {
         self.input().head_too_long
     }
 
-    /// Ready when it shows whether the request has a body, perhaps an empty one: at its first frame, or at
-    /// the stream's end.
+    /// Is ready when it is known whether the request has a body, perhaps an empty one: at its first DATA frame, or at
+    /// the end of the stream.
     pub(super) fn poll_has_body(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let input = &mut *self.input();
         loop {
             while !input.chunk.is_empty() {
-                // Not the bytes of a body, but those of other frames: clients send unknown ones, too.
+                // Bytes of a body are left in place, those of other frames are skipped: clients also send frames of
+                // unknown types.
                 let most = match input.frames.kind() {
                     None | Some(DATA) => 0,
                     Some(_) => usize::MAX,
@@ -208,7 +210,7 @@ impl Pipe {
         }
     }
 
-    /// Receives what has come of the request's body, `room` bytes at the most; 0 is its end.
+    /// Receives at most `room` available bytes of the request's body; 0 is its end.
     pub(super) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -220,7 +222,7 @@ impl Pipe {
         let mut received = 0;
         while received < room {
             if turn::is_over() {
-                // Of frames that carry nothing there may be many.
+                // There may be many frames that carry no data.
                 if received == 0 {
                     ready!(turn::poll_proceed(cx));
                 }
@@ -233,7 +235,7 @@ impl Pipe {
                 };
                 match (more, input.end) {
                     (Poll::Ready(Ok(Some(chunk))), _) => input.chunk = chunk,
-                    // What has come is handed out first.
+                    // Data that has already been received is returned first.
                     _ if received > 0 => break,
                     (Poll::Pending, _) => return Poll::Pending,
                     (_, Some(InputEnd::Whole)) if input.frames.is_between() => break,
@@ -257,12 +259,12 @@ impl Pipe {
         Poll::Ready(Ok(received))
     }
 
-    /// Has the client send no more.
+    /// Asks the client to stop sending.
     pub(super) fn stop_receiving(&self, why: Code) {
         let input = &mut *self.input();
         if input.end.is_none() {
             input.end = Some(InputEnd::Gone);
-            // Fails only when nothing more would come.
+            // This fails only when no more data would arrive.
             let _ = input.stream.stop(code(why));
         }
     }
@@ -277,32 +279,32 @@ impl Pipe {
         self.out().queue.push_back(Queued::Data(data));
     }
 
-    /// Data of urgent streams goes first (RFC 9218 §4.1); streams of the same urgency take turns.
+    /// Sets the urgency. Data of urgent streams goes first (RFC 9218 §4.1); streams of the same urgency take turns.
     pub(super) fn set_urgency(&self, urgency: u8) {
         let mut out = self.out();
         out.urgency = urgency;
-        // Fails only when the stream has ended.
+        // This fails only when the stream has ended.
         let _ = out.stream.set_priority(-i32::from(urgency));
     }
 
-    /// Nothing more will be queued.
+    /// Declares that nothing more will be queued.
     pub(super) fn end(&self) {
         self.out().ended = true;
     }
 
-    /// Sends what is queued.
+    /// Sends the queued data.
     pub(super) fn poll_send(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.out().poll_send(cx)
     }
 
-    /// As [`Pipe::poll_send`], as far as it goes at once; whoever sends next sees to the rest.
+    /// Sends as much of the queued data as possible without waiting. The next send continues with the rest.
     pub(super) fn try_send(&self) {
         let _ = self
             .out()
             .poll_queue(&mut Context::from_waker(Waker::noop()));
     }
 
-    /// Sends what is queued, then the end if nothing more will be.
+    /// Sends the queued data, then the end if nothing more will be queued.
     pub(super) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let out = &mut *self.out();
         if out.closed && out.ended {
@@ -316,7 +318,8 @@ impl Pipe {
         Poll::Ready(Ok(()))
     }
 
-    /// Ready when the client wants no more, or has all, or is gone; true: it has all.
+    /// Is ready when the client has stopped receiving, has received everything, or is gone. Returns true if it has
+    /// received everything.
     pub(super) fn poll_stopped(&self, cx: &mut Context<'_>) -> Poll<bool> {
         let out = &mut *self.out();
         let stopped = out
@@ -327,12 +330,12 @@ impl Pipe {
         Poll::Ready(matches!(why, Ok(None)))
     }
 
-    /// A number that grows while the client acknowledges what it gets.
+    /// Returns a number that grows while the client acknowledges data.
     pub(super) fn acknowledged(&self) -> u64 {
         self.connection.stats().frame_rx.acks
     }
 
-    /// Ends the stream so that the client cannot take its answer for whole.
+    /// Ends the stream so that the client cannot take its response for complete.
     pub(super) fn reset(&self, why: Code) {
         let out = &mut *self.out();
         if !std::mem::replace(&mut out.closed, true) {
@@ -341,12 +344,12 @@ impl Pipe {
         }
     }
 
-    /// Whether the end has been sent, or a reset.
+    /// Returns whether the end or a reset has been sent.
     pub(super) fn is_closed(&self) -> bool {
         self.out().closed
     }
 
-    /// Whether the client has cancelled the request, as far as is known.
+    /// Returns whether the client is known to have cancelled the request.
     pub(super) fn is_cancelled(&self) -> bool {
         if self.input().end == Some(InputEnd::Reset) {
             return true;
@@ -413,7 +416,7 @@ fn send(
 }
 
 impl PipeInput {
-    /// Receives once; none is the end.
+    /// Receives once; `None` is the end.
     fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<Result<Option<Bytes>, ReadError>> {
         let chunk = pin!(self.stream.read_chunk(CHUNK, true));
         let chunk = ready!(chunk.poll(cx));

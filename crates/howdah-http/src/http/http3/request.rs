@@ -1,4 +1,4 @@
-//! One request of an HTTP/3 connection: its head is read and checked, then it is handled as any other.
+//! One request of an HTTP/3 connection: its head is read and checked, then it is handled like any other request.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use super::pipe::Pipe;
 use super::stream::{Exchange, Http3Stream};
 use super::transport::Transport;
 
-/// What a request needs of its connection.
+/// The state of its connection that a request needs.
 pub(super) struct Arrived<H> {
     pub(super) handler: Arc<H>,
     pub(super) config: Arc<HttpConfig>,
@@ -46,7 +46,7 @@ pub(super) async fn serve<H: Handler>(
         if pipe.is_early && !arrived.common.handshake.admit(&mut request).await {
             return Ok(None);
         }
-        // HTTP/3 says only at the end of a stream that it has no body.
+        // HTTP/3 shows only at the end of a stream that the request has no body.
         let told = [CONTENT_LENGTH, EXPECT].iter();
         let has_body = match told.clone().any(|name| request.headers.contains_key(name)) {
             true => true,
@@ -60,7 +60,7 @@ pub(super) async fn serve<H: Handler>(
         }
         Ok(Ok(None)) => arrived.give_up(Code::H3_REQUEST_REJECTED),
         Ok(Err(StreamError::HeaderTooBig { .. })) => {
-            // The h3 crate has queued the answer.
+            // The h3 crate has queued the response.
             arrived.notice_refused(BadRequest::HeaderTooLarge);
             pipe.end();
             let sent = poll_fn(|cx| pipe.poll_flush(cx));
@@ -119,7 +119,7 @@ impl<H: Handler> Arrived<H> {
         });
     }
 
-    /// Ends the stream without an answer.
+    /// Ends the stream without a response.
     fn give_up(&self, why: Code) {
         self.pipe.reset(why);
         self.pipe.stop_receiving(why);

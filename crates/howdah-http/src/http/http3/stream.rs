@@ -1,5 +1,5 @@
-//! One stream as its request's body and responder see it: bytes come, bytes go, as on a socket. QUIC counts
-//! windows; quinn says which stream's data goes next.
+//! One stream as its request's body and responder see it: bytes are received and sent, as on a socket. QUIC manages the
+//! windows; quinn decides which stream's data is sent next.
 
 use std::fs::File;
 use std::future::{Future, poll_fn};
@@ -25,9 +25,9 @@ use super::pipe::Pipe;
 use super::transport::RequestPipe;
 use crate::{memory, turn};
 
-/// Sent at once, so that streams take turns; what of it the client does not take is kept.
+/// The maximum number of bytes sent at once, so streams take turns. The part that the client does not take is buffered.
 const PIECE: usize = 16 << 10;
-/// How often a client may let the time for sending pass before it has acknowledged an answer.
+/// How many times the send timeout a client may take to acknowledge a whole response.
 const PATIENCE: u32 = 10;
 
 /// The h3 crate's side of a request.
@@ -36,7 +36,7 @@ pub(super) type Exchange = RequestStream<RequestPipe, Bytes>;
 /// A client's stream. At most one task waits for it.
 pub(in crate::http) struct Http3Stream {
     pipe: Arc<Pipe>,
-    /// Encodes heads; used by the stream's own task alone.
+    /// Encodes heads; used only by the stream's own task.
     exchange: Mutex<Exchange>,
     common: Arc<Common>,
 }
@@ -51,7 +51,7 @@ impl Http3Stream {
         }
     }
 
-    /// Receives what has come of the request's body, `room` bytes at the most; 0 is its end.
+    /// Receives at most `room` available bytes of the request's body; 0 is its end.
     pub(in crate::http) fn poll_receive(
         &self,
         cx: &mut Context<'_>,
@@ -61,7 +61,7 @@ impl Http3Stream {
         self.pipe.poll_receive(cx, room, put)
     }
 
-    /// Ready when the client has cancelled the request, or the connection is gone.
+    /// Is ready when the client has cancelled the request, or the connection is gone.
     pub(in crate::http) fn poll_reset(&self, cx: &mut Context<'_>) -> Poll<()> {
         self.pipe.poll_stopped(cx).map(|_| ())
     }
@@ -70,15 +70,15 @@ impl Http3Stream {
     pub(in crate::http) fn send_head(&self, head: Response<()>) {
         let mut exchange = self.exchange.lock().unwrap_or_else(PoisonError::into_inner);
         let sending = pin!(exchange.send_response(head));
-        // It only queues: see `RequestPipe`.
+        // This only queues the head; see `RequestPipe`.
         match sending.poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(Ok(())) => self.pipe.try_send(),
-            // Longer than the client takes it; or the connection is gone.
+            // The head is longer than the client accepts, or the connection is gone.
             _ => self.pipe.reset(Code::H3_INTERNAL_ERROR),
         }
     }
 
-    /// Sends from `parts`; how much was taken.
+    /// Sends from `parts` and returns how many bytes were taken.
     pub(in crate::http) fn poll_send(
         &self,
         cx: &mut Context<'_>,
@@ -94,7 +94,7 @@ impl Http3Stream {
         })
     }
 
-    /// Sends from a regular file; advances `offset`. 0: the file has no more.
+    /// Sends from a regular file and advances `offset`. 0 means that the file has no more bytes.
     pub(in crate::http) fn poll_sendfile(
         &self,
         cx: &mut Context<'_>,
@@ -114,7 +114,7 @@ impl Http3Stream {
         sent
     }
 
-    /// Sends what `take` takes, once all before has been sent.
+    /// Sends the bytes that `take` provides, once everything before has been sent.
     fn poll_send_with(
         &self,
         cx: &mut Context<'_>,
@@ -140,28 +140,28 @@ impl Http3Stream {
         }
     }
 
-    /// Sends all there is, and the end if nothing more will be queued.
+    /// Sends everything, and the end of the stream if nothing more will be queued.
     pub(in crate::http) fn poll_flush(&self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.pipe.poll_flush(cx)
     }
 
-    /// Nothing more will be queued: the stream ends with what is.
+    /// Declares that nothing more will be queued: the stream ends after the queued data.
     pub(in crate::http) fn end(&self) {
         self.pipe.end();
     }
 
-    /// What of `bytes` this stream may keep.
+    /// Returns the part of `bytes` that this stream may hold.
     pub(in crate::http) fn share(&self, bytes: usize) -> usize {
         bytes / (1 + self.streams() / FULL_SHARES)
     }
 
-    /// How many streams the connection has, this one included.
+    /// Returns how many streams the connection has, including this one.
     pub(in crate::http) fn streams(&self) -> usize {
         self.common.streams.load(Ordering::Relaxed)
     }
 
-    /// Ends the stream so that the client cannot take its answer for whole; `cancel`: because it does not
-    /// take it.
+    /// Ends the stream so that the client cannot take its response for complete. `cancel` means that the reason is that
+    /// the client does not take the response.
     pub(in crate::http) fn reset(&self, cancel: bool) {
         self.pipe.reset(match cancel {
             true => Code::H3_REQUEST_CANCELLED,
@@ -169,8 +169,8 @@ impl Http3Stream {
         });
     }
 
-    /// Waits until the client has the whole answer, while it takes some of it in each `patience`, or each
-    /// second once the server stops: when the connection's last stream has ended, the connection may.
+    /// Waits until the client has the whole response, because the connection may close when its last stream has ended.
+    /// The client must acknowledge some of it in each `patience`, or in each second once the server stops.
     pub(in crate::http) async fn delivered(&self, patience: Duration, life: &Lifecycle) {
         let mut acknowledged = self.pipe.acknowledged();
         let begun = Instant::now();

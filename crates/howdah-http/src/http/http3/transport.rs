@@ -1,5 +1,5 @@
-//! quinn's connection as the h3 crate sees it. Requests' streams go through their [`Pipe`]; of streams that
-//! are no requests only so much is read as they can need.
+//! Adapts quinn's connection to the h3 crate. Requests' streams go through their [`Pipe`]. Of streams that carry no
+//! requests only a limited number of bytes is read, as many as they can need.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -15,18 +15,18 @@ use quinn::{Connection, ConnectionError, ReadError, WriteError};
 use super::order::SendOrder;
 use super::pipe::{Pipe, code};
 
-/// Bytes that a client may send on all streams that are no requests: settings, and priorities for as long
-/// as the connection lives.
+/// The maximum number of bytes that a client may send on all streams that carry no requests: settings, and priorities
+/// for the whole life of the connection.
 const MOST_CONTROL: usize = 1 << 20;
 
-/// What the h3 crate does not tell its caller.
+/// The state that the h3 crate does not expose to its caller.
 pub(super) struct Http3Shared {
     connection: Connection,
     longest_head: u64,
-    /// The stream that has been accepted last.
+    /// The stream that was accepted last.
     accepted: Mutex<Option<Arc<Pipe>>>,
     control: AtomicUsize,
-    /// Whether the client floods the connection: shared with its streams.
+    /// Whether the client floods the connection; shared with its streams.
     flooded: Arc<AtomicBool>,
     order: Arc<SendOrder>,
 }
@@ -43,18 +43,18 @@ impl Http3Shared {
         })
     }
 
-    /// The stream that the h3 crate has just accepted.
+    /// Takes the stream that the h3 crate has just accepted.
     pub(super) fn take_accepted(&self) -> Option<Arc<Pipe>> {
         let mut accepted = self.accepted.lock().unwrap_or_else(PoisonError::into_inner);
         accepted.take()
     }
 
-    /// Whether the client floods the connection ([`Http3Error::Http3ControlFlood`](super::Http3Error)).
+    /// Returns whether the client floods the connection ([`Http3Error::Http3ControlFlood`](super::Http3Error)).
     pub(super) fn is_flooded(&self) -> bool {
         self.flooded.load(Ordering::Relaxed)
     }
 
-    /// Takes note of bytes of such a stream.
+    /// Counts bytes of a stream that carries no requests.
     fn received_control(&self, bytes: usize) {
         let before = self.control.fetch_add(bytes, Ordering::Relaxed);
         if before + bytes > MOST_CONTROL {
@@ -64,7 +64,7 @@ impl Http3Shared {
     }
 }
 
-/// What waits for a stream. It is kept between two polls: whoever drops it is not woken.
+/// A future that waits for a stream. It is kept between two polls, because dropping it would lose the wake-up.
 type Waiting<T> = Option<Pin<Box<dyn Future<Output = Result<T, ConnectionError>> + Send>>>;
 
 /// A connection for the h3 crate.
@@ -86,7 +86,7 @@ impl Transport {
     }
 }
 
-/// Polls what waits, or what `begin` makes if nothing does.
+/// Polls the waiting future, or the one that `begin` creates if there is none.
 fn poll_waiting<T, F>(
     waiting: &mut Waiting<T>,
     begin: impl FnOnce() -> F,
@@ -104,13 +104,13 @@ where
 /// A request's stream.
 pub(super) struct RequestPipe(Arc<Pipe>);
 
-/// A stream that is no request, to the client.
+/// An outgoing stream that carries no requests.
 pub(super) struct ControlOut {
     stream: quinn::SendStream,
     queued: Option<WriteBuf<Bytes>>,
 }
 
-/// A stream that is no request, from the client.
+/// An incoming stream that carries no requests.
 pub(super) struct ControlIn {
     stream: quinn::RecvStream,
     shared: Arc<Http3Shared>,
@@ -221,7 +221,7 @@ impl quic::OpenStreams<Bytes> for Transport {
         &mut self,
         _: &mut Context<'_>,
     ) -> Poll<Result<RequestPipe, StreamErrorIncoming>> {
-        // A server opens none.
+        // A server opens no request streams.
         let why = ConnectionErrorIncoming::InternalError("a server's request".to_owned());
         Poll::Ready(Err(StreamErrorIncoming::ConnectionErrorIncoming {
             connection_error: why,
@@ -272,7 +272,7 @@ impl quic::SendStream<Bytes> for ControlOut {
     }
 
     fn reset(&mut self, why: u64) {
-        // Fails only when it has ended.
+        // This fails only when the stream has ended.
         let _ = self.stream.reset(code(Code::from(why)));
     }
 
@@ -282,7 +282,7 @@ impl quic::SendStream<Bytes> for ControlOut {
 }
 
 impl quic::SendStream<Bytes> for RequestPipe {
-    /// What is queued is sent by our own side of the pipe.
+    /// The server's own side of the pipe sends the queued data.
     fn poll_ready(&mut self, _: &mut Context<'_>) -> Poll<Result<(), StreamErrorIncoming>> {
         Poll::Ready(Ok(()))
     }
@@ -340,7 +340,7 @@ impl quic::RecvStream for ControlIn {
     }
 
     fn stop_sending(&mut self, why: u64) {
-        // Fails only when nothing more would come.
+        // This fails only when no more data would arrive.
         let _ = self.stream.stop(code(Code::from(why)));
     }
 

@@ -1,21 +1,21 @@
-//! What a client may cause the server to do for nothing, so many at once and so many a second. Knows no
-//! socket and no clock.
+//! Limits the work that a client may cause for nothing: a maximum number at once and a rate per second. This module
+//! depends neither on sockets nor on a clock.
 
 use std::time::Instant;
 
-/// Streams that a client resets: a browser that leaves a page resets all it has open.
+/// The streams that a client may reset: a browser that leaves a page resets all of its open streams.
 pub(in crate::http) const RESETS: Allowance = Allowance {
     most: 128,
     a_second: 10,
 };
-/// How many of something a client may cause: at once, and a second.
+/// How many events of one kind a client may cause: at once (`most`), and per second.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::http) struct Allowance {
     pub(in crate::http) most: u32,
     pub(in crate::http) a_second: u32,
 }
 
-/// What is left of an allowance.
+/// The rest of an allowance.
 #[derive(Debug)]
 pub(in crate::http) struct Left {
     of: Allowance,
@@ -32,7 +32,7 @@ impl Left {
         }
     }
 
-    /// Takes one; whether there was one.
+    /// Takes one from the allowance. Returns false if it is used up.
     pub(in crate::http) fn take(&mut self, now: Instant) -> bool {
         if self.left == 0 {
             let millis = now.saturating_duration_since(self.since).as_millis();
@@ -57,7 +57,7 @@ impl Left {
     }
 }
 
-/// Streams that a client may cancel, where the protocol's library counts none: HTTP/3.
+/// The streams that a client may cancel, for HTTP/3, whose library does not count them.
 #[derive(Debug)]
 pub(in crate::http) struct Resets(Left);
 
@@ -66,7 +66,7 @@ impl Resets {
         Resets(Left::all(RESETS, now))
     }
 
-    /// Takes one; whether there was one.
+    /// Takes one from the allowance. Returns false if it is used up.
     pub(in crate::http) fn take(&mut self, now: Instant) -> bool {
         self.0.take(now)
     }

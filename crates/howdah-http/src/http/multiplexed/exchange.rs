@@ -1,4 +1,4 @@
-//! One request of HTTP/2 or HTTP/3 and its response: a task of its own as soon as it has to wait.
+//! One request of HTTP/2 or HTTP/3 and its response. It becomes a task of its own as soon as it has to wait.
 
 use std::future::{Future, poll_fn};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -66,7 +66,7 @@ pub(in crate::http) async fn handle<H: Handler>(
     }
 }
 
-/// Answers a request that is refused before a handler sees it.
+/// Responds to a request that is refused before it reaches a handler.
 pub(in crate::http) async fn refuse<H: Handler>(
     handler: Arc<H>,
     io: Arc<Io>,
@@ -85,7 +85,7 @@ pub(in crate::http) async fn refuse<H: Handler>(
     finish(&io, &mut out).await;
 }
 
-/// Sends what is queued. If the client does not take it, the stream ends by a reset.
+/// Sends the queued bytes. If the client does not take them, the stream is reset.
 async fn finish(io: &Io, out: &mut Responder) {
     let sent = out.flush().await;
     match &io.channel {
@@ -96,7 +96,7 @@ async fn finish(io: &Io, out: &mut Responder) {
     }
 }
 
-/// Sends what there is of a response that cannot be completed, then resets the stream.
+/// Sends the available part of a response that cannot be completed, then resets the stream.
 async fn cut(io: &Io, out: &mut Responder) {
     let sent = out.flush().await;
     match &io.channel {
@@ -109,7 +109,7 @@ async fn cut(io: &Io, out: &mut Responder) {
                 Err(_) => Reason::CANCEL,
             });
         }
-        // What has not been sent by then the client does not get.
+        // Bytes that have not been sent by now do not reach the client.
         Channel::Http3(stream) => stream.reset(sent.is_err()),
         Channel::Http1(_) => {}
     }

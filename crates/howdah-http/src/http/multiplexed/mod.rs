@@ -1,6 +1,7 @@
-//! What HTTP/2 and HTTP/3 have in common, where many requests share a connection: fields become a
-//! request's head ([`request`]) and a response's head fields (`response`), `exchange` is one request and
-//! its response, `priority` says whose goes first, `allowance` bounds what a client may cause for nothing.
+//! The parts that HTTP/2 and HTTP/3 share, where many requests use one connection: [`request`] converts fields to the
+//! head of a request, `response` converts the head of a response to fields, `exchange` handles one request and its
+//! response, `priority` parses the order of responses, and `allowance` limits the work that a client may cause for
+//! nothing.
 
 mod allowance;
 pub(super) mod exchange;
@@ -12,5 +13,5 @@ pub(super) use allowance::{Allowance, Left, RESETS, Resets};
 pub(super) use priority::urgency;
 pub(super) use response::{complete, is_forbidden, response};
 
-/// Streams of a connection of which each may keep as much as a connection of HTTP/1.1.
+/// The number of streams of a connection of which each may hold as much memory as an HTTP/1.1 connection.
 pub(super) const FULL_SHARES: usize = 8;

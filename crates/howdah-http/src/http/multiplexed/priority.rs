@@ -1,8 +1,8 @@
-//! Whose answer goes first, as requests say (RFC 9218).
+//! The order of responses that requests ask for (RFC 9218).
 
 use http::HeaderMap;
 
-/// A request's urgency (§4.1): 0 goes first, 7 last.
+/// Returns a request's urgency (§4.1): 0 goes first, 7 last.
 pub(in crate::http) fn urgency(fields: &HeaderMap) -> u8 {
     const DEFAULT: u8 = 3;
     let field = fields.get("priority").map(|value| value.as_bytes());

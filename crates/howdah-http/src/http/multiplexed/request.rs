@@ -1,10 +1,10 @@
-//! The fields of a request of HTTP/2 or HTTP/3 become a [`RequestHead`]: they are written as the lines of
-//! an HTTP/1.1 head, which its parser checks, so that one set of rules and limits holds for all. What
-//! only the others have (`:authority`, cookies in pieces) is settled before. Pure.
+//! Converts the fields of an HTTP/2 or HTTP/3 request to a [`RequestHead`]: they are written as the lines of an
+//! HTTP/1.1 head, which its parser checks, so the same rules and limits apply to all versions. Features that only the
+//! newer versions have (`:authority`, cookies in pieces) are resolved before. Pure.
 //!
-//! The h2 crate has refused what is malformed in HTTP/2's own terms (RFC 9113 §8.2, §8.3): upper case,
-//! connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late
-//! or repeated, characters that no target, name or value has.
+//! The h2 crate has already refused requests that are malformed by HTTP/2's own rules (RFC 9113 §8.2, §8.3): upper
+//! case, connection-specific fields, `te` other than `trailers`, pseudo-fields that are missing, unknown, late or
+//! repeated, and characters that are not allowed in a target, name or value.
 
 use howdah_http1::framing::{BodyKind, Framing};
 use howdah_http1::head::{self, HeadLimits};
@@ -19,22 +19,22 @@ use super::super::buffers;
 /// Why a request is not handled.
 #[derive(Debug, PartialEq, Eq)]
 pub enum RequestRefusal {
-    /// It has no `:path`: the stream is reset (RFC 9113 §8.3.1).
+    /// The request has no `:path`; its stream is reset (RFC 9113 §8.3.1).
     Malformed,
-    /// It is answered with the refusal's status.
+    /// The request gets a response with the status of the refusal.
     Bad {
-        /// The rule that it breaks.
+        /// The violated rule.
         why: BadRequest,
-        /// The request line, as HTTP/1.1 writes it.
+        /// The request line in the form of HTTP/1.1.
         line: Vec<u8>,
     },
 }
 
-/// Converts a request of HTTP/2 or HTTP/3, by its `version`; `has_body`: its stream has not ended with its
-/// fields.
+/// Converts a request of HTTP/2 or HTTP/3, depending on `version`. `has_body` tells that its stream has not ended with
+/// its fields.
 ///
 /// # Errors
-/// Why it is refused.
+/// Why the request is refused.
 pub fn convert(
     request: &Parts,
     has_body: bool,
@@ -59,11 +59,11 @@ pub fn convert(
     Ok((head, framing))
 }
 
-/// Writes the request line; its length without the version.
+/// Writes the request line, and returns its length without the version.
 fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, RequestRefusal> {
     let target = match (request.uri.path_and_query(), request.uri.authority()) {
         (Some(path), _) if !is_fragment(path) => path.as_str(),
-        // CONNECT: for the parser to refuse.
+        // CONNECT: the parser refuses it.
         (_, Some(authority)) if request.method == http::Method::CONNECT => authority.as_str(),
         _ => return Err(RequestRefusal::Malformed),
     };
@@ -75,7 +75,8 @@ fn write_line(request: &Parts, text: &mut Vec<u8>) -> Result<usize, RequestRefus
     Ok(end)
 }
 
-/// There was nothing but a fragment, which `http` drops: what is left is written as `/` and is not equal to it.
+/// Returns whether the path was nothing but a fragment, which `http` drops: the rest is formatted as `/` but is not
+/// equal to it.
 fn is_fragment(path: &PathAndQuery) -> bool {
     path.as_str() == "/" && *path != PathAndQuery::from_static("/") || path.as_str().is_empty()
 }
@@ -106,7 +107,7 @@ fn write_fields(request: &Parts, text: &mut Vec<u8>) -> Result<(), BadRequest> {
             }
         }
         if name == COOKIE {
-            // RFC 9113 §8.2.3: in pieces, which compress better.
+            // RFC 9113 §8.2.3: cookies may be sent in pieces, which compress better.
             let mut pieces: Vec<&[u8]> = values.iter().map(|value| value.as_bytes()).collect();
             pieces.retain(|piece| !piece.is_empty());
             line("cookie", &pieces.join(&b"; "[..]));
@@ -130,7 +131,7 @@ fn parse(
         Ok(Some(parsed)) if parsed.len == text.len() => {
             return Ok((parsed.into_head_of(version, text, fields), parsed.framing));
         }
-        // There is an empty line, and one only: values have no CR or LF.
+        // The text has exactly one empty line, because values contain no CR or LF.
         Ok(_) => BadRequest::BareLf,
         Err(why) => why,
     };
@@ -186,7 +187,7 @@ mod tests {
     fn a_fragment_is_no_part_of_the_target_and_alone_is_none() {
         assert_eq!(of("http://a/b?c#d", &[]).unwrap().target(), b"/b?c");
         assert_eq!(of("http://a/", &[]).unwrap().target(), b"/");
-        // As the h2 and h3 crates make it of a `:path`.
+        // The form that the h2 and h3 crates produce from a `:path`.
         let mut parts = request("GET", "http://a/", &[]);
         let mut uri = std::mem::take(&mut parts.uri).into_parts();
         uri.path_and_query = Some(PathAndQuery::from_maybe_shared(Bytes::from("#d")).unwrap());

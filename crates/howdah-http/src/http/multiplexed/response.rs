@@ -1,12 +1,12 @@
-//! A response's head in HTTP/2's form: its lines become fields, without those that HTTP/2 forbids
-//! (RFC 9113 §8.2.2). Pure.
+//! Converts a response's head to the form of HTTP/2 and HTTP/3: its lines become fields, except for those that are
+//! forbidden there (RFC 9113 §8.2.2). Pure.
 
 use http::header::{CONNECTION, CONTENT_LENGTH, DATE, SERVER, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::super::date;
 
-/// A head with this status and the fields of `lines`, serialised as `Name: value\r\n` each.
+/// Creates a head with this status and the fields of `lines`, serialised as `Name: value\r\n` each.
 pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
     let mut response = Response::new(());
     *response.status_mut() = StatusCode::from_u16(status).unwrap_or_default();
@@ -18,7 +18,7 @@ pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
         let Some(colon) = line.iter().position(|b| *b == b':') else {
             continue;
         };
-        // Who wrote the line has checked it: nothing is lost here.
+        // The author of the line has checked it, so nothing is lost here.
         if let (Ok(name), Ok(value)) = (
             HeaderName::from_bytes(&line[..colon]),
             HeaderValue::from_bytes(line[colon + 1..].trim_ascii()),
@@ -30,7 +30,7 @@ pub(in crate::http) fn response(status: u16, lines: &[u8]) -> Response<()> {
     response
 }
 
-/// Adds what every response has of the server's own, and its length.
+/// Adds the server's own fields, which every response has, and the length.
 pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>) {
     let fields = response.headers_mut();
     fields.insert(SERVER, HeaderValue::from_static("Howdah"));
@@ -42,7 +42,7 @@ pub(in crate::http) fn complete(response: &mut Response<()>, length: Option<u64>
     }
 }
 
-/// Fields that belong to a connection of HTTP/1.1.
+/// Returns whether a field belongs to an HTTP/1.1 connection.
 pub(in crate::http) fn is_forbidden(name: &HeaderName) -> bool {
     *name == CONNECTION
         || *name == TRANSFER_ENCODING

@@ -1,4 +1,4 @@
-//! Request bodies: framing, limits, `100 Continue`, and what becomes of a body nobody read.
+//! Request bodies: framing, limits, `100 Continue`, and bodies that are not read.
 
 use super::*;
 
@@ -109,14 +109,14 @@ async fn continue_is_sent_when_the_body_is_asked_for() {
     let interim = client.ask(head("/echo")).await;
     assert_eq!(interim, "HTTP/1.1 100 Continue\r\n\r\n[open]");
     assert_eq!(client.ask("abc").await, ok("abc") + "[open]");
-    // Not when the body is there already (RFC 9110 §10.1.1).
+    // It is not sent if the body has already arrived (RFC 9110 §10.1.1).
     assert_eq!(ask(head("/echo") + "abc").await, ok("abc") + "[open]");
-    // Not when nobody asks; whether the body comes cannot be known, so the connection ends.
+    // It is not sent if the body is not read. Whether the body will come is unknown, so the connection ends.
     assert_eq!(
         ask(head("/ignore")).await,
         "HTTP/1.1 200 OK\r\nContent-Length: 7\r\nConnection: close\r\n\r\nignored[closed]"
     );
-    // Not for 1.0, and not without a body.
+    // It is not sent to HTTP/1.0 clients, or without a body.
     let old = "POST /echo HTTP/1.0\r\nContent-Length: 3\r\nExpect: 100-continue\r\n\r\n";
     assert_eq!(ask(old).await, "[open]");
     let none = "GET /hello HTTP/1.1\r\nHost: a\r\nExpect: 100-continue\r\n\r\n";
@@ -148,7 +148,7 @@ async fn a_large_body_nobody_read_ends_the_connection_but_the_answer_arrives() {
     let wire = post("/ignore", &"x".repeat(2 << 20));
     let mut client = Client::new();
     let (mut reader, mut writer) = client.stream.split();
-    // The client writes all of it: nothing is reset under it.
+    // The client can write all of it, because the connection is not reset meanwhile.
     let sending = async { writer.write_all(wire.as_bytes()).await.unwrap() };
     let mut got = Vec::new();
     let receiving = async { reader.read_to_end(&mut got).await.unwrap() };

@@ -1,11 +1,11 @@
-//! What is a request and what is refused, by which name.
+//! Which heads are requests, and which are refused under which name.
 
 use super::super::proxy_protocol::TrustedPeers;
 use super::*;
 
 const HOST: &str = "Host: a\r\n\r\n";
 
-/// The refusal `bytes` meet: its name, and that the answer says so and the connection is closed.
+/// Checks that `bytes` are refused: the name of the refusal, a response that contains it, and a closed connection.
 async fn refused(bytes: impl AsRef<[u8]>, status: u16, name: &str) {
     let bytes = bytes.as_ref();
     let mut client = Client::new();
@@ -311,7 +311,7 @@ async fn a_head_may_come_in_any_pieces() {
 
 #[tokio::test(start_paused = true)]
 async fn what_follows_a_refused_request_is_never_answered() {
-    // Each would be a second request to a parser that frames the first one differently.
+    // To a parser that frames the first request differently, each of these would contain a second request.
     let inner = "GET /hello HTTP/1.1\r\nHost: a\r\n\r\n";
     for (first, name) in [
         (

@@ -1,4 +1,4 @@
-//! HTTP/2 against the h2 crate as a client, and as bytes.
+//! HTTP/2 tests with the h2 crate as a client, and with raw bytes.
 
 use std::task::Poll;
 
@@ -18,7 +18,7 @@ pub(super) struct Http2 {
     server: JoinHandle<()>,
 }
 
-/// What came of a request.
+/// The response to a request.
 #[derive(Debug, PartialEq, Eq)]
 struct Answer {
     status: u16,
@@ -109,7 +109,7 @@ impl Http2 {
         let (response, mut stream) = self.send(request, body.is_empty());
         let body = Bytes::copy_from_slice(body);
         let sending = async {
-            // Refused without the rest, perhaps.
+            // The request may be refused before the rest is sent.
             let _ = send_all(&mut stream, body).await;
         };
         tokio::join!(answer(response), sending).0
@@ -124,7 +124,7 @@ impl Http2 {
         within(Duration::from_secs(3600), seen).await;
     }
 
-    /// Says good-bye; the server's task ends.
+    /// Closes the connection, and waits for the end of the server's task.
     async fn close(self) {
         drop(self.send);
         within(Duration::from_secs(3600), self.client)
@@ -154,7 +154,7 @@ async fn requests_are_answered_at_once_and_together() {
     assert_eq!(client.text("/hello").await, "200 hello");
     let what = client.text("/what?a=%20b&c").await;
     assert_eq!(what, "200 GET /what?a=%20b&c a.example");
-    // The first waits while others are answered.
+    // The first request waits while others are handled.
     let (waiting, _) = client.send(get("/wait"), true);
     client.until_seen("waiting").await;
     let others: Vec<_> = (0..50)
@@ -223,7 +223,7 @@ async fn bodies_come_whole_with_and_without_a_length() {
     assert_eq!(interim.unwrap().unwrap().status(), 100);
     stream.send_data(Bytes::from_static(b"now"), true).unwrap();
     assert_eq!(answer(response).await.unwrap().body, b"now");
-    // What is sent goes both ways at once.
+    // Bytes are transferred in both directions at once.
     let (response, mut stream) = client.send(post("/duplex", None), false);
     let mut duplex = response.await.unwrap().into_body();
     for word in ["one", "two"] {
@@ -288,7 +288,7 @@ async fn a_cut_answer_cannot_be_taken_for_whole() {
         let error = client.ask(get(path)).await.unwrap_err();
         assert_eq!(error.reason(), Some(Reason::INTERNAL_ERROR), "{path}");
     }
-    // What there was of it has come.
+    // The available part of it has arrived.
     let (response, _) = client.send(get("/cut"), true);
     let mut body = response.await.unwrap().into_body();
     assert_eq!(body.data().await.unwrap().unwrap(), "abc");
@@ -368,7 +368,7 @@ async fn a_stop_lets_requests_in_progress_end() {
     let (waiting, _) = client.send(get("/wait"), true);
     client.until_seen("waiting").await;
     client.life.drain(Duration::ZERO);
-    // Not accepted any more, but not lost either: the client knows that it was not handled.
+    // A new request is no longer accepted, but not lost: the client knows that it was not handled.
     poll_fn(|cx| match client.send.poll_ready(cx) {
         Poll::Ready(Err(_)) => Poll::Ready(()),
         _ => {

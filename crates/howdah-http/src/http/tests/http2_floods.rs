@@ -1,4 +1,5 @@
-//! HTTP/2 clients that mean harm, as bytes: each is sent away under its name, and costs little until then.
+//! Malicious HTTP/2 clients, as raw bytes: each is disconnected with the name of its attack, and costs little until
+//! then.
 
 use super::http2::h2c;
 use super::*;
@@ -13,7 +14,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// HEADERS of a GET of `path`, whose stream stays open if `more`.
+/// Returns the HEADERS frame of a GET of `path`. Its stream stays open if `more` is set.
 fn headers(stream: u32, path: &str, more: bool) -> Vec<u8> {
     // Static table: :method GET, :scheme http; literal :path and :authority, not indexed.
     let mut block = vec![0x82, 0x86, 0x04, path.len() as u8];
@@ -22,7 +23,7 @@ fn headers(stream: u32, path: &str, more: bool) -> Vec<u8> {
     frame(1, if more { 4 } else { 5 }, stream, &block)
 }
 
-/// Sends the preface and `settings`, then `bytes` as far as the server takes them.
+/// Sends the preface and `settings`, then as much of `bytes` as the server takes.
 async fn attack(settings: &[u8], bytes: &[u8]) -> (Client, Vec<u8>) {
     let mut client = h2c(HttpConfig::for_tests());
     let mut all = [PREFACE, &frame(4, 0, 0, settings)].concat();
@@ -31,7 +32,7 @@ async fn attack(settings: &[u8], bytes: &[u8]) -> (Client, Vec<u8>) {
         let (mut from, mut to) = client.stream.split();
         let mut received = Vec::new();
         let sending = async {
-            // Closed in the middle of it, perhaps.
+            // The connection may be closed meanwhile.
             let _ = to.write_all(&all).await;
         };
         let receiving = async {
@@ -61,7 +62,7 @@ fn frames(mut bytes: &[u8]) -> Vec<(u8, u32, Vec<u8>)> {
     frames
 }
 
-/// The error code of the GOAWAY among what was received.
+/// Returns the error code of the GOAWAY in the received bytes.
 fn goaway(received: &[u8]) -> Option<u8> {
     let frames = frames(received);
     let goaway = frames.iter().find(|(kind, ..)| *kind == 7)?;
@@ -74,7 +75,7 @@ async fn is_sent_away(name: &str, bytes: Vec<u8>) {
     let (client, received) = attack(&[], &bytes).await;
     let seen = client.script.seen();
     assert!(seen.contains(&format!("ended: {name}")), "{name}: {seen:?}");
-    // Written before the rest was refused; a reset may have overtaken it.
+    // It was sent before the rest was refused, but a reset may have overtaken it.
     assert!(matches!(goaway(&received), CALM | None), "{name}");
     within(Duration::from_secs(60), client.server)
         .await
@@ -102,7 +103,7 @@ async fn headers_without_end_or_measure_end_the_connection() {
     let mut endless = frame(1, 1, 1, &[0x82]);
     endless.extend(frame(9, 0, 1, &[]).repeat(100));
     is_sent_away("ContinuationFlood", endless).await;
-    // A name and a value of 4000 bytes, indexed, then referred to a thousand times.
+    // A name and a value of 4000 bytes, indexed, then referenced a thousand times.
     let mut block = vec![0x82, 0x86, 0x84, 0x40, 1, b'x', 0x7f, 0xa1, 0x1e];
     block.extend([b'v'; 4000]);
     block.extend([0xbe; 1000]);
@@ -117,7 +118,7 @@ async fn rapid_resets_end_the_connection() {
         resets.extend(frame(3, 0, 2 * n + 1, &[0, 0, 0, 8]));
     }
     is_sent_away("RapidReset", resets).await;
-    // One by one, so that each is accepted first.
+    // The streams are sent one by one, so each of them is accepted first.
     let mut client = h2c(HttpConfig::for_tests());
     client.send([PREFACE, &frame(4, 0, 0, &[])].concat()).await;
     for n in 0..300 {
@@ -147,7 +148,7 @@ async fn resets_that_a_client_provokes_end_the_connection() {
     let mut provoked = Vec::new();
     for n in 0..1000 {
         provoked.extend(headers(2 * n + 1, "/gone", true));
-        // A window that grows beyond its limit.
+        // A window update beyond the maximum window.
         provoked.extend(frame(8, 0, 2 * n + 1, &[0x7f, 0xff, 0xff, 0xff]));
     }
     is_sent_away("MadeYouReset", provoked).await;
@@ -155,7 +156,7 @@ async fn resets_that_a_client_provokes_end_the_connection() {
 
 #[tokio::test(start_paused = true)]
 async fn closed_windows_hold_little_and_answers_never_read_end() {
-    // INITIAL_WINDOW_SIZE 0, and 100 answers of 100 kB.
+    // INITIAL_WINDOW_SIZE 0, and 100 responses of 100 kB.
     let mut requests = Vec::new();
     for n in 0..100 {
         requests.extend(headers(2 * n + 1, "/big?1", false));
@@ -188,7 +189,7 @@ async fn the_urgent_answer_passes_one_that_has_begun() {
     client
         .send([PREFACE, &windows, &more, &slow].concat())
         .await;
-    // The socket is full, and nobody reads.
+    // The socket is full, and the client does not read.
     tokio::time::sleep(Duration::from_millis(10)).await;
     client.send(prioritised(3, "/big?3", "u=0")).await;
     tokio::time::sleep(Duration::from_millis(10)).await;

@@ -1,5 +1,5 @@
-//! HTTP/3 on UDP sockets of the machine, against quinn and the h3 crate as a client. The clock runs: what
-//! is asserted is what comes, not when.
+//! HTTP/3 over UDP sockets of this machine, with quinn and the h3 crate as a client. The clock runs, so the tests
+//! assert what arrives, not when.
 
 use std::net::{SocketAddr, UdpSocket};
 
@@ -31,7 +31,7 @@ struct Visitor {
     driver: JoinHandle<h3::error::ConnectionError>,
 }
 
-/// What came of a request.
+/// The response to a request.
 #[derive(Debug)]
 struct Answer {
     status: u16,
@@ -144,7 +144,7 @@ async fn answer(stream: &mut Stream) -> Result<Answer, h3::error::StreamError> {
     rest(stream, head).await
 }
 
-/// What follows an answer's head.
+/// Receives the rest of a response after its head.
 async fn rest(
     stream: &mut Stream,
     head: http::Response<()>,
@@ -187,22 +187,22 @@ impl Visitor {
         format!("{} {body}", answer.status)
     }
 
-    /// A request whose stream carries `frames` after its head, and what comes of it.
+    /// Sends a request whose stream carries `frames` after its head, and returns the received bytes.
     async fn raw(&self, frames: &[u8]) -> Result<Vec<u8>, quinn::ReadToEndError> {
         let (mut send, mut recv) = self.quic.open_bi().await.unwrap();
-        // The server may have enough before all is sent.
+        // The server may end the stream before everything is sent.
         let _ = send.write_all(frames).await;
         let _ = send.finish();
         soon(recv.read_to_end(1 << 20)).await
     }
 }
 
-/// `POST /echo` of example.org.
+/// The head of `POST /echo` on example.org.
 fn echo_head() -> Vec<u8> {
     static_head("/echo")
 }
 
-/// `POST path` of example.org as a HEADERS frame, by the static table of QPACK.
+/// The head of `POST path` on example.org as a HEADERS frame, by the static table of QPACK.
 fn static_head(path: &str) -> Vec<u8> {
     let mut block = vec![0, 0, 0xc0 | 20, 0xc0 | 23];
     block.extend([0x50, 11]);
@@ -288,8 +288,8 @@ async fn the_urgent_answer_passes_one_that_has_begun() {
         stream.finish().await.unwrap();
         asked.push((priority, stream));
     }
-    // The first has begun: its stream's window of 1.25 MB is open. No more of it is read before the second
-    // has begun, too.
+    // The first response has begun: its stream's window of 1.25 MB is open. No more of it is read before the second
+    // response has begun, too.
     let mut heads = Vec::new();
     for (_, stream) in &mut asked {
         heads.push(soon(stream.recv_response()).await.unwrap());
@@ -322,7 +322,7 @@ async fn bodies_come_whole_however_they_are_framed() {
     assert_eq!(answer.body, b"abcde");
     let refused = visitor.upload(post("/echo?9"), &[b"0123456789"]).await;
     assert_eq!(refused.unwrap().status, 413);
-    // Frames of no byte, of one, of an unknown type; then trailers.
+    // Empty frames, frames of one byte and of an unknown type; then trailers.
     let mut frames = echo_head();
     for n in 0..20_000u32 {
         frames.extend([0, 0, 0, 1, n as u8, 0x21, 1, 0]);
@@ -370,7 +370,7 @@ async fn what_is_refused_has_the_same_name() {
         let reset = visitor.ask(malformed).await.unwrap_err();
         assert!(format!("{reset:?}").contains("MESSAGE_ERROR"), "{reset:?}");
     }
-    // A head that is announced with a megabyte is not waited for.
+    // A head with an announced length of one megabyte is not waited for.
     let reset = visitor.raw(&[1, 0x80, 0x10, 0, 0, 0, 0]).await;
     assert!(reset.is_err());
     assert_eq!(visitor.text("/hello").await, "200 hello");
@@ -382,7 +382,7 @@ async fn what_is_refused_has_the_same_name() {
             .count(),
         2
     );
-    // A SETTINGS frame belongs elsewhere: that ends the connection.
+    // A SETTINGS frame is not allowed on this stream and ends the connection.
     let mut frames = echo_head();
     frames.extend([4, 0]);
     assert!(visitor.raw(&frames).await.is_err());
@@ -460,12 +460,12 @@ async fn cancelling_again_and_again_ends_the_connection_and_no_other() {
 async fn a_flood_on_the_control_streams_ends_the_connection_and_no_other() {
     let site = Site::new();
     let (visitor, mut other) = (site.visit().await, site.visit().await);
-    // A stream of QPACK's encoder is h3's own; of a further kind only the type is read.
+    // A stream of QPACK's encoder is opened by h3 itself; of a stream of an unknown type only the type is read.
     let mut unknown = visitor.quic.open_uni().await.unwrap();
     unknown.write_all(&[0x21]).await.unwrap();
     let stopped = soon(unknown.write_all(&[0; 200_000])).await;
     assert!(stopped.is_err(), "nobody reads it");
-    // A control stream of its own: the first, since the h3 client's is not used here.
+    // The first stream is a control stream of its own, since the h3 client is not used here.
     let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
     endpoint.set_default_client_config(site.client_config());
     let quic = soon(endpoint.connect(site.address, "example.org").unwrap())
@@ -539,7 +539,7 @@ async fn a_stop_does_not_wait_for_a_client_that_has_vanished() {
         keepalive_timeout: long,
         ..HttpConfig::for_tests()
     });
-    // Nobody acknowledges anything for a client whose runtime does not run.
+    // A client whose runtime does not run acknowledges nothing.
     let vanishing = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
@@ -578,7 +578,7 @@ async fn packets_of_unknown_connections_are_answered_by_a_reset() {
     let site = Site::new();
     let unknown = UdpSocket::bind("127.0.0.1:0").unwrap();
     unknown.connect(site.address).unwrap();
-    // An endpoint sends few of them.
+    // An endpoint limits how many of them it sends.
     let limit = Some(Duration::from_millis(50));
     unknown.set_read_timeout(limit).unwrap();
     for number in [0, 1, 9] {
@@ -616,7 +616,7 @@ async fn garbage_is_ignored_and_unknown_versions_are_told_the_known_ones() {
         let mut buf = [0; 1500];
         loop {
             let n = attacker.recv(&mut buf).unwrap();
-            // Version 0: a Version Negotiation packet.
+            // Version 0 marks a Version Negotiation packet.
             if buf[1..5] == [0; 4] && buf[..n].windows(4).any(|version| version == [0, 0, 0, 1]) {
                 return;
             }
@@ -634,7 +634,7 @@ async fn handshakes_that_are_never_completed_keep_nobody_out() {
     let site = Site::with(config);
     let mut visitor = site.visit().await;
     assert_eq!(visitor.text("/hello").await, "200 hello");
-    // First packets of honest clients, sent from an address that answers nothing.
+    // First packets of honest clients, sent from an address that never responds.
     let trap = UdpSocket::bind("127.0.0.1:0").unwrap();
     let attacker = UdpSocket::bind("127.0.0.1:0").unwrap();
     let mut endpoint = Endpoint::client("127.0.0.1:0".parse().unwrap()).unwrap();
@@ -656,7 +656,7 @@ async fn handshakes_that_are_never_completed_keep_nobody_out() {
         visitor.ask(get("/hello")).await.map_or(200, |a| a.status),
         200
     );
-    // A few more while others make room.
+    // A few more connections are open while others are being closed.
     assert!(site.server.control().stats().open < 30);
     drop(pending);
     endpoint.close(VarInt::from_u32(0), b"");
@@ -692,7 +692,7 @@ async fn a_name_without_a_certificate_is_reported_over_quic_too_and_of_no_client
     endpoint.set_default_client_config(site.client_config());
     let refused = endpoint.connect(site.address, "shop.example.net").unwrap();
     soon(refused).await.unwrap_err();
-    // The name that has a certificate was not.
+    // The name that has a certificate was not reported.
     let reported = soon(told.recv()).await.unwrap();
     assert_eq!(reported, ("shop.example.net".to_owned(), None));
 }

@@ -1,5 +1,5 @@
-//! Wire tests: bytes in, bytes out, over a socket pair, with the clock paused: a wait of 75 seconds
-//! takes none, and "nothing comes" is a certainty instead of a guess.
+//! Wire tests: bytes in and bytes out over a socket pair, with a paused clock. A wait of 75 seconds takes no time, and
+//! "no byte arrives" is a certainty instead of a guess.
 
 mod bodies;
 mod heads;
@@ -33,19 +33,19 @@ use super::{
 };
 use crate::socket::Socket;
 
-/// After so long without a byte the connection counts as open and silent. No real time passes.
+/// After this time without a byte the connection counts as open and silent. No real time passes.
 const SILENCE: Duration = Duration::from_millis(500);
 
-/// Answers by path; what it does is named by the path.
+/// A handler whose behaviour is named by the path.
 pub struct Script {
-    /// `/wait` goes on when this is notified.
+    /// `/wait` continues when this is notified.
     gate: Notify,
-    /// What the handler and the connection reported.
+    /// The reports of the handler and the connection.
     seen: Mutex<Vec<String>>,
     file: File,
 }
 
-/// Bytes in the file that `/file` sends.
+/// The number of bytes in the file that `/file` sends.
 const FILE_LEN: u64 = 300_000;
 
 impl Script {
@@ -294,8 +294,8 @@ impl Client {
         self.stream.write_all(bytes.as_ref()).await.unwrap();
     }
 
-    /// Everything until the end of the stream or [`SILENCE`], `Server` and `Date` fields taken out,
-    /// and whether the connection is closed.
+    /// Receives everything until the end of the stream or [`SILENCE`]. Returns it without the headers `Server` and
+    /// `Date`, and whether the connection is closed.
     async fn receive(&mut self) -> (Vec<u8>, bool) {
         let mut all = Vec::new();
         let closed = loop {
@@ -311,7 +311,7 @@ impl Client {
         (without_own_fields(&all), closed)
     }
 
-    /// As [`Client::receive`], as text that ends in `[closed]` or `[open]`.
+    /// Receives like [`Client::receive`], and returns text that ends in `[closed]` or `[open]`.
     async fn reply(&mut self) -> String {
         let (bytes, closed) = self.receive().await;
         let end = if closed { "[closed]" } else { "[open]" };
@@ -323,11 +323,11 @@ impl Client {
         self.reply().await
     }
 
-    /// Waits until the handler or the connection has noted `what`.
+    /// Waits until the handler or the connection has reported `what`.
     async fn until_seen(&self, what: &str) {
         let seen = async {
             while !self.script.seen().iter().any(|s| s == what) {
-                // Not a yield: the clock moves only while nobody has anything to do.
+                // A yield would not be enough: the clock moves only while no task can run.
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         };
@@ -343,7 +343,7 @@ async fn within<T>(limit: Duration, what: impl Future<Output = T>) -> T {
     }
 }
 
-/// Bytes of the lines `Server` and `Date`, which every answer has.
+/// The number of bytes in the lines `Server` and `Date`, which every response has.
 const OWN_FIELDS: usize = 16 + 37;
 
 fn without_own_fields(bytes: &[u8]) -> Vec<u8> {
@@ -356,12 +356,12 @@ fn without_own_fields(bytes: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A fresh connection's answer to `bytes`.
+/// Returns the response of a new connection to `bytes`.
 async fn ask(bytes: impl AsRef<[u8]>) -> String {
     Client::new().ask(bytes).await
 }
 
-/// A plain answer, kept alive.
+/// A plain response on a connection that is kept alive.
 fn ok(body: &str) -> String {
     let n = body.len();
     format!("HTTP/1.1 200 OK\r\nContent-Length: {n}\r\n\r\n{body}")

@@ -1,4 +1,4 @@
-//! The head parser against another one: what ours accepts, httparse accepts, with the same parts.
+//! Compares the head parser with another one: httparse accepts every head that ours accepts, with the same parts.
 
 use howdah_http1::head::{self, HeadLimits};
 use proptest::prelude::*;
@@ -15,7 +15,7 @@ fn agree(input: &[u8]) -> Result<bool, TestCaseError> {
         return Ok(false);
     };
     let ours = parsed.into_head(input, Vec::new(), fields);
-    // The one departure: httparse wants UTF-8 in a target; PHP gets whatever bytes nginx would pass.
+    // The only difference: httparse requires UTF-8 in a target, while PHP gets all bytes that nginx would pass on.
     if std::str::from_utf8(ours.target()).is_err() {
         return Ok(false);
     }
@@ -34,7 +34,7 @@ fn agree(input: &[u8]) -> Result<bool, TestCaseError> {
     Ok(true)
 }
 
-/// Pieces of requests, right and wrong, so that chance often makes something nearly valid.
+/// Valid and invalid pieces of requests, whose random combinations are often nearly valid.
 fn piece() -> impl Strategy<Value = Vec<u8>> {
     const KNOWN: &[&str] = &[
         "GET",

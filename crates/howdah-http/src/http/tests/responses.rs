@@ -1,5 +1,5 @@
-//! Responses: framing by version and method, order, interim answers, files, and ends that a client
-//! can tell from success.
+//! Responses: framing by version and method, order, interim responses, files, and failures that a client can tell from
+//! success.
 
 use super::*;
 

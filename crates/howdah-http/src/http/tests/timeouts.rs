@@ -1,10 +1,10 @@
-//! Clients that are slow or silent: nothing is held open for them longer than configured.
+//! Slow or silent clients: nothing is held open for them longer than configured.
 
 use tokio::time::Instant;
 
 use super::*;
 
-/// Waits for the end of the stream; after how many seconds it came, and what came before.
+/// Waits for the end of the stream. Returns after how many seconds it came, and the bytes before it.
 async fn closed_after(client: &mut Client) -> (u64, String) {
     let begun = Instant::now();
     let mut all = Vec::new();
@@ -55,7 +55,7 @@ async fn a_head_that_dribbles_in_is_cut_off() {
         () = dribbling => panic!("still taken"),
         n = receiving => { n.unwrap(); }
     }
-    // The answer, and after it lingering_time for a client that goes on.
+    // The response, followed by lingering_time for a client that continues to send.
     let seconds = begun.elapsed().as_secs();
     assert_eq!(seconds, 10);
     let got = String::from_utf8(got).unwrap();
@@ -202,7 +202,7 @@ async fn a_client_that_reads_below_the_minimum_is_given_up_though_it_makes_progr
     let mut piece = vec![0; 100_000];
     let mut got = 0;
     loop {
-        // 3300 bytes a second.
+        // 3300 bytes per second.
         tokio::time::sleep(Duration::from_secs(30)).await;
         match client.stream.read(&mut piece).await {
             Ok(0) | Err(_) => break,

@@ -1,4 +1,4 @@
-//! HTTP/1.1 over TLS, against rustls as a client.
+//! HTTP/1.1 over TLS, with rustls as a client.
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ pub(super) struct Pki {
     roots: RootCertStore,
 }
 
-/// A chain and a key in PEM form, signed by an authority of its own.
+/// Creates a chain and a key in PEM form, signed by a new authority.
 fn made(
     names: &[&str],
     algorithm: &'static rcgen::SignatureAlgorithm,
@@ -84,7 +84,7 @@ impl Pki {
     }
 }
 
-/// A client's end after the handshake.
+/// A client's side after the handshake.
 struct Open {
     stream: TlsStream<UnixStream>,
     server: JoinHandle<()>,
@@ -100,7 +100,7 @@ async fn open(server: Client, config: &Arc<ClientConfig>, name: &str) -> Open {
 }
 
 impl Open {
-    /// Sends a request that ends the connection; the whole answer.
+    /// Sends a request that ends the connection, and returns the whole response.
     async fn last(self, request: &str, body: &[u8]) -> Vec<u8> {
         let head = format!(
             "{request} HTTP/1.1\r\nHost: example.org\r\nConnection: close\r\nContent-Length: {}\r\n\r\n",
@@ -214,7 +214,7 @@ async fn a_ticket_resumes_a_session_as_long_as_its_key_is_known() {
         };
         assert!(!resumed().await);
         assert!(resumed().await);
-        // Rotated: the former key still decrypts.
+        // After the rotation the former key still decrypts.
         pki.settings.tickets.set(&[[2; KEY], [1; KEY]], b"");
         assert!(resumed().await);
         pki.settings.tickets.set(&[[3; KEY]], b"");
