@@ -1,5 +1,6 @@
-//! What routing and answering a file cost, without a socket: `cargo bench -p howdah-server --bench
-//! routing`, on a quiet machine. Prints nanoseconds a call, the best of several rounds; judges nothing.
+//! Measures what routing and the response for a file cost, without a socket: `cargo bench -p howdah-server --bench
+//! routing`, on a quiet machine. Prints nanoseconds for each call, the best of several rounds; there is no pass or
+//! fail.
 
 use std::fs;
 use std::hint::black_box;
@@ -53,7 +54,7 @@ fn answer(site: &Site, head: &RequestHead) -> StaticAnswer {
     }
 }
 
-/// A file is kept once its times are older than the clock's step: asks until it is.
+/// Requests a file until it is in memory: it is kept only once its times are older than the clock's step.
 fn warm(site: &Site, head: &RequestHead) {
     let deadline = Instant::now() + Duration::from_secs(10);
     while !matches!(answer(site, head).body, StaticBody::Bytes(_)) {
@@ -66,7 +67,7 @@ fn site(config: SiteConfig) -> Site {
     Site::new(config, 0).expect("a site")
 }
 
-/// What `.htaccess` files cost: asked for and not there, and there.
+/// Measures what `.htaccess` files cost: looked for and missing, and present.
 fn htaccess(root: &Path) {
     let deep = "1/2/3/4/5";
     fs::create_dir_all(root.join(deep)).expect("a directory");
@@ -117,7 +118,7 @@ fn htaccess(root: &Path) {
     fs::remove_file(root.join(".htaccess")).expect("it is there");
 }
 
-/// The trees of `scripts/htaccess-cost.py`, asked by a thread that watches them.
+/// Measures the trees of `scripts/htaccess-cost.py`, from a thread that watches them.
 fn watched(root: &Path) {
     (front_thread::hooks().start)(0);
     let below = "Options -Indexes\nHeader set X-D 1\n<FilesMatch \"\\.(ini|log)$\">\nRequire all denied\n</FilesMatch>\n";

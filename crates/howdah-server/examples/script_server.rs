@@ -1,7 +1,6 @@
-//! Serves a directory of PHP scripts and files with an embedded pool and nothing else: no
-//! configuration, no master process. To measure what the front and the exchange cost
-//! (docs/performance.md). `script_server DIR HOWDAH_PHP [ADDRESS [CHILDREN [THREADS]]]`; stops when
-//! its standard input ends.
+//! Serves a directory of PHP scripts and files with an embedded pool and nothing else: no configuration, no master
+//! process. It measures what the front and the exchange cost (docs/performance.md). `script_server DIR HOWDAH_PHP
+//! [ADDRESS [CHILDREN [THREADS]]]`; it stops when its standard input ends.
 
 use std::collections::HashMap;
 use std::io::Read;

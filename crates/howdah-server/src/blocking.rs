@@ -1,10 +1,10 @@
-//! Threads for what would keep a front thread from its other visitors: a password's check takes 50 ms by
-//! design, and a file on a slow disk takes what it takes.
+//! Threads for operations that would block a front thread for too long: checking a password takes 50 ms by design, and
+//! reading a file on a slow disk takes an unknown time.
 //!
-//! Each client has a line of its own, and the lines are served in turn: a visitor waits for one check of each
-//! client that guesses passwords, not for all of them. When too much waits, the newest job of the client that
-//! has most makes room. Files are read by a thread of their own, so that a list of blocked addresses is read
-//! again while those who should be on it keep the others busy.
+//! Each client has a queue of its own, and these are served in turn: a visitor waits for one check of each client that
+//! guesses passwords, not for all of them. When too much waits, the newest job of the client with the most jobs is
+//! dropped. Files are read by a separate thread, so a list of blocked addresses can be read again while clients that
+//! should be on it keep the other threads busy.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
@@ -13,9 +13,9 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use tokio::sync::oneshot;
 
-/// Jobs that may wait in one queue.
+/// The maximum number of jobs that may wait in one queue.
 const MAX_WAITING: usize = 64;
-/// Jobs of one client that may wait or run.
+/// The maximum number of jobs of one client that may wait or run.
 const MAX_OF_CLIENT: usize = 8;
 
 /// Too much is waiting, or there are no threads.
@@ -24,7 +24,7 @@ pub(crate) struct Full;
 
 type Job = Box<dyn FnOnce() + Send>;
 
-/// The jobs of one client that wait, the oldest first.
+/// The waiting jobs of one client, the oldest first.
 struct Line {
     client: Option<IpAddr>,
     jobs: VecDeque<Job>,
@@ -32,9 +32,9 @@ struct Line {
 
 #[derive(Default)]
 struct Queue {
-    /// In the order of their turns; none is empty.
+    /// The clients' queues in the order of their turns; none of them is empty.
     lines: VecDeque<Line>,
-    /// How many of a client's jobs wait or run.
+    /// How many of each client's jobs wait or run.
     of: HashMap<IpAddr, usize>,
 }
 
@@ -64,8 +64,8 @@ impl Queue {
         Ok(())
     }
 
-    /// Drops the newest job of the client that has most, if that is more than the newcomer would have. The
-    /// caller of a dropped job sees its channel closed.
+    /// Drops the newest job of the client with the most jobs, if that is more than the newcomer would have. The caller
+    /// of a dropped job sees its channel closed.
     fn make_room_for(&mut self, newcomer: Option<IpAddr>) -> Result<(), Full> {
         let line_of_newcomer = self.lines.iter().find(|line| line.client == newcomer);
         let own = line_of_newcomer.map_or(0, |line| line.jobs.len());
@@ -79,7 +79,7 @@ impl Queue {
         Ok(())
     }
 
-    /// The next job: the oldest of the client whose turn it is.
+    /// Returns the next job: the oldest of the client whose turn it is.
     fn pop(&mut self) -> Option<(Option<IpAddr>, Job)> {
         let mut line = self.lines.pop_front()?;
         let client = line.client;
@@ -102,7 +102,7 @@ impl Queue {
     }
 }
 
-/// Threads with the queue that they work on.
+/// Threads, and the queue that they work on.
 struct Workers {
     name: &'static str,
     queue: Mutex<Option<Queue>>,
@@ -112,14 +112,14 @@ struct Workers {
 }
 
 static CHECKS: Workers = Workers::new("passwords", || {
-    // One for two cores, so that PHP and the front keep the others.
+    // One thread for two cores, so PHP and the front keep the others.
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     (cores / 2).max(1)
 });
 static READINGS: Workers = Workers::new("files", || 1);
 
-/// Has `job`, the check of a password, done for a client by another thread. A caller that stops waiting has
-/// it left undone, if it has not begun.
+/// Runs `job`, the check of a password, for a client on another thread. If the caller stops waiting before the job has
+/// begun, it is not run.
 ///
 /// # Errors
 /// [`Full`] if too much is waiting.
@@ -130,7 +130,7 @@ pub(crate) async fn check<T: Send + 'static>(
     CHECKS.run(client, job).await
 }
 
-/// Has `job`, the reading of a file, done for a client by another thread.
+/// Runs `job`, the reading of a file, for a client on another thread.
 ///
 /// # Errors
 /// [`Full`] if too much is waiting.
@@ -141,7 +141,7 @@ pub(crate) async fn read<T: Send + 'static>(
     READINGS.run(client, job).await
 }
 
-/// As [`read`], without waiting for it.
+/// Like [`read`], without waiting for the result.
 ///
 /// # Errors
 /// [`Full`] if too much is waiting.
@@ -172,12 +172,12 @@ impl Workers {
         let (done, waited) = oneshot::channel();
         let job = move || {
             if !done.is_closed() {
-                // Nobody waits any more: nothing is lost.
+                // An error means that the caller does not wait any more, so the result can be dropped.
                 let _ = done.send(job());
             }
         };
         self.push(client, Box::new(job))?;
-        // Dropped without a word: it panicked, or made room for another client's.
+        // A closed channel means that the job panicked, or was dropped in favour of another client's.
         waited.await.map_err(|_| Full)
     }
 
@@ -190,7 +190,7 @@ impl Workers {
         Ok(())
     }
 
-    /// Starts the threads when there is first something to do. Returns whether there are any.
+    /// Starts the threads when there is a job for the first time. Returns whether there are any.
     fn start(&'static self) -> bool {
         *self.started.get_or_init(|| {
             let started = (0..(self.threads)()).filter(|number| {
@@ -219,7 +219,7 @@ impl Workers {
                     }
                 }
             };
-            // The caller of a job that panicked sees it dropped.
+            // If a job panics, it is dropped, which its caller notices.
             let _ = catch_unwind(AssertUnwindSafe(job));
             if let Some(queue) = self.lock().as_mut() {
                 queue.count_down(client);
@@ -277,12 +277,12 @@ mod tests {
             assert_eq!(queue.push(client(guesser), job()), Err(Full));
         }
         assert_eq!(queue.waiting(), MAX_WAITING);
-        // The queue is full, and a newcomer has room all the same.
+        // The queue is full, and a newcomer still gets room.
         queue.push(client(9), job()).unwrap();
         assert_eq!(queue.waiting(), MAX_WAITING);
         let served: Vec<_> = (0..9).map(|_| queue.pop().unwrap().0).collect();
         assert_eq!(served, (1..=9).map(client).collect::<Vec<_>>());
-        // Nobody makes room for a client that has as much.
+        // No job is dropped for a client that has as many.
         let mut queue = Queue::default();
         for visitor in 0..MAX_WAITING {
             queue.push(client(visitor as u8), job()).unwrap();

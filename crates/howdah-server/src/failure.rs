@@ -1,8 +1,8 @@
-//! Everything that ends a request without the answer it asked for: its name, status and message. The
-//! page that a client gets of it is `respond`'s.
+//! Everything that ends a request without the expected response: its name, status and message. `respond` makes the page
+//! that a client gets.
 //!
-//! Failures are sorted by who can act: the client (4xx), the script or its process (502, 504),
-//! saturation (503 with `Retry-After`), the server's own resources (500, 507).
+//! Failures are grouped by what has to change: the client (4xx), the script or its process (502, 504), saturation (503
+//! with `Retry-After`), the server's own resources (500, 507).
 
 use std::borrow::Cow;
 
@@ -15,85 +15,87 @@ use strum::IntoStaticStr;
 
 use crate::refusal::Refusal;
 
-/// Everything that ends a request without the answer it asked for.
+/// Everything that ends a request without the expected response.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum Failure {
     /// The router refused the request before any file was sent or script run.
     Refused {
         /// Why the router refused the request.
         refusal: Refusal,
-        /// The status; mostly the refusal's own.
+        /// The status, which is usually the refusal's own.
         status: u16,
-        /// The value of `Allow`, for a 405; otherwise none.
+        /// The value of `Allow` for a 405; otherwise `None`.
         allow: Option<&'static str>,
     },
     /// An `.htaccess` file refused the request.
     Closed {
         /// Why the request was refused.
         refusal: Refusal,
-        /// The status code of the answer.
+        /// The status code of the response.
         status: u16,
         /// The `.htaccess` file, the number of the line that refuses the request, and its text.
         because: Box<str>,
         /// The value of `WWW-Authenticate`, where the file wants a password.
         challenge: Option<Box<str>>,
     },
-    /// The client has not shown that it is a user who is admitted.
+    /// The client has not proven to be a user who is admitted.
     NotAuthenticated {
         /// The value of `WWW-Authenticate`.
         challenge: Box<str>,
-        /// Why not, for the log.
+        /// The reason, for the log.
         why: Box<str>,
     },
-    /// A file of users or groups cannot be read, so nobody is admitted.
+    /// A file of users or groups cannot be read, so access is denied.
     PasswordFileUnreadable(Box<str>),
-    /// Too many passwords are being checked, or too many of this client's.
+    /// Too many passwords are being checked, in total or for this client.
     AuthenticationBusy,
-    /// The client asks for more than a rule allows it.
+    /// The client requests more than a rule permits.
     ClientLimited {
-        /// Seconds until it may ask again.
+        /// How many seconds the client should wait.
         retry_after: u32,
-        /// What the log says; none: it has heard of this client a moment ago.
+        /// The message for the log; `None` if it has logged one about this client recently.
         news: Option<Box<str>>,
     },
     /// The request is for another host than the one its TLS connection is for.
     MisdirectedRequest,
-    /// The request came over a connection of a listener that no site answers at since a reload.
+    /// The request came over a connection of a listener that no site uses any more since a reload.
     ListenerRemoved,
     /// The request body could not be read.
     Body(BodyError),
-    /// The request does not fit a frame, or carries a NUL byte.
+    /// The request does not fit into a frame, or contains a NUL byte.
     Frame(FrameError),
-    /// The request body could not be kept for the script: disk full, no temporary directory.
+    /// A request body or response could not be written to or read from its temporary file, for example because the disk
+    /// is full.
     SpillFailed(String),
-    /// The request body could not be kept for the script: all files together have what they may have.
+    /// The request body could not be kept for the script, because all files together have reached their limit.
     SpillFull,
-    /// The front has as much memory as it may have; the request was not looked at.
+    /// The front has reached its memory limit; the request was not processed.
     MemoryLimit,
     /// The script's run failed before it gave a response.
     Run(ExecError),
-    /// The response is shorter than the `Content-Length` the script gave: what is there was sent,
-    /// and the connection closed so that the client sees that the rest is missing.
+    /// The response is shorter than the `Content-Length` that the script gave. The available part was sent and the
+    /// connection closed, which shows the client that the rest is missing.
     LengthMismatch {
         /// The `Content-Length` that the script gave.
         announced: u64,
         /// How many bytes the script wrote.
         written: u64,
     },
-    /// Programs point from one path of this server to the next without an end; the last of them.
+    /// Programs redirect from one path of this server to the next without end; this is the last of them.
     LocalRedirectLoop(Vec<u8>),
-    /// The request has come here through this server ten times: a `proxy` rule leads back to it.
+    /// The request has passed through this server ten times: a `proxy` rule leads back to it.
     ProxyLoop,
-    /// A compressor could not be set up: out of memory.
+    /// A compressor could not be set up, because memory ran out.
     EncoderFailed(String),
-    /// This server of a fleet has been apart for so long that the others forget it: nothing is written by it.
+    /// This server has been separated from its fleet for so long that the other members forget it. It must not write
+    /// anything.
     FleetFenced,
     /// A purge request that is not carried out.
     Purge(PurgeRefused),
-    /// The client takes its answer more slowly than `limits.min_rate`, or than a script that waits
-    /// for it is to wait. Nobody sees the status.
+    /// The client reads its response more slowly than `limits.min_rate`, or too slowly for a script to keep waiting for
+    /// it. The status appears only in logs.
     ClientTooSlow,
-    /// The client left before the answer was complete. Nobody sees the status.
+    /// The client disconnected before the response was complete. The status appears only in logs.
     ClientGone,
 }
 
@@ -104,7 +106,7 @@ impl From<FrameError> for Failure {
 }
 
 impl Failure {
-    /// The failure's name in logs, metrics, the `Howdah-Error` field (but see [`Failure::public_name`]) and
+    /// Returns the failure's name in logs, metrics, the `Howdah-Error` header (but see [`Failure::public_name`]) and
     /// docs/failures.md.
     pub fn name(&self) -> &'static str {
         match self {
@@ -118,10 +120,11 @@ impl Failure {
         }
     }
 
-    /// The name in what the client gets.
+    /// Returns the name that the client gets.
     ///
-    /// It is the same but for a file with passwords, which is for strangers as any file that is not there:
-    /// other names that are never sent say so themselves, and this one only the configuration.
+    /// It differs from [`Failure::name`] only for a file with passwords, which looks to clients like a file that does
+    /// not exist. Other names that are never sent are recognisable as such, but only the configuration says that a file
+    /// contains passwords.
     pub fn public_name(&self) -> &'static str {
         match self {
             Failure::Refused {
@@ -136,7 +139,7 @@ impl Failure {
         }
     }
 
-    /// The status it is answered with.
+    /// Returns the status of the response.
     pub fn status(&self) -> u16 {
         match self {
             Failure::Refused { status, .. } | Failure::Closed { status, .. } => *status,
@@ -148,7 +151,7 @@ impl Failure {
             // RFC 9110 §15.5.20.
             Failure::MisdirectedRequest | Failure::ListenerRemoved => 421,
             Failure::Body(error) => error.status(),
-            // The variables are header fields and the target: RFC 6585 §5.
+            // The variables are headers and the target: RFC 6585 §5.
             Failure::Frame(FrameError::TooLarge) => 431,
             Failure::Frame(FrameError::NulByte) => 400,
             // RFC 4918 §11.5: "unable to store the representation needed to complete the request".
@@ -168,7 +171,7 @@ impl Failure {
                 | ExecError::BackendInvalid { .. }
                 | ExecError::BackendRefused => 502,
                 ExecError::TerminateTimeout | ExecError::BackendTimeout => 504,
-                // As `RequestTooLarge`: the variables are header fields and the target.
+                // As for `RequestTooLarge`: the variables are headers and the target.
                 ExecError::VariableTooLong { .. } => 431,
                 ExecError::BodyUnreadable | ExecError::CannotExecute(_) => 500,
             },
@@ -177,15 +180,15 @@ impl Failure {
             // RFC 5842 §7.2.
             Failure::ProxyLoop => 508,
             Failure::Purge(refused) => refused.status(),
-            // In logs only, as nginx logs a client that takes nothing.
+            // In logs only, like nginx logs a client that does not read.
             Failure::ClientTooSlow => 408,
-            // nginx' number for it, in logs only.
+            // In logs only; the status is nginx' own.
             Failure::ClientGone => 499,
         }
     }
 
-    /// Seconds after which trying again may help. A full queue drains within a second or not at
-    /// all; a pool that cannot start needs somebody to look.
+    /// Returns after how many seconds a retry may succeed. A full queue drains within a second or not at all; a pool
+    /// that cannot start needs an administrator.
     pub fn retry_after(&self) -> Option<u32> {
         match self {
             Failure::ClientLimited { retry_after, .. } => Some(*retry_after),
@@ -197,11 +200,11 @@ impl Failure {
         }
     }
 
-    /// The weight of its line in the error log. What a client did wrong, or did not wait for, is no
-    /// problem of the server's.
+    /// Returns the severity of the failure's line in the error log. What a client did wrong, or did not wait for, is
+    /// not a problem of the server.
     pub fn level(&self) -> Level {
         match self.status() {
-            // It may have held a process.
+            // The client may have occupied a process.
             408 if *self == Failure::ClientTooSlow => Level::Notice,
             429 => Level::Notice,
             ..500 => Level::Info,
@@ -210,12 +213,12 @@ impl Failure {
         }
     }
 
-    /// Whether the error log needs not hear of this one: it has heard of enough like it.
+    /// Whether the error log can skip this failure, because it has logged enough similar ones.
     pub fn is_old_news(&self) -> bool {
         matches!(self, Failure::ClientLimited { news: None, .. })
     }
 
-    /// What the log says about the failure, in one sentence.
+    /// Returns what the log says about the failure, in one sentence.
     pub fn message(&self) -> Cow<'static, str> {
         match self {
             Failure::Closed { because, .. } => because.to_string().into(),
@@ -309,18 +312,18 @@ pub enum PurgeRefused {
     /// The sender is not allowed to purge, for this reason.
     #[strum(serialize = "PurgeDenied")]
     Denied(&'static str),
-    /// It asks for something that is not understood.
+    /// The request cannot be parsed, for this reason.
     #[strum(serialize = "PurgeUnreadable")]
     Unreadable(&'static str),
 }
 
 impl PurgeRefused {
-    /// The refusal's name in logs, metrics, the `Howdah-Error` field and the docs.
+    /// Returns the refusal's name in logs, metrics, the `Howdah-Error` header and the docs.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
-    /// The status it is answered with.
+    /// Returns the status of the response.
     pub fn status(&self) -> u16 {
         match self {
             PurgeRefused::Denied(_) => 403,
@@ -328,7 +331,7 @@ impl PurgeRefused {
         }
     }
 
-    /// What the log says about the refusal, in one sentence.
+    /// Returns what the log says about the refusal, in one sentence.
     pub fn message(&self) -> &'static str {
         match self {
             PurgeRefused::Denied(why) | PurgeRefused::Unreadable(why) => why,

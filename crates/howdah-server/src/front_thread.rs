@@ -1,5 +1,5 @@
-//! What a front thread does besides connections: what the executor's pools
-//! ([`howdah_executor::front_thread`]) and sites with `.htaccess` files need.
+//! The work of a front thread besides its connections: that of the executor's pools ([`howdah_executor::front_thread`])
+//! and of sites with `.htaccess` files.
 
 use std::sync::Arc;
 
@@ -8,7 +8,7 @@ use howdah_http::listener::ThreadHooks;
 
 use crate::site::htaccess::watch_directories;
 
-/// For the threads that answer requests with a [`Front`](crate::request::Front).
+/// Returns the hooks for the threads that handle requests with a [`Front`](crate::request::Front).
 pub fn hooks() -> ThreadHooks {
     ThreadHooks {
         name: "front",

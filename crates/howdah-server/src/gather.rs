@@ -1,25 +1,24 @@
-//! Bytes that arrive in pieces and are kept until all are there. However small the pieces, they
-//! take at most about twice their bytes: a piece of its own costs an allocation, and keeps the whole
-//! buffer that it is a part of.
+//! Bytes that arrive in pieces and are kept until all of them are there. However small the pieces, they take at most
+//! about twice their bytes: a separate piece costs an allocation, and keeps the whole buffer that it is a part of.
 
 use bytes::Bytes;
 
-/// Shorter pieces are copied together.
+/// Pieces shorter than this are copied together.
 const SHORT: usize = 4 << 10;
-/// A copy is closed at this length: a longer one would be moved as it grows.
+/// A copy is closed at this length, because a longer one would be moved as it grows.
 const CLOSED: usize = 64 << 10;
 
 /// A byte string that arrives in pieces.
 #[derive(Debug, Default)]
 pub struct Gathered {
     pieces: Vec<Bytes>,
-    /// Short pieces behind the others.
+    /// Short pieces after the others, copied together.
     tail: Vec<u8>,
     length: usize,
 }
 
 impl Gathered {
-    /// Appends a piece. The first, which is mostly the only one, is not copied.
+    /// Appends a piece. The first, which is usually the only one, is not copied.
     pub fn push(&mut self, piece: Bytes) {
         let is_first = self.length == 0;
         self.length += piece.len();
@@ -41,7 +40,7 @@ impl Gathered {
         }
     }
 
-    /// The length in bytes of all pieces together.
+    /// Returns the length in bytes of all pieces together.
     pub fn len(&self) -> usize {
         self.length
     }
@@ -51,7 +50,7 @@ impl Gathered {
         *self = Gathered::default();
     }
 
-    /// All of them in order, in few pieces.
+    /// Returns all bytes in order, in few pieces.
     pub fn into_pieces(mut self) -> Vec<Bytes> {
         self.close();
         self.pieces

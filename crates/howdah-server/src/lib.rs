@@ -1,26 +1,27 @@
-//! The HTTP front above its connections (`howdah-http`): routes, serves files, asks an executor,
-//! answers, logs. No PHP in it.
+//! The HTTP front above its connections (`howdah-http`): it routes requests, serves files, has scripts run by an
+//! executor, sends the responses and writes the logs. There is no PHP in this crate.
 //!
-//! - [`front_thread`]: what the threads of the connections do besides.
-//! - [`request`]: what happens to a request, from top to bottom; [`server_config`]: by what;
-//!   [`site_service`]: what is made ready for a site.
-//! - [`docroot`]: from the bytes of a URL to a file; the only way from a URL to a path.
-//! - [`site`]: which site, which route, which file or script.
-//! - [`static_file`]: how a file is sent: validators, ranges, precompressed files, memory.
-//! - [`client_address`]: who the client is, behind proxies that are trusted.
-//! - [`limiter`]: how much one client may ask for.
-//! - [`authentication`]: who the client is by name and password; [`watched_file`]: files that are read
-//!   again when they change; `blocking`: threads for what takes long.
-//! - [`script`]: a request becomes a script request, a run becomes a response.
-//! - [`cache`]: pages that need no script; [`cache_config`]: what a site has configured of that.
+//! - [`front_thread`]: work that the connection threads do besides their connections.
+//! - [`request`]: the handling of a request from top to bottom; [`server_config`]: the configuration it is handled
+//!   with; [`site_service`]: what is prepared once for each site.
+//! - [`docroot`]: turns the bytes of a URL into a file. It is the only way from a URL to a path.
+//! - [`site`]: chooses the site, the route, and the file or script.
+//! - [`static_file`]: sends files: validators, ranges, precompressed files, the in-memory cache.
+//! - [`client_address`]: determines the client's address behind trusted proxies.
+//! - [`limiter`]: limits how much one client may request.
+//! - [`authentication`]: checks names and passwords; [`watched_file`]: files that are read again when they change;
+//!   `blocking`: threads for operations that take long.
+//! - [`script`]: turns a request into a script request, and a run into a response.
+//! - [`cache`]: serves pages without running a script; [`cache_config`]: the cache settings of a site.
 //! - [`encoding`]: gzip, brotli and zstd on the fly.
-//! - [`failure`], [`refusal`]: every no, by name; [`respond`]: the one place that turns it into a response.
-//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes;
-//!   [`dashboard`]: a page that shows them.
-//! - [`log`]: access log and error log.
-//! - [`traces`]: the trace of a request, taken, passed on and exported.
+//! - [`failure`], [`refusal`]: every failure and refusal, by name; [`respond`]: the one place that turns them into
+//!   responses.
+//! - [`admin`]: counters and status; [`status_listener`]: a listener for them and for probes; [`dashboard`]: a page
+//!   that shows them.
+//! - [`log`]: the access log and the error log.
+//! - [`traces`]: receives, propagates and exports the trace of a request.
 //!
-//! No two modules import each other, directly or in a ring (`tests/module_graph.rs`).
+//! No two modules import each other, directly or in a cycle (`tests/module_graph.rs`).
 
 #![deny(unsafe_code)]
 

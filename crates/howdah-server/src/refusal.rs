@@ -1,6 +1,5 @@
-//! Every reason why a URL does not become a file or a script: one name each, the same in the log,
-//! in the `Howdah-Error` header, in the docs and in the tests. Holds no text for users; the
-//! response pages are made elsewhere.
+//! Every reason why a URL does not become a file or a script. Each has one name, which is the same in the log, in the
+//! `Howdah-Error` header, in the docs and in the tests. There is no text for users here; `respond` makes the pages.
 
 use howdah_http1::hidden::Hidden;
 use strum::{Display, IntoStaticStr, VariantArray};
@@ -8,72 +7,72 @@ use strum::{Display, IntoStaticStr, VariantArray};
 /// Why a request was refused before any file was sent or script run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Display, IntoStaticStr, VariantArray)]
 pub enum Refusal {
-    /// A `%` not followed by two hexadecimal digits. nginx answers 400 as well
+    /// A `%` that is not followed by two hexadecimal digits. nginx responds with 400 as well
     /// (`ngx_http_parse_complex_uri`).
     BadEscape,
     /// `%00` (or a raw NUL): no file name can hold it, and C code would cut the name there.
     NulByte,
-    /// `..` climbs above the root. nginx answers 400 as well.
+    /// `..` climbs above the root. nginx responds with 400 as well.
     AboveRoot,
-    /// A segment that is a traversal for software which takes `\` for a separator (`..\`). On
-    /// this system it is an odd file name; PHP code behind it may think otherwise.
+    /// A segment that is a traversal for software which treats `\` as a separator (`..\`). On this system it is an odd
+    /// file name, but PHP code may interpret it differently.
     BackslashTraversal,
     /// The target is neither a path nor `*` of `OPTIONS`.
     BadTarget,
-    /// As [`Hidden::DotFile`], by the file's name.
+    /// Like [`Hidden::DotFile`], by the file's name.
     DotFile,
-    /// As [`Hidden::ProgramSource`]; the site's own script extensions and programs of `cgi` rules, too.
+    /// Like [`Hidden::ProgramSource`], including the site's own script extensions and programs of `cgi` rules.
     ProgramSource,
-    /// As [`Hidden::EditorBackup`], by the file's name.
+    /// Like [`Hidden::EditorBackup`], by the file's name.
     EditorBackup,
-    /// As [`Hidden::VersionControl`], by the file's name.
+    /// Like [`Hidden::VersionControl`], by the file's name.
     VersionControl,
-    /// As [`Hidden::DatabaseFile`], by the file's name.
+    /// Like [`Hidden::DatabaseFile`], by the file's name.
     DatabaseFile,
-    /// As [`Hidden::ProjectFile`], by the file's name.
+    /// Like [`Hidden::ProjectFile`], by the file's name.
     ProjectFile,
-    /// A file of users or groups that a rule names. Not even `expose` opens it.
+    /// A file of users or groups that a rule names. Not even `expose` makes it accessible.
     PasswordFile,
     /// Nothing exists at the path.
     NotFound,
     /// Neither a regular file nor a directory: a socket, a pipe, a device.
     NotRegular,
-    /// A directory without index file; listings are never made.
+    /// A directory without an index file; directory listings are never made.
     NoIndex,
-    /// The server's user may not read it.
+    /// The server's user is not permitted to read the file.
     Unreadable,
-    /// `symlinks = "owner"`: the link and what it points to have different owners.
+    /// `symlinks = "owner"`: the link and its target have different owners.
     SymlinkOwner,
     /// `symlinks = "beneath"`: the link leads outside the root.
     SymlinkEscape,
-    /// The configuration says so (`deny`).
+    /// The configuration denies access (`deny`).
     Denied,
-    /// An `.htaccess` file closes it, or would ask who the visitor is. Its line is in the log.
+    /// An `.htaccess` file denies access, or would require a login. Its line is in the log.
     HtaccessDenied,
-    /// An `.htaccess` file leads the path elsewhere: what lies there is not sent.
+    /// An `.htaccess` file leads the path elsewhere, so the file at the path itself is not sent.
     HtaccessHidden,
-    /// An `.htaccess` file switches PHP off here.
+    /// An `.htaccess` file disables PHP here.
     HtaccessNoScripts,
-    /// An `.htaccess` file cannot be read or understood: nobody knows what it closes.
+    /// An `.htaccess` file cannot be read or parsed, so it is unknown what it denies.
     HtaccessNotUnderstood,
-    /// An `.htaccess` file wants a password, and none or a wrong one was given.
+    /// An `.htaccess` file requires a password, and none or a wrong one was given.
     HtaccessPassword,
-    /// The rules of `.htaccess` files lead on and on: ten internal redirects, or a name that grows.
+    /// The rules of `.htaccess` files do not terminate: ten internal redirects, or a name that keeps growing.
     HtaccessLoop,
-    /// An `.htaccess` file asks for something that this server does not do, as a proxy.
+    /// An `.htaccess` file requires a feature that this server does not have, such as a proxy.
     HtaccessUnsupported,
-    /// The expression of a rule reached its limit of steps, or the path is too long for it: nobody knows whether
-    /// the rule is for this path.
+    /// The expression of a rule reached its limit of steps, or the path is too long for it, so it is unknown whether
+    /// the rule matches the path.
     RuleUndecided,
-    /// A script names a file that is guarded by somebody who has not been asked about this request.
+    /// A script names a file whose guard has not been asked about this request.
     NotAuthorized,
-    /// The configuration gives this status (`return`), or a `try_files` entry does (`=404`).
+    /// The configuration sets this status (`return`), or a `try_files` entry does (`=404`).
     Returned,
-    /// A file knows GET, HEAD and OPTIONS.
+    /// A file supports only GET, HEAD and OPTIONS.
     MethodNotAllowed,
-    /// A script named a file by `X-Sendfile` or `X-Accel-Redirect` that no configured root permits.
+    /// A script named a file by `X-Sendfile` or `X-Accel-Redirect` that is not in any configured root.
     SendfileOutside,
-    /// Reading the file failed for a reason of the system (I/O error, out of descriptors).
+    /// Reading the file failed because of the system (I/O error, out of descriptors).
     ReadFailed,
 }
 
@@ -81,12 +80,12 @@ impl Refusal {
     /// Every refusal, for docs and tests.
     pub const ALL: &'static [Refusal] = Refusal::VARIANTS;
 
-    /// The name, as log and `Howdah-Error` have it.
+    /// Returns the name, as in the log and in `Howdah-Error`.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// An `.htaccess` file is the reason.
+    /// Whether an `.htaccess` file is the reason.
     pub fn is_of_htaccess(self) -> bool {
         matches!(
             self,
@@ -100,10 +99,10 @@ impl Refusal {
         )
     }
 
-    /// The status it is answered with, unless the configuration names another.
+    /// Returns the status of the response, unless the configuration names another.
     ///
-    /// Files that are never sent answer 404, not 403: the answer is the same whether such a file
-    /// exists or not, and a client has no use for the difference.
+    /// For files that are never sent it is 404, not 403: the response is the same whether such a file exists or not,
+    /// and the difference would be of no use to a client.
     pub fn status(self) -> u16 {
         match self {
             Refusal::BadEscape

@@ -1,5 +1,5 @@
-//! The path of a request: client address, site, route, file or script, failures, logs. The parts
-//! decide; this file only orders them.
+//! The path of a request: client address, site, route, file or script, failures, logs. The submodules make the
+//! decisions; this file only puts them in order.
 //!
 //! ```text
 //! head ─► client address ─► site by host ─► status page? ─► limits ─► [cache] ─► route ─┬─ file
@@ -8,7 +8,7 @@
 //!                                                                                       └─ refused ─┐
 //!                                                                  any failure ─► one page ◄────────┘ ─► log, counters
 //! ```
-//! The configuration is taken once, at the top: a reload shows in the next request, on the same
+//! The configuration is loaded once, at the top, so a reload takes effect with the next request, even on the same
 //! connection.
 
 mod authorize;
@@ -61,15 +61,15 @@ use context::{Record, RequestContext, Response};
 use made_here::First;
 use script::LocalRedirect;
 
-/// Local redirects of one request: Apache's `LimitInternalRecursion`.
+/// The maximum number of local redirects that one request follows, like Apache's `LimitInternalRecursion`.
 const MOST_LOCAL_REDIRECTS: u32 = 10;
 /// Files of users that `.htaccess` files may have one request's password checked against.
 const MAX_LOGINS: usize = 4;
 
-/// How many connections there are; the listeners know.
+/// Returns how many connections are open. The listeners provide it.
 pub type ConnectionCounts = Box<dyn Fn() -> Connections + Send + Sync>;
 
-/// Answers requests. One value serves all connections of all threads.
+/// Handles requests. One value serves all connections of all threads.
 pub struct Front {
     config: ArcSwap<ServerConfig>,
     counters: Counters,
@@ -78,12 +78,13 @@ pub struct Front {
     certificates: OnceLock<Arc<Certificates>>,
     started: Instant,
     reloads: AtomicU64,
-    /// Every thread writes it with every request: nothing that all read is on its cache line.
+    /// Every thread writes this with every request, so it has a cache line of its own, apart from everything that all
+    /// threads read.
     next_id: CachePadded<AtomicU64>,
 }
 
 impl Front {
-    /// A front that answers by `config` and writes problems into `error_log`.
+    /// Creates a front that handles requests with `config` and writes problems into `error_log`.
     pub fn new(config: Arc<ServerConfig>, error_log: Arc<ErrorLog>) -> Front {
         Front {
             config: ArcSwap::new(config),
@@ -97,32 +98,32 @@ impl Front {
         }
     }
 
-    /// The configuration that requests are answered by at this moment.
+    /// Returns the configuration that requests are handled with at this moment.
     pub fn config(&self) -> Arc<ServerConfig> {
         self.config.load_full()
     }
 
-    /// Answers by another configuration from the next request on. Gives the former one back;
-    /// requests in progress still use it, and its pools.
+    /// Replaces the configuration from the next request on, and returns the previous one. Requests in progress still
+    /// use that one and its pools.
     pub fn swap(&self, config: Arc<ServerConfig>) -> Arc<ServerConfig> {
         self.reloads.fetch_add(1, Ordering::Relaxed);
         self.config.swap(config)
     }
 
-    /// Where the number of connections comes from. Given once, when the listeners are there.
+    /// Sets the source of the connection counts. It is called once, when the listeners exist.
     pub fn count_connections_by(&self, counts: ConnectionCounts) {
-        // A second time is ignored: the listeners of a front do not change hands.
+        // A second call is ignored: a front keeps its listeners.
         let _ = self.connections.set(counts);
     }
 
-    /// The certificates of TLS listeners, for the status. Given once.
+    /// Sets the certificates of the TLS listeners, which the status shows. It is called once.
     pub fn show_certificates(&self, certificates: Arc<Certificates>) {
-        // As above.
+        // A second call is ignored, as in `count_connections_by`.
         let _ = self.certificates.set(certificates);
     }
 
-    /// Follows the local redirects of scripts, one after the other (RFC 3875 §6.2.2): what is sent is
-    /// what a client that asked for the last target would get.
+    /// Follows the local redirects of scripts one after the other (RFC 3875 §6.2.2). The response is the one that a
+    /// client would get that requested the last target.
     async fn follow_redirects(
         ctx: RequestContext<'_>,
         mut to: LocalRedirect,
@@ -174,14 +175,14 @@ impl Front {
             return Ok(None);
         };
         if let Some(demand) = route.demand() {
-            // Boxed: a connection's memory is that of its largest state.
+            // Boxed because every connection reserves memory for the largest state of this future.
             let routed = log_in_and_route(ctx, demand.clone(), None);
             (action, route) = Box::pin(routed).await?;
         }
         response.record.live = route.live.clone();
         limits::count(ctx, route.limits().iter().copied(), response)?;
         if route.needs_permission() {
-            // Boxed: a connection's memory is that of its largest state.
+            // Boxed because every connection reserves memory for the largest state of this future.
             let asked = authorize::ask(ctx, &route, response);
             match (Box::pin(asked).await?, &mut action) {
                 (Permission::Answered, _) => return Ok(None),
@@ -196,9 +197,9 @@ impl Front {
             Action::Script(target) => {
                 turn::doing("a script");
                 limits::check_bailouts(ctx, &target)?;
-                // Before others wait for this request's page.
+                // Waits for a process before other requests begin to wait for this request's page.
                 if matches!(gate, Gate::Miss(_)) && limits::wants_process(ctx, &target, response) {
-                    // Boxed: a connection's memory is that of its largest state.
+                    // Boxed because every connection reserves memory for the largest state of this future.
                     Box::pin(limits::wait_for_process(ctx, true, response)).await?;
                 }
                 let bypass = match gate.run(ctx, &route, &target, response).await? {
@@ -223,7 +224,7 @@ impl Front {
             }
             Action::Proxy(target) => {
                 turn::doing("a proxied request");
-                // Boxed: a connection's memory is that of its largest state.
+                // Boxed because every connection reserves memory for the largest state of this future.
                 Box::pin(proxy::answer(ctx, &route, target, body, response)).await
             }
             action => {
@@ -234,7 +235,7 @@ impl Front {
         }
     }
 
-    /// Answers a failure, if anything can still be answered.
+    /// Sends the response to a failure, if a response can still be sent.
     fn fail(ctx: RequestContext<'_>, failure: &Failure, live: Option<&Live>, out: &mut Responder) {
         ctx.front.counters.failed(failure.name());
         if !failure.is_old_news() {
@@ -264,8 +265,8 @@ fn find_site<'a>(
     config.sites.find(&conn.listener, host)
 }
 
-/// Looks for a stored page, and routes the request: in this order, unless the site's rules look at who
-/// asks. None: a page has been served.
+/// Looks up a stored page, then routes the request. The order is reversed if the site's rules depend on the client.
+/// Returns `None` if a page has been served.
 fn look_and_route<'a>(
     ctx: RequestContext<'a>,
     body: &RequestBody,
@@ -306,7 +307,7 @@ async fn log_in_and_route(
     }
 }
 
-/// Routes the request, and logs what there is to be said about that.
+/// Routes the request, and logs the warnings that arise from that.
 fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteInfo) {
     let Route { action, mut info } = ctx.site.route_for(ctx.request, visitor);
     info.https = ctx.client.https;
@@ -328,7 +329,7 @@ fn find_route(ctx: RequestContext<'_>, visitor: Visitor<'_>) -> (Action, RouteIn
     (action, info)
 }
 
-/// Answers a certificate authority.
+/// Responds to the challenge of a certificate authority.
 fn answer_challenge(answer: Box<[u8]>, out: &mut Responder) {
     let mut head = ResponseHead::new(200);
     head.header(b"Content-Type", b"application/octet-stream");
@@ -344,7 +345,7 @@ impl Handler for Front {
         out: &'a mut Responder,
     ) {
         self.counters.started();
-        // Counted also when the future is dropped, at the end of a graceful stop.
+        // The request is counted even if this future is dropped, at the end of a graceful stop.
         let mut unfinished = Unfinished(Some(&self.counters), turn::recently());
         let config = self.config.load_full();
         let client =
@@ -352,7 +353,7 @@ impl Handler for Front {
                 .settings
                 .trusted_proxies
                 .client(conn.peer, conn.tls.as_deref(), request);
-        // Boxed: a connection's memory is that of its largest state.
+        // Boxed because every connection reserves memory for the largest state of this future.
         let traced = config.settings.traces.as_ref().map(|traces| {
             let trusted = client.proxied;
             Box::new(traces.begin(request, trusted, unfinished.1))
@@ -376,7 +377,7 @@ impl Handler for Front {
         };
         let answered = match Front::answer(ctx, body, &mut response).await {
             Ok(None) => Ok(()),
-            // Boxed: a connection's memory is that of its largest state.
+            // Boxed because every connection reserves memory for the largest state of this future.
             Ok(Some(to)) => {
                 let body = body.none();
                 Box::pin(Front::follow_redirects(ctx, to, body, &mut response)).await
@@ -388,7 +389,7 @@ impl Handler for Front {
         };
         let Response { out, mut record } = response;
         if let Some(later) = record.later.take() {
-            // Boxed, as above.
+            // Boxed for the same reason.
             Box::pin(later.send(&config.settings.encoding, out)).await;
         }
         if let Err(failure) = answered {
@@ -407,7 +408,7 @@ impl Handler for Front {
     }
 }
 
-/// Counts a request whose handling was dropped.
+/// Counts a request as finished if its handling is dropped.
 struct Unfinished<'a>(Option<&'a Counters>, Instant);
 
 impl Drop for Unfinished<'_> {

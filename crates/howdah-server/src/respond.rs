@@ -1,6 +1,6 @@
-//! The one place that turns a failure into a response: status, `Howdah-Error: NAME`, `Retry-After`,
-//! and a small page as HTML, JSON or plain text. Decides nothing about what failed, sends nothing. The
-//! page never shows more than the name: paths, messages and stacks belong in the log.
+//! The one place that turns a failure into a response: status, `Howdah-Error: NAME`, `Retry-After`, and a small page as
+//! HTML, JSON or plain text. It makes no decision about failures, and sends nothing. The page never shows more than the
+//! name: paths, messages and stacks belong in the log.
 
 use bytes::Bytes;
 use howdah_http::message::{RequestHead, ResponseHead};
@@ -16,8 +16,8 @@ enum PageFormat {
     Plain,
 }
 
-/// By `Accept` (RFC 9110 §12.5.1): HTML or JSON for who names them, plain text otherwise: `*/*` is
-/// a program or a person at a terminal.
+/// Chooses the format by `Accept` (RFC 9110 §12.5.1): HTML or JSON for clients that name them, plain text otherwise,
+/// because `*/*` comes from a program or a person at a terminal.
 fn page_format(request: &RequestHead) -> PageFormat {
     let mut best = (0, PageFormat::Plain);
     for member in request
@@ -51,7 +51,7 @@ fn page_format(request: &RequestHead) -> PageFormat {
     best.1
 }
 
-/// A status' standard phrase and a sentence for who sees the page.
+/// Returns a status' standard phrase, and a sentence for the page.
 fn words(status: u16) -> (&'static str, &'static str) {
     match status {
         400 => ("Bad Request", "The request could not be understood."),
@@ -111,7 +111,7 @@ fn words(status: u16) -> (&'static str, &'static str) {
     }
 }
 
-/// The head every answer to a failure has; a configured page's body may follow it.
+/// Returns the header of every response to a failure. A configured page's body may follow it.
 pub fn head(failure: &Failure) -> ResponseHead {
     let mut head = ResponseHead::new(failure.status());
     head.header(b"Howdah-Error", failure.public_name().as_bytes());
@@ -135,9 +135,9 @@ pub fn head(failure: &Failure) -> ResponseHead {
     head
 }
 
-/// Keeps an error from being stored by caches: RFC 9111 §4.2.2 lets some statuses, 404 and 501 among them, be
-/// stored by default. The site may say otherwise of what is wrong with a request, by a `Header` line of
-/// `.htaccess`, but not of errors that pass.
+/// Prevents caches from storing an error: RFC 9111 §4.2.2 permits some statuses, 404 and 501 among them, to be stored
+/// by default. A site may change that for permanent errors with a `Header` line of `.htaccess`, but not for temporary
+/// ones.
 pub fn forbid_storing(head: &mut ResponseHead) {
     const NAME: &[u8] = b"Cache-Control";
     let passes = matches!(head.status, 401 | 408 | 425 | 429 | 500..);
@@ -150,16 +150,16 @@ pub fn forbid_storing(head: &mut ResponseHead) {
     }
 }
 
-/// Gives an answer from 500 on the request's number in the log. A script's own answer is often empty:
-/// PHP writes a fatal error into the log alone.
+/// Adds the request's number in the log to a response with a status of 500 or more. A script's own response is often
+/// empty, because PHP writes a fatal error into the log alone.
 pub fn number(head: &mut ResponseHead, id: u64) {
     if head.status >= 500 {
         head.header(b"Howdah-Request", id.to_string().as_bytes());
     }
 }
 
-/// The answer to a failure: head and body. `id` is the request's number, so that a user's report
-/// finds its lines in the log.
+/// Returns header and body of the response to a failure. `id` is the request's number, by which a user's report can be
+/// found in the log.
 pub fn page(failure: &Failure, request: &RequestHead, id: u64) -> (ResponseHead, Bytes) {
     let mut head = head(failure);
     let (status, name) = (failure.status(), failure.public_name());

@@ -1,5 +1,5 @@
-//! The only `unsafe` of this crate: the signal that comes with a descriptor's events, and crypt(3).
-//! Everything else the server asks of the kernel goes through rustix.
+//! The only `unsafe` code of this crate: the signal for a descriptor's events, and crypt(3). All other system calls go
+//! through rustix.
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
@@ -8,7 +8,7 @@ use std::os::fd::{AsRawFd, BorrowedFd};
 use std::sync::atomic::{AtomicU32, Ordering};
 
 thread_local! {
-    /// Counted by the signal's handler, which runs in this thread.
+    /// Incremented by the signal's handler, which runs in this thread.
     static EVENTS: AtomicU32 = const { AtomicU32::new(0) };
 }
 
@@ -16,25 +16,26 @@ extern "C" fn count_event(_: c_int) {
     EVENTS.with(|events| events.fetch_add(1, Ordering::Relaxed));
 }
 
-/// Has the kernel say when `fd` gets something to read: from then on [`events`] is another number in this
+/// Makes the kernel signal when `fd` has something to read: from then on, [`events`] returns another number in this
 /// thread after any system call that ends later. The descriptor may be closed at any time.
 ///
-/// The signal is `SIGIO`, the one for `O_ASYNC` of fcntl(2), sent to the calling thread alone. It ends
-/// the waits of this thread that end with `EINTR`, and restarts other calls.
+/// The signal is `SIGIO`, the one for `O_ASYNC` of fcntl(2), sent to the calling thread alone. It interrupts those
+/// waits of this thread that end with `EINTR`, and other calls are restarted.
 ///
-/// Errors: what `fcntl(2)` says.
+/// # Errors
+/// The error of sigaction(2) or fcntl(2).
 pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
     let check = |done: c_int| match done {
         -1 => Err(io::Error::last_os_error()),
         _ => Ok(()),
     };
     let handler: extern "C" fn(c_int) = count_event;
-    // SAFETY: sigaction is plain numbers and no handler, for which zeroes are values.
+    // SAFETY: sigaction consists of plain numbers and an optional handler, for which zeroes are valid values.
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = handler as libc::sighandler_t;
     action.sa_flags = libc::SA_RESTART;
-    // SAFETY: the handler changes a number that needs no initialisation and is never dropped, which a
-    // handler may do; the set is written before it is read.
+    // SAFETY: the handler changes a number that needs no initialisation and is never dropped, which a handler may do;
+    // the set is written before it is read.
     unsafe {
         check(libc::sigaction(
             libc::SIGIO,
@@ -48,7 +49,7 @@ pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
     let owner = OwnerOfSignals {
         kind: F_OWNER_TID,
-        // SAFETY: it only says the thread's number.
+        // SAFETY: the call only returns the thread's number.
         thread: unsafe { libc::gettid() },
     };
     // SAFETY: `fd` is open while it is borrowed; the kernel reads `owner` during the call.
@@ -64,7 +65,7 @@ pub(crate) fn signal_events(fd: BorrowedFd<'_>) -> io::Result<()> {
     }
 }
 
-/// How often the signal of [`signal_events`] has come to this thread.
+/// Returns how often the signal of [`signal_events`] has been delivered to this thread.
 pub(crate) fn events() -> u32 {
     EVENTS.with(|events| events.load(Ordering::Relaxed))
 }
@@ -93,19 +94,19 @@ unsafe extern "C" {
     ) -> *mut c_char;
 }
 
-/// Hashes a password as `setting` says, crypt_rn(3). None: it says nothing that libcrypt knows, or the
-/// password is longer than that takes.
+/// Hashes a password with `setting`, crypt_rn(3). Returns `None` if libcrypt does not support the setting, or if the
+/// password is too long for it.
 pub(crate) fn crypt(phrase: &CStr, setting: &CStr) -> Option<Vec<u8>> {
-    // Numbers of sixteen bytes: aligned for whatever the library keeps in it.
+    // Numbers of sixteen bytes are aligned for anything that the library stores in them.
     let mut data = vec![0u128; CRYPT_DATA / size_of::<u128>()];
     let (at, size) = (data.as_mut_ptr().cast(), CRYPT_DATA as c_int);
-    // SAFETY: both texts end with NUL and are only read; the library writes at most `size` bytes, which
-    // `data` has.
+    // SAFETY: both texts end with NUL and are only read; the library writes at most `size` bytes, which is the size of
+    // `data`.
     let hashed = unsafe { crypt_rn(phrase.as_ptr(), setting.as_ptr(), at, size) };
     if hashed.is_null() {
         return None;
     }
-    // SAFETY: not null, so a text with its NUL within `data`, which lives on.
+    // SAFETY: the pointer is not null, so it points to a text that ends with NUL within `data`, which is still alive.
     let hashed = unsafe { CStr::from_ptr(hashed) }.to_bytes();
     Some(hashed.to_vec())
 }

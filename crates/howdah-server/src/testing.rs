@@ -1,9 +1,9 @@
-//! Makes request heads for unit tests from a method, a target and fields. Not a parser: the caller
-//! vouches for what [`RequestHead`] promises.
+//! Creates request headers for unit tests from a method, a target and headers. This is not a parser: the caller has to
+//! ensure what [`RequestHead`] promises.
 
 use howdah_http::message::{RequestHead, Span, Version};
 
-/// The parsed head of an HTTP/1.1 request.
+/// Returns the parsed header of an HTTP/1.1 request.
 pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHead {
     let mut buf = Vec::new();
     let mut put = |text: &str| {
@@ -20,7 +20,7 @@ pub fn request(method: &str, target: &str, fields: &[(&str, &str)]) -> RequestHe
     RequestHead::new(buf, method, target, Version::Http11, fields)
 }
 
-/// Runs a future that needs no reactor to its end.
+/// Runs a future that needs no reactor to completion.
 pub fn block_on<F: Future>(future: F) -> F::Output {
     let runtime = tokio::runtime::Builder::new_current_thread().build();
     runtime.expect("a runtime").block_on(future)

@@ -1,4 +1,4 @@
-//! `docs/failures.md` lists every failure under its one name, with the status it is answered with.
+//! `docs/failures.md` lists every failure by its name, with its status.
 
 use std::collections::BTreeMap;
 

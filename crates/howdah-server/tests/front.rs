@@ -1,5 +1,5 @@
-//! The front over real sockets, with an executor that answers as the test says: what a client sees,
-//! what the script is given, what is written down.
+//! The front over real sockets, with an executor that responds as the test defines: what a client sees, what the script
+//! receives, what is logged.
 
 mod rig;
 
@@ -108,7 +108,7 @@ fn a_flushed_piece_arrives_while_the_script_still_runs() {
             let mut events = page("data: 1\n\n");
             events[2] = Ok(Event::Flush);
             script.say(events);
-            // The run stays open until the client has gone.
+            // The run stays open until the client has disconnected.
         },
     );
     let mut client = rig.connect();
@@ -243,7 +243,8 @@ fn text_is_compressed_for_those_who_accept_it_files_and_scripts_alike() {
     }
 }
 
-/// A cache between gave one client's 304 to all: it did not say that there are several forms.
+/// An intermediate cache sent one client's 304 to all clients, because the 304 did not show that there are several
+/// forms.
 #[test]
 fn a_304_has_the_vary_and_the_entity_tag_of_the_200_it_stands_for() {
     let rig = Rig::start(
@@ -373,10 +374,10 @@ fn each_request_is_written_down_once() {
         (refused.status, refused.header("howdah-error")),
         (400, Some("BareLf"))
     );
-    // A name that leads to this machine may be that of a web page.
+    // A name that resolves to this machine may belong to a foreign web page.
     let rebound = rig.get("/howdah-status?json", &[]);
     assert_eq!(rebound.status, 404);
-    // To others it is a path like any other.
+    // For other clients it is a path like any other.
     let stranger = rig.get("/howdah-status", &[("X-Forwarded-For", "198.51.100.7")]);
     assert_eq!(stranger.status, 404);
     rig.wait_until(|| rig.front.status().requests_active == 0);
@@ -434,7 +435,7 @@ fn a_response_that_breaks_off_does_not_look_complete() {
         .write_all(b"GET /a.php HTTP/1.1\r\nHost: h\r\n\r\n")
         .unwrap();
     let mut all = Vec::new();
-    // A reset is as good an end as any here.
+    // A reset is an acceptable end here.
     let _ = client.read_to_end(&mut all);
     let text = String::from_utf8_lossy(&all);
     assert!(

@@ -19,7 +19,7 @@ mod htaccess_checks;
 #[path = "../../../fuzz/trace_checks.rs"]
 mod trace_checks;
 
-/// xorshift64*: the quality of the numbers is of no matter.
+/// xorshift64*. The quality of the numbers does not matter.
 struct Numbers(u64);
 
 impl Numbers {

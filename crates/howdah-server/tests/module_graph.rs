@@ -1,6 +1,6 @@
-//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a
-//! ring. To change a module you read the modules that it imports, not the whole crate. The check scans
-//! the text of the sources; tests may import anything.
+//! No two modules of howdah-server, howdah-http or howdah-cache import each other, directly or in a cycle. To change a
+//! module you read the modules that it imports, not the whole crate. The check scans the text of the sources; tests may
+//! import anything.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -20,7 +20,7 @@ fn graph(source: &Path) -> Graph {
             imports.remove(&module);
         }
     }
-    // What is no module is an item of `lib.rs`.
+    // A name that is not a module is an item of `lib.rs`.
     let modules: BTreeSet<String> = graph.keys().cloned().collect();
     for imports in graph.values_mut() {
         imports.retain(|name| modules.contains(name));
@@ -48,7 +48,7 @@ fn read(path: &Path, imports: &mut BTreeSet<String>) {
     collect(&lines.collect::<String>(), imports);
 }
 
-/// The first names behind `crate::`, also of a group in braces.
+/// Collects the first names after `crate::`, including those of a group in braces.
 fn collect(code: &str, imports: &mut BTreeSet<String>) {
     let name = |text: &str| {
         let text = text.trim_start();
@@ -76,7 +76,7 @@ fn collect(code: &str, imports: &mut BTreeSet<String>) {
     }
 }
 
-/// A ring of imports that begins and ends with the same module.
+/// Returns a cycle of imports that begins and ends with the same module.
 fn ring(graph: &Graph) -> Option<Vec<String>> {
     fn visit<'g>(
         graph: &'g Graph,

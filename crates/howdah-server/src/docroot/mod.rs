@@ -1,7 +1,7 @@
-//! From the bytes of a URL to a file below a directory, or a refusal. Knows no site and no rule.
+//! Turns the bytes of a URL into a file below a directory, or a refusal. This module does not depend on sites or rules.
 //!
-//! - [`path`]: the path of a URL, decoded once and cleaned; the only way from a URL to a path.
-//! - [`root`]: a directory that is served, and what lies below it.
+//! - [`path`]: the path of a URL, decoded once and cleaned. It is the only way from a URL to a path.
+//! - [`root`]: a directory that is served, and the files below it.
 
 pub mod path;
 pub mod root;

@@ -1,19 +1,18 @@
-//! The path of a URL, decoded once and cleaned. Pure: touches no file.
+//! The path of a URL, decoded once and cleaned. The functions are pure and access no file.
 //!
-//! The rules, in the order they apply to `http://host/THIS?query`:
-//! 1. `%XX` is decoded once; the result is never decoded again (`%252e` stays `%2e`, a file name).
-//!    A bad escape is refused, and so is NUL. All other bytes pass as they are: a file name is
-//!    bytes, so overlong UTF-8 (`%c0%ae`) is an odd name and never a dot.
-//! 2. `%2F` is a slash, as for nginx. (Apache answers 404; MediaWiki titles need it. The script
-//!    sees the raw form in `REQUEST_URI`.) Since decoding comes first, `..%2f` is found by 4.
-//! 3. Slashes in a row are one slash (nginx's `merge_slashes on`), so no cleaned path begins `//`.
-//! 4. `.` and `..` segments are removed (RFC 3986 §5.2.4), but `..` above the root is refused
-//!    instead of ignored, as nginx does: nobody who means well asks for it.
+//! The rules, in the order in which they apply to `http://host/THIS?query`:
+//! 1. `%XX` is decoded once; the result is never decoded again (`%252e` stays `%2e`, a file name). A bad escape is
+//!    refused, and so is NUL. All other bytes pass unchanged: a file name consists of bytes, so overlong UTF-8
+//!    (`%c0%ae`) is an odd name and never a dot.
+//! 2. `%2F` is a slash, as for nginx. (Apache responds with 404; MediaWiki titles need it. The script sees the raw form
+//!    in `REQUEST_URI`.) Since decoding comes first, rule 4 finds `..%2f`.
+//! 3. Consecutive slashes are one slash (nginx's `merge_slashes on`), so no cleaned path begins with `//`.
+//! 4. `.` and `..` segments are removed (RFC 3986 §5.2.4), but `..` above the root is refused instead of ignored, as
+//!    nginx does: no legitimate client requests it.
 //! 5. `\` is an ordinary byte. A segment that would climb if it were a separator is refused.
 //!
-//! That a cleaned path, taken below a directory, stays below it needs no more than its promise:
-//! it is relative once the leading slash is off, and has no `..`. What symbolic links do is
-//! `root.rs`.
+//! These rules suffice to keep a cleaned path below the directory that it is resolved in: without its leading slash it
+//! is relative, and it has no `..`. `root.rs` handles symbolic links.
 
 use std::borrow::Cow;
 
@@ -21,14 +20,13 @@ use crate::refusal::Refusal;
 
 /// A cleaned URL path.
 ///
-/// Every `UrlPath` keeps these promises: it begins with exactly one `/`; it has no empty, `.` or `..`
-/// segment; it holds no NUL; it has been decoded exactly once. A trailing `/` says that the URL
-/// names a directory.
+/// Every `UrlPath` begins with exactly one `/`, has no empty, `.` or `..` segment, contains no NUL, and has been
+/// decoded exactly once. A trailing `/` means that the URL names a directory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UrlPath<'a>(Cow<'a, [u8]>);
 
 impl<'a> UrlPath<'a> {
-    /// Decodes and cleans a raw path, as it stood in the request (no query).
+    /// Decodes and cleans a raw path from a request (without the query).
     pub fn parse(raw: &'a [u8]) -> Result<UrlPath<'a>, Refusal> {
         if raw.first() != Some(&b'/') {
             return Err(Refusal::BadTarget);
@@ -39,7 +37,7 @@ impl<'a> UrlPath<'a> {
         clean(&decode(raw)?).map(|path| UrlPath(Cow::Owned(path)))
     }
 
-    /// Cleans a path that is already decoded: what a rewrite has made.
+    /// Cleans a path that is already decoded, such as the result of a rewrite.
     pub fn from_decoded(path: &[u8]) -> Result<UrlPath<'static>, Refusal> {
         if path.first() != Some(&b'/') {
             return Err(Refusal::BadTarget);
@@ -50,29 +48,29 @@ impl<'a> UrlPath<'a> {
         clean(path).map(|path| UrlPath(Cow::Owned(path)))
     }
 
-    /// The path with its leading slash.
+    /// Returns the path with its leading slash.
     pub fn as_bytes(&self) -> &[u8] {
         &self.0
     }
 
-    /// The path as a file name below a directory: no slash at either end. Empty for `/`.
+    /// Returns the path as a file name below a directory, without a slash at either end. It is empty for `/`.
     pub fn relative(&self) -> &[u8] {
         let path = &self.0[1..];
         path.strip_suffix(b"/").unwrap_or(path)
     }
 
-    /// The URL names a directory: it ends in a slash.
+    /// Whether the URL names a directory, because it ends in a slash.
     pub fn is_directory(&self) -> bool {
         self.0.ends_with(b"/")
     }
 
-    /// Free of the request's buffer.
+    /// Copies the path, so it does not borrow from the request any more.
     pub fn into_owned(self) -> UrlPath<'static> {
         UrlPath(Cow::Owned(self.0.into_owned()))
     }
 }
 
-/// Needs neither decoding nor cleaning. May say no to a clean path (one with a dotfile).
+/// Whether a path needs neither decoding nor cleaning. May return false for a clean path (one with a dotfile).
 fn is_clean(raw: &[u8]) -> bool {
     let mut previous = 0;
     for &byte in raw {
@@ -151,20 +149,18 @@ fn clean(path: &[u8]) -> Result<Vec<u8>, Refusal> {
     Ok(out)
 }
 
-/// Appends `path` to `out`, percent-encoded for a `Location`: everything but RFC 3986's
-/// unreserved and sub-delims, `/`, `:` and `@`. In particular `\` is encoded, because browsers
-/// take `/\host` for `//host`, and so are CR and LF.
+/// Appends `path` to `out`, percent-encoded for a `Location`: everything but RFC 3986's unreserved and sub-delims, `/`,
+/// `:` and `@`. In particular `\` is encoded, because browsers treat `/\host` as `//host`, and so are CR and LF.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     encode(path, b"-._~!$&'()*+,;=:@/", out);
 }
 
-/// Appends `value` to `out`, percent-encoded for use inside a query: only unreserved bytes and
-/// `/` stay.
+/// Appends `value` to `out`, percent-encoded for use inside a query: only unreserved bytes and `/` are not encoded.
 pub fn encode_query_value(value: &[u8], out: &mut Vec<u8>) {
     encode(value, b"-._~/", out);
 }
 
-/// Appends `bytes` to `out`; all but letters, digits and those in `keep` percent-encoded.
+/// Appends `bytes` to `out`, and percent-encodes all except letters, digits and those in `keep`.
 pub fn encode(bytes: &[u8], keep: &[u8], out: &mut Vec<u8>) {
     const DIGITS: &[u8; 16] = b"0123456789ABCDEF";
     for &byte in bytes {

@@ -1,4 +1,4 @@
-//! The traversal corpus, and the property that makes it unnecessary.
+//! The traversal corpus, and the property that covers all of it.
 
 use proptest::prelude::*;
 

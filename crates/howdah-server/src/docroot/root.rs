@@ -1,12 +1,12 @@
-//! A directory that is served, and the only way from a cleaned path to what is below it. Knows
-//! nothing of HTTP, sites or what may be sent (`hidden.rs`).
+//! A directory that is served, and the only way from a cleaned path to a file below it. This module does not depend on
+//! HTTP, on sites, or on which files may be sent (`hidden.rs`).
 //!
-//! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path it had when
-//! it was opened. Everything is looked up relative to that descriptor by a path without `..`, so
-//! no URL leaves it. What a symbolic link below the root may do is the administrator's choice:
-//! [`Symlinks::Follow`] is the default, as it is nginx's (`disable_symlinks off`) and Apache's
-//! (`Options FollowSymLinks`). Debian's WordPress and MediaWiki are made of links into
-//! `/etc` and `/var/lib`, and who can place a link in the root can usually place a `.php` too.
+//! A [`RootDir`] holds the directory itself (an `O_PATH` descriptor) and the real path that it had when it was opened.
+//! Every lookup is relative to that descriptor and uses a path without `..`, so no URL leaves the directory. What a
+//! symbolic link below the root may do is the administrator's choice. [`Symlinks::Follow`] is the default, as it is
+//! nginx's (`disable_symlinks off`) and Apache's (`Options FollowSymLinks`): Debian's WordPress and MediaWiki consist
+//! of links into `/etc` and `/var/lib`, and a user who can place a link in the root can usually place a `.php` file
+//! too.
 
 use std::fs::File;
 use std::io;
@@ -25,17 +25,17 @@ use crate::refusal::Refusal;
 /// What a symbolic link below the root may point to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Symlinks {
-    /// Anything. One system call per look-up.
+    /// Any file. Each lookup takes one system call.
     Follow,
-    /// Only what the owner of the link owns, as nginx's `disable_symlinks if_not_owner` and
-    /// Apache's `SymLinksIfOwnerMatch`. For hosts where users write into the root of a server
-    /// that may read more than they. Several system calls per look-up if there is a link.
+    /// Only files that have the same owner as the link, like nginx's `disable_symlinks if_not_owner` and Apache's
+    /// `SymLinksIfOwnerMatch`. Intended for hosts where users write into the root of a server that can read more than
+    /// they can. Each lookup takes several system calls if there is a link.
     Owner,
-    /// Only what is below the root by relative links (`openat2`, `RESOLVE_BENEATH`).
+    /// Only files below the root, by relative links (`openat2`, `RESOLVE_BENEATH`).
     Beneath,
 }
 
-/// What kind of thing a path names.
+/// The kind of file that a path names.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum FileKind {
     /// The path names a regular file.
@@ -46,18 +46,18 @@ pub enum FileKind {
     Other,
 }
 
-/// What `statx` says about a file: enough to know that two calls saw the same content.
+/// The metadata of a file from `statx`: enough to know that two calls saw the same content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Meta {
     /// Whether it is a file, a directory or something else.
     pub kind: FileKind,
     /// The size in bytes.
     pub size: u64,
-    /// Last change of content: seconds since 1970, nanoseconds.
+    /// The last change of the content: seconds since 1970, nanoseconds.
     pub mtime: (i64, u32),
-    /// Last change of content or inode; unlike `mtime` nobody can set it.
+    /// The last change of content or inode. Unlike `mtime`, it cannot be set.
     pub ctime: (i64, u32),
-    /// Device major, minor, and inode.
+    /// The device's major and minor number, and the inode.
     pub inode: (u32, u32, u64),
 }
 
@@ -76,7 +76,7 @@ impl Meta {
         }
     }
 
-    /// Asks the kernel about an open file.
+    /// Returns the metadata of an open file.
     pub(crate) fn of(file: &File) -> io::Result<Meta> {
         Ok(Meta::new(&statx(file, b"", AtFlags::EMPTY_PATH)?))
     }
@@ -86,7 +86,7 @@ impl Meta {
 #[derive(Debug)]
 pub struct RootDir {
     id: u64,
-    /// Real path, without a slash at the end; empty for `/`.
+    /// The real path, without a slash at the end; empty for `/`.
     path: Vec<u8>,
     dir: OwnedFd,
     inode: (u32, u32, u64),
@@ -94,9 +94,8 @@ pub struct RootDir {
 }
 
 impl RootDir {
-    /// Opens `path`, following links: the real path is what scripts will see as `DOCUMENT_ROOT`,
-    /// so that a deployment which moves the link `current` gets new paths, and PHP's caches, which
-    /// go by path, cannot mix releases.
+    /// Opens `path` and follows links. Scripts see the real path as `DOCUMENT_ROOT`, so a deployment which moves the
+    /// link `current` gets new paths, and PHP's caches, which use paths as keys, cannot mix releases.
     pub fn open(path: &Path, symlinks: Symlinks) -> io::Result<RootDir> {
         static NEXT_ID: AtomicU64 = AtomicU64::new(1);
         let real = std::fs::canonicalize(path)?;
@@ -107,7 +106,7 @@ impl RootDir {
         )?;
         let meta = Meta::new(&statx(&dir, b"", AtFlags::EMPTY_PATH)?);
         if symlinks == Symlinks::Beneath {
-            // Say now, not at the first request, that the kernel or a sandbox has no openat2.
+            // This reports now, and not at the first request, that the kernel or a sandbox does not support openat2.
             open_beneath(&dir, b".", OFlags::PATH)?;
         }
         let path = real.as_os_str().as_bytes();
@@ -120,12 +119,12 @@ impl RootDir {
         })
     }
 
-    /// Different for every opening, for caches.
+    /// Returns a number that is different for every opening, for caches.
     pub fn id(&self) -> u64 {
         self.id
     }
 
-    /// The real path, `DOCUMENT_ROOT`.
+    /// Returns the real path, `DOCUMENT_ROOT`.
     pub fn path(&self) -> &[u8] {
         if self.path.is_empty() {
             b"/"
@@ -134,7 +133,7 @@ impl RootDir {
         }
     }
 
-    /// The file name of a URL path: real path and URL path together.
+    /// Returns the file name of a URL path: the real path followed by the URL path.
     pub fn file_name(&self, url_path: &[u8]) -> Vec<u8> {
         debug_assert_eq!(url_path.first(), Some(&b'/'));
         let mut name = Vec::with_capacity(self.path.len() + url_path.len());
@@ -143,7 +142,7 @@ impl RootDir {
         name
     }
 
-    /// `path` (the configured, perhaps linked one) still names this directory.
+    /// Whether `path` (the configured one, perhaps a link) still names this directory.
     pub fn is_still(&self, path: &Path) -> bool {
         statx(
             rustix::fs::CWD,
@@ -153,8 +152,8 @@ impl RootDir {
         .is_ok_and(|stat| Meta::new(&stat).inode == self.inode)
     }
 
-    /// What a URL path names below this directory, of which the last segment is not followed if it is a
-    /// symbolic link.
+    /// Returns the metadata of the file that a URL path names below this directory. If the last segment is a symbolic
+    /// link, it is not followed.
     pub(crate) fn stat_itself(&self, url_path: &[u8]) -> Result<Meta, Refusal> {
         let relative = url_path.strip_prefix(b"/").unwrap_or(url_path);
         let relative = relative.strip_suffix(b"/").unwrap_or(relative);
@@ -165,18 +164,18 @@ impl RootDir {
         Ok(Meta::new(&stat.map_err(refusal)?))
     }
 
-    /// What a path of the file system names.
+    /// Returns the metadata of a path of the file system.
     pub(crate) fn stat_path(path: &[u8]) -> Result<Meta, Refusal> {
         let stat = statx(rustix::fs::CWD, path, AtFlags::empty());
         Ok(Meta::new(&stat.map_err(refusal)?))
     }
 
-    /// What `path` names below this directory.
+    /// Returns the metadata of the file that `path` names below this directory.
     pub fn stat(&self, path: &UrlPath<'_>) -> Result<Meta, Refusal> {
         self.stat_relative(path.relative())
     }
 
-    /// Takes what [`UrlPath::relative`] gives, or such a name with a plain suffix.
+    /// Like [`RootDir::stat`], for the result of [`UrlPath::relative`], or such a name with a plain suffix.
     pub(crate) fn stat_relative(&self, relative: &[u8]) -> Result<Meta, Refusal> {
         let stat = match self.symlinks {
             Symlinks::Follow => {
@@ -191,10 +190,10 @@ impl RootDir {
         Ok(Meta::new(&stat))
     }
 
-    /// Opens a regular file for reading; what it is gets asked of the open descriptor, so what is
-    /// read is what was asked about.
+    /// Opens a regular file for reading. The metadata comes from the open descriptor, so it describes exactly the file
+    /// that is read.
     pub(crate) fn open_file(&self, relative: &[u8]) -> Result<(File, Meta), Refusal> {
-        // O_NONBLOCK: opening a pipe must not wait for its writer.
+        // With O_NONBLOCK, opening a pipe does not wait for its writer.
         let file = self.open_at(relative, OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let meta = Meta::new(&statx(&file, b"", AtFlags::EMPTY_PATH).map_err(refusal)?);
         match meta.kind {
@@ -212,7 +211,7 @@ impl RootDir {
                     .map_err(refusal)
             }
             Symlinks::Beneath => open_beneath(&self.dir, relative, flags).map_err(|error| {
-                // EXDEV: a link (or a mount race) leads out; ELOOP: too many, or a magic link.
+                // EXDEV: a link (or a mount race) leads out of the root. ELOOP: too many links, or a magic link.
                 if error == Errno::XDEV || error == Errno::LOOP {
                     Refusal::SymlinkEscape
                 } else {
@@ -224,7 +223,7 @@ impl RootDir {
     }
 }
 
-/// Reads up to `len` bytes from the start of `file`.
+/// Reads exactly `len` bytes from the start of `file`; a shorter file is an error.
 pub(crate) fn read_all(file: &File, len: usize) -> io::Result<Vec<u8>> {
     let mut bytes = vec![0; len];
     file.read_exact_at(&mut bytes, 0)?;
@@ -251,16 +250,15 @@ fn open_beneath(dir: impl AsFd, relative: &[u8], flags: OFlags) -> Result<OwnedF
             Mode::empty(),
             resolve,
         ) {
-            // A rename elsewhere in the tree; openat2(2) says to try again.
+            // Something was renamed elsewhere in the tree; openat2(2) says to try again.
             Err(Errno::AGAIN) => continue,
             other => return other,
         }
     }
 }
 
-/// Segment by segment; at a link, what it leads to must belong to the link's owner. As nginx's
-/// `ngx_open_file_wrapper` with `if_not_owner`; like there, a chain of links is judged by its
-/// first link and its end.
+/// Opens the path segment by segment. The target of a link must belong to the link's owner. This follows nginx's
+/// `ngx_open_file_wrapper` with `if_not_owner`; like there, a chain of links is judged by its first link and its end.
 fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<OwnedFd, Refusal> {
     let open = |dir: &OwnedFd, segment: &[u8], flags: OFlags| {
         rustix::fs::openat(dir, segment, flags | OFlags::CLOEXEC, Mode::empty())
@@ -274,7 +272,7 @@ fn open_by_owner(root: &OwnedFd, relative: &[u8], flags: OFlags) -> Result<Owned
             None => flags,
         };
         let next = match open(dir, segment, wanted | OFlags::NOFOLLOW) {
-            // With O_PATH the link itself is opened; other flags fail at one.
+            // With O_PATH the link itself is opened; with other flags opening it fails.
             Ok(fd) if !is_link(&rustix::fs::fstat(&fd).map_err(refusal)?) => fd,
             Ok(_) | Err(Errno::LOOP | Errno::NOTDIR) => {
                 let link = rustix::fs::statat(dir, segment, AtFlags::SYMLINK_NOFOLLOW);
@@ -300,13 +298,13 @@ fn is_link(stat: &rustix::fs::Stat) -> bool {
     stat.st_mode & 0o170_000 == 0o120_000
 }
 
-/// What an error of a look-up means for the request.
+/// Returns the refusal for an error of a lookup.
 fn refusal(error: Errno) -> Refusal {
     match error {
-        // A name too long for the file system names nothing in it.
+        // No file can have a name that is too long for the file system.
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG | Errno::INVAL => Refusal::NotFound,
         Errno::ACCESS | Errno::PERM => Refusal::Unreadable,
-        // A socket (ENXIO), or links in a circle.
+        // The path names a socket (ENXIO), or its links form a circle.
         Errno::NXIO | Errno::LOOP | Errno::NODEV => Refusal::NotRegular,
         _ => Refusal::ReadFailed,
     }

@@ -1,5 +1,5 @@
-//! Real directories: links, pipes, forbidden and missing files, and the property that nothing
-//! outside is reached.
+//! Real directories: links, pipes, forbidden and missing files, and the property that nothing outside the root is
+//! reached.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -152,7 +152,7 @@ fn the_root_directory_itself_makes_no_double_slash() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(1500))]
 
-    /// Beside the root lies `secret`; whatever the URL, what opens is below the root.
+    /// `secret` is next to the root. Whatever the URL, any file that opens is below the root.
     #[test]
     fn no_url_opens_a_file_outside_the_root(
         raw in "(/|\\.|\\.\\.|%2e|%2f|%5c|\\\\|a|b|file\\.txt|secret|root|in|%25|;|%c0%ae|dirlink|deep){0,16}"

@@ -1,9 +1,9 @@
-//! The streaming codec: plain bytes in, coded bytes out. A flush makes everything written so far
-//! decodable at the client; the end writes the trailer. No heads, no policy.
+//! The streaming codec: it takes plain bytes and returns coded bytes. A flush makes everything written so far decodable
+//! at the client; the end writes the trailer. This module does not handle headers or policy.
 //!
-//! Memory is bounded per response, because a thousand slow pages may be in progress at once: gzip
-//! about 270 KB (its fixed 32 KiB window and tables), brotli about 1 MB (window 256 KiB), zstd about
-//! 1 MB (window 256 KiB). Windows beyond the size of a page bring nothing.
+//! The memory of each response is bounded, because a thousand slow pages may be in progress at once: gzip about 270 KB
+//! (its fixed 32 KiB window and tables), brotli about 1 MB (window 256 KiB), zstd about 1 MB (window 256 KiB). Windows
+//! larger than a page bring nothing.
 
 use std::io::{self, Write};
 
@@ -11,20 +11,20 @@ use super::negotiate::Coding;
 
 const WINDOW_LOG: u32 = 18;
 
-/// Of 1 to 9: zlib-rs' curve bends here; 6 costs a third more time for 1 % less.
+/// The level, from 1 to 9. zlib-rs' curve bends here: 6 costs a third more time for 1 % less.
 const GZIP_LEVEL: u32 = 5;
-/// Of 0 to 11: the fastest level that beats gzip 9; 5 halves the speed.
+/// The level, from 0 to 11: the fastest that beats gzip 9; 5 halves the speed.
 const BROTLI_LEVEL: u32 = 4;
-/// Of 1 to 19: the library's own default; 1.5 times as fast as gzip 1, and as small as gzip 6 or smaller.
+/// The level, from 1 to 19: the library's default; 1.5 times as fast as gzip 1, and as small as gzip 6 or smaller.
 const ZSTD_LEVEL: i32 = 3;
 
-/// Bytes that brotli gathers before it compresses them.
+/// How many bytes brotli gathers before it compresses them.
 const BROTLI_BLOCK: usize = 64 << 10;
 
 /// Compresses one response.
 pub struct Encoder {
     kind: Compressor,
-    /// Bytes taken and not compressed yet, as far as is known.
+    /// How many bytes have been taken and not compressed yet, as far as is known.
     gathered: usize,
 }
 
@@ -35,8 +35,8 @@ enum Compressor {
 }
 
 impl Encoder {
-    /// Starts a response's compression. `length` is the plain body's, if known: it spares memory
-    /// for short ones. Fails only if the library cannot allocate its tables.
+    /// Starts the compression of a response. `length` is the length of the plain body, if known; it saves memory for
+    /// short ones. Fails only if the library cannot allocate its tables.
     pub fn new(coding: Coding, length: Option<u64>) -> io::Result<Encoder> {
         let out =
             Vec::with_capacity(length.map_or(4096, |n| (n / 3).clamp(512, 64 << 10) as usize));
@@ -61,7 +61,7 @@ impl Encoder {
         Ok(Encoder { kind, gathered: 0 })
     }
 
-    /// The content coding of the encoder's output.
+    /// Returns the content coding of the output.
     pub fn coding(&self) -> Coding {
         match self.kind {
             Compressor::Gzip(_) => Coding::Gzip,
@@ -70,7 +70,8 @@ impl Encoder {
         }
     }
 
-    /// Plain bytes that will be compressed at most when `length` more are written; `all`: and flushed.
+    /// Returns the maximum number of plain bytes that will be compressed when `length` more are written and, if `all`
+    /// is set, flushed.
     pub fn work(&self, length: usize, all: bool) -> usize {
         let bytes = self.gathered + length;
         match self.kind {
@@ -79,7 +80,7 @@ impl Encoder {
         }
     }
 
-    /// Takes plain bytes; gives what coded bytes are ready, often none.
+    /// Takes plain bytes. Returns the coded bytes that are ready, often none.
     pub fn write(&mut self, plain: &[u8]) -> io::Result<Vec<u8>> {
         if let Compressor::Brotli(_) = self.kind {
             self.gathered = (self.gathered + plain.len()) % BROTLI_BLOCK;
@@ -100,7 +101,7 @@ impl Encoder {
         }
     }
 
-    /// Gives the coded bytes that let everything written so far be decoded.
+    /// Returns the coded bytes that make everything written so far decodable.
     pub fn flush(&mut self) -> io::Result<Vec<u8>> {
         self.gathered = 0;
         match &mut self.kind {
@@ -119,7 +120,7 @@ impl Encoder {
         }
     }
 
-    /// Ends the stream; gives its last bytes.
+    /// Ends the stream. Returns its last bytes.
     pub fn finish(self) -> io::Result<Vec<u8>> {
         match self.kind {
             Compressor::Gzip(e) => e.finish(),
@@ -139,7 +140,7 @@ mod tests {
 
     const ALL: [Coding; 3] = [Coding::Gzip, Coding::Brotli, Coding::Zstd];
 
-    /// Decodes as much as there is; a stream without its end gives what came so far.
+    /// Decodes as much as possible; a stream without its end yields what has arrived so far.
     fn decode(coding: Coding, coded: &[u8]) -> Vec<u8> {
         let mut out = Vec::new();
         let mut reader: Box<dyn Read> = match coding {

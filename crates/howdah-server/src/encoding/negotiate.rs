@@ -1,6 +1,6 @@
-//! Reads `Accept-Encoding` and picks a coding. Pure.
+//! Parses `Accept-Encoding` and picks a coding. The functions are pure.
 
-/// A content coding we can produce.
+/// A content coding that the server can produce.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Coding {
     /// `gzip` (RFC 1952).
@@ -12,7 +12,7 @@ pub enum Coding {
 }
 
 impl Coding {
-    /// The name of the coding in `Content-Encoding`.
+    /// Returns the name of the coding in `Content-Encoding`.
     pub fn token(self) -> &'static str {
         match self {
             Coding::Gzip => "gzip",
@@ -21,7 +21,7 @@ impl Coding {
         }
     }
 
-    /// The coding of that name, if we have it. `x-gzip` is gzip (RFC 9110 §8.4.1.3).
+    /// Returns the coding of that name, if it is supported. `x-gzip` is gzip (RFC 9110 §8.4.1.3).
     pub fn from_token(token: &[u8]) -> Option<Coding> {
         [
             (&b"gzip"[..], Coding::Gzip),
@@ -35,7 +35,7 @@ impl Coding {
     }
 }
 
-/// A weight in thousandths; `None` when it is no `qvalue` (RFC 9110 §12.4.2).
+/// Parses a weight into thousandths. Returns `None` if it is not a `qvalue` (RFC 9110 §12.4.2).
 pub(crate) fn weight(text: &[u8]) -> Option<u16> {
     let (whole, fraction) = match text {
         [whole] => (*whole, &[][..]),
@@ -57,9 +57,9 @@ pub(crate) fn weight(text: &[u8]) -> Option<u16> {
     }
 }
 
-/// Picks from `offered` (in the server's order of preference) the coding the client weighs
-/// highest, the server's order deciding among equals. `None`: send as is, because the header is
-/// absent, names none of ours, or prefers `identity`. A member that is not grammatical is skipped.
+/// Picks from `offered` (in the server's order of preference) the coding with the client's highest weight; among equals
+/// the server's order decides. Returns `None` if the response should be sent uncompressed, because the header is
+/// absent, names no supported coding, or prefers `identity`. A member that is not grammatical is skipped.
 pub fn choose<'a>(accept: impl Iterator<Item = &'a [u8]>, offered: &[Coding]) -> Option<Coding> {
     let mut named: [Option<u16>; 3] = [None; 3];
     let (mut any, mut identity) = (None, None);

@@ -1,23 +1,24 @@
-//! Whether a response may be compressed, by its head alone, and what its head becomes then. Pure.
+//! Decides from the header alone whether a response may be compressed, and edits the header accordingly. The functions
+//! are pure.
 
 use howdah_http::message::{RequestHead, ResponseHead};
 
 use super::negotiate::{self, Coding};
 
-/// Shortest body that is compressed, in bytes, where the length is known: below it the answer fits one
+/// The minimum length in bytes of a body that is compressed, if the length is known. A shorter response fits into one
 /// packet either way.
 pub const MIN_SIZE: u64 = 860;
 
 /// The section `[compression]` of the configuration: which responses are compressed, and how.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EncodingConfig {
-    /// Codings offered, best first; empty: off.
+    /// The codings offered, best first; empty if compression is off.
     pub codings: Vec<Coding>,
-    /// Media types beside [`is_text_type`]'s; `type/subtype`, lower case.
+    /// Media types in addition to those of [`is_text_type`]: `type/subtype`, in lower case.
     pub more_types: Vec<String>,
 }
 
-/// Why a response is sent as it is.
+/// Why a response is sent uncompressed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotEncoded {
     /// Compression is switched off in the configuration.
@@ -30,13 +31,13 @@ pub enum NotEncoded {
     Ranged,
     /// The response has `Cache-Control: no-transform` (RFC 9111 §5.2.2.6).
     NoTransform,
-    /// `Content-Type` names none of the types that are compressed.
+    /// `Content-Type` is not a type that is compressed.
     Type,
     /// The body is shorter than [`MIN_SIZE`].
     Small,
 }
 
-/// The part of a response's head that decides whether it is compressed.
+/// The parts of a response's header that decide whether it is compressed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Facts<'a> {
     /// The response's status code.
@@ -47,14 +48,14 @@ pub struct Facts<'a> {
     pub content_encoding: bool,
     /// Whether the response has a `Content-Range`.
     pub content_range: bool,
-    /// A `Cache-Control` with `no-transform`
+    /// Whether there is a `Cache-Control` with `no-transform`.
     pub no_transform: bool,
     /// The body's length, if known.
     pub length: Option<u64>,
 }
 
 impl<'a> Facts<'a> {
-    /// Takes in one field of the head.
+    /// Takes one header into account.
     pub fn field(&mut self, name: &[u8], value: &'a [u8]) {
         match name.len() {
             12 if name.eq_ignore_ascii_case(b"content-type") => self.content_type = Some(value),
@@ -70,7 +71,7 @@ impl<'a> Facts<'a> {
     }
 }
 
-/// Types that shrink: text, and what is text under another name.
+/// Whether a type is worth compressing: text, and formats that are text under another name.
 pub fn is_text_type(media_type: &[u8]) -> bool {
     let is = |name: &[u8]| media_type.eq_ignore_ascii_case(name);
     let prefix = |name: &[u8]| {
@@ -80,7 +81,7 @@ pub fn is_text_type(media_type: &[u8]) -> bool {
         media_type.len() > name.len()
             && media_type[media_type.len() - name.len()..].eq_ignore_ascii_case(name)
     };
-    // Event streams live for hours, say little, and each would hold a compressor's memory.
+    // Event streams last for hours and transfer little, and each would occupy a compressor's memory.
     if is(b"text/event-stream") {
         return false;
     }
@@ -101,8 +102,8 @@ pub fn is_text_type(media_type: &[u8]) -> bool {
 }
 
 impl EncodingConfig {
-    /// All codings. zstd first: at its level it makes text about as small as brotli for a quarter of
-    /// the time, and every browser that names it handles it well.
+    /// Returns a configuration with all codings. zstd is first: at its level it makes text about as small as brotli in
+    /// a quarter of the time, and every browser that accepts it handles it well.
     pub fn all() -> EncodingConfig {
         EncodingConfig {
             codings: vec![Coding::Zstd, Coding::Brotli, Coding::Gzip],
@@ -110,8 +111,8 @@ impl EncodingConfig {
         }
     }
 
-    /// Whether this response would be compressed for a client that accepts it. `Ok` also means that
-    /// the answer varies by `Accept-Encoding`, whatever this client sent.
+    /// Whether this response would be compressed for a client that accepts it. `Ok` also means that the response varies
+    /// by `Accept-Encoding`, whatever this client sent.
     pub fn allows(&self, facts: &Facts<'_>) -> Result<(), NotEncoded> {
         if self.codings.is_empty() {
             return Err(NotEncoded::Off);
@@ -149,9 +150,8 @@ impl EncodingConfig {
     }
 }
 
-/// Decides whether one response, whose head is otherwise finished, is compressed, and changes the
-/// head accordingly; gives the coding that the body must get. `length` is the plain body's, if all of
-/// it is known.
+/// Decides whether one response, whose header is otherwise complete, is compressed, and edits the header accordingly.
+/// Returns the coding that the body must get. `length` is the length of the plain body, if it is known.
 pub fn apply(
     head: &mut ResponseHead,
     request: &RequestHead,
@@ -164,7 +164,7 @@ pub fn apply(
     coding
 }
 
-/// As [`apply`], but leaves the head as it is: the body may yet have to be sent as it is.
+/// Like [`apply`], but does not change the header: the body may yet have to be sent uncompressed.
 pub fn choose(
     head: &ResponseHead,
     request: &RequestHead,
@@ -179,8 +179,8 @@ pub fn choose(
     choice(head, request, config, facts)
 }
 
-/// [`apply`] for a 304: the `Vary` and the entity tag of the 200 it stands for (RFC 9110 §15.4.5),
-/// whose facts are handed in.
+/// Like [`apply`], for a 304: adds the `Vary` and the entity tag of the 200 that it represents (RFC 9110 §15.4.5). The
+/// caller passes the facts of the 200.
 pub fn apply_to_not_modified(
     head: &mut ResponseHead,
     request: &RequestHead,
@@ -197,23 +197,24 @@ pub fn apply_to_not_modified(
     }
 }
 
-/// What is chosen for a client, of a response that others may get in another form.
+/// The coding chosen for a client, of a response that other clients may get in another form.
 pub struct Choice {
-    /// The coding its client prefers; none: as it is.
+    /// The coding that the client prefers; `None` to send the body uncompressed.
     pub coding: Option<Coding>,
     etag: Option<Vec<u8>>,
     ranges: bool,
     varies: bool,
 }
 
-/// `facts` are completed by the head's fields. None: nobody gets the response in another form.
+/// Completes `facts` by the response's headers and chooses a coding. Returns `None` if no client gets the response in
+/// another form.
 fn choice<'a>(
     head: &'a ResponseHead,
     request: &RequestHead,
     config: &EncodingConfig,
     mut facts: Facts<'a>,
 ) -> Option<Choice> {
-    // A small answer needs no look at its fields.
+    // A small response is never compressed, so its headers need no check.
     if facts.length.is_some_and(|length| length < MIN_SIZE) {
         return None;
     }
@@ -243,9 +244,9 @@ fn choice<'a>(
 }
 
 impl Choice {
-    /// Changes the head: adds `Vary`, since other clients get another form, and if the body is sent
-    /// `coded` `Content-Encoding`, a weak entity tag, and no `Accept-Ranges`, since offsets of the
-    /// plain bytes mean nothing in coded ones. A 304 does not name its coding.
+    /// Edits the header: adds `Vary`, since other clients get another form. If the body is sent `coded`, it also sets
+    /// `Content-Encoding`, weakens the entity tag, and removes `Accept-Ranges`, since offsets of the plain bytes are
+    /// meaningless in coded ones. A 304 does not name its coding.
     pub fn say(self, head: &mut ResponseHead, coded: bool) {
         if let Some(coding) = self.coding.filter(|_| coded) {
             if let Some(etag) = self.etag {
@@ -264,8 +265,8 @@ impl Choice {
     }
 }
 
-/// The entity tag of the compressed form: the bytes differ, so a strong tag becomes weak (RFC 9110
-/// §8.8.1; nginx does the same).
+/// Returns the entity tag of the compressed form. The bytes differ, so a strong tag becomes weak (RFC 9110 §8.8.1;
+/// nginx does the same).
 pub fn weakened(etag: &[u8]) -> Vec<u8> {
     if etag.starts_with(b"W/") {
         return etag.to_vec();

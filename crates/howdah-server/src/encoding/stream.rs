@@ -1,5 +1,5 @@
-//! Compresses a response whose end is not known: short pieces at once, what takes longer on another
-//! thread, one piece after the other.
+//! Compresses a response whose end is not known: short pieces at once, longer ones on another thread, one piece after
+//! the other.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use super::codec::Encoder;
 use super::negotiate::Coding;
 use super::worker::{self, SLICE, Work};
 
-/// Plain bytes that are compressed at once: a third of a millisecond.
+/// Returns how many plain bytes are compressed at once on the calling thread: about a third of a millisecond of work.
 pub(crate) fn at_once(coding: Coding) -> usize {
     match coding {
         Coding::Gzip => 32 << 10,
@@ -22,8 +22,8 @@ pub(crate) fn at_once(coding: Coding) -> usize {
     }
 }
 
-/// Whether a response of this length, if it is known, is to be begun with in a coding: not while so much is
-/// being compressed that it had better be sent as it is.
+/// Whether a response of this length (if known) should be compressed. While the workers are too busy, a long one is
+/// better sent uncompressed.
 pub(crate) fn is_worth_waiting(coding: Coding, length: Option<u64>) -> bool {
     length.is_some_and(|length| length <= at_once(coding) as u64) || !worker::is_busy()
 }
@@ -39,10 +39,10 @@ pub(crate) enum Then {
     End,
 }
 
-/// The compressor, unless it has come to its end, and the coded bytes.
+/// The compressor, unless it has finished its stream, and the coded bytes.
 pub(crate) type CodedPieces = io::Result<(Option<Encoder>, Vec<u8>)>;
 
-/// Compresses `pieces`, and ends or flushes the stream as `then` says.
+/// Compresses `pieces`, and then continues, flushes or ends the stream as `then` says.
 pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encoding {
     let length: usize = pieces.iter().map(Bytes::len).sum();
     let is_long = encoder.work(length, then != Then::More) > at_once(encoder.coding());
@@ -59,12 +59,12 @@ pub(crate) fn encode(encoder: Encoder, pieces: Vec<Bytes>, then: Then) -> Encodi
     }
     let (answer, coded) = oneshot::channel();
     piece.answer = Some(answer);
-    // Without threads this returns that it cannot be done.
+    // If there are no threads, the channel closes and the future returns an error.
     drop(worker::enqueue(Box::new(piece), length as u64));
     Encoding(EncodingState::Elsewhere(coded))
 }
 
-/// A piece being compressed.
+/// The compression of some pieces.
 pub(crate) struct Encoding(EncodingState);
 
 enum EncodingState {
@@ -91,7 +91,7 @@ impl Future for Encoding {
 struct EncodingWork {
     encoder: Option<Encoder>,
     pieces: Vec<Bytes>,
-    /// The piece that is next, and how much of it is done.
+    /// The index of the current piece, and how many of its bytes are done.
     at: (usize, usize),
     then: Then,
     coded: Vec<u8>,
@@ -99,7 +99,7 @@ struct EncodingWork {
 }
 
 impl EncodingWork {
-    /// Compresses a slice; whether that was the last.
+    /// Compresses a slice. Returns whether it was the last.
     fn slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(true);
@@ -143,7 +143,7 @@ impl Work for EncodingWork {
             Err(error) => Err(error),
         };
         if let Some(answer) = self.answer.take() {
-            // The client has left.
+            // The receiver is gone if the client has disconnected.
             let _ = answer.send(coded);
         }
         true

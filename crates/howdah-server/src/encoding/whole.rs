@@ -1,5 +1,6 @@
-//! Compresses a body as a whole on another thread, once for all who want it, who wait for it or do
-//! without. Keeps nothing: the caller that starts the work says what becomes of the result.
+//! Compresses a body as a whole on another thread, once for all requests that want it. They wait for the result or send
+//! the body uncompressed. This module caches nothing: the caller that starts the work decides what happens to the
+//! result.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -16,11 +17,11 @@ use super::codec::Encoder;
 use super::negotiate::Coding;
 use super::worker::{self, SLICE, Work};
 
-/// How long a response waits for its compressed form before it is sent as it is. Most are there in
-/// 30 ms, and a client is better served by a quarter of the bytes; behind a crowd's work it is not.
+/// How long a response waits for its compressed form before it is sent uncompressed. Most forms are ready in 30 ms, and
+/// a client is better served by a quarter of the bytes; behind the work of many others it is not.
 const PATIENCE: Duration = Duration::from_millis(250);
 
-/// What is to be compressed.
+/// A body to compress.
 pub(crate) enum Plain {
     /// Bytes that are in memory.
     Bytes(Bytes),
@@ -37,10 +38,10 @@ impl Plain {
     }
 }
 
-/// What came of it; none: the body is to be sent as it is.
+/// The result; `None` if the body is to be sent uncompressed.
 type WholeForm = Option<Bytes>;
 
-/// The outcome of a compression, for all who wait for it.
+/// The outcome of a compression, for all requests that wait for it.
 #[derive(Default)]
 struct Completion {
     outcome: OnceLock<WholeForm>,
@@ -49,7 +50,7 @@ struct Completion {
 
 impl Completion {
     fn complete(&self, outcome: WholeForm) {
-        // The first counts.
+        // The first outcome counts.
         let _ = self.outcome.set(outcome);
         self.completed.notify_waiters();
     }
@@ -77,9 +78,9 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits for `key`'s body in `coding`, which is made of `plain` unless it is being made already.
-    /// `keep` is called with it, on another thread, before it is forgotten here. None: it is to be
-    /// sent as it is, because that is shorter, or too much is being compressed.
+    /// Waits for `key`'s body in `coding`, which is made from `plain` unless it is being made already. `keep` is called
+    /// with the result, on another thread, before the entry is removed here. Returns `None` if the body is to be sent
+    /// uncompressed, because that is shorter, or because too much is being compressed.
     pub(crate) async fn get(
         &'static self,
         key: K,
@@ -109,7 +110,7 @@ impl<K: Copy + Eq + Hash + Send> UnderWay<K> {
                     };
                     words.insert(key, completion.clone());
                     drop(words);
-                    // Refused work says so as it is dropped.
+                    // Refused work is dropped, which completes its waiters.
                     drop(worker::offer(Box::new(making), length));
                     completion
                 }
@@ -159,7 +160,7 @@ struct Making {
 }
 
 impl Making {
-    /// Compresses the next slice; true when all is compressed.
+    /// Compresses the next slice. Returns true when everything is compressed.
     fn slice(&mut self) -> io::Result<bool> {
         let Some(encoder) = &mut self.encoder else {
             return Ok(true);
@@ -191,11 +192,12 @@ impl Work for Making {
         let outcome = match self.slice() {
             Ok(false) => return false,
             Ok(true) if (self.coded.len() as u64) < self.plain.len() => {
-                // Bytes keep all that a vector has.
+                // `Bytes` would keep the whole capacity of a vector.
                 let coded = std::mem::take(&mut self.coded).into_boxed_slice();
                 Some(Bytes::from(coded))
             }
-            // Longer than before, or a file that cannot be read: who sends it finds out why.
+            // The result is longer than the original, or the file cannot be read. In the latter case sending it reports
+            // the error.
             Ok(true) | Err(_) => None,
         };
         if let Some(mut end) = self.end.take() {

@@ -1,9 +1,9 @@
-//! Threads that compress what would keep a front thread from its other visitors for too long. They work
-//! in slices, on everybody's work in turn, so that a long file does not hold a short page up. Knows no
-//! heads; [`super::whole`] and [`super::stream`] give it work.
+//! Threads that compress what would take too long on a front thread. They work in slices, on all pending work in turn,
+//! so a long file does not delay a short page. This module does not handle headers; [`super::whole`] and
+//! [`super::stream`] submit the work.
 //!
-//! Of bodies that can as well be sent as they are, only so much may wait; more is refused. Work for a
-//! stream that has begun cannot be: each response has at most one piece of it waiting.
+//! The amount of waiting work is limited for bodies that can be sent uncompressed as well; more is refused. Work for a
+//! stream that has begun cannot be refused: each response has at most one piece of it waiting.
 
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -11,16 +11,16 @@ use std::sync::{Condvar, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use howdah_http::memory::{self, Pressure};
 
-/// Plain bytes compressed before it is another's turn: 2 ms of brotli.
+/// How many plain bytes are compressed before other work gets its turn: 2 ms of brotli.
 pub(super) const SLICE: usize = 64 << 10;
-/// Plain bytes that may wait, of bodies that need not be compressed: half a second of brotli.
+/// How many plain bytes may wait, of bodies that need not be compressed: half a second of brotli.
 const MOST_WAITING: u64 = 16 << 20;
-/// Plain bytes waiting at which scripts' pages are sent as they are: an eighth of a second.
+/// When more plain bytes than this wait, scripts' pages are sent uncompressed: an eighth of a second of brotli.
 const BUSY: u64 = 4 << 20;
 
 /// Work that is done a slice at a time.
 pub(super) trait Work: Send {
-    /// Does some; whether that was all.
+    /// Does one slice. Returns whether that was the last.
     fn step(&mut self) -> bool;
 }
 
@@ -31,7 +31,7 @@ struct QueuedWork {
 
 struct Queue {
     waiting: VecDeque<QueuedWork>,
-    /// Bytes of what waits and of what is being worked on.
+    /// The number of bytes of waiting and current work.
     bytes: u64,
 }
 
@@ -45,10 +45,10 @@ fn queue() -> MutexGuard<'static, Queue> {
     QUEUE.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Has `work` done on `length` bytes; gives it back while too much is waiting.
+/// Submits `work` on `length` bytes. Returns it if too much is waiting.
 pub(super) fn offer(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
     let mut queue = queue();
-    // One body alone may be longer than all that may wait. Where memory is short, none is kept twice.
+    // A single body may be longer than the limit. While memory is short, no body is kept in two forms.
     if memory::pressure() != Pressure::None
         || queue.bytes > 0 && queue.bytes + length > MOST_WAITING
     {
@@ -57,12 +57,12 @@ pub(super) fn offer(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work
     push(&mut queue, QueuedWork { work, length })
 }
 
-/// Has `work` done on `length` bytes, however much is waiting; gives it back if there are no threads.
+/// Submits `work` on `length` bytes, however much is waiting. Returns it if there are no threads.
 pub(super) fn enqueue(work: Box<dyn Work>, length: u64) -> Result<(), Box<dyn Work>> {
     push(&mut queue(), QueuedWork { work, length })
 }
 
-/// So much is waiting that a page is better sent as it is.
+/// Whether so much is waiting that a page is better sent uncompressed.
 pub(super) fn is_busy() -> bool {
     queue().bytes > BUSY
 }
@@ -77,8 +77,8 @@ fn push(queue: &mut Queue, entry: QueuedWork) -> Result<(), Box<dyn Work>> {
     Ok(())
 }
 
-/// Starts the threads when there is first something to do: one for two cores, so that PHP and the front
-/// keep the others. Whether there are any.
+/// Starts the threads when there is work for the first time: one for two cores, so PHP and the front keep the others.
+/// Returns whether there are any.
 fn start() -> bool {
     static STARTED: OnceLock<bool> = OnceLock::new();
     *STARTED.get_or_init(|| {
@@ -104,7 +104,7 @@ fn run() {
                 }
             }
         };
-        // A caller that waits for work that panicked sees it dropped.
+        // If work panics, it is dropped, which a waiting caller notices.
         let done = catch_unwind(AssertUnwindSafe(|| entry.work.step())).unwrap_or(true);
         let mut queue = queue();
         if done {

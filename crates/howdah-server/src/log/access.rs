@@ -1,4 +1,4 @@
-//! One line a request. Formats only; where lines go is `sink.rs`.
+//! The access log: one line for each request. This module only formats the lines; `sink.rs` writes them.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -18,59 +18,58 @@ use crate::traces::context::SpanContext;
 pub enum AccessFormat {
     /// `%h - %u [%t] "%r" %s %b`: the common log format.
     Common,
-    /// Common, then `"Referer" "User-Agent"`: what log analysers read.
+    /// Common, then `"Referer" "User-Agent"`: the format that log analysers read.
     #[default]
     Combined,
-    /// Combined, then `host=… rt=… qt=… child=… [cache=…] error=… id=…` (seconds; `-` where there is
-    /// none; `cache=HIT`, `MISS`, `STALE` or `PASS:NAME` where the page cache is on).
+    /// Combined, then `host=… rt=… qt=… child=… [cache=…] error=… id=…` (times in seconds; `-` for a missing value;
+    /// `cache=HIT`, `MISS`, `STALE` or `PASS:NAME` if the page cache is on).
     Extended,
     /// One JSON object per line.
     Json,
 }
 
-/// What the access log says about one request.
+/// The data of one request for the access log.
 #[derive(Clone, Copy, Debug)]
 pub struct AccessEntry<'a> {
-    /// The time at which the answer ended.
+    /// The time at which the response ended.
     pub at: SystemTime,
     /// The client; `None` for a unix socket's peer.
     pub client: Option<IpAddr>,
-    /// User name of Basic authentication: a claim, nobody has checked it (nginx' `$remote_user`).
+    /// The user name of Basic authentication. It is an unchecked claim (nginx' `$remote_user`).
     pub user: &'a [u8],
-    /// The method; of a request that was not understood, what there is of its line.
+    /// The method; for a request that could not be parsed, the beginning of its request line.
     pub method: &'a [u8],
-    /// The raw target; empty for a request that was not understood.
+    /// The raw target; empty for a request that could not be parsed.
     pub target: &'a [u8],
     /// The protocol's version, such as `HTTP/1.1`.
     pub protocol: &'a str,
     /// What the TLS handshake agreed on, if the connection is encrypted.
     pub tls: Option<&'a Agreed>,
-    /// The host asked for, with its port if it was given.
+    /// The requested host, with its port if one was given.
     pub host: &'a [u8],
-    /// Site by its name in the configuration.
+    /// The site's name in the configuration.
     pub site: &'a str,
-    /// The answer's status; 0 if the client was gone before there was one (logged as 499, nginx'
-    /// number for it).
+    /// The status of the response; 0 if the client disconnected before there was one (logged as 499, like nginx does).
     pub status: u16,
-    /// Bytes of the response body sent.
+    /// The number of bytes of the response body that were sent.
     pub bytes: u64,
-    /// From the head's last byte to the response's.
+    /// The time from the last byte of the request header to the last byte of the response.
     pub duration: Duration,
     /// The value of `Referer`, empty if the request has none.
     pub referer: &'a [u8],
     /// The value of `User-Agent`, empty if the request has none.
     pub user_agent: &'a [u8],
-    /// Child and queue time, for scripts.
+    /// Process and queue time, for scripts.
     pub run: RunTiming,
-    /// What the page cache did, where it is on.
+    /// What the page cache did, if it is on.
     pub cache: Option<Verdict>,
-    /// What the script did for which its page is not shared, where it is known.
+    /// Why the response of the script is not shared, if that is known.
     pub cache_cause: Option<&'a str>,
-    /// The one name of what went wrong.
+    /// The name of the failure.
     pub error: Option<&'a str>,
-    /// The request's number: the same in the error log.
+    /// The request's number, which is the same in the error log.
     pub id: u64,
-    /// The request's span, where requests are traced: JSON has it.
+    /// The request's span, if requests are traced; only JSON contains it.
     pub trace: Option<&'a SpanContext>,
 }
 
@@ -78,12 +77,13 @@ pub struct AccessEntry<'a> {
 pub struct AccessLog {
     sink: Sink,
     format: AccessFormat,
-    /// Lines have fields for the journal.
+    /// Whether lines have fields for the journal.
     fields: bool,
 }
 
 impl AccessLog {
-    /// Lines of `format` into `sink`; with `fields` for the journal ([`super::message`]).
+    /// Creates a log that writes lines of `format` into `sink`, with journal fields if `fields` is set
+    /// ([`super::message`]).
     pub fn new(sink: Sink, format: AccessFormat, fields: bool) -> AccessLog {
         AccessLog {
             sink,
@@ -92,7 +92,7 @@ impl AccessLog {
         }
     }
 
-    /// The sink, for reopening and flushing.
+    /// Returns the sink, for reopening and flushing.
     pub fn sink(&self) -> &Sink {
         &self.sink
     }
@@ -102,7 +102,7 @@ impl AccessLog {
         self.sink.append(|out| {
             entry.format(self.format, out);
             if self.fields {
-                // Before the line's end.
+                // The fields precede the line's end.
                 out.pop();
                 entry.fields(out);
                 out.push(b'\n');
@@ -112,7 +112,7 @@ impl AccessLog {
 }
 
 impl AccessEntry<'_> {
-    /// Appends the line with its end.
+    /// Appends the line including its end.
     pub fn format(&self, format: AccessFormat, out: &mut Vec<u8>) {
         match format {
             AccessFormat::Json => self.json(out),
@@ -126,7 +126,7 @@ impl AccessEntry<'_> {
         out.push(b'\n');
     }
 
-    /// What can be looked for in the journal.
+    /// Appends the fields by which the journal can be searched.
     fn fields(&self, out: &mut Vec<u8>) {
         let fields = [
             ("STATUS", Some(self.status().to_string())),
@@ -290,8 +290,8 @@ fn put(out: &mut Vec<u8>, text: std::fmt::Arguments<'_>) {
     let _ = out.write_fmt(text);
 }
 
-/// The user name of `Authorization: Basic` credentials, without their check; empty if there is
-/// none. RFC 7617 §2: base64 of `user-id ":" password`.
+/// Returns the user name of `Authorization: Basic` credentials without checking them; empty if there is none. RFC 7617
+/// §2: base64 of `user-id ":" password`.
 pub fn basic_user(authorization: &[u8]) -> Vec<u8> {
     let Some((scheme, rest)) = authorization.split_at_checked(6) else {
         return Vec::new();

@@ -1,6 +1,5 @@
-//! Dates as text, in UTC. Local time is left out on purpose: it needs the time zone database in
-//! every process, is ambiguous for an hour a year, and Apache's and nginx' formats carry the offset
-//! (`+0000`) anyway.
+//! Dates as text, in UTC. Local time is not supported on purpose: it needs the time zone database in every process, is
+//! ambiguous for an hour a year, and Apache's and nginx' formats carry the offset (`+0000`) anyway.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -8,7 +7,7 @@ use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// A moment of the calendar, UTC.
+/// A date and time in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Civil(DateTime);
 
@@ -17,7 +16,7 @@ const MONTHS: [&str; 12] = [
 ];
 
 impl Civil {
-    /// The calendar's view of a time. Times before 1970 count as 1970, later ones than 9999 as its end.
+    /// Converts a time. Times before 1970 count as 1970, times after 9999 as the end of that year.
     pub fn of(time: SystemTime) -> Civil {
         let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
         let seconds = i64::try_from(since.as_secs()).unwrap_or(i64::MAX);
@@ -25,7 +24,7 @@ impl Civil {
         Civil(Offset::UTC.to_datetime(timestamp.unwrap_or(Timestamp::MAX)))
     }
 
-    /// `20/Nov/2026:19:13:29 +0000`: the common log format's.
+    /// Appends the common log format: `20/Nov/2026:19:13:29 +0000`.
     pub fn common_log(&self, out: &mut Vec<u8>) {
         let month = MONTHS[self.0.month() as usize - 1];
         two(out, self.0.day());
@@ -40,7 +39,7 @@ impl Civil {
         out.extend_from_slice(b" +0000");
     }
 
-    /// `Nov 20 19:13:29` (RFC 3164), which syslog daemons on this machine replace by their own.
+    /// Appends the format of RFC 3164, `Nov 20 19:13:29`. Syslog daemons on this machine replace it by their own time.
     pub fn syslog(&self, out: &mut Vec<u8>) {
         let month = MONTHS[self.0.month() as usize - 1];
         out.extend_from_slice(month.as_bytes());
@@ -60,7 +59,7 @@ impl Civil {
         }
     }
 
-    /// `2026-11-20T19:13:29.123Z` (RFC 3339).
+    /// Appends the format of RFC 3339: `2026-11-20T19:13:29.123Z`.
     pub fn rfc3339(&self, out: &mut Vec<u8>) {
         four(out, self.0.year());
         for (before, part) in [

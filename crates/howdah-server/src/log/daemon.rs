@@ -1,4 +1,4 @@
-//! The words by which a log is sent to a daemon: syslog as nginx names it, and the journal. Opens nothing; see
+//! Parses the options that send a log to a daemon: syslog in nginx' notation, and the journal. It opens nothing; see
 //! [`super::message`].
 
 use std::fmt;
@@ -6,12 +6,12 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// Longest tag, as nginx has it.
+/// The maximum length of a tag, like nginx'.
 const LONGEST_TAG: usize = 32;
-/// The name of the server in messages.
+/// The default tag of messages.
 const TAG: &str = "howdah";
 
-/// Facilities by name (RFC 5424 §6.2.1); their place is their number.
+/// The facilities by name (RFC 5424 §6.2.1). The index of each is its number.
 const FACILITIES: [&str; 24] = [
     "kern",
     "user",
@@ -39,29 +39,29 @@ const FACILITIES: [&str; 24] = [
     "local7",
 ];
 
-/// Who gets the messages.
+/// A daemon that receives log messages.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Daemon {
     /// A syslog daemon on this machine, by its socket.
     Local(PathBuf),
-    /// A syslog daemon elsewhere: host and port.
+    /// A syslog daemon on another machine: host and port.
     Remote(String, u16),
     /// systemd's journal, by its socket.
     Journal(PathBuf),
 }
 
-/// A log that goes to a daemon.
+/// A log that is sent to a daemon.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DaemonTarget {
-    /// Who gets the messages.
+    /// The daemon that receives the messages.
     pub daemon: Daemon,
     /// The number of the facility.
     pub facility: u8,
-    /// What the messages are called by.
+    /// The tag (identifier) of the messages.
     pub tag: String,
 }
 
-/// Why a text names no daemon.
+/// Why a text does not name a daemon.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DaemonTargetError(String);
 
@@ -72,8 +72,8 @@ impl fmt::Display for DaemonTargetError {
 }
 
 impl DaemonTarget {
-    /// Reads `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx' words), `journald`
-    /// or `journald:/path/of/the/socket`. None: the text names something else, such as a file.
+    /// Parses `syslog`, `syslog:server=unix:/dev/log,facility=local7,tag=howdah` (nginx' notation), `journald` or
+    /// `journald:/path/of/the/socket`. Returns `None` if the text names something else, such as a file.
     pub fn read(text: &str) -> Option<Result<DaemonTarget, DaemonTargetError>> {
         let (word, rest) = text.split_once(':').unwrap_or((text, ""));
         match word {
@@ -134,13 +134,13 @@ impl DaemonTarget {
         Ok(target)
     }
 
-    /// Whether lines are to have fields behind their text.
+    /// Whether lines should have fields after their text.
     pub fn takes_fields(&self) -> bool {
         matches!(self.daemon, Daemon::Journal(_))
     }
 }
 
-/// `unix:/path`, `host`, `host:port`, `[::1]:port`; the port of syslog is 514.
+/// Parses `unix:/path`, `host`, `host:port` or `[::1]:port`; the default port of syslog is 514.
 fn server(address: &str) -> Option<Daemon> {
     if let Some(path) = address.strip_prefix("unix:") {
         return path.starts_with('/').then(|| Daemon::Local(path.into()));

@@ -1,12 +1,11 @@
-//! The error log: one line a problem, with its one name, tied to the request it belongs to.
+//! The error log: one line for each problem, with its name, tied to the request that it belongs to.
 //!
 //! ```text
 //! 2026-11-20T19:13:29.250Z error ChildDied pool=www: signal 11 | GET example.org/a.php client=192.0.2.7 id=17
 //! 2026-11-20T19:13:29.251Z warning php pool=www: PHP Warning:  Undefined variable $x in … | GET …
 //! ```
-//! On a terminal the same without the time, after `howdah: `. Messages of less weight than
-//! `notice` are not written unless asked for. The same message is written a few times, then
-//! counted (`repeats.rs`).
+//! On a terminal the line begins with `howdah: ` instead of the time. By default, messages less severe than `notice`
+//! are not written. The same message is written a few times, then counted (`repeats.rs`).
 
 use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -25,22 +24,22 @@ use super::sink::{LogTarget, Sink};
 use super::{escape, message};
 use crate::traces::context::{SpanContext, parse_traceparent};
 
-/// Bytes of one message that are kept; as much as a PHP process may send at once is for its own
-/// logs, a line of ours stays readable.
+/// How many bytes of one message are kept. A PHP process may send more at once, which belongs into its own logs; a line
+/// of this log should stay readable.
 const MAX_MESSAGE: usize = 8 << 10;
-/// Bytes kept of a request's target.
+/// How many bytes of a request's target are kept.
 const MAX_TARGET: usize = 512;
 
 /// How a line of the error log begins.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ErrorStyle {
-    /// With the time: files, and journals read later.
+    /// With the time: for files, and for output that is read later.
     File,
-    /// Without the time, after `howdah: `: somebody is watching.
+    /// With `howdah: ` instead of the time: for a terminal.
     Terminal,
-    /// Without either, after the severity: see [`super::message`].
+    /// With the severity instead of the time: see [`super::message`].
     Syslog,
-    /// The same with fields.
+    /// Like `Syslog`, with fields.
     Journal,
 }
 
@@ -53,12 +52,12 @@ impl ErrorStyle {
     ];
 }
 
-/// The request a line is about.
+/// The request that a line is about.
 #[derive(Clone, Copy, Debug)]
 pub struct About<'a> {
     /// The request's method, as the client sent it.
     pub method: &'a [u8],
-    /// The host the client asked for.
+    /// The requested host.
     pub host: &'a [u8],
     /// The request target as the client sent it, not decoded.
     pub target: &'a [u8],
@@ -66,7 +65,7 @@ pub struct About<'a> {
     pub client: &'a str,
     /// The request's number, as in the access log.
     pub id: u64,
-    /// The request's span, where requests are traced.
+    /// The request's span, if requests are traced.
     pub trace: Option<&'a SpanContext>,
 }
 
@@ -88,7 +87,7 @@ impl About<'_> {
     }
 }
 
-/// Whose line it is.
+/// The part of the server that a line comes from.
 #[derive(Clone, Copy, Hash)]
 enum Origin<'a> {
     Server,
@@ -97,7 +96,7 @@ enum Origin<'a> {
 }
 
 impl Origin<'_> {
-    /// As the line shows it, and its field of the journal: the key in small letters and the name.
+    /// Returns the key (in lower case) and the name, as they appear in the line and in the journal's field.
     fn named(&self) -> Option<(&'static str, &str)> {
         match self {
             Origin::Server => None,
@@ -107,7 +106,7 @@ impl Origin<'_> {
     }
 }
 
-/// What a line is about: not a part of the message that is compared for repeats.
+/// What a line is about. It is not part of the message that is compared for repeats.
 #[derive(Clone, Copy)]
 enum Subject<'a> {
     Server,
@@ -120,16 +119,16 @@ pub struct ErrorLog {
     sink: Sink,
     /// How lines begin and end: an [`ErrorStyle`].
     style: AtomicU8,
-    /// The least serious [`Level`] that is written.
+    /// The least severe [`Level`] that is written.
     level: AtomicU8,
-    /// Requests are traced: a script's lines have the trace's number.
+    /// Whether requests are traced, in which case a script's lines contain the trace's number.
     traced: AtomicBool,
     repeats: Mutex<Repeats>,
 }
 
 impl ErrorLog {
-    /// Lines up to `level` into `sink`, which should have no delay: an error is read when it
-    /// happens.
+    /// Creates a log that writes lines up to `level` into `sink`, which should have no delay: an error should be
+    /// readable when it happens.
     pub fn new(sink: Sink, style: ErrorStyle, level: Level) -> ErrorLog {
         ErrorLog {
             sink,
@@ -140,13 +139,12 @@ impl ErrorLog {
         }
     }
 
-    /// The sink, for reopening and flushing.
+    /// Returns the sink, for reopening and flushing.
     pub fn sink(&self) -> &Sink {
         &self.sink
     }
 
-    /// Goes on elsewhere, or with other messages; see [`Sink::move_to`]. On an error nothing has
-    /// changed.
+    /// Continues at another target or with another level; see [`Sink::move_to`]. On an error nothing has changed.
     pub fn change(
         &self,
         target: &LogTarget,
@@ -160,7 +158,7 @@ impl ErrorLog {
         Ok(())
     }
 
-    /// Whether a script's lines have the number of the trace that its request belongs to.
+    /// Sets whether a script's lines contain the number of the trace that its request belongs to.
     pub fn show_traces(&self, traced: bool) {
         self.traced.store(traced, Ordering::Relaxed);
     }
@@ -170,7 +168,7 @@ impl ErrorLog {
         level as u8 <= self.level.load(Ordering::Relaxed)
     }
 
-    /// A problem of the server's own: its one name and a sentence.
+    /// Logs a problem of the server itself, with its name and a sentence.
     pub fn problem(&self, level: Level, name: &str, message: &str) {
         self.line(
             level,
@@ -181,15 +179,15 @@ impl ErrorLog {
         );
     }
 
-    /// Logs a problem with one connection: its name and a sentence, which are the same for every connection,
-    /// and what is not: who it is, what it sent. However many connections have the problem, the log gets a
-    /// few lines and their number.
+    /// Logs a problem with one connection. `name` and `message` are the same for every connection; `details` are not:
+    /// the client's address, and what it sent. However many connections have the problem, the log gets a few lines and
+    /// their number.
     pub fn connection(&self, level: Level, name: &str, message: &str, details: &str) {
         let subject = Subject::Connection(details);
         self.line(level, name, Origin::Server, message.as_bytes(), subject);
     }
 
-    /// Logs what a background job is about or has printed: a name and a sentence.
+    /// Logs a message about a background job, or a line that it has printed, with a name and a sentence.
     pub fn job(&self, job: &str, level: Level, name: &str, message: &str) {
         self.line(
             level,
@@ -200,7 +198,7 @@ impl ErrorLog {
         );
     }
 
-    /// Logs a problem with one request, by its name and a sentence.
+    /// Logs a problem with one request, with its name and a sentence.
     pub fn request(&self, level: Level, name: &str, message: &str, about: &About<'_>) {
         self.line(
             level,
@@ -294,7 +292,7 @@ impl ErrorLog {
     }
 }
 
-/// What can be looked for in the journal.
+/// Appends the fields by which the journal can be searched.
 fn fields(out: &mut Vec<u8>, name: &str, origin: Origin<'_>, subject: Subject<'_>) {
     message::field(out, "NAME", name);
     if let Some((key, name)) = origin.named() {

@@ -1,7 +1,7 @@
-//! Escapes foreign bytes for a line of a log: no line can be forged, and no terminal controlled.
+//! Escapes foreign bytes for a line of a log, so they can neither forge a line nor control a terminal.
 
-/// For the quoted parts of common and combined lines: `"`, `\` and what is not printable ASCII
-/// become `\xHH`, as nginx' default `escape=default` writes them.
+/// Escapes text for the quoted parts of common and combined lines: `"`, `\` and everything except printable ASCII
+/// become `\xHH`, like nginx' default `escape=default`.
 pub fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     for &byte in text {
         match byte {
@@ -11,7 +11,8 @@ pub fn quoted(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// For a field between spaces, such as a user name: also the space is escaped; empty is `-`.
+/// Escapes text for a field between spaces, such as a user name: the space is escaped as well, and an empty field
+/// becomes `-`.
 pub fn word(out: &mut Vec<u8>, text: &[u8]) {
     if text.is_empty() {
         out.push(b'-');
@@ -24,9 +25,9 @@ pub fn word(out: &mut Vec<u8>, text: &[u8]) {
     }
 }
 
-/// For free text in the error log: a PHP message keeps its UTF-8, a line end becomes `\n`, and
-/// control characters, also those of Unicode (C1, bidirectional overrides, line separators), are
-/// written in hexadecimal. At most `limit` bytes of the text are taken.
+/// Escapes free text for the error log: a PHP message keeps its UTF-8, a line end becomes `\n`, and control characters,
+/// including those of Unicode (C1, bidirectional overrides, line separators), are written in hexadecimal. At most
+/// `limit` bytes of the text are used.
 pub fn message(out: &mut Vec<u8>, text: &[u8], limit: usize) {
     let cut = text.len() > limit;
     for chunk in text[..text.len().min(limit)].trim_ascii_end().utf8_chunks() {
@@ -56,7 +57,7 @@ pub fn message(out: &mut Vec<u8>, text: &[u8], limit: usize) {
     }
 }
 
-/// A JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD, as JSON has no bytes.
+/// Appends a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD, as JSON cannot represent bytes.
 pub fn json(out: &mut Vec<u8>, text: &[u8]) {
     out.push(b'"');
     for chunk in text.utf8_chunks() {

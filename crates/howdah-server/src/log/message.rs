@@ -1,8 +1,8 @@
-//! Lines of a log as messages to a daemon: syslog on a unix socket (RFC 3164, as libc's `syslog()` writes
-//! it) or over UDP (RFC 5424), and systemd's journal by its native protocol. One message a line.
+//! Sends lines of a log as messages to a daemon: syslog on a unix socket (RFC 3164, as libc's `syslog()` writes it) or
+//! over UDP (RFC 5424), and systemd's journal by its native protocol. Each line is one message.
 //!
-//! A line may begin with `<N>`, its severity by syslog's number; without, it is 6. After the text
-//! fields may follow, each behind [`FIELD`]: `NAME=value`, which the journal alone gets.
+//! A line may begin with `<N>`, its severity by syslog's number; the default is 6. The text may be followed by fields,
+//! each preceded by [`FIELD`]: `NAME=value`. Only the journal receives them.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr, ToSocketAddrs, UdpSocket};
@@ -17,16 +17,17 @@ use rustix::io::Errno;
 use super::clock::Civil;
 use super::daemon::{Daemon, DaemonTarget};
 
-/// What stands before each field of a line: no log writes it as text.
+/// The byte that precedes each field of a line. No log writes it as text.
 pub const FIELD: u8 = 0x1f;
-/// Bytes of a message's text; a longer one ends with `...`. It fits into a datagram.
+/// The maximum length of a message's text in bytes, which fits into a datagram. A longer text is cut and ends with
+/// `...`.
 pub const LONGEST: usize = 60 << 10;
-/// How long a daemon that does not read is waited for. Its queue is full then, and lines are lost.
+/// How long to wait for a daemon that does not read. Its queue is then full, and lines are lost.
 const PATIENCE: Duration = Duration::from_secs(1);
-/// The severity of lines that say none: info.
+/// The severity of lines that do not specify one: info.
 const PLAIN: u8 = 6;
 
-/// Appends a field to a line's text. `value` has no control characters.
+/// Appends a field to a line's text. `value` must not contain control characters.
 pub(super) fn field(out: &mut Vec<u8>, name: &str, value: &str) {
     out.push(FIELD);
     for part in ["HOWDAH_", name, "=", value] {
@@ -64,7 +65,7 @@ fn connect(daemon: &Daemon) -> io::Result<Socket> {
     }
 }
 
-/// This machine's name; `-` stands for none (RFC 5424 §6.2.4).
+/// Returns this machine's name, or `-` if it has none (RFC 5424 §6.2.4).
 fn host() -> String {
     let read = std::fs::read_to_string("/proc/sys/kernel/hostname");
     let name = read.unwrap_or_default().trim().to_owned();
@@ -104,7 +105,7 @@ impl Socket {
 pub(super) struct Messages {
     socket: Socket,
     target: DaemonTarget,
-    /// `access` or `error`.
+    /// The name of the log: `access` or `error`.
     log: &'static str,
     host: String,
     message: Vec<u8>,
@@ -122,12 +123,12 @@ impl Messages {
         })
     }
 
-    /// Sends whole lines; an error comes with the number of lines that are lost.
+    /// Sends whole lines. The error contains the number of lines that are lost.
     pub(super) fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
         let mut failed = None;
         let mut lost = 0;
         for line in lines.split_inclusive(|byte| *byte == b'\n') {
-            // One that does not read now will not read the next line either.
+            // A daemon that does not read now will not read the next line either.
             if failed.is_none() {
                 let line = line.strip_suffix(b"\n").unwrap_or(line);
                 self.compose(line, SystemTime::now());
@@ -141,14 +142,14 @@ impl Messages {
         }
     }
 
-    /// Sends the message; a daemon that was started again has another socket.
+    /// Sends the message. If that fails, it connects again, because a restarted daemon has another socket.
     fn send(&mut self) -> io::Result<()> {
         let Err(error) = self.try_to_send() else {
             return Ok(());
         };
         self.socket = connect(&self.target.daemon)?;
         if error.kind() == io::ErrorKind::TimedOut {
-            // Waiting once is enough; the next message goes to whoever is there then.
+            // Waiting once is enough. The next message goes to the daemon that listens then.
             return Err(error);
         }
         self.try_to_send()

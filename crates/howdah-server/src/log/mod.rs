@@ -1,13 +1,14 @@
-//! The access log and the error log. Neither ever makes a request wait: lines go to memory, and a
-//! thread of the log's own writes them.
+//! The access log and the error log. Neither ever makes a request wait: lines go to memory, and each log has a thread
+//! that writes them.
 //!
-//! - [`access`]: one line a request: common, combined, extended or JSON.
-//! - [`error`]: one line a problem, PHP's messages tied to their request, repeats held back.
+//! - [`access`]: one line for each request: common, combined, extended or JSON.
+//! - [`error`]: one line for each problem; PHP's messages are tied to their request, and repeats are held back.
 //! - [`sink`]: the buffers, the writing thread, reopening.
-//! - [`escape`]: what a client or a script wrote, made safe for a line.
-//! - [`daemon`]: the words by which a log is sent to syslog or the journal.
-//! - [`message`]: a line as a message to one of them.
+//! - [`escape`]: escapes the text of clients and scripts.
+//! - [`daemon`]: parses the options that send a log to syslog or the journal.
+//! - [`message`]: sends a line as a message to one of them.
 //! - [`clock`]: dates as text.
+//! - [`repeats`]: holds repeated messages back.
 
 pub mod access;
 pub mod clock;

@@ -1,21 +1,20 @@
-//! Holds repeated messages back. Pure: the time is handed in.
+//! Holds repeated messages back. The caller passes the time.
 //!
-//! The same message may appear [`BURST`] times within [`WINDOW`]; further ones are counted, and the
-//! log gets the count when the window has passed. A page that warns once a request would otherwise
-//! write more log than pages.
+//! The same message may appear [`BURST`] times within [`WINDOW`]. Further ones are counted, and the log gets the count
+//! when the window has passed. Otherwise a page that causes a warning with each request would write more log than
+//! pages.
 
 use std::collections::HashMap;
 use std::time::{Duration, Instant};
 
-/// How often the same message appears within a window.
+/// How often the same message may appear within a window.
 pub const BURST: u32 = 5;
 /// The time within which repeats of a message are counted.
 pub const WINDOW: Duration = Duration::from_secs(10);
-/// How many different messages are counted separately, at most; beyond that the oldest windows close
-/// early.
+/// The maximum number of different messages that are counted separately. Beyond it all windows are closed early.
 const MAX_KEYS: usize = 512;
 
-/// What is remembered of recent messages.
+/// Counters of recent messages.
 #[derive(Debug, Default)]
 pub struct Repeats {
     windows: HashMap<u64, Window>,
@@ -28,12 +27,12 @@ struct Window {
     first: String,
 }
 
-/// Repeats that were held back: how many, and the beginning of their message.
+/// Repeats that were held back: their number, and the beginning of their message.
 pub type HeldBack = (u32, String);
 
 impl Repeats {
-    /// Whether a message with this key may be written now. `first` gives the text to remember it
-    /// by, and is called once a window.
+    /// Whether a message with this key may be written now. `first` returns the text by which the message is reported
+    /// later, and is called once for each window.
     pub fn admit(&mut self, key: u64, now: Instant, first: impl FnOnce() -> String) -> bool {
         if let Some(window) = self.windows.get_mut(&key)
             && now.saturating_duration_since(window.since) < WINDOW
@@ -52,14 +51,14 @@ impl Repeats {
         true
     }
 
-    /// Closes the windows that have passed (all of them, if there are too many); gives what was
+    /// Closes the windows that have passed (all of them, if there are too many), and returns the messages that were
     /// held back in them. Call it before [`Repeats::admit`].
     pub fn expired(&mut self, now: Instant) -> Vec<HeldBack> {
         let all = self.windows.len() >= MAX_KEYS;
         self.close(|w| all || now.saturating_duration_since(w.since) >= WINDOW)
     }
 
-    /// Closes all windows; gives what was held back in them.
+    /// Closes all windows, and returns the messages that were held back in them.
     pub fn drain(&mut self) -> Vec<HeldBack> {
         self.close(|_| true)
     }

@@ -1,10 +1,10 @@
-//! Where lines go: memory first, then a thread of the sink's own writes them. A full disk, a stuck
-//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED`] are dropped
-//! and counted, and somebody may hear of it ([`Sink::watch`]). A line that a full disk cuts off is finished
-//! when there is room again. Knows nothing of formats.
+//! The destination of log lines: they go to memory first, then a thread of the sink writes them. A full disk, a stuck
+//! pipe or a slow terminal never makes a request wait; lines beyond [`MAX_BUFFERED`] are dropped and counted, and a
+//! watcher can be notified ([`Sink::watch`]). A line that a full disk cuts off is completed when there is room again.
+//! This module does not depend on the format of lines.
 //!
-//! Each thread has a buffer of its own, so that two front threads do not meet in one lock; lines of
-//! different threads may be up to the sink's delay out of order.
+//! Threads write to different buffers, so two front threads do not compete for one lock. Lines of different threads may
+//! be out of order by up to the sink's delay.
 
 use std::cell::Cell;
 use std::fs::{File, OpenOptions};
@@ -21,17 +21,17 @@ use serde::{Deserialize, Serialize};
 use super::daemon::DaemonTarget;
 use super::message::Messages;
 
-/// Bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line
-/// that is 28 000 lines.
+/// How many bytes a thread's buffer may hold while the writer is behind; at combined's 150 bytes a line that is 28 000
+/// lines.
 pub const MAX_BUFFERED: usize = 4 << 20;
 /// A buffer of this size is written without waiting for the delay.
 const WRITE_SOON: usize = 64 << 10;
 const SHARDS: usize = 16;
 
-/// The place a log is written to.
+/// The target that a log is written to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum LogTarget {
-    /// A file, opened for appending, made with mode 0640 if it is not there.
+    /// A file, opened for appending and created with mode 0640 if it is missing.
     File(PathBuf),
     /// The server's standard output.
     Stdout,
@@ -42,7 +42,7 @@ pub enum LogTarget {
 }
 
 impl LogTarget {
-    /// Whether lines are to have fields behind their text ([`super::message`]).
+    /// Whether lines should have fields after their text ([`super::message`]).
     pub fn takes_fields(&self) -> bool {
         matches!(self, LogTarget::Daemon(target) if target.takes_fields())
     }
@@ -70,13 +70,13 @@ enum Output {
 }
 
 impl Output {
-    /// Writes some of it, as write(2).
+    /// Writes some of the bytes, like write(2).
     fn write(&self, bytes: &[u8]) -> io::Result<usize> {
         let written = rustix::io::retry_on_intr(|| match self {
             Output::File(file) => rustix::io::write(file, bytes),
             Output::Stdout => rustix::io::write(io::stdout().as_fd(), bytes),
             Output::Stderr => rustix::io::write(io::stderr().as_fd(), bytes),
-            // Takes whole lines; see `Pen::write`.
+            // A daemon receives whole lines; see `Pen::write`.
             Output::Daemon(_) => Err(rustix::io::Errno::INVAL),
         });
         Ok(written?)
@@ -86,13 +86,13 @@ impl Output {
 /// Writes lines to an output.
 struct Pen {
     output: Output,
-    /// The end of a line that could be written in part.
+    /// The end of a line that could be written only in part.
     rest: Vec<u8>,
 }
 
 impl Pen {
-    /// Writes whole lines; how many are lost for which error. The one that is cut off is not: its end
-    /// is kept and written first the next time.
+    /// Writes whole lines. The error contains the number of lines that are lost. A line that is cut off is not lost:
+    /// its end is kept and written first the next time.
     fn write(&mut self, lines: &[u8]) -> Result<(), (u64, io::Error)> {
         if let Output::Daemon(messages) = &mut self.output {
             return messages.write(lines);
@@ -114,7 +114,7 @@ impl Pen {
         })
     }
 
-    /// Writes all of `bytes`; an error comes with the number of bytes written before it.
+    /// Writes all of `bytes`. The error contains the number of bytes written before it.
     fn write_all(&self, bytes: &[u8]) -> Result<(), (usize, io::Error)> {
         let mut at = 0;
         while at < bytes.len() {
@@ -142,7 +142,7 @@ pub enum News {
     },
     /// Lines are written again.
     WorksAgain {
-        /// How many were lost meanwhile.
+        /// How many lines were lost meanwhile.
         lost: u64,
     },
 }
@@ -153,25 +153,25 @@ struct Shared {
     log: &'static str,
     delay: Duration,
     shards: [Mutex<Vec<u8>>; SHARDS],
-    /// The writer sleeps until somebody has something.
+    /// The writer sleeps until a line, a request or the stop flag wakes it.
     asleep: AtomicBool,
     stopping: AtomicBool,
     dropped: AtomicU64,
-    /// Set while lines are lost and the watcher knows it.
+    /// Set while lines are lost and the watcher has been notified.
     losing: AtomicBool,
     watcher: OnceLock<Watcher>,
-    /// Orders and their outcome; `done` is notified of the outcome.
+    /// Requests to the writer and their outcome; `done` is notified of the outcome.
     orders: Mutex<WriterRequests>,
     done: Condvar,
 }
 
 /// The target that the writer continues with when the log is reopened.
 enum Reopen {
-    /// At the same target, opened again.
+    /// The same target, opened again.
     Again,
-    /// In this file, which is the same target opened already.
+    /// This file, which is the same target and already open.
     In(File),
-    /// At another target; as a file, if it has been opened already.
+    /// Another target, with its file if that is already open.
     At(LogTarget, Option<File>),
 }
 
@@ -184,7 +184,7 @@ struct WriterRequests {
     reopen_result: Option<io::Error>,
 }
 
-/// A log's buffers and its writer. Dropping it writes what is left.
+/// A log's buffers and its writer. Dropping the sink writes the remaining lines.
 pub struct Sink {
     shared: Arc<Shared>,
     writer: Thread,
@@ -209,8 +209,8 @@ fn shard_of_this_thread() -> usize {
 }
 
 impl Sink {
-    /// Opens the target and starts the writer. Lines are written within `delay`; zero: at once. A daemon
-    /// gets `log` as the name of the log.
+    /// Opens the target and starts the writer. Lines are written within `delay`, or at once if it is zero. A daemon
+    /// receives `log` as the name of the log.
     pub fn start(log: &'static str, target: LogTarget, delay: Duration) -> io::Result<Sink> {
         let output = target.open(log)?;
         let shared = Arc::new(Shared {
@@ -250,13 +250,13 @@ impl Sink {
             write(&mut buffer);
             self.shared.delay.is_zero() || (before < WRITE_SOON && buffer.len() >= WRITE_SOON)
         };
-        // SeqCst pairs with the writer's: it says it sleeps, then looks once more.
+        // SeqCst pairs with the writer, which first sets `asleep` and then checks the buffers again.
         if soon || self.shared.asleep.load(Ordering::SeqCst) {
             self.writer.unpark();
         }
     }
 
-    /// Waits until all lines appended before are written (or have failed to be).
+    /// Waits until all lines that were appended before have been written (or have failed to be).
     pub fn flush(&self) {
         let mut orders = lock(&self.shared.orders);
         orders.flush_asked += 1;
@@ -271,19 +271,19 @@ impl Sink {
         }
     }
 
-    /// Opens the target again by its path, after a log rotation has moved it away (SIGUSR1). On
-    /// an error the old file stays in use.
+    /// Opens the target again by its path, after a log rotation has moved the file away (SIGUSR1). On an error the old
+    /// file stays in use.
     pub fn reopen(&self) -> io::Result<()> {
         self.order_reopen(Reopen::Again)
     }
 
-    /// Goes on in `file`: for a server that may not open its own logs any more.
+    /// Continues in `file`, for a server that is no longer permitted to open its own logs.
     pub fn reopen_as(&self, file: File) -> io::Result<()> {
         self.order_reopen(Reopen::In(file))
     }
 
-    /// Goes on at another target; `file` is that target, opened already. On an error the old one
-    /// stays in use.
+    /// Continues at another target. `file` is that target if it is already open. On an error the old target stays in
+    /// use.
     pub fn move_to(&self, target: LogTarget, file: Option<File>) -> io::Result<()> {
         self.order_reopen(Reopen::At(target, file))
     }
@@ -306,8 +306,8 @@ impl Sink {
         orders.reopen_result.take().map_or(Ok(()), Err)
     }
 
-    /// Calls `watcher` when lines begin to be lost, from any thread, and when they are written again.
-    /// It must not wait. The first watcher stays.
+    /// Calls `watcher` when lines begin to be lost, from any thread, and when they are written again. The watcher must
+    /// not block. Only the first watcher that is set is used.
     pub fn watch(&self, watcher: impl Fn(News) + Send + Sync + 'static) {
         let _ = self.shared.watcher.set(Box::new(watcher));
     }
@@ -316,7 +316,7 @@ impl Sink {
         self.join.as_ref().is_none_or(JoinHandle::is_finished)
     }
 
-    /// Lines lost because the target took none, since the start.
+    /// Returns how many lines were lost since the start because the target did not accept them.
     pub fn dropped(&self) -> u64 {
         self.shared.dropped.load(Ordering::Relaxed)
     }
@@ -327,7 +327,7 @@ impl Drop for Sink {
         self.shared.stopping.store(true, Ordering::SeqCst);
         self.writer.unpark();
         if let Some(join) = self.join.take() {
-            // The writer does not panic; if it did, nobody is left to report it to.
+            // The writer does not panic. If it did, the panic could not be reported anywhere.
             let _ = join.join();
         }
     }
@@ -343,8 +343,8 @@ impl Shared {
         }
     }
 
-    /// All lines could be written: reports it if that is a change. `told`: how many lost lines have
-    /// been reported before.
+    /// Called when all lines could be written: notifies the watcher if that is a change. `told` is the number of lost
+    /// lines that have been reported before.
     fn recovered(&self, told: &mut u64) {
         if self.losing.swap(false, Ordering::Relaxed) {
             let dropped = self.dropped.load(Ordering::Relaxed);
@@ -357,7 +357,7 @@ impl Shared {
     }
 }
 
-/// Goes on in another file, or in one of the same name.
+/// Continues in another file, or in one of the same name.
 fn reopen(shared: &Shared, how: Reopen, target: &mut LogTarget, pen: &mut Pen) -> io::Result<()> {
     let (at, file) = match how {
         Reopen::Again => (target.clone(), None),
@@ -366,7 +366,7 @@ fn reopen(shared: &Shared, how: Reopen, target: &mut LogTarget, pen: &mut Pen) -
     };
     let output = file.map_or_else(|| at.open(shared.log), |f| Ok(Output::File(f)))?;
     if !pen.rest.is_empty() {
-        // Its beginning is in the other file.
+        // The beginning of that line is in the other file.
         shared.dropped.fetch_add(1, Ordering::Relaxed);
     }
     let rest = Vec::new();
@@ -382,7 +382,8 @@ fn write_loop(shared: &Shared, mut target: LogTarget, output: Output) {
     let mut lines = Vec::new();
     let mut told = 0;
     loop {
-        // Read before the buffers are emptied: what was appended before the order is in them.
+        // These are read before the buffers are emptied, so the buffers contain everything that was appended before the
+        // request.
         let stopping = shared.stopping.load(Ordering::SeqCst);
         let flush = lock(&shared.orders).flush_asked;
         let (mut wrote, mut failed) = (false, false);
@@ -503,7 +504,7 @@ mod tests {
         sink.move_to(LogTarget::File(new.clone()), None).unwrap();
         sink.append(|b| b.extend_from_slice(b"three\n"));
         sink.flush();
-        // A rotation is of the new one from now on.
+        // From now on a rotation concerns the new file.
         std::fs::remove_file(&new).unwrap();
         sink.reopen().unwrap();
         sink.append(|b| b.extend_from_slice(b"four\n"));
@@ -530,7 +531,7 @@ mod tests {
         std::fs::remove_dir_all(kept).unwrap();
     }
 
-    /// A pipe that takes nothing more: a page of it is free again after a page was read.
+    /// Returns a pipe that is full. Each page that is read from it frees one page.
     fn full_pipe() -> (io::PipeReader, File) {
         use rustix::pipe::{PipeFlags, pipe_with};
         let (reader, writer) = pipe_with(PipeFlags::CLOEXEC | PipeFlags::NONBLOCK).unwrap();
@@ -554,7 +555,7 @@ mod tests {
         let (lost, _) = pen.write(b"first\nsecond\n").unwrap_err();
         assert_eq!((lost, pen.rest.len()), (2, 0), "nothing of them is there");
         let all = read(&reader, 1 << 20);
-        // Room for a page at a time: 4000 bytes and 96 of the next line.
+        // There is room for one page: 4000 bytes and 96 of the next line.
         let capacity = all.len();
         let page = [b'.'; 4096];
         for _ in 1..capacity / 4096 {

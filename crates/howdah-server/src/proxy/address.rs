@@ -1,25 +1,25 @@
-//! Where a proxied server listens, as a rule says it. Parses; resolves and connects nothing.
+//! Parses the address of a proxied server in a rule. It resolves and connects nothing.
 
 use std::fmt;
 
 use howdah_executor::fastcgi::address::{self, Address, AddressError};
 use http::uri::PathAndQuery;
 
-/// Where a server listens, and what it speaks there.
+/// The address of a server, and the protocol that it speaks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ServerAddress {
     /// Host and port, or socket.
     pub address: Address,
-    /// What it speaks there.
+    /// The protocol that it speaks.
     pub speaks: Speaks,
 }
 
-/// What a server speaks.
+/// The protocol that a server speaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Speaks {
     /// HTTP/1.1 (`http://`, `unix:`).
     Http1,
-    /// HTTP/1.1 over TLS (`https://`), as the host that the address names.
+    /// HTTP/1.1 over TLS (`https://`), with the host of the address as the TLS server name.
     Https,
     /// HTTP/2 without TLS (`h2c://`).
     H2c,
@@ -28,9 +28,9 @@ pub enum Speaks {
 /// A server of a rule, and its share of the requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WeightedServer {
-    /// The address that it is reached at.
+    /// The address of the server.
     pub at: ServerAddress,
-    /// A server of weight 2 is as busy with two requests as one of weight 1 with one.
+    /// The weight: a server of weight 2 is considered as busy with two requests as one of weight 1 with one.
     pub weight: u32,
 }
 
@@ -46,16 +46,16 @@ impl fmt::Display for ServerAddress {
     }
 }
 
-/// Why a text names no server.
+/// Why a text is not the address of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerAddressError {
     /// Neither `http://`, `https://`, `h2c://` nor `unix:`.
     Scheme,
     /// Something follows host and port.
     Path,
-    /// The path behind host and port is not valid in a URL.
+    /// The path after host and port is not valid in a URL.
     Url,
-    /// What follows the scheme is no host and port, or no path of a socket.
+    /// The text after the scheme is not a host and port, or not the path of a socket.
     Address(AddressError),
 }
 
@@ -76,7 +76,7 @@ impl fmt::Display for ServerAddressError {
     }
 }
 
-/// Parses one text: a server, or several on a range of ports.
+/// Parses one text: a server, or several servers on a range of ports.
 pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     let text = text.trim();
     if text.starts_with("unix:") {
@@ -107,8 +107,7 @@ pub fn parse(text: &str) -> Result<Vec<WeightedServer>, ServerAddressError> {
     read(&format!("{authority}{port} {words}"), speaks)
 }
 
-/// Parses a URL whose path counts: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify`
-/// (as nginx writes it).
+/// Parses a URL with a path: `http://127.0.0.1:9091/verify?x`, `unix:/run/auth.sock:/verify` (in nginx' notation).
 pub fn parse_url(text: &str) -> Result<(Vec<WeightedServer>, PathAndQuery), ServerAddressError> {
     let text = text.trim();
     let after_scheme = match text.strip_prefix("unix:") {

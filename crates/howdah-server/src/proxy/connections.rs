@@ -1,6 +1,6 @@
-//! Connections to servers. Each front thread keeps its own, so that a request and its connection are of one
-//! runtime: up to [`MOST_KEPT`] of HTTP/1.1 for [`KEEP`], which is shorter than what servers keep them
-//! (Node: five seconds), and one of HTTP/2.
+//! Connections to servers. Each front thread keeps its own, so a request and its connection belong to the same runtime:
+//! up to [`MOST_KEPT`] connections of HTTP/1.1 for [`KEEP`], which is shorter than servers keep them (Node: five
+//! seconds), and one of HTTP/2.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -23,26 +23,26 @@ use super::server::Server;
 use super::tls;
 use super::upload::Upload;
 
-/// How long a connection may take to come about.
+/// How long opening a connection may take.
 const CONNECT: Duration = Duration::from_secs(5);
-/// How long one is kept for the next request.
+/// How long an idle connection is kept for the next request.
 const KEEP: Duration = Duration::from_secs(4);
-/// How many a front thread keeps to one server.
+/// The maximum number of idle connections that a front thread keeps to one server.
 const MOST_KEPT: usize = 32;
-/// Bytes of a head, and of what is read at once.
+/// The maximum size of a response header, and of one read.
 const BUFFER: usize = 64 << 10;
-/// Fields of a head.
+/// The maximum number of headers of a response.
 const MOST_FIELDS: usize = 200;
-/// How often a connection of HTTP/2 with a request on it is asked whether it lives.
+/// How often an HTTP/2 connection with a request is pinged.
 const PING: Duration = Duration::from_secs(20);
 
-/// The way to send requests on a connection.
+/// Sends requests on a connection.
 pub(super) enum Sender {
     Http1(http1::SendRequest<Upload>),
     Http2(http2::SendRequest<Upload>),
 }
 
-/// A request that has no answer.
+/// A request that got no response.
 pub(super) struct Unanswered {
     pub(super) error: hyper::Error,
     /// The request, if nothing of it has been sent.
@@ -50,7 +50,7 @@ pub(super) struct Unanswered {
 }
 
 impl Sender {
-    /// Sends a request; its answer's head.
+    /// Sends a request. Returns the header of its response.
     pub(super) async fn send(
         &mut self,
         request: Request<Upload>,
@@ -70,21 +70,21 @@ impl Sender {
     }
 }
 
-/// What a thread keeps to one server.
+/// The connections that a thread keeps to one server.
 struct Kept {
     server: Weak<Server>,
     idle: Vec<Idle>,
     http2: Option<http2::SendRequest<Upload>>,
 }
 
-/// A connection of HTTP/1.1 without a request.
+/// An HTTP/1.1 connection without a request.
 struct Idle {
     sender: http1::SendRequest<Upload>,
     since: Instant,
     _counted: Counted,
 }
 
-/// Counts one of the server's kept connections, until it is dropped.
+/// Counts one of the server's idle connections, until it is dropped.
 struct Counted(Weak<Server>);
 
 impl Counted {
@@ -105,7 +105,7 @@ impl Drop for Counted {
 #[derive(Default)]
 struct AllKept {
     servers: HashMap<u64, Kept>,
-    /// A task of this thread closes what has been kept long enough.
+    /// A task of this thread that closes expired connections is running.
     tidying: bool,
 }
 
@@ -113,7 +113,7 @@ thread_local! {
     static KEPT: RefCell<AllKept> = RefCell::default();
 }
 
-/// A kept connection, if there is one that can take a request now.
+/// Returns a kept connection, if there is one that can take a request now.
 pub(super) fn take_kept(server: &Server) -> Option<Sender> {
     KEPT.with_borrow_mut(|all| {
         let kept = all.servers.get_mut(&server.id)?;
@@ -129,7 +129,7 @@ pub(super) fn take_kept(server: &Server) -> Option<Sender> {
     })
 }
 
-/// Keeps a connection whose last answer is complete.
+/// Keeps a connection whose last response is complete.
 pub(super) fn keep(server: &Arc<Server>, sender: Sender) {
     let begin_tidying = KEPT.with_borrow_mut(|all| {
         let kept = all.servers.entry(server.id).or_insert_with(|| Kept {
@@ -155,7 +155,7 @@ pub(super) fn keep(server: &Arc<Server>, sender: Sender) {
     }
 }
 
-/// Forgets the thread's connection of HTTP/2: nothing came by it.
+/// Forgets the thread's HTTP/2 connection, because it does not work.
 pub(super) fn forget(server: &Server) {
     KEPT.with_borrow_mut(|all| {
         if let Some(kept) = all.servers.get_mut(&server.id) {
@@ -164,7 +164,7 @@ pub(super) fn forget(server: &Server) {
     });
 }
 
-/// Closes what is kept for too long, or to servers that no configuration has any more.
+/// Closes connections that have been kept too long, or whose servers are not in any configuration any more.
 async fn tidy() {
     loop {
         tokio::time::sleep(KEEP).await;
@@ -223,7 +223,7 @@ where
             .keep_alive_timeout(PING)
             .max_header_list_size(BUFFER as u32);
         let (sender, connection) = builder.handshake(stream).await.map_err(io::Error::other)?;
-        // How it ends the requests on it see.
+        // The requests on the connection see how it ends.
         let task = async move { drop(connection.await) };
         tokio::spawn(turn::measured("a connection to a backend", task));
         return Ok(Sender::Http2(sender));
@@ -236,7 +236,7 @@ where
     Ok(Sender::Http1(sender))
 }
 
-/// A connection whose task gives way to others of its thread.
+/// A connection whose task yields to others of its thread.
 struct Watched<S>(S);
 
 impl<S: hyper::rt::Read + Unpin> hyper::rt::Read for Watched<S> {

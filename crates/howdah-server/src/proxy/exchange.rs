@@ -1,7 +1,7 @@
-//! Sends a request to one server after the other until one answers.
+//! Sends a request to one server after the other until one responds.
 //!
-//! A request is sent a second time only if that is safe (RFC 9110 §9.2.2, as nginx does): nothing of it has
-//! been sent, or it is a GET, HEAD or OPTIONS without a body and a kept connection ended without a byte.
+//! A request is sent again only if that is safe (RFC 9110 §9.2.2, like nginx): nothing of it has been sent, or it is a
+//! GET, HEAD or OPTIONS without a body and a reused connection ended without a byte.
 
 use std::error::Error as _;
 use std::io;
@@ -17,17 +17,17 @@ use super::server::{self, Place, Server};
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
-/// A server's answer, or its beginning.
+/// A server's response, or its beginning.
 pub(super) struct Answered {
     pub(super) response: Response<Incoming>,
     pub(super) connection: Sender,
     pub(super) place: Place,
 }
 
-/// The server that has the request now.
+/// The server that currently has the request.
 pub(super) type Asked = Arc<Mutex<Option<Arc<Server>>>>;
 
-/// Sends the request to one server after the other until one answers.
+/// Sends the request to one server after the other until one responds.
 pub(super) async fn exchange(
     proxy: Arc<Proxy>,
     template: Request<()>,
@@ -105,7 +105,7 @@ pub(super) async fn exchange(
     Err(ExecError::BackendDown { message: last })
 }
 
-/// The request as the connection's version has it: HTTP/2 names the host in the URI.
+/// Adapts the request to the connection's HTTP version: HTTP/2 names the host in the URI.
 pub(super) fn fit(template: &Request<()>, http2: bool) -> Request<()> {
     let mut request = template.clone();
     if !http2 {
@@ -131,12 +131,12 @@ pub(super) fn fit(template: &Request<()>, http2: bool) -> Request<()> {
     request
 }
 
-/// The connection ended before a byte of the answer.
+/// Whether the connection ended before the first byte of the response.
 fn ended_early(error: &hyper::Error) -> bool {
     error.is_incomplete_message() || error.is_closed() || error.is_canceled()
 }
 
-/// How a failure of the connection is called.
+/// Returns the failure for an error of the connection.
 pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
     match error.is_parse() || is_garbled(error) {
         true => ExecError::BackendInvalid {
@@ -149,7 +149,7 @@ pub(super) fn failure(error: &hyper::Error, answering: bool) -> ExecError {
     }
 }
 
-/// What frames the body makes no sense: chunks of HTTP/1.1, or frames of HTTP/2.
+/// Whether the framing of the body is invalid: the chunks of HTTP/1.1, or the frames of HTTP/2.
 fn is_garbled(error: &hyper::Error) -> bool {
     let Some(why) = error.source() else {
         return false;

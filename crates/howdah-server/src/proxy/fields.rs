@@ -1,6 +1,6 @@
-//! A request as a server gets it: the client's, without what is between the client and this server
-//! (RFC 9110 §7.6.1), and with what this server knows of the client. What a client says of itself in
-//! the fields that proxies write never passes.
+//! Builds the request for a server from the client's: without the headers that concern only the connection to the
+//! client (RFC 9110 §7.6.1), and with what this server knows about the client. What a client claims about itself in the
+//! headers of proxies is never forwarded.
 
 use howdah_http::BodyKind;
 use howdah_http::message::{RequestHead, Version};
@@ -12,12 +12,12 @@ use crate::client_address::{Client, split_host};
 use crate::docroot::path::{decode, encode, encode_path};
 use crate::failure::Failure;
 
-/// The name in `Via`.
+/// The name of this server in `Via`.
 const PSEUDONYM: &str = "1.1 Howdah";
-/// A request that has been here so often goes in a circle.
+/// A request that has passed through this server this many times is in a loop.
 const MOST_VISITS: usize = 10;
 
-/// Fields that never pass: of the connection, of other proxies, or set here.
+/// Headers that are never forwarded: those of the connection, of other proxies, or set here.
 const STAYS: [&str; 18] = [
     "connection",
     "expect",
@@ -39,25 +39,25 @@ const STAYS: [&str; 18] = [
     "x-client-ip",
 ];
 
-/// What a request for a server is made of.
+/// The parts of a request to a server.
 pub struct Outgoing<'a> {
     /// The client's request.
     pub request: &'a RequestHead,
-    /// Who sent it.
+    /// The client that sent it.
     pub client: &'a Client<'a>,
-    /// The connection's own peer.
+    /// The peer of the connection itself.
     pub peer: Option<std::net::IpAddr>,
-    /// The path that the rules have led to, cleaned.
+    /// The cleaned path that the rules have led to.
     pub path: &'a [u8],
-    /// The query, if a rewrite has changed it; else the request's.
+    /// The query, if a rewrite has changed it; otherwise the request's.
     pub query: Option<&'a [u8]>,
-    /// What is known of the body's length.
+    /// The kind of the body, with its length if it is known.
     pub body: BodyKind,
-    /// The client asks to speak WebSocket.
+    /// Whether the client asks for WebSocket.
     pub websocket: bool,
 }
 
-/// Whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 can: browsers open such a connection
+/// Whether the request asks for WebSocket (RFC 6455 §4.1). Only HTTP/1.1 requests can: browsers open such a connection
 /// for it.
 pub fn asks_for_websocket(request: &RequestHead) -> bool {
     let lists = |name: &'static [u8], token: &[u8]| {
@@ -72,7 +72,7 @@ pub fn asks_for_websocket(request: &RequestHead) -> bool {
         && lists(b"upgrade", b"websocket")
 }
 
-/// The request, with path and query as its URI.
+/// Builds the request, with path and query as its URI.
 pub fn request(out: &Outgoing<'_>) -> Result<Request<()>, Failure> {
     let visits = out
         .request
@@ -83,15 +83,15 @@ pub fn request(out: &Outgoing<'_>) -> Result<Request<()>, Failure> {
         return Err(Failure::ProxyLoop);
     }
     let mut request = Request::new(());
-    // A token, which the type takes as it is.
+    // The method is a token, which `Method` accepts.
     *request.method_mut() = Method::from_bytes(out.request.method()).unwrap_or(Method::GET);
     *request.uri_mut() = Uri::from(target(out));
     *request.headers_mut() = headers(out);
     Ok(request)
 }
 
-/// Headers by which a client could tell an authorization service that it asks for something else, or is
-/// somebody else. Authelia's `/api/verify` prefers `X-Original-URL` to `X-Forwarded-Uri`, for example.
+/// Headers with which a client could claim to an authorization service that the request is a different one, or comes
+/// from a different client. For example, Authelia's `/api/verify` prefers `X-Original-URL` to `X-Forwarded-Uri`.
 const OF_ANOTHER_REQUEST: [&str; 10] = [
     "cf-connecting-ip",
     "fastly-client-ip",
@@ -106,12 +106,12 @@ const OF_ANOTHER_REQUEST: [&str; 10] = [
 ];
 const OF_ANOTHER_REQUEST_BEGIN: [&str; 3] = ["x-auth-request-", "x-envoy-", "x-original-"];
 
-/// The question to an authorization service: a GET of `path` with the client's headers and without its body.
+/// Builds the request to an authorization service: a GET of `path` with the client's headers and without its body.
 ///
-/// `out.path` is the cleaned path that the service is asked about. It is in `X-Forwarded-Uri` with the query
-/// and in `X-Original-URL` with scheme and host, always in the same spelling, so that the service decides
-/// about the path that the rules have seen. `X-Forwarded-Method` and `X-Original-Method` have the client's
-/// method. These are the names that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
+/// `out.path` is the cleaned path that the service has to decide about. It is in `X-Forwarded-Uri` with the query and
+/// in `X-Original-URL` with scheme and host, always in the same spelling, so the service decides about the path that
+/// the rules have seen. `X-Forwarded-Method` and `X-Original-Method` contain the client's method. These are the names
+/// that Caddy's `forward_auth`, Traefik's `forwardAuth` and ingress-nginx use.
 pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<()>, Failure> {
     let mut question = request(out)?;
     *question.method_mut() = Method::GET;
@@ -157,7 +157,7 @@ pub fn authorization(out: &Outgoing<'_>, path: &PathAndQuery) -> Result<Request<
     Ok(question)
 }
 
-/// A cleaned path with the client's query, percent-encoded in one spelling.
+/// Returns a cleaned path with the client's query, percent-encoded in one spelling.
 pub fn clean_target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     let mut target = Vec::new();
     encode_path(path, &mut target);
@@ -168,15 +168,15 @@ pub fn clean_target(path: &[u8], query: Option<&[u8]>) -> Vec<u8> {
     target
 }
 
-/// What may stand in a path and query (RFC 3986 §3.3, §3.4), existing percent-encodings included.
+/// The characters that are permitted in a path and query (RFC 3986 §3.3, §3.4), including existing percent-encodings.
 const OF_TARGETS: &[u8] = b"-._~!$&'()*+,;=:@/?%[]";
 
-/// Path and query: as the client wrote them, unless a rule has changed the path or cleaning has.
+/// Returns path and query: as the client wrote them, unless a rule or the cleaning has changed the path.
 fn target(out: &Outgoing<'_>) -> PathAndQuery {
     let raw = out.request.path();
     let mut target = Vec::with_capacity(raw.len() + 64);
     match decode(raw) {
-        // The server sees what the rules saw.
+        // The server sees the path that the rules saw.
         Ok(decoded) if decoded == out.path => encode(raw, OF_TARGETS, &mut target),
         _ => encode_path(out.path, &mut target),
     }
@@ -184,7 +184,7 @@ fn target(out: &Outgoing<'_>) -> PathAndQuery {
         target.push(b'?');
         encode(query, OF_TARGETS, &mut target);
     }
-    // Only bytes that it takes are left.
+    // All remaining bytes are valid in a URI.
     PathAndQuery::from_maybe_shared(bytes::Bytes::from(target))
         .unwrap_or_else(|_| PathAndQuery::from_static("/"))
 }
@@ -202,7 +202,7 @@ fn headers(out: &Outgoing<'_>) -> HeaderMap {
         let is = |other: &[u8]| name.eq_ignore_ascii_case(other);
         STAYS.iter().any(|stays| is(stays.as_bytes()))
             || named.iter().any(|listed| is(listed))
-            // Servers that make variables of fields take `_` for `-` (nginx' underscores_in_headers).
+            // Servers that turn headers into variables treat `_` like `-` (nginx' underscores_in_headers).
             || name.contains(&b'_')
             || name.len() > 12 && name[..12].eq_ignore_ascii_case(b"x-forwarded-")
     };
@@ -256,14 +256,15 @@ fn headers(out: &Outgoing<'_>) -> HeaderMap {
             set(header::CONTENT_LENGTH, b"0");
         }
         BodyKind::Length(length) => set(header::CONTENT_LENGTH, length.to_string().as_bytes()),
-        // By itself the client of HTTP/1.1 takes a GET or HEAD for one without a body. That of HTTP/2 removes it.
+        // Without this header, hyper's HTTP/1.1 client assumes that a GET or HEAD has no body. Its HTTP/2 client
+        // removes the header.
         BodyKind::Chunked => set(header::TRANSFER_ENCODING, b"chunked"),
         BodyKind::None => {}
     }
     headers
 }
 
-/// The client's address; behind trusted proxies their list, and the last of them.
+/// Returns the address of the client; behind trusted proxies their list, followed by the address of the last one.
 fn forwarded_for(out: &Outgoing<'_>) -> Vec<u8> {
     let mut list = Vec::new();
     if out.client.proxied {

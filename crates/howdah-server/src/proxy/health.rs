@@ -1,4 +1,4 @@
-//! Asks servers whether they are up (`proxy_health`).
+//! Health checks of servers (`proxy_health`).
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
@@ -13,15 +13,15 @@ use super::server::{Server, tell};
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
-/// The time between two questions while the server is down.
+/// The interval of health checks while the server is down.
 const STEP: Duration = Duration::from_secs(1);
-/// The same in steps while it is up.
+/// The interval while it is up, as a multiple of the one above.
 const STEPS: u32 = 5;
-/// How long an answer may take.
+/// How long the response to a health check may take.
 const ANSWER: Duration = Duration::from_secs(2);
 
-/// Has a server asked whether it is up, from the first request to it on, for as long as a configuration
-/// names it. Call it on a front thread.
+/// Starts the health checks of a server with the first request to it. They continue while a configuration contains the
+/// server. Call it on a front thread.
 pub(super) fn watch(server: &Arc<Server>, log: &Arc<ErrorLog>) {
     if let Some(path) = &server.asked_for
         && !server.watched.swap(true, Ordering::Relaxed)

@@ -1,5 +1,5 @@
-//! All servers that some configuration names. Rules that name the same one share it, and so does the
-//! configuration after a reload: its connections, what is known of its health, and its counters go on.
+//! All servers that a configuration contains. Rules with the same server share it, and so does the configuration after
+//! a reload: it continues to use the server's connections, health and counters.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -7,12 +7,12 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use super::address::ServerAddress;
 use super::server::{Server, ServerRow};
 
-/// A server is known by its address and by the path it is asked for.
+/// A server is identified by its address and by the path of its health checks.
 type Name = (String, Option<Box<str>>);
 
 static KNOWN: Mutex<BTreeMap<Name, Weak<Server>>> = Mutex::new(BTreeMap::new());
 
-/// The server at this address.
+/// Returns the server at this address.
 pub(super) fn server(at: ServerAddress, health: Option<&str>) -> Arc<Server> {
     let mut known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known.retain(|_, server| server.strong_count() > 0);
@@ -25,7 +25,7 @@ pub(super) fn server(at: ServerAddress, health: Option<&str>) -> Arc<Server> {
     server
 }
 
-/// What is to be said of each, by address.
+/// Returns the status of each server, sorted by address.
 pub fn rows() -> Vec<ServerRow> {
     let known = KNOWN.lock().unwrap_or_else(PoisonError::into_inner);
     known

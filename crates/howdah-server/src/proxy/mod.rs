@@ -1,15 +1,16 @@
-//! Requests that another HTTP server answers: the Node, Go or Reverb part of a site (`proxy` of a rule).
-//! HTTP is hyper's business (its client connections); which server gets a request, what of its header, and
-//! what becomes of the answer is decided here.
+//! Requests that are forwarded to another HTTP server: the Node, Go or Reverb part of a site (`proxy` of a rule). hyper
+//! implements HTTP (its client connections). This module decides which server gets a request, which of its headers are
+//! forwarded, and what happens to the response.
 //!
 //! - [`address`]: `http://HOST:PORT`, `https://HOST:PORT`, `h2c://HOST:PORT`, `unix:PATH`.
-//! - [`server`]: one server: how busy it is, and whether it is up; [`known`]: all there are; `health`: who
-//!   asks them. The least busy of a rule's servers that are up gets a request.
-//! - [`connections`]: connections, kept by each front thread for the next request; `tls`: whom they trust.
+//! - [`server`]: one server: how busy it is, and whether it is up; [`known`]: all servers; `health`: the health checks.
+//!   Of a rule's servers that are up, the least busy one gets a request.
+//! - [`connections`]: connections that each front thread keeps for the next request; `tls`: the certificate authorities
+//!   that they trust.
 //! - [`fields`]: the request as it is sent.
-//! - [`upload`]: its body; `exchange`: which server takes it; [`run`]: the answer as events, as of a script;
-//!   `silence`: how long it may take.
-//! - [`tunnel`]: WebSocket: bytes both ways.
+//! - [`upload`]: its body; `exchange`: sends it to one of the servers; [`run`]: turns the response into events, like a
+//!   script's; `silence`: the timeout.
+//! - [`tunnel`]: WebSocket: bytes in both directions.
 
 pub mod address;
 mod connections;
@@ -31,13 +32,13 @@ use std::time::Duration;
 use address::{Speaks, WeightedServer};
 use server::{Place, Server};
 
-/// The servers that a rule's requests go to.
+/// The servers that a rule's requests are forwarded to.
 #[derive(Debug)]
 pub struct Proxy {
     servers: Vec<Member>,
-    /// `proxy_timeout`: longest silence of a server.
+    /// `proxy_timeout`: how long a server may be silent.
     timeout: Duration,
-    /// Where the search for the least busy server begins.
+    /// Determines where the search for the least busy server begins.
     turn: AtomicUsize,
 }
 
@@ -49,8 +50,7 @@ struct Member {
 }
 
 impl Proxy {
-    /// Requests go to `servers`, of which there is at least one. `health` is the path they are asked for, to
-    /// see whether they are up.
+    /// Creates a group of `servers`, of which there is at least one. `health` is the path that health checks request.
     pub fn new(servers: Vec<WeightedServer>, timeout: Duration, health: Option<&str>) -> Proxy {
         if servers.iter().any(|it| it.at.speaks == Speaks::Https) {
             tls::reload();
@@ -66,12 +66,13 @@ impl Proxy {
         }
     }
 
-    /// The servers, as configured.
+    /// Returns the servers, as configured.
     pub fn servers(&self) -> Vec<&Server> {
         self.servers.iter().map(|member| &*member.server).collect()
     }
 
-    /// The least busy server that is up; where none is, one that is not. None: all have been `tried`.
+    /// Returns the least busy server that is up, or one that is down if none is up. Returns `None` if all have been
+    /// `tried`.
     fn choose(&self, tried: &[u64]) -> Option<Place> {
         let count = self.servers.len();
         let first = self.turn.fetch_add(1, Ordering::Relaxed) % count;

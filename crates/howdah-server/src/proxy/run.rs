@@ -1,5 +1,5 @@
-//! One request at a server (`exchange`), and its answer as the events of a run: what happens to a script's
-//! answer happens to this one, too: buffering for slow clients, compression, the site's header rules.
+//! One request to a server (`exchange`), and its response as the events of a run. The response is therefore treated
+//! like a script's: buffering for slow clients, compression, the site's header rules.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -23,9 +23,9 @@ use super::silence::Silence;
 use super::upload::Upload;
 use crate::log::error::ErrorLog;
 
-/// Interim answers that are kept for the client; more are dropped.
+/// The maximum number of interim responses that wait for the client; more are dropped.
 const MOST_INTERIM: usize = 8;
-/// The longest silence of a stream of events, and of a WebSocket.
+/// How long a stream of events or a WebSocket may be silent.
 pub(super) const LONG_SILENCE: Duration = Duration::from_secs(3600);
 
 enum State {
@@ -40,7 +40,7 @@ enum State {
     Over,
 }
 
-/// A request at a server.
+/// A request to a server.
 pub struct ProxyRun {
     state: State,
     asked: Asked,
@@ -48,25 +48,25 @@ pub struct ProxyRun {
     silence: Silence,
 }
 
-/// A WebSocket that the server has agreed to.
+/// A WebSocket that the server has accepted.
 pub struct Switched {
-    /// Fields of the answer.
+    /// The header of the response.
     pub head: Head,
     pub(super) upgrade: OnUpgrade,
-    /// The server is busy with it for as long as it lasts.
+    /// Counts the server as busy with it while it lasts.
     pub(super) _place: Place,
 }
 
-/// What came of asking for WebSocket.
+/// The result of a WebSocket handshake.
 pub enum Agreement {
-    /// Bytes go both ways from now on.
+    /// The server has accepted; bytes pass in both directions from now on.
     Switched(Box<Switched>),
-    /// Any other answer, which the run gives.
+    /// Any other response, which the run provides.
     Answer,
 }
 
 impl Proxy {
-    /// Sends a request. Call it on a front thread. `request` has path and query for a URI.
+    /// Sends a request, whose URI consists of path and query. Call it on a front thread.
     pub fn start(
         self: &Arc<Proxy>,
         mut request: Request<()>,
@@ -80,7 +80,7 @@ impl Proxy {
         hyper::ext::on_informational(&mut request, move |response| {
             let status = response.status();
             if status != StatusCode::CONTINUE && status != StatusCode::SWITCHING_PROTOCOLS {
-                // Too many at once: they are hints.
+                // If there are too many at once, some are dropped, because they are only hints.
                 let _ = to.try_send(head_of(status, response.headers()));
             }
         });
@@ -97,7 +97,7 @@ impl Proxy {
 }
 
 impl ProxyRun {
-    /// Ready when the server has answered, or has failed to.
+    /// Resolves when the server has responded, or has failed to.
     fn poll_answered(&mut self, cx: &mut Context<'_>) -> Poll<Result<(), ExecError>> {
         let State::Exchanging(exchange) = &mut self.state else {
             return Poll::Ready(Ok(()));
@@ -110,7 +110,7 @@ impl ProxyRun {
         Poll::Ready(answered.map(|answered| self.state = State::Head(Box::new(answered))))
     }
 
-    /// For a request that asks for WebSocket: ready when the server has answered.
+    /// Resolves when the server has responded to a request for WebSocket.
     pub fn poll_agreement(&mut self, cx: &mut Context<'_>) -> Poll<Result<Agreement, ExecError>> {
         std::task::ready!(self.poll_answered(cx))?;
         Poll::Ready(Ok(match std::mem::replace(&mut self.state, State::Over) {
@@ -143,7 +143,7 @@ impl ProxyRun {
         }
     }
 
-    /// The answer's head.
+    /// Returns the header of the response.
     fn begin(&mut self, answered: Answered) -> Result<Event, ExecError> {
         let Answered {
             response,
@@ -176,7 +176,7 @@ impl Run for ProxyRun {
             if let Poll::Ready(Err(failure)) = answered {
                 return Poll::Ready(Err(failure));
             }
-            // What came before the head goes before it.
+            // Interim responses that arrived before the header are passed on before it.
             if let Poll::Ready(Some(head)) = self.interim.poll_recv(cx) {
                 return Poll::Ready(Ok(Event::Informational(head)));
             }
@@ -189,7 +189,7 @@ impl Run for ProxyRun {
                 Poll::Ready(Some(Ok(frame))) => {
                     self.silence.is_over();
                     *unflushed = true;
-                    // Trailers stay here.
+                    // Trailers are not passed on.
                     let piece = frame.into_data().unwrap_or_default();
                     Poll::Ready(Ok(Event::Body(piece)))
                 }
@@ -208,7 +208,8 @@ impl Run for ProxyRun {
                     }
                     Poll::Ready(Ok(Event::End))
                 }
-                // What the server has sent so far it may want read: nothing is held back while it is silent.
+                // The client may need what the server has sent so far, so nothing is held back while the server is
+                // silent.
                 Poll::Pending if *unflushed => {
                     *unflushed = false;
                     Poll::Ready(Ok(Event::Flush))
@@ -233,7 +234,8 @@ fn is_websocket(response: &Response<Incoming>) -> bool {
         && upgrade.is_some_and(|name| name.as_bytes().eq_ignore_ascii_case(b"websocket"))
 }
 
-/// A head as scripts give it, without the fields that its `Connection` lists (RFC 9110 §7.6.1).
+/// Returns the response header in the form of a script's, without the headers that its `Connection` lists (RFC 9110
+/// §7.6.1).
 fn head_of(status: StatusCode, headers: &HeaderMap) -> Head {
     let listed: Vec<&[u8]> = headers
         .get_all(header::CONNECTION)
@@ -247,7 +249,7 @@ fn head_of(status: StatusCode, headers: &HeaderMap) -> Head {
     };
     for (name, value) in headers {
         let (name, value) = (name.as_str().as_bytes(), value.as_bytes());
-        // `Status` is CGI's way to say a status; from an HTTP server it would change the one that it has sent.
+        // `Status` sets the status in CGI. From an HTTP server it would change the status that the server has sent.
         let is_listed = listed.iter().any(|other| name.eq_ignore_ascii_case(other));
         if is_listed || name == b"status" {
             continue;

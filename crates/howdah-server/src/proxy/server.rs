@@ -1,6 +1,6 @@
-//! One server: how busy it is, and whether it is up. A server that could not be reached gets no request for
-//! ten seconds, unless all others are down as well (nginx' `max_fails=1 fail_timeout=10s`); with
-//! `proxy_health` it is asked whether it is up.
+//! One server: how busy it is, and whether it is up. A server that could not be reached gets no request for ten
+//! seconds, unless all others are down as well (nginx' `max_fails=1 fail_timeout=10s`). With `proxy_health` its health
+//! is checked.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,19 +12,19 @@ use serde::{Deserialize, Serialize};
 use super::address::ServerAddress;
 use crate::log::error::ErrorLog;
 
-/// How long a server that could not be reached is left alone.
+/// How long a server that could not be reached gets no requests.
 const REST: Duration = Duration::from_secs(10);
 
-/// A server that requests go to.
+/// A server that requests are forwarded to.
 #[derive(Debug)]
 pub struct Server {
-    /// Tells its connections from those of all others.
+    /// Distinguishes its connections from those of all other servers.
     pub(super) id: u64,
-    /// The address that it is reached at.
+    /// The address of the server.
     pub at: ServerAddress,
-    /// `proxy_health`: the path it is asked for, to see whether it is up.
+    /// `proxy_health`: the path that health checks request.
     pub(super) asked_for: Option<Box<str>>,
-    /// Somebody asks for it.
+    /// Whether its health checks have been started.
     pub(super) watched: AtomicBool,
     busy: AtomicU32,
     pub(super) kept: AtomicU32,
@@ -36,37 +36,38 @@ pub struct Server {
 
 #[derive(Debug, Default)]
 struct Health {
-    /// Nobody reached it; it is left alone until then.
+    /// The server could not be reached and gets no requests until then.
     down_until: Option<Instant>,
-    /// What it answered when it was asked was wrong.
+    /// The last health check failed.
     sick: bool,
-    /// Since when the log says that it is down, and why.
+    /// When the log reported that the server is down, and why it is.
     told_down: Option<(Instant, String)>,
 }
 
-/// A proxied server at one moment.
+/// The status of a proxied server at one moment.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerRow {
-    /// Where it listens, as it is configured.
+    /// The address as it is configured.
     pub address: String,
-    /// `proxy_health`: the path it is asked for; empty without.
+    /// `proxy_health`: the path that health checks request; empty if there are none.
     pub health: String,
     /// `Up` or `Down`.
     pub state: String,
-    /// Seconds it has been down; 0 when it is up.
+    /// For how many seconds it has been down; 0 while it is up.
     pub since: f64,
-    /// Why it is down; empty when it is up.
+    /// Why it is down; empty while it is up.
     pub why: String,
-    /// Requests it answers now, WebSocket connections among them.
+    /// How many requests it is handling, including WebSocket connections.
     pub busy: u32,
-    /// Connections kept open without a request.
+    /// How many connections are kept open without a request.
     pub kept: u32,
-    /// Requests it has answered since the start.
+    /// How many requests it has answered since the start.
     pub requests: u64,
-    /// Connections made to it since the start.
+    /// How many connections to it have been opened since the start.
     pub connects: u64,
-    /// Attempts that failed: it could not be reached, broke off, was silent, or made no sense.
+    /// How many attempts failed: the server could not be reached, closed the connection, was silent, or sent an invalid
+    /// response.
     pub failures: u64,
 }
 
@@ -91,17 +92,17 @@ impl Server {
         self.health.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// How many requests it answers now.
+    /// Returns how many requests it is handling.
     pub fn busy(&self) -> u32 {
         self.busy.load(Ordering::Relaxed)
     }
 
-    /// Whether requests go to it.
+    /// Whether it gets requests.
     pub fn is_up(&self) -> bool {
         self.health().is_up()
     }
 
-    /// What there is to say of it now.
+    /// Returns its current status.
     pub(super) fn row(&self) -> ServerRow {
         let health = self.health();
         let (state, since, why) = match (&health.told_down, health.is_up()) {
@@ -122,7 +123,7 @@ impl Server {
         }
     }
 
-    /// It could not be reached.
+    /// Notes that the server could not be reached.
     pub(super) fn failed(&self, why: &str) -> Option<News> {
         self.broke_off();
         let mut health = self.health();
@@ -130,12 +131,12 @@ impl Server {
         health.tell_down(&self.at, why)
     }
 
-    /// A request to it failed, which does not tell whether it is down.
+    /// Notes that a request to it failed, which does not mean that it is down.
     pub(super) fn broke_off(&self) {
         self.failures.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// It has answered a request.
+    /// Notes that it has answered a request.
     pub(super) fn answered(&self) -> Option<News> {
         self.requests.fetch_add(1, Ordering::Relaxed);
         let mut health = self.health();
@@ -146,7 +147,7 @@ impl Server {
         }
     }
 
-    /// What came of asking it.
+    /// Notes the outcome of a health check.
     pub(super) fn examined(&self, outcome: Result<(), String>) -> Option<News> {
         let mut health = self.health();
         health.sick = outcome.is_err();
@@ -188,7 +189,7 @@ impl Health {
     }
 }
 
-/// A line for the log.
+/// A message for the log.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct News {
     level: Level,
@@ -196,14 +197,14 @@ pub(super) struct News {
     message: String,
 }
 
-/// Logs what there is to say.
+/// Logs the message, if there is one.
 pub(super) fn tell(log: &ErrorLog, news: Option<News>) {
     if let Some(news) = news {
         log.problem(news.level, news.name, &news.message);
     }
 }
 
-/// A request's place at a server, until it is dropped.
+/// Counts a request as handled by a server until it is dropped.
 #[derive(Debug)]
 pub(super) struct Place(pub(super) Arc<Server>);
 

@@ -1,4 +1,4 @@
-//! How long a server may be silent.
+//! The timeout for a silent server.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,8 +9,8 @@ use tokio::time::{Instant, Sleep};
 
 use super::upload::Progress;
 
-/// How long a server may be silent. The time counts only while it is waited for: not while the client
-/// is to take what there is, and not while the server waits for the client's body.
+/// Measures how long a server is silent. The time counts only while the front waits for the server: not while the
+/// client has to read what is queued, and not while the server waits for the client's body.
 pub(super) struct Silence {
     pub(super) patience: Duration,
     progress: Arc<Progress>,
@@ -30,12 +30,12 @@ impl Silence {
         }
     }
 
-    /// The server has sent something.
+    /// Ends the wait, because the server has sent something.
     pub(super) fn is_over(&mut self) {
         self.waiting = false;
     }
 
-    /// Ready when it has lasted for too long. Call it while the server is waited for.
+    /// Resolves when the silence has lasted too long. To be polled while the front waits for the server.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
         let patience = self.patience;
         let timer = self

@@ -1,5 +1,5 @@
-//! TLS to servers (`https://`). A server's certificate has to be valid for the host that the address names,
-//! and signed by an authority that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` name others).
+//! TLS to servers (`https://`). A server's certificate has to be valid for the host of the address, and signed by an
+//! authority that the system trusts (`SSL_CERT_FILE` and `SSL_CERT_DIR` select others).
 
 use std::io;
 use std::sync::{Arc, LazyLock};
@@ -11,12 +11,12 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-/// How connections begin, or why none can.
+/// The TLS configuration, or why there is none.
 type Trust = Result<Arc<ClientConfig>, String>;
 
 static TRUST: LazyLock<ArcSwap<Trust>> = LazyLock::new(|| ArcSwap::from_pointee(load()));
 
-/// Reads the authorities again, as a configuration with such a server does.
+/// Reads the certificate authorities again. Called for each configuration with such a server.
 pub(super) fn reload() {
     TRUST.store(Arc::new(load()));
 }
@@ -42,7 +42,7 @@ fn load() -> Trust {
     Ok(Arc::new(config))
 }
 
-/// Agrees on TLS with the server that `host` names.
+/// Performs the TLS handshake with the server that `host` names.
 pub(super) async fn connect<S>(host: &str, stream: S) -> io::Result<TlsStream<S>>
 where
     S: AsyncRead + AsyncWrite + Unpin,

@@ -1,5 +1,5 @@
-//! WebSocket: from the agreement on, bytes go both ways until one side ends them, nothing has passed for an
-//! hour, or the server stops. The frames are nobody's business here.
+//! WebSocket: after the handshake, bytes are passed in both directions until one side ends the connection, nothing has
+//! passed for an hour, or the server stops. The frames are not interpreted.
 
 use std::future::poll_fn;
 use std::io;
@@ -17,21 +17,22 @@ use tokio::time::{Instant, Sleep};
 use super::run::{LONG_SILENCE, Switched};
 use crate::failure::Failure;
 
-/// What waits for a slow client; the server's side is not read beyond that.
+/// How many bytes may wait for a slow client. Beyond that nothing is read from the server.
 const MOST_QUEUED: usize = 256 << 10;
-/// Read at once.
+/// How many bytes are read at once.
 const PIECE: usize = 16 << 10;
 
-/// The server's side.
+/// The connection to the server.
 type Backend = TokioIo<hyper::upgrade::Upgraded>;
 
-/// Bytes on their way, in both directions.
+/// The state of a tunnel, in both directions.
 struct Tunnel {
     backend: Backend,
-    /// From the client, not yet taken by the server.
+    /// Bytes from the client that have not been written to the server yet.
     pending: Bytes,
-    /// The client has ended its side, which the server has been told.
+    /// The client has ended its side.
     client_ended: bool,
+    /// The server has been notified of that.
     told: bool,
     idle: Pin<Box<Sleep>>,
 }
@@ -89,7 +90,8 @@ impl Tunnel {
             }
             match (up, down) {
                 (Poll::Ready(Err(_)), _) => return Poll::Ready(Err(Failure::ClientGone)),
-                // The server has ended it, or is gone: what it has said is sent by the connection.
+                // The server has ended the connection, or is gone. The connection to the client sends what is still
+                // queued.
                 (_, Poll::Ready(Ok(0) | Err(_))) => return Poll::Ready(Ok(())),
                 (Poll::Pending, Poll::Pending) if flushed.is_pending() => return Poll::Pending,
                 _ => self.idle.as_mut().reset(Instant::now() + LONG_SILENCE),
@@ -97,7 +99,7 @@ impl Tunnel {
         }
     }
 
-    /// From the client to the server.
+    /// Passes bytes from the client to the server.
     fn poll_up(&mut self, cx: &mut Context<'_>, body: &mut RequestBody) -> Poll<io::Result<()>> {
         if self.told {
             return Poll::Pending;
@@ -114,7 +116,7 @@ impl Tunnel {
         }
         let backend = Pin::new(&mut self.backend);
         if self.pending.is_empty() {
-            // An error: the server is gone, which reading shows.
+            // An error means that the server is gone, which reading shows as well.
             let told = backend.poll_shutdown(cx).map(|_| Ok(()));
             self.told = told.is_ready();
             return told;
@@ -125,7 +127,7 @@ impl Tunnel {
                 Poll::Ready(Ok(()))
             }
             Poll::Ready(Err(_)) => {
-                // As above.
+                // The server is gone, which reading shows as well.
                 self.pending.clear();
                 self.told = true;
                 Poll::Ready(Ok(()))
@@ -134,7 +136,7 @@ impl Tunnel {
         }
     }
 
-    /// From the server to the client; how much, 0 at the end.
+    /// Passes bytes from the server to the client. Returns how many, or 0 at the end.
     fn poll_down(&mut self, cx: &mut Context<'_>, out: &mut Responder) -> Poll<io::Result<usize>> {
         if out.queued() >= allowance(out.share(MOST_QUEUED)) {
             return Poll::Pending;

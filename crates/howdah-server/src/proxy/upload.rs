@@ -1,6 +1,6 @@
-//! A request's body on its way to a server: hyper asks for it when the connection takes it, and the
-//! front hands it on as it arrives (`script::body::hand_on`). That it ended is told apart from
-//! that nobody hands on any more: a body cut off must not look complete.
+//! A request's body on its way to a server: hyper polls it when the connection can take more, and the front forwards it
+//! as it arrives (`script::body::hand_on`). The end of the body is distinguished from the end of the channel: a
+//! truncated body must not look complete.
 
 use std::io;
 use std::pin::Pin;
@@ -15,27 +15,27 @@ use tokio::sync::mpsc;
 
 use howdah_http::BodyKind;
 
-/// A piece of the body, or the news that no more will come.
+/// A piece of the body, or the notice that no more will come.
 type Arrived = Result<Bytes, BodyCutOff>;
 
-/// What both ends of a body know of it.
+/// The state that both ends of a body share.
 #[derive(Debug, Default)]
 pub struct Progress {
-    /// All of it has been handed on.
+    /// The whole body has been forwarded.
     complete: AtomicBool,
-    /// The server's side waits for the client.
+    /// The connection to the server waits for the client.
     waits_for_client: AtomicBool,
-    /// Bytes that hyper has taken.
+    /// How many bytes hyper has taken.
     taken: AtomicU64,
 }
 
 impl Progress {
-    /// All of the body has been handed on.
+    /// Marks the whole body as forwarded.
     pub fn complete(&self) {
         self.complete.store(true, Ordering::Relaxed);
     }
 
-    /// The server waits for the client, which has a time-out of its own.
+    /// Whether the server waits for the client, which has a timeout of its own.
     pub(super) fn waits_for_client(&self) -> bool {
         self.waits_for_client.load(Ordering::Relaxed)
     }
@@ -45,17 +45,17 @@ impl Progress {
     }
 }
 
-/// The server's end of a body.
+/// The receiving end of a body, which hyper reads.
 #[derive(Debug)]
 pub struct Upload {
     from: Option<mpsc::Receiver<Arrived>>,
-    /// Bytes still to come, if the client has said how many.
+    /// The number of bytes still to come, if the client has announced a length.
     left: Option<u64>,
     progress: Arc<Progress>,
 }
 
 impl Upload {
-    /// A request without a body.
+    /// Returns the upload of a request without a body.
     pub fn none() -> Upload {
         Upload {
             from: None,
@@ -64,7 +64,7 @@ impl Upload {
         }
     }
 
-    /// A body of this kind that comes by `from`.
+    /// Creates an upload for a body of this kind, whose pieces arrive through `from`.
     pub fn new(from: mpsc::Receiver<Arrived>, kind: BodyKind) -> Upload {
         Upload {
             from: Some(from),
@@ -77,12 +77,12 @@ impl Upload {
         }
     }
 
-    /// What is known of it while it is sent.
+    /// Returns the shared state of the body.
     pub fn progress(&self) -> Arc<Progress> {
         self.progress.clone()
     }
 
-    /// The request can be sent twice.
+    /// Whether there is no body, so the request can be sent again.
     pub(super) fn is_none(&self) -> bool {
         self.from.is_none()
     }

@@ -1,11 +1,10 @@
-//! Asks for permission before anything else is done with a request: for a user's password
-//! ([`crate::authentication`]), the FastCGI authorizers of the route (specification §6.3), and servers by
-//! HTTP (`auth_request`). Each of these gets the request without its body and allows it, with variables
-//! for the script, or gives an answer of its own, which the client gets. Knows no protocol: the executor
-//! and [`crate::proxy`] do.
+//! Checks whether a request is permitted before anything else is done with it: by a user's password
+//! ([`crate::authentication`]), by the FastCGI authorizers of the route (specification §6.3), and by HTTP servers
+//! (`auth_request`). Each of these guards receives the request without its body. It allows the request, with variables
+//! for the script, or responds itself, and the client gets that response. This module implements no protocol; the
+//! executor and [`crate::proxy`] do.
 //!
-//! One that cannot be reached, fails or says nothing has not allowed anything: the client gets the
-//! failure.
+//! A guard that cannot be reached, fails or does not respond has not allowed anything: the client gets the failure.
 
 use std::future::poll_fn;
 
@@ -32,21 +31,22 @@ use crate::site::config::{AuthRequest, Authorizer, RuleAction};
 use crate::site::htaccess::HtaccessLogin;
 use crate::traces::recording::RunBy;
 
-/// Bytes of body heard out behind a 200, so that the connection can be kept. Nobody sees them.
+/// How many bytes of the body of a guard's 200 response are read and discarded, which allows the connection to be
+/// reused.
 const MOST_IGNORED: usize = 64 << 10;
 
 /// Variables for a script, by name.
 pub(super) type GrantedVariables = Vec<(Vec<u8>, Vec<u8>)>;
 
-/// What those have decided who guard a route.
+/// The decision of the guards of a route.
 pub(super) enum Permission {
-    /// All of them allow the request, and have set these variables.
+    /// All guards allow the request, and have set these variables.
     Granted(GrantedVariables),
-    /// One has answered in place of the site.
+    /// A guard has responded in place of the site.
     Answered,
 }
 
-/// Asks one after the other, in the order of the rules.
+/// Asks the guards one after the other, in the order of the rules.
 pub(super) async fn ask(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -81,7 +81,7 @@ pub(super) async fn ask(
     Ok(Permission::Granted(granted))
 }
 
-/// The client's path, cleaned, after the routes that an application may take from it.
+/// Returns the client's cleaned path, preceded by the routes that an application may derive from it.
 fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> {
     let path = UrlPath::parse(ctx.request.path()).map_err(|refusal| Failure::Refused {
         refusal,
@@ -93,7 +93,8 @@ fn paths_to_ask_about(ctx: RequestContext<'_>) -> Result<Vec<Vec<u8>>, Failure> 
     Ok(routes.into_iter().chain([path]).collect())
 }
 
-/// Hears one guard out. Returns false if it refuses the request: the client has got its response then.
+/// Waits for the decision of one guard. Returns false if it refuses the request; the client has then received its
+/// response.
 async fn is_allowed(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -145,7 +146,7 @@ async fn is_allowed(
     Ok(true)
 }
 
-/// Asks a server about a cleaned path.
+/// Sends a server the authorization request for a cleaned path.
 fn send(
     ctx: RequestContext<'_>,
     server: &AuthRequest,
@@ -166,7 +167,8 @@ fn send(
     Ok(Box::new(run))
 }
 
-/// Sets the variables that come from fields of a server's answer; without the field, none.
+/// Sets the variables that are configured to come from headers of the server's response. A variable whose header is
+/// missing is removed.
 fn take_variables(server: &AuthRequest, head: &Head, granted: &mut GrantedVariables) {
     for (variable, field) in &server.variables {
         let is_it = |name: &[u8]| name.eq_ignore_ascii_case(field.as_bytes());
@@ -178,7 +180,7 @@ fn take_variables(server: &AuthRequest, head: &Head, granted: &mut GrantedVariab
     }
 }
 
-/// Has the client's user and password checked, for lines of `.htaccess` files.
+/// Checks the client's user and password for rules of `.htaccess` files.
 pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<Login, Failure> {
     let Some(asked) = ctx.site.live_authentication(demand) else {
         return Ok(Login::Failed);
@@ -206,7 +208,7 @@ pub(super) async fn log_in(ctx: RequestContext<'_>, demand: &Demand) -> Result<L
     }
 }
 
-/// Has the client's user and password checked, and names the user to the script.
+/// Checks the client's user and password, and passes the user's name to the script.
 pub(super) async fn authenticate(
     ctx: RequestContext<'_>,
     demand: &Authentication,
@@ -237,7 +239,7 @@ fn grant_user(user: &[u8], granted: &mut GrantedVariables) {
     }
 }
 
-/// Adds the variables that an authorizer's head sets.
+/// Adds the variables that an authorizer's response header sets.
 fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     for (name, value) in &head.headers {
         let Some(name) = variable_of(name) else {
@@ -256,8 +258,8 @@ fn grant(ctx: RequestContext<'_>, head: &Head, granted: &mut GrantedVariables) {
     }
 }
 
-/// Starts an authorizer. Its `REQUEST_URI` consists of `path`, cleaned of dot segments, and the query.
-/// The executor removes the variables that an authorizer does not receive (FastCGI §6.3).
+/// Starts an authorizer. Its `REQUEST_URI` consists of `path`, cleaned of dot segments, and the query. The executor
+/// removes the variables that an authorizer does not receive (FastCGI §6.3).
 fn start(
     ctx: RequestContext<'_>,
     authorizer: &Authorizer,
@@ -298,7 +300,7 @@ fn start(
     ctx.service().authorize(authorizer, request)
 }
 
-/// The name in a field `Variable-NAME`; none for other fields.
+/// Returns the variable name in a header `Variable-NAME`, or `None` for other headers.
 fn variable_of(field: &[u8]) -> Option<&[u8]> {
     const PREFIX: &[u8] = b"variable-";
     let (prefix, name) = field.split_at_checked(PREFIX.len())?;

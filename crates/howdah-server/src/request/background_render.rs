@@ -1,5 +1,5 @@
-//! Renders that nobody waits for: an expired page is refreshed, a page that was served is checked, and
-//! a dry run has pages rendered for the next reader.
+//! Renders that no client waits for: an expired page is refreshed, a page that was served is checked, and a dry run has
+//! pages rendered for the next visitor.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -18,8 +18,8 @@ use crate::cache::subrequest::{Subrequest, whole};
 use crate::client_address::Client;
 
 impl CacheRequest<'_> {
-    /// Becomes the leader of a render that nobody waits for, unless the page is being rendered already or
-    /// too many such renders are in progress.
+    /// Becomes the leader of a render that no client waits for. Returns `None` if the page is being rendered already or
+    /// if too many such renders are in progress.
     fn background(&self, variant: Variant) -> Option<(Leader, RenderJob)> {
         let place = self.cache.background.clone().try_acquire_owned().ok()?;
         let Join::Leader(leader) = self.cache.coalescer.join(&variant.key) else {
@@ -30,7 +30,7 @@ impl CacheRequest<'_> {
         Some((leader, job))
     }
 
-    /// Renders the page again in the background, unless that is in progress or the last renders were not
+    /// Renders the page again in the background, unless that is in progress already or the last renders were not
     /// stored.
     pub fn refresh_in_background(&self) {
         if self.must_not_be_stored().is_none()
@@ -41,9 +41,9 @@ impl CacheRequest<'_> {
         }
     }
 
-    /// Renders the page that was just served again in the background, to be compared with it.
+    /// Renders the page that was just served again in the background, to compare the two.
     pub fn check(&self, page: Arc<Object>) {
-        // Another's own request is not repeated for a check.
+        // A request with the visitor's own credentials is not repeated for a check.
         if self.is_rfc() {
             return;
         }
@@ -71,7 +71,7 @@ impl CacheRequest<'_> {
                 conn,
                 ..
             } = self.ctx;
-            // A visitor's credentials are not used in the background; the next request revalidates.
+            // A visitor's credentials are not used in the background. The next request revalidates the page instead.
             let own = whole(request, None);
             let Some(own) = own.filter(|own| own.header(b"authorization").is_none()) else {
                 return;
@@ -92,7 +92,7 @@ impl CacheRequest<'_> {
         fill::start(job, leader);
     }
 
-    /// Dry run: has the page rendered for the next reader, if that is to be tried; else says why not.
+    /// Dry run: has the page rendered for the next visitor if that is worth a try. Otherwise returns why it is not.
     pub fn render_for_next(&self) -> Result<(), Bypass> {
         match self.plan() {
             Plan::Render(variant) => {

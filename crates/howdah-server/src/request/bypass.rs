@@ -1,5 +1,5 @@
-//! A script's run that the page cache does not share, in a site that has one: names the reason to
-//! the client, and invalidates what the run may have changed.
+//! A script's run that the page cache does not share, in a site that has one: this module tells the client the reason,
+//! and invalidates what the run may have changed.
 
 use std::sync::{Arc, OnceLock};
 
@@ -23,14 +23,14 @@ use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use crate::site::RouteInfo;
 
-/// Why a request is not answered from the cache, and what the cache makes of its own answer.
+/// Why a request is not answered from the cache, and what the cache does with its own response.
 pub(super) struct Bypass {
     pub why: Pass,
-    /// The name of the cookie that is the reason, if one is.
+    /// The name of the cookie that is the reason, if a cookie is.
     pub cookie: Option<Vec<u8>>,
-    /// The page that the answer may show to be fit for the cache.
+    /// The page that the response may show to be fit for the cache.
     pub candidate: Option<Box<candidate::CandidateRequest>>,
-    /// What the answer is compared with, in a dry run.
+    /// The page that the response is compared with in a dry run.
     pub dry_run: Option<Arc<DryRun>>,
 }
 
@@ -45,7 +45,7 @@ impl From<Pass> for Bypass {
     }
 }
 
-/// Accompanies one such run.
+/// Accompanies one run that bypasses the cache.
 pub(super) struct BypassContext<'a> {
     ctx: RequestContext<'a>,
     cache: &'a Arc<PageCache>,
@@ -55,7 +55,7 @@ pub(super) struct BypassContext<'a> {
     why: Pass,
     /// The name of the cookie that is the reason.
     cookie: Option<Box<str>>,
-    /// How the access log and the counters name it, once that is settled.
+    /// The verdict for the access log and the counters, once it is final.
     verdict: OnceLock<Verdict>,
     effects: Arc<RunEffects>,
     candidate: Option<Arc<Candidate>>,
@@ -101,22 +101,22 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// The receiver of what PHP reports about the run.
+    /// Returns the receiver of what PHP reports about the run.
     pub fn effects(&self) -> Arc<dyn EffectSink> {
         self.effects.clone()
     }
 
-    /// Keeps a small form body, from which the page cache sees whether the request writes.
+    /// Keeps a small form body, which shows the page cache whether the request writes.
     pub fn note_form(&self, body: &ScriptBody) {
         if let ScriptBody::Memory(bytes) = body
             && is_form(self.ctx.request)
         {
-            // Given once: a request has one body.
+            // This is set once, because a request has one body.
             let _ = self.effects.form.set(Bytes::clone(bytes));
         }
     }
 
-    /// The run as the cache looks at it.
+    /// Wraps the run so that the cache can observe it.
     pub fn observe(&self, mut run: Box<dyn Run>) -> Box<dyn Run> {
         if let Some(candidate) = &self.candidate {
             run = candidate.look_at(run);
@@ -127,8 +127,8 @@ impl<'a> BypassContext<'a> {
         run
     }
 
-    /// The reason why the cache passes the request: what its answer showed, else what the request
-    /// shows. The first call counts it.
+    /// Returns the reason why the request bypasses the cache: the one that its response showed, or else the one that
+    /// the request shows. The first call counts it.
     fn verdict(&self) -> Verdict {
         *self.verdict.get_or_init(|| {
             let candidate = self.candidate.as_ref();
@@ -139,7 +139,7 @@ impl<'a> BypassContext<'a> {
         })
     }
 
-    /// What the run writes as far as its request says it. Asked when its body has been received.
+    /// Returns what the run writes, as far as its request tells. Called after the body has been received.
     fn write(&self) -> Option<Write> {
         let RequestContext {
             request,
@@ -157,8 +157,8 @@ impl<'a> BypassContext<'a> {
         write::of(self.part, site, request, client, form)
     }
 
-    /// Edits the response's head before it is sent, and makes old what the run has changed: the client
-    /// that wrote must not read an older page afterwards.
+    /// Edits the response's header before it is sent, and invalidates what the run has changed: the client that wrote
+    /// must not read an older page afterwards.
     pub fn edit_head(&self, head: &mut ResponseHead) {
         let RequestContext { request, site, .. } = self.ctx;
         let before = self.part.generations.now();
@@ -173,13 +173,13 @@ impl<'a> BypassContext<'a> {
         if !is_all_old && let Some(write) = self.write() {
             self.wrote(&write, head);
         }
-        // Another's write may be counted in: it is waited for in vain.
+        // This may include another request's write. Waiting for its confirmation then does no harm.
         if self.part.generations.now() != before {
             self.effects.made_old();
         }
     }
 
-    /// What the request says that it writes.
+    /// Invalidates what the request says that it writes.
     fn wrote(&self, write: &Write, head: &ResponseHead) {
         let RequestContext {
             request,
@@ -196,13 +196,13 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// Waits until every server of the fleet has made old what this run has; see [`RunEffects::confirmation`].
+    /// Waits until every server of the fleet has invalidated what this run has changed; see
+    /// [`RunEffects::confirmation`].
     pub fn confirmation(&self) -> Option<Confirmation> {
         self.effects.confirmation()
     }
 
-    /// What made the request bypass the cache, in words. Where files are is nobody's business but an
-    /// administrator's.
+    /// Describes why the request bypassed the cache. Only administrators may see it, because it can contain file names.
     fn cause(&self) -> Option<String> {
         let status = self.ctx.config.settings.status.as_ref()?;
         if !status.allows(self.ctx.request, self.ctx.client) {
@@ -215,8 +215,8 @@ impl<'a> BypassContext<'a> {
         }
     }
 
-    /// The run has ended: what it wrote after its head counts as well, and what it wrote before it
-    /// failed. Gives what is to be waited for before anything else is sent.
+    /// Takes into account what the run wrote after its header, or before it failed. Returns the confirmation to wait
+    /// for before anything else is sent.
     pub fn after(
         self,
         answered: &Result<Option<LocalRedirect>, Failure>,
@@ -242,14 +242,14 @@ impl<'a> BypassContext<'a> {
         }
         let is_old_news = self.part.generations.now() == before;
         if !matches!(answered, Ok(None)) && !is_old_news {
-            // An error page is to be sent, or another path's answer.
+            // An error page or another path's response is yet to be sent.
             self.effects.made_old();
         }
         self.effects.confirmation()
     }
 }
 
-/// Whether a request's body is a form as small forms are sent.
+/// Whether a request's body is a URL-encoded form.
 fn is_form(request: &RequestHead) -> bool {
     const URLENCODED: &[u8] = b"application/x-www-form-urlencoded";
     request

@@ -1,7 +1,6 @@
-//! The page cache's part in a request, at three moments: [`before`] it is routed (in a site whose rules
-//! look at who asks: after that), when a script is to
-//! [`run`](Gate::run), and [`after`](BypassContext::after) a run that the cache does not share. A site
-//! without a page cache passes all three.
+//! The page cache's part in a request, at three moments: [`before`] the request is routed (after routing in a site
+//! whose rules depend on the client), when a script is to [`run`](Gate::run), and [`after`](BypassContext::after) a run
+//! that the cache does not share. In a site without a page cache, none of the three does anything.
 
 use std::sync::Arc;
 
@@ -23,25 +22,25 @@ use crate::cache::{PageCache, SiteCache, admin, protocol, write};
 use crate::failure::Failure;
 use crate::site::{Action, RouteInfo, ScriptTarget};
 
-/// What the cache has found out about a request that it has not answered.
+/// What the cache has found for a request that it has not answered.
 pub(super) enum Gate<'a> {
     /// The site has no page cache.
     Off,
     /// The request may be answered from the cache, which has no fresh page for it.
     Miss(Box<CacheRequest<'a>>),
-    /// The script answers this request alone.
+    /// The request bypasses the cache.
     Bypass(Bypass),
 }
 
-/// What becomes of a request for a script.
+/// How a request for a script continues.
 pub(super) enum Passage<'a> {
-    /// It has been answered from the cache; or the script names a path whose answer is to be its own.
+    /// The request has been answered from the cache, or the script names a path whose response is to be sent instead.
     Answered(Option<LocalRedirect>),
     /// The script is to run, accompanied by the cache if the site has one.
     Run(Option<Box<BypassContext<'a>>>),
 }
 
-/// Before anything else: carries a purge out. Whether the request was one, and is answered.
+/// Carries out a purge before anything else is done. Returns whether the request was a purge and has been answered.
 pub(super) async fn purges(
     ctx: RequestContext<'_>,
     response: &mut Response<'_>,
@@ -53,19 +52,19 @@ pub(super) async fn purges(
         return Ok(false);
     };
     let commands = commands.map_err(Failure::Purge)?;
-    // Boxed: a connection's memory is that of its largest state.
+    // Boxed because every connection reserves memory for the largest state of this future.
     Box::pin(purge(ctx, part, &commands, response.out)).await?;
     Ok(true)
 }
 
-/// Why a request bypasses the cache whose route had to be known first.
+/// Returns why a request bypasses the cache if its route had to be known first.
 pub(super) fn bypass_by_route(route: Option<(&Action, &RouteInfo)>) -> Option<Pass> {
     let is_for_some = route.is_some_and(|(action, info)| !info.is_for_everybody(action));
     is_for_some.then_some(Pass::Rule)
 }
 
-/// Before routing: serves a fresh page. None: the request is answered. `route` is where the request goes,
-/// if that had to be known first: in a site whose rules look at who asks.
+/// Serves a fresh page before the request is routed. Returns `None` if the request is answered. `route` is the
+/// request's route if it had to be known first, which is the case in a site whose rules depend on the client.
 pub(super) fn before<'a>(
     ctx: RequestContext<'a>,
     route: Option<&(Action, RouteInfo)>,
@@ -89,8 +88,8 @@ pub(super) fn before<'a>(
     }
 }
 
-/// Looks for a page and serves a fresh one at once, in which case nothing is left to do. What is left
-/// to do is boxed: a connection's memory is that of its largest state.
+/// Looks up a page and serves a fresh one at once, in which case nothing is left to do. A remaining request is boxed,
+/// because every connection reserves memory for the largest state of its future.
 fn look<'a>(
     ctx: RequestContext<'a>,
     cache: &'a Arc<PageCache>,
@@ -114,7 +113,7 @@ fn look<'a>(
             ..why.into()
         })),
         Lookup::None(key) => Some(Gate::Miss(Box::new(miss(key)))),
-        // An `.htaccess` file written since closes stored pages, too. Routing says so once more.
+        // A newly written `.htaccess` file denies access to stored pages as well. Routing repeats that decision.
         Lookup::Page { .. }
             if site.is_closed_by_htaccess(request, ctx.visitor())
                 || part.is_outdated(site.htaccess_changes()) =>
@@ -136,7 +135,8 @@ fn look<'a>(
                 conditional,
                 now,
             };
-            // Once more, as late as can be: the lease may have run out, or the process have been stopped.
+            // This is checked again as late as possible: the lease may have expired, or the process may have been
+            // suspended.
             if !part.may_serve() {
                 return Some(Gate::Bypass(part.unserved().into()));
             }
@@ -164,7 +164,7 @@ fn look<'a>(
     }
 }
 
-/// Carries out a purge request and answers it.
+/// Carries out a purge request and responds to it.
 async fn purge(
     ctx: RequestContext<'_>,
     part: &SiteCache,
@@ -184,7 +184,7 @@ async fn purge(
 }
 
 impl<'a> Gate<'a> {
-    /// Before a script runs: has a page that may be shared rendered, or waits for it, and serves it.
+    /// Called before a script runs: has a page that may be shared rendered, or waits for it, and serves it.
     pub async fn run(
         self,
         ctx: RequestContext<'a>,
@@ -192,7 +192,7 @@ impl<'a> Gate<'a> {
         target: &ScriptTarget,
         response: &mut Response<'_>,
     ) -> Result<Passage<'a>, Failure> {
-        // Nothing is known of what a program does.
+        // The effects of a program of a `cgi` rule are unknown.
         let Some(cache) = ctx.page_cache().filter(|_| !target.program) else {
             return Ok(Passage::Run(None));
         };
@@ -204,9 +204,9 @@ impl<'a> Gate<'a> {
             },
             Gate::Bypass(bypass) => bypass,
             Gate::Miss(request) => match route.keeps_from_cache() {
-                // Nothing is kept of what is not for everybody; what it writes counts.
+                // A response that is not for all visitors is not stored, but what its run writes is taken into account.
                 Some(why) => why.into(),
-                // Boxed: a connection's memory is that of its largest state.
+                // Boxed because every connection reserves memory for the largest state of this future.
                 None => match Box::pin(request.answer(route, target, response)).await? {
                     Answered::Yes => return Ok(Passage::Answered(None)),
                     Answered::Elsewhere(to) => return Ok(Passage::Answered(Some(to))),
@@ -220,7 +220,7 @@ impl<'a> Gate<'a> {
         {
             return Err(Failure::FleetFenced);
         }
-        // Boxed, as above.
+        // Boxed for the same reason.
         let bypass = BypassContext::new(ctx, cache, route, bypass, response);
         Ok(Passage::Run(Some(Box::new(bypass))))
     }

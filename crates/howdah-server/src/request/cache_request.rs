@@ -1,6 +1,6 @@
-//! A request that may be answered from the cache and for which no fresh page was found: has it
-//! rendered, or waits for the request that does, or lets it pass. The policy decides what may be
-//! stored.
+//! A request that may be answered from the cache and for which no fresh page was found: this module has the page
+//! rendered, waits for the request that renders it, or lets the request bypass the cache. The policy decides what may
+//! be stored.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -29,54 +29,54 @@ use crate::cache::{PageCache, SiteCache, now};
 use crate::failure::Failure;
 use crate::site::{RouteInfo, ScriptTarget};
 
-/// How often a request looks again before it goes for itself.
+/// How often a request looks for the page before it bypasses the cache.
 const LOOKS: usize = 4;
 
-/// A request on its way through the cache.
+/// A request for which the cache has no fresh page.
 pub(super) struct CacheRequest<'a> {
     pub ctx: RequestContext<'a>,
     pub cache: &'a Arc<PageCache>,
     pub part: &'a SiteCache,
     pub key: Box<Key>,
-    /// What was found, too old to be served as it is.
+    /// The page that was found, which is too old to be served as it is.
     pub stale: Option<(Arc<Object>, PageState)>,
     pub conditional: bool,
 }
 
-/// Whether the request has been answered.
+/// The result of trying to answer a request from the cache.
 pub(super) enum Answered {
-    /// The request has been answered.
+    /// The response has been sent.
     Yes,
-    /// The request goes to the script without the cache.
+    /// The script handles the request without the cache.
     No(Bypass),
-    /// The program names a path of this server whose answer is to be its own.
+    /// The program names another path of this server, whose response is to be sent instead.
     Elsewhere(LocalRedirect),
 }
 
-/// What is to be done about a page that was not found.
+/// How to obtain a page that was not found.
 pub(super) enum Plan {
     /// Render the page for the cache.
     Render(Variant),
-    /// Look at the answer the visitor gets; others wait for what it says.
+    /// Examine the response that the visitor gets. Other requests wait for the result.
     Ask(Variant),
-    /// The visitor gets a personal answer, which may show that the page can be stored.
+    /// The visitor gets a personal response, which may show that the page can be stored.
     Pass(Bypass),
 }
 
-/// What one attempt to get the page has come to.
+/// The result of one attempt to get the page.
 enum Attempt {
-    /// The page has been looked for, waited for or rendered; `collapsed`: by another request.
+    /// The page has been looked for, waited for or rendered. `collapsed` means by another request.
     Ended {
         outcome: RenderOutcome,
         collapsed: bool,
     },
-    /// This request is to store its own answer (`cache = "rfc"`).
+    /// This request has to store its own response (`cache = "rfc"`).
     Store(Leader),
-    /// There is nothing more to try.
+    /// No further attempt is needed.
     Over(Answered),
 }
 
-/// Waits for a render to complete, or for the client to leave.
+/// Waits until a render completes or the client disconnects.
 async fn completed(follower: Follower, out: &mut Responder) -> Result<RenderOutcome, Failure> {
     let mut completed = pin!(follower.wait());
     poll_fn(|cx| {
@@ -92,7 +92,7 @@ async fn completed(follower: Follower, out: &mut Responder) -> Result<RenderOutc
 }
 
 impl<'a> CacheRequest<'a> {
-    /// A request for which the cache has no fresh page.
+    /// Creates the request, without a stale page.
     pub fn new(
         ctx: RequestContext<'a>,
         cache: &'a Arc<PageCache>,
@@ -117,7 +117,7 @@ impl<'a> CacheRequest<'a> {
         self.part.rules().scheme == Scheme::Rfc
     }
 
-    /// The job that renders this request's page.
+    /// Returns the job that renders this request's page.
     pub fn job(&self, variant: Variant) -> RenderJob {
         RenderJob {
             service: self.ctx.service().clone(),
@@ -134,12 +134,12 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// The request bypasses the cache, which looks at its answer if that is worth it.
+    /// Lets the request bypass the cache, which examines the response if that is worthwhile.
     pub fn bypass(&self, why: Pass, variant: Variant, leader: Option<Leader>) -> Bypass {
         let request = self.ctx.request;
         let worth_a_look = !self.is_rfc() && request.method() == b"GET";
         Bypass {
-            // Boxed: a connection's memory is that of its largest state.
+            // Boxed because every connection reserves memory for the largest state of this future.
             candidate: worth_a_look.then(|| {
                 Box::new(candidate::CandidateRequest {
                     key: self.key.clone(),
@@ -152,12 +152,12 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// What is known of the page. Under `rfc` the visitor's own answer is what is stored.
+    /// Returns what is known about the page. Under `rfc` the visitor's own response is the one that is stored.
     pub fn step(&self, variant: &Variant) -> Step {
         if self.is_rfc() {
             return Step::Render;
         }
-        // What is stale has been stored before.
+        // A stale page has been stored before, so it needs no second request for it.
         let within = (self.key.query().is_some() && self.stale.is_none()).then_some(SEEN_WITHIN);
         let admission = &self.cache.admission;
         match admission.step(&variant.key, self.part.epoch(), now(), within) {
@@ -166,8 +166,8 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// Tries to answer the request with a page that may be shared: one that is on disk, that another
-    /// request has rendered, or that is rendered now.
+    /// Tries to answer the request with a page that may be shared: one that is on disk, that another request has
+    /// rendered, or that is rendered now.
     pub async fn answer(
         mut self,
         route: &RouteInfo,
@@ -225,10 +225,10 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// Has the visitor's own answer looked at, or waits for the verdict on another's.
+    /// Has the visitor's own response examined, or waits for the verdict on another visitor's.
     async fn ask(&self, variant: Variant, response: &mut Response<'_>) -> Result<Attempt, Failure> {
         let bypass = match self.cache.coalescer.join(&variant.key) {
-            // Between the lookup and `join` another visitor's answer may have been judged.
+            // Another visitor's response may have been judged between the lookup and `join`.
             Join::Leader(leader) if !matches!(self.step(&variant), Step::Ask) => {
                 leader.complete(RenderOutcome::LookAgain);
                 return Ok(Attempt::Ended {
@@ -250,7 +250,7 @@ impl<'a> CacheRequest<'a> {
         Ok(Attempt::Over(Answered::No(bypass)))
     }
 
-    /// Has the page rendered, or waits for the request that does.
+    /// Has the page rendered, or waits for the request that renders it.
     async fn render(
         &mut self,
         variant: Variant,
@@ -271,7 +271,7 @@ impl<'a> CacheRequest<'a> {
                 _ => Attempt::Store(leader),
             });
         }
-        // Between the lookup and `join` the page may have been stored.
+        // The page may have been stored between the lookup and `join`.
         let stale = self.stale.clone();
         if self.look_again(response) {
             leader.complete(RenderOutcome::LookAgain);
@@ -290,8 +290,8 @@ impl<'a> CacheRequest<'a> {
         })
     }
 
-    /// Serves a page that is on disk and not in memory. What is too old to be served as it is stands by
-    /// for when PHP fails, or to be validated.
+    /// Serves a page that is on disk and not in memory. A page that is too old to be served as it is is kept in
+    /// `stale`, to be served if PHP fails, or to be validated.
     async fn look_on_disk(&mut self, response: &mut Response<'_>) -> bool {
         let memory = &self.cache.memory;
         if memory.disk().is_none() {
@@ -322,7 +322,7 @@ impl<'a> CacheRequest<'a> {
         true
     }
 
-    /// What is to be done about the page.
+    /// Decides how to obtain the page.
     pub fn plan(&self) -> Plan {
         let variant = match self.variant() {
             Ok(variant) => variant,
@@ -334,7 +334,7 @@ impl<'a> CacheRequest<'a> {
         let request = self.ctx.request;
         let why = match self.step(&variant) {
             Step::Pass(why) => why,
-            // Of an answer to these nothing follows for the page, or only now and then.
+            // The responses to these requests say nothing, or only sometimes something, about the page.
             Step::Ask if request.method() == b"HEAD" || is_conditional(request) => {
                 Pass::NotYetAdmitted
             }
@@ -347,8 +347,8 @@ impl<'a> CacheRequest<'a> {
         Plan::Pass(self.bypass(why, variant, None))
     }
 
-    /// Why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc`
-    /// it is that request which renders the page.
+    /// Returns why the response to the visitor's own request must not be stored, whatever it says. Only under `rfc` is
+    /// it that request which renders the page.
     pub fn must_not_be_stored(&self) -> Option<Pass> {
         let RequestContext {
             request, client, ..
@@ -383,12 +383,12 @@ impl<'a> CacheRequest<'a> {
         }
     }
 
-    /// Serves a page beyond its lifetime because it could not be rendered, if it may be.
+    /// Serves a page after its lifetime because it could not be rendered, if that is allowed.
     pub fn serve_stale(&self, response: &mut Response<'_>) -> bool {
         let Some((page, _)) = &self.stale else {
             return false;
         };
-        // Looked at again: something may have been written meanwhile.
+        // The page's state is checked again, because something may have been written meanwhile.
         let now = now();
         match page.state(&self.part.generations, now) {
             None | Some(PageState::Stale) => false,

@@ -1,4 +1,4 @@
-//! One request while it is answered: what it is, what answers it, and what is logged at its end.
+//! One request while it is handled: the request, what handles it, and what is logged at its end.
 
 use std::sync::Arc;
 
@@ -25,7 +25,7 @@ use crate::site_service::SiteService;
 use crate::traces::Traced;
 use crate::traces::recording::Recording;
 
-/// A request, and everything that answers it.
+/// A request, and everything that is needed to handle it.
 #[derive(Clone, Copy)]
 pub(super) struct RequestContext<'a> {
     pub front: &'a Front,
@@ -41,7 +41,7 @@ pub(super) struct RequestContext<'a> {
 }
 
 impl<'a> RequestContext<'a> {
-    /// Who asks, for the site's `.htaccess` files.
+    /// Returns the visitor, as the site's `.htaccess` files see it.
     pub fn visitor(self) -> Visitor<'a> {
         Visitor {
             client: self.client,
@@ -51,7 +51,7 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// The request as a site's rules see it.
+    /// Returns the request as a site's rules see it.
     pub fn asked(self) -> Requested<'a> {
         Requested {
             head: self.request,
@@ -59,12 +59,12 @@ impl<'a> RequestContext<'a> {
         }
     }
 
-    /// What was made ready for the requests of the site.
+    /// Returns what was prepared for the requests of the site.
     pub fn service(self) -> &'a Arc<SiteService> {
         self.config.service(self.site)
     }
 
-    /// The page cache with the site's part of it, if the site has it on.
+    /// Returns the page cache with the site's part of it, if the site has enabled it.
     pub fn page_cache(self) -> Option<(&'a Arc<PageCache>, &'a SiteCache)> {
         let cache = self.config.cache.as_ref()?;
         Some((cache, cache.site(self.site)?))
@@ -92,37 +92,37 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// A response while it is made.
+/// A response in progress.
 pub(super) struct Response<'r> {
-    /// The client's side.
+    /// The connection to the client.
     pub out: &'r mut Responder,
     pub record: Record,
 }
 
-/// What is logged of a request at its end.
+/// What is logged about a request at its end.
 #[derive(Default)]
 pub(super) struct Record {
     pub run: RunTiming,
-    /// Boxed: an idle connection keeps the room for it.
+    /// Boxed because every idle connection reserves the room for this record.
     pub failure: Option<Box<Failure>>,
-    /// Under which limits the request was counted.
+    /// The limits under which the request was counted.
     pub limits: Option<Box<Counted>>,
-    /// What the page cache did, where a site has it on.
+    /// What the page cache did, if the site has enabled it.
     pub cache: Option<Verdict>,
-    /// The side effects of the run, where a site has the page cache on.
+    /// The side effects of the run, if the site has enabled the page cache.
     pub effects: Option<Arc<RunEffects>>,
-    /// The name of the cookie by which the request bypassed the page cache.
+    /// The name of the cookie because of which the request bypassed the page cache.
     pub cookie: Option<Box<str>>,
-    /// What the site's `.htaccess` files say of the response.
+    /// What the site's `.htaccess` files say about the response.
     pub live: Option<Arc<Live>>,
-    /// The stored page that is the answer, whose coded form is to be made.
+    /// The stored page that is the response, if its coded form has yet to be made.
     pub later: Option<Box<Later>>,
     /// What is recorded for a trace.
     pub recording: Option<Box<Recording>>,
 }
 
 impl Record {
-    /// What made the request bypass the page cache, in words.
+    /// Describes why the request bypassed the page cache.
     pub fn cache_cause(&self) -> Option<String> {
         let effects = self.effects.as_ref();
         if let Some(cause) = effects.and_then(|effects| effects.forbidden()) {

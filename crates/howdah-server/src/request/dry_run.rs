@@ -1,5 +1,5 @@
-//! A request of a site with `cache = "dry-run"`: finds out and counts what the cache would have done
-//! with it, and has pages rendered as if it were on. The script answers the request.
+//! A request of a site with `cache = "dry-run"`: determines and counts what the cache would have done with the request,
+//! and has pages rendered as if the cache were on. The script handles the request.
 
 use std::sync::Arc;
 
@@ -13,8 +13,8 @@ use crate::cache::checks::DryRun;
 use crate::cache::lookup::{self, Lookup};
 use crate::cache::{PageCache, SiteCache};
 
-/// Why the request bypasses the cache: its own reason, or the dry run; and what its answer is looked
-/// at for.
+/// Returns why the request bypasses the cache, which is a reason of its own or the dry run, and what its response is
+/// compared with.
 pub(super) fn look(
     ctx: RequestContext<'_>,
     cache: &Arc<PageCache>,

@@ -1,114 +1,115 @@
-//! A request explained: as data, for JSON, and in words for a terminal. Finds nothing out.
+//! The explanation of a request, as data for JSON and as text for a terminal. This module determines nothing itself.
 
 use std::fmt::{self, Display, Formatter, Write};
 
 use serde::Serialize;
 
-/// Everything that `howdah explain` says of a request. Text that is no UTF-8 has replacement characters.
+/// Everything that `howdah explain` reports about a request. Text that is not UTF-8 contains replacement characters.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Explanation {
     /// The request's method.
     pub method: String,
     /// Scheme, host, path and query.
     pub url: String,
-    /// The client's address, as rules see it; none: a unix socket's peer.
+    /// The client's address, as rules see it; absent for the peer of a unix socket.
     pub from: Option<String>,
-    /// The site that answers.
+    /// The site that handles the request.
     pub site: String,
-    /// Why this one.
+    /// Why this site was chosen.
     pub site_because: String,
-    /// What was asked, in order.
+    /// The rules and lines that were evaluated, in order.
     pub steps: Vec<Told>,
-    /// Who would be asked first, and was not: `auth_request` and `authorizer` rules. What is said of the
-    /// answer counts if all of them allow the request.
+    /// Guards that would be asked first and were not: `auth_request` and `authorizer` rules. The explained response
+    /// applies if all of them allow the request.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub not_asked: Vec<Told>,
     /// What the client gets.
     pub answer: Answer,
-    /// What the page cache does with the request; none: the site has none, or no script answers.
+    /// What the page cache does with the request; absent if the site has no page cache or if no script handles the
+    /// request.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cache: Option<CacheDecision>,
 }
 
-/// One thing that was asked.
+/// One rule or line that was evaluated.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Told {
-    /// `FILE:LINE`; of an `.htaccess` file with the line's text. None: nobody has written it down.
+    /// `FILE:LINE`; for an `.htaccess` file with the line's text. Absent if the step does not come from a configuration
+    /// file.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub at: Option<String>,
-    /// What it is: `deny 403, prefix "/admin"`; empty for a line of an `.htaccess` file.
+    /// The rule, such as `deny 403, prefix "/admin"`; empty for a line of an `.htaccess` file.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub what: String,
-    /// The path that it was asked about.
+    /// The path that the rule was evaluated for.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// Whether a rule is for the request; none for what is no rule.
+    /// Whether the rule matches the request; absent for a step that is not a rule.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub matches: Option<bool>,
-    /// What came of it; of a rule that does not match, the option that keeps it from this request.
+    /// The outcome; for a rule that does not match, the option because of which it does not.
     pub said: String,
 }
 
-/// What answers a request.
+/// The kind of response to a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
-    /// A file, as it is.
+    /// A static file.
     File,
-    /// A script of PHP.
+    /// A PHP script.
     Script,
-    /// A program of a `cgi` rule.
+    /// The program of a `cgi` rule.
     Program,
-    /// Another server.
+    /// Another server, through a `proxy` rule.
     Proxy,
     /// A redirect.
     Redirect,
     /// The text of a `return` rule or of an `ErrorDocument`.
     Return,
-    /// The methods that are possible.
+    /// The methods that are allowed, in response to OPTIONS.
     Options,
-    /// A page of an error.
+    /// An error page.
     #[default]
     Error,
     /// The status page.
     StatusPage,
-    /// A proof for a certificate authority.
+    /// The response to a certificate authority's challenge.
     Challenge,
     /// The report of a purge.
     Purge,
 }
 
-/// The answer, as far as it is known without running anything.
+/// The response, as far as it is known without running anything.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Answer {
-    /// What answers.
+    /// The kind of response.
     pub kind: Kind,
-    /// The status; none: the script's, or the other server's.
+    /// The status; absent if the script or the other server determines it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status: Option<u16>,
     /// The failure's name, as in `Howdah-Error`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub error: Option<&'static str>,
-    /// What there is to be said of the failure: a line of an `.htaccess` file, what is wrong with a
-    /// password.
+    /// Details of the failure, such as a line of an `.htaccess` file or what is wrong with a password.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub because: Option<String>,
-    /// Where a redirect leads.
+    /// The target of a redirect.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub location: Option<String>,
-    /// The file that is sent; of an error, the page of `error_pages`.
+    /// The file that is sent; for an error, the page of `error_pages`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<String>,
-    /// `SCRIPT_FILENAME`
+    /// The value of `SCRIPT_FILENAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script: Option<String>,
-    /// `SCRIPT_NAME`
+    /// The value of `SCRIPT_NAME`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub script_name: Option<String>,
-    /// `PATH_INFO`
+    /// The value of `PATH_INFO`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path_info: Option<String>,
-    /// `QUERY_STRING`; of a proxied request, its query.
+    /// The value of `QUERY_STRING`; for a proxied request, its query.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub query: Option<String>,
     /// The pool that runs the script.
@@ -117,13 +118,13 @@ pub struct Answer {
     /// The servers of a `proxy` rule.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<String>,
-    /// The path that such a server gets.
+    /// The path that the server of a `proxy` rule receives.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
-    /// The header: of a script's or another server's answer, what the site sets.
+    /// The response header; for a script or another server, only the headers that the site sets.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub header: Vec<(String, String)>,
-    /// Fields that the site takes from a script's or another server's answer.
+    /// Headers that the site removes from the response of a script or another server.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub without: Vec<String>,
 }
@@ -132,7 +133,7 @@ pub struct Answer {
 #[derive(Clone, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum CacheDecision {
-    /// The request neither gets a stored page nor is one stored for it.
+    /// The request is not answered with a stored page, and its response is not stored.
     Bypass {
         /// The reason's name.
         reason: &'static str,
@@ -141,9 +142,9 @@ pub enum CacheDecision {
         /// The cookie that is the reason.
         cookie: Option<String>,
     },
-    /// A stored page may answer, or one may be stored: the command that asks the running server which.
+    /// A stored page may be served, or the response may be stored. The command asks the running server which.
     Asked {
-        /// `howdah cache explain …`
+        /// The command line, `howdah cache explain …`.
         command: String,
     },
 }
@@ -197,7 +198,7 @@ impl Display for Explanation {
     }
 }
 
-/// Nothing of a request or a file name controls a terminal.
+/// Escapes characters of a request or a file name that could control a terminal.
 fn line(f: &mut Formatter<'_>, indent: usize, text: &str) -> fmt::Result {
     write!(f, "{:indent$}", "")?;
     for c in text.chars() {

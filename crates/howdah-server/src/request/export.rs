@@ -1,4 +1,4 @@
-//! Hands what was recorded of a request to the exporter of its spans.
+//! Hands the record of a request to the exporter of spans.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -12,7 +12,7 @@ use crate::failure::Failure;
 use crate::traces::recording::{Recorded, Recording, state, text};
 
 impl Front {
-    /// Has the spans of a request sent. Off the way of requests that are not recorded.
+    /// Sends the spans of a request. It is marked cold because most requests are not recorded.
     #[cold]
     pub(super) fn export(
         &self,

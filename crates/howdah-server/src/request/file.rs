@@ -1,5 +1,5 @@
-//! Carries out the plan of a file's answer: from memory, from the file, or piece by piece;
-//! compressed on the way if it is text and small enough. Also reads configured error pages.
+//! Sends the response that a file's plan describes: from memory, from the file, or piece by piece, and compressed if it
+//! is text and small enough. Also reads configured error pages.
 
 use std::fs::File;
 use std::io;
@@ -21,13 +21,13 @@ use crate::site::RouteInfo;
 use crate::site::htaccess::{Document, Live};
 use crate::static_file::{BodyPiece, StaticAnswer, StaticBody, StaticPlan, coded};
 
-/// Files up to this size are compressed while they are sent; larger ones should lie beside their
-/// compressed form, where they cost nothing.
+/// Files up to this size are compressed while they are sent. Larger files should be stored next to their compressed
+/// form, which costs nothing to send.
 const COMPRESS_UP_TO: u64 = 1 << 20;
-/// A configured error page longer than this is not one.
+/// A file that is longer than this is not used as an error page.
 const MAX_ERROR_PAGE: u64 = 1 << 20;
 
-/// Sends a file's answer with the site's rules applied.
+/// Sends a file's response with the site's rules applied.
 pub(super) async fn answer(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -43,13 +43,13 @@ pub(super) async fn answer(
         })?;
     ctx.site.edit_headers(route, &mut answer.head);
     if let Some(missing) = compress(ctx, &mut answer)? {
-        // Boxed: a connection's memory is that of its largest state.
+        // Boxed because every connection reserves memory for the largest state of this future.
         Box::pin(missing.make(&mut answer)).await;
     }
     send_body(answer, out).await
 }
 
-/// Sends a file's answer as it is.
+/// Sends a file's response without further changes.
 pub(super) async fn send_body(answer: StaticAnswer, out: &mut Responder) -> Result<(), Failure> {
     let length = answer.body.len();
     match answer.body {
@@ -93,8 +93,8 @@ fn failure(error: SendFileError) -> Failure {
     }
 }
 
-/// Brings the body into a coding if policy and client agree and the coded form is there; gives back what
-/// is left to do if it is still to be made.
+/// Replaces the body by its coded form if policy and client agree and that form is available. Returns the remaining
+/// work if the form has yet to be made.
 fn compress(
     ctx: RequestContext<'_>,
     answer: &mut StaticAnswer,
@@ -125,7 +125,8 @@ fn compress(
         (Some(coding), Some(meta)) => match form_at_once(answer, &meta, coding, is_head)? {
             FileForm::Plain => None,
             FileForm::Coded(bytes) => Some(StaticBody::Bytes(bytes)),
-            // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
+            // The form is not made only for the length in a HEAD response, which HTTP permits to be omitted (RFC 9110
+            // §9.3.2).
             FileForm::Missing if is_head => Some(StaticBody::Empty),
             FileForm::Missing => {
                 return Ok(Some(Missing {
@@ -148,7 +149,7 @@ fn settle(answer: &mut StaticAnswer, choice: Choice, form: Option<StaticBody>) {
     }
 }
 
-/// A coded form that takes longer to make than a front thread may be kept.
+/// A coded form that takes too long to make on a front thread.
 struct Missing {
     choice: Choice,
     meta: Meta,
@@ -156,11 +157,11 @@ struct Missing {
 }
 
 impl Missing {
-    /// Waits for the form; if that takes too long, the body stays as it is.
+    /// Waits for the form. If that takes too long, the body is sent uncompressed.
     async fn make(self, answer: &mut StaticAnswer) {
         let (meta, coding) = (self.meta, self.coding);
         let made = coded::make(meta, coding, || plain(&answer.body)).await;
-        // Out of memory or descriptors: as it is is right as well.
+        // Memory or descriptors may have run out. The uncompressed body is a correct response as well.
         let form = made.unwrap_or_default();
         if let (Some(entry), Some(form)) = (&answer.kept, &form) {
             entry.coded.put(coding, form.clone());
@@ -169,17 +170,17 @@ impl Missing {
     }
 }
 
-/// What there is of a file's coded form.
+/// The state of a file's coded form.
 enum FileForm {
-    /// The file is shorter as it is.
+    /// The uncompressed file is shorter.
     Plain,
     /// The compressed bytes of the file.
     Coded(Bytes),
-    /// It takes longer to make than a front thread may be kept.
+    /// The form takes too long to make on a front thread.
     Missing,
 }
 
-/// The form of a whole file that is kept, or that takes no time to make.
+/// Returns the form of a whole file if it is in memory or takes no time to make.
 fn form_at_once(
     answer: &StaticAnswer,
     meta: &Meta,
@@ -210,7 +211,7 @@ fn form_at_once(
     })
 }
 
-/// The bytes of a whole file, for another thread.
+/// Returns the bytes of a whole file in a form that another thread can use.
 fn plain(body: &StaticBody) -> io::Result<Plain> {
     Ok(match body {
         StaticBody::Bytes(bytes) => Plain::Bytes(bytes.clone()),
@@ -219,9 +220,9 @@ fn plain(body: &StaticBody) -> io::Result<Plain> {
     })
 }
 
-/// The page the site has configured for a failure's status: an `.htaccess` file's first. A page that
-/// cannot be read, or that is closed ([`Site::error_page`], [`Site::error_document`]), gives way to the
-/// built-in one.
+/// Returns the page that the site has configured for a failure's status. An `.htaccess` file's page takes precedence.
+/// If the page cannot be read or is not accessible ([`Site::error_page`], [`Site::error_document`]), the built-in page
+/// is used.
 pub(super) fn configured_page(
     ctx: RequestContext<'_>,
     failure: &Failure,
@@ -241,7 +242,7 @@ pub(super) fn configured_page(
             head.header(b"Howdah-Error", failure.public_name().as_bytes());
             return Some((head, Bytes::new()));
         }
-        // A script as well: what has just failed to run one is not asked for another.
+        // This applies to a script as well: none is run for an error page, since running one may just have failed.
         Some(Document::Local(path)) => std::str::from_utf8(&path).ok().and_then(|name| {
             let opened = ctx.site.error_document(name, ctx.asked());
             page(failure, name, opened)

@@ -1,4 +1,4 @@
-//! A stored page is served to a request.
+//! Serves a stored page in response to a request.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -12,10 +12,10 @@ use howdah_http::message::RequestHead;
 use super::context::{RequestContext, Response};
 use crate::cache::{SiteCache, send};
 
-/// A stored page that is the answer to a request.
+/// A stored page that is the response to a request.
 pub(super) struct Hit<'p> {
     pub page: &'p Arc<Object>,
-    /// The request asks for a part of the page or sets conditions.
+    /// Whether the request asks for a part of the page or is conditional.
     pub conditional: bool,
     /// The time of the lookup.
     pub now: Millis,
@@ -34,14 +34,14 @@ impl Hit<'_> {
         let verdict = Verdict::Hit {
             ttl: match state {
                 PageState::Fresh => ttl,
-                // After a soft purge its own lifetime is not over.
+                // After a soft purge the page's own lifetime may not have expired.
                 _ => ttl.min(-1),
             },
         };
         self.deliver(ctx, part, verdict, response);
     }
 
-    /// Serves a page under this verdict.
+    /// Serves a page under the given verdict.
     pub fn deliver(
         self,
         ctx: RequestContext<'_>,
@@ -66,7 +66,7 @@ impl Hit<'_> {
     }
 }
 
-/// Whether a request asks for a part of a page or sets conditions.
+/// Whether a request asks for a part of a page or is conditional.
 pub(super) fn is_conditional(request: &RequestHead) -> bool {
     request.headers().any(|(name, _)| {
         name.eq_ignore_ascii_case(b"range")

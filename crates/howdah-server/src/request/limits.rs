@@ -1,10 +1,10 @@
-//! A request is counted under the limits of the rules for its path: for the path that the client names
-//! before a stored page is looked for, and for what that leads to once it is routed. A rule counts a
-//! request once, however it is reached; a request that is refused counts nowhere.
+//! Counts a request under the limits of the rules for its path: first for the path that the client names, before a
+//! stored page is looked up, and then for the path that it is routed to. A rule counts a request once, however the
+//! request reaches it. A request that is refused is not counted anywhere.
 //!
-//! A request over a limit of PHP processes waits for others of its client, for a while: a page whose
-//! parts a browser asks for at once gets all of them, and a crawler waits for itself. It waits before it
-//! is in the pool's queue, so that nobody else stands behind it.
+//! A request over a limit of PHP processes waits for a while until other requests of its client finish: a browser that
+//! requests the parts of a page at once gets all of them, and a crawler waits for itself. The request waits before it
+//! enters the pool's queue, so no other client is delayed.
 
 use std::future::{Future, poll_fn};
 use std::net::IpAddr;
@@ -26,26 +26,26 @@ use crate::limiter::{ClientKey, LimitBy, Limited, Limiter, Over, Process, Shown}
 use crate::site::ScriptTarget;
 use crate::site::condition::cookies;
 
-/// What the log says of a request that found no room among those of clients who leave.
+/// The log message about a request that found no permit among those of clients that disconnect while their scripts run.
 const FOR_LEAVERS: &str = "its client asks for scripts and leaves while they run, and others of its kind have three quarters of the processes";
 
-/// What the log says of a request whose client has too many scripts bail out.
+/// The log message about a request whose client has too many scripts bail out.
 const FOR_BAILOUTS: &str = "PHP has bailed out of more than ten scripts of its client a second (memory or time exhausted, a fatal error), and each costs a process";
 
 /// The limits under which a request has been counted.
 #[derive(Default)]
 pub(super) struct Counted {
     limits: Vec<CountedLimit>,
-    /// For the run that is to come.
+    /// The process permits for the coming run.
     processes: Vec<Place>,
 }
 
 struct CountedLimit {
-    /// None: it is no rule's, but that of clients who leave.
+    /// The number of the rule; `None` for the limit of clients that disconnect while their scripts run.
     rule: Option<usize>,
     meter: Arc<Meter>,
     key: ClientKey,
-    /// Given back when the request has been answered.
+    /// Released when the request has been answered.
     _connection: Option<Place>,
 }
 
@@ -56,7 +56,7 @@ impl Counted {
             .any(|limit| Arc::ptr_eq(&limit.meter, meter))
     }
 
-    /// The request is refused.
+    /// Takes the request out of all counts, because it is refused.
     fn uncount(&mut self, limiter: &Limiter) {
         self.processes.clear();
         for limit in self.limits.drain(..) {
@@ -65,7 +65,7 @@ impl Counted {
     }
 }
 
-/// Counts the request under the limits of these rules of its site, as far as it has not been.
+/// Counts the request under the limits of these rules of its site, unless it has been counted already.
 pub(super) fn count(
     ctx: RequestContext<'_>,
     rules: impl Iterator<Item = usize>,
@@ -102,7 +102,7 @@ pub(super) fn count(
     Ok(())
 }
 
-/// Whether a request needs its client's leave to have a PHP process, and has not got it.
+/// Whether a request needs a permit of its client for a PHP process and does not have it yet.
 pub(super) fn wants_process(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
@@ -116,7 +116,7 @@ pub(super) fn wants_process(
     })
 }
 
-/// Refuses the request of a client whose scripts PHP has bailed out of too often, but not of one that comes
+/// Refuses the request of a client whose scripts PHP has bailed out of too often, except for a request that comes
 /// through a proxy as in [`count_leaver`].
 ///
 /// # Errors
@@ -138,21 +138,21 @@ pub(super) fn check_bailouts(
     }
 }
 
-/// Whether the address is that of a proxy in a private network which `trusted_proxies` does not name: behind it
-/// are many clients.
+/// Whether the address is that of a proxy in a private network which `trusted_proxies` does not name. Many clients
+/// share such an address.
 fn is_of_unknown_proxy(ctx: RequestContext<'_>, address: IpAddr) -> bool {
     network::is_private(address) && ctx.client.is_strangers(ctx.request)
 }
 
-/// A wait as `Retry-After` says it: whole seconds, at least one.
+/// Returns a wait in the unit of `Retry-After`: whole seconds, at least one.
 fn seconds(wait: Duration) -> u32 {
     let seconds = wait.as_millis().div_ceil(1000).max(1);
     u32::try_from(seconds).unwrap_or(u32::MAX)
 }
 
-/// Counts the request of a client who asks for scripts and leaves while they run under the limit of such
-/// clients. One that comes through a proxy on a private address which `trusted_proxies` does not name is
-/// known to be somebody else's now and then.
+/// Counts the request of a client that disconnects while its scripts run under the limit of such clients. Requests that
+/// come through a proxy on a private address which `trusted_proxies` does not name are exempt, because they may come
+/// from different clients.
 fn count_leaver(ctx: RequestContext<'_>, target: &ScriptTarget, response: &mut Response<'_>) {
     let Some(address) = ctx.client.address else {
         return;
@@ -176,8 +176,8 @@ fn count_leaver(ctx: RequestContext<'_>, target: &ScriptTarget, response: &mut R
     }
 }
 
-/// Waits until the client may have another PHP process; see [`wants_process`]. `watch`: the request has
-/// arrived, and the client can only leave.
+/// Waits until the client may have another PHP process; see [`wants_process`]. `watch` is true if the whole request has
+/// arrived, so the wait ends when the client disconnects.
 pub(super) async fn wait_for_process(
     ctx: RequestContext<'_>,
     watch: bool,
@@ -187,7 +187,7 @@ pub(super) async fn wait_for_process(
     let Some(counted) = &mut response.record.limits else {
         return Ok(());
     };
-    // All take them in the same order, so that no two wait for each other.
+    // All requests acquire their permits in the same order, so no two wait for each other.
     counted.limits.sort_by_key(|limit| limit.meter.number());
     let mut places = Vec::new();
     let mut refused = None;
@@ -224,14 +224,14 @@ pub(super) async fn wait_for_process(
     }
 }
 
-/// What the run is to hold that has the process.
+/// Returns the permits for the run to hold while it has the process.
 pub(super) fn take_process(response: &mut Response<'_>) -> Option<Held> {
     let counted = response.record.limits.as_mut()?;
     let places = std::mem::take(&mut counted.processes);
     (!places.is_empty()).then(|| Box::new(places) as Held)
 }
 
-/// None: it took too long.
+/// Waits for a permit. Returns `None` if that took too long.
 async fn wait(
     line: Line,
     longest: Duration,
@@ -251,7 +251,7 @@ async fn wait(
     .await
 }
 
-/// What shows who the client is.
+/// Returns the property of the request that identifies its client.
 fn who<'a>(ctx: RequestContext<'a>, by: &'a LimitBy) -> Shown<'a> {
     let request = ctx.request;
     let value = match by {

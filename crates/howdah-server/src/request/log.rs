@@ -1,5 +1,5 @@
-//! What of requests and connections is logged and counted: a line in the access log at the end of each
-//! request, and what the listeners and connections report.
+//! Logging and counting of requests and connections: a line in the access log at the end of each request, and the
+//! notices of listeners and connections.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant, SystemTime};
@@ -14,12 +14,13 @@ use super::context::{Record, RequestContext};
 use crate::failure::Failure;
 use crate::log::access::{AccessEntry, basic_user};
 
-/// What happens to a connection whose client floods it.
+/// The message about a connection that is closed because its client floods it or breaks the protocol.
 const ENDED: &str = "the connection was ended";
 const REPORT: &str = "a request failed; please report this";
 
 impl Front {
-    /// Counts a request that has been answered, and writes its line into the access log. How long it took.
+    /// Counts a request that has been answered, and writes its line into the access log. Returns how long the request
+    /// took.
     pub(super) fn log_request(
         &self,
         ctx: RequestContext<'_>,
@@ -60,7 +61,7 @@ impl Front {
         duration
     }
 
-    /// Counts and logs a request that was refused before it was understood.
+    /// Counts and logs a request that was refused before it could be parsed.
     fn log_refused(&self, conn: &ConnInfo, status: u16, name: &'static str, line: &[u8]) {
         let line = line.trim_ascii_end();
         self.counters.failed(name);
@@ -116,12 +117,12 @@ impl Front {
                 log.connection(Level::Warning, "BadProxyHeader", why, &client(conn));
             }
             Notice::Handshake { agreed } => self.counters.handshake(agreed),
-            // Scanners and clients that leave: counted, not logged.
+            // Caused by scanners and by clients that disconnect, so it is counted but not logged.
             Notice::HandshakeFailed { why, .. } => self.counters.failed(why.name()),
             Notice::Http2Ended { conn, why, detail } => {
                 self.counters.failed(why.name());
                 let level = match why {
-                    // Scanners, and clients with mistakes of their own.
+                    // Caused by scanners and by faulty clients.
                     Http2Error::Http2Protocol => Level::Debug,
                     _ => Level::Warning,
                 };

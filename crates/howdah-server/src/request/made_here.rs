@@ -1,5 +1,5 @@
-//! Answers that are made here and need neither a file nor a script: what comes before a site's rules, short
-//! answers of its rules, pages of failures. Sends nothing, so that `explain` gets the same answers.
+//! Responses that need neither a file nor a script: those that precede a site's rules, short responses of its rules,
+//! and error pages. Nothing here sends anything, so `explain` obtains the same responses.
 
 use bytes::Bytes;
 use howdah_http::memory::{self, Pressure};
@@ -14,18 +14,18 @@ use crate::respond;
 use crate::site::htaccess::{HtaccessLogin, Live};
 use crate::site::{Action, RouteInfo, Sites};
 
-/// An answer that a request gets whatever the site's rules say.
+/// A response that a request gets whatever the site's rules say.
 pub(super) enum First {
-    /// For a certificate authority.
+    /// The response to a certificate authority's challenge.
     Challenge(Box<[u8]>),
     /// The status page.
     Status,
-    /// The same address by HTTPS.
+    /// A redirect to the same address by HTTPS.
     ToHttps(ResponseHead),
 }
 
-/// Whether a browser on this machine may ask for a page of somebody else's, whose name leads here (DNS
-/// rebinding): the name is none of the site's, and nobody has typed this machine's address.
+/// Whether a page of a foreign site may be making a browser on this machine send the request (DNS rebinding): the
+/// client is on this machine, and the host is neither one of the site's names nor an address of this machine.
 fn is_of_another_page(ctx: RequestContext<'_>) -> bool {
     let host = ctx.request.host();
     let address = ctx.client.address.map(|address| address.to_canonical());
@@ -35,7 +35,8 @@ fn is_of_another_page(ctx: RequestContext<'_>) -> bool {
         && !ctx.site.config().hosts.iter().any(|own| own.is_for(name))
 }
 
-/// What comes before the page cache and the site's rules; none: they decide.
+/// Handles requests that are answered before the page cache and the site's rules. Returns `None` if the request
+/// continues to them.
 pub(super) fn first(ctx: RequestContext<'_>, body: BodyKind) -> Result<Option<First>, Failure> {
     let challenges = &ctx.config.settings.challenges;
     if let Some(answer) = challenges.answer(ctx.request.path()) {
@@ -73,7 +74,7 @@ fn check_length(ctx: RequestContext<'_>, body: BodyKind) -> Result<(), Failure> 
     }
 }
 
-/// Sends the client to the same address by HTTPS: for good, and with the method it came with.
+/// Redirects the client permanently to the same address by HTTPS. A method other than GET and HEAD is preserved (308).
 fn to_https(ctx: RequestContext<'_>) -> ResponseHead {
     let host = ctx
         .client
@@ -99,7 +100,7 @@ fn to_https(ctx: RequestContext<'_>) -> ResponseHead {
     head
 }
 
-/// The answer to an action that is neither a file, a script nor another server's: head and body, changed
+/// Returns header and body of the response to an action that is neither a file, a script nor another server's, edited
 /// by the site's rules; or the failure.
 pub(super) fn short(
     ctx: RequestContext<'_>,
@@ -151,7 +152,7 @@ pub(super) fn short(
                 },
             });
         }
-        // The caller has taken these; a head of nothing is what they would get here.
+        // The caller handles these actions itself, so this response is never sent.
         Action::Static(_) | Action::Script(_) | Action::Proxy(_) => {
             (ResponseHead::new(500), Bytes::new())
         }
@@ -160,8 +161,8 @@ pub(super) fn short(
     Ok((head, body))
 }
 
-/// The page of a failure: the site's own for the status, or ours. `live`: what the site's `.htaccess`
-/// files say of it.
+/// Returns the error page of a failure: the site's own page for the status, or the built-in one. `live` is what the
+/// site's `.htaccess` files say about the response.
 pub(super) fn page(
     ctx: RequestContext<'_>,
     failure: &Failure,

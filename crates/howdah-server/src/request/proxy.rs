@@ -1,5 +1,5 @@
-//! A request that another server answers: its body goes there as it arrives, and its answer comes back as a
-//! script's does.
+//! A request that another server handles: the body is forwarded as it arrives, and the response comes back like a
+//! script's.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -20,7 +20,7 @@ use crate::script::{body, head};
 use crate::site::{ProxyTarget, RouteInfo};
 use crate::traces::recording::RunBy;
 
-/// Has a server answer the request.
+/// Forwards the request to the server and sends the response.
 pub(super) async fn answer(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -59,7 +59,7 @@ pub(super) async fn answer(
     let sent = upload::Upload::new(from, body.expected());
     let progress = sent.progress();
     let handing_on = async move {
-        // The channel stays open until it is known how the body ended.
+        // This sender keeps the channel open until it is known how the body ended.
         let open = to.clone();
         let outcome = body::hand_on(body, Bytes::new(), to).await;
         if outcome.is_ok() && body.is_done() {
@@ -72,7 +72,7 @@ pub(super) async fn answer(
     answer_by(ctx, route, run, Some(Upload::new(handing_on)), response).await
 }
 
-/// Passes the answer on.
+/// Passes the server's response on.
 async fn answer_by(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -91,7 +91,7 @@ async fn answer_by(
     finish(ctx, ended, &[], Edit::of(&edit), response).await
 }
 
-/// Waits for what the server says to WebSocket; none: it gives an ordinary answer.
+/// Waits for the server's response to a WebSocket handshake. Returns `None` if it is an ordinary response.
 async fn agree(
     run: &mut ProxyRun,
     response: &mut Response<'_>,

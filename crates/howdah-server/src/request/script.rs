@@ -1,6 +1,6 @@
-//! A request for a script: receives its body, runs it, passes its response on, and sends the file
-//! it names in place of a body, if it does. Where a program names another path of this server
-//! (RFC 3875 §6.2.2), its caller goes there.
+//! Handles a request for a script: receives its body, runs it, passes its response on, and sends the file that the
+//! script names in place of a body, if it does. If a program names another path of this server (RFC 3875 §6.2.2), the
+//! caller follows that redirect.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -27,17 +27,17 @@ use crate::script::streams::StreamPlace;
 use crate::site::{Refused, RouteInfo, ScriptTarget};
 use crate::traces::recording::RunBy;
 
-/// What happens to a response's head before it is sent.
+/// What happens to a response's header before it is sent.
 #[derive(Clone, Copy)]
 pub(super) struct Edit<'a> {
-    /// Changes it as the site's rules say.
+    /// Edits the header by the site's rules.
     pub head: &'a (dyn Fn(&mut ResponseHead) + Sync),
-    /// What is to be waited for when that has been done, if the site has a page cache.
+    /// Returns the confirmation to wait for after the edit, if the site has a page cache.
     pub confirmation: Option<Confirm<'a>>,
 }
 
 impl<'a> Edit<'a> {
-    /// Changes a head, and waits for nothing.
+    /// Creates an edit without a confirmation.
     pub fn of(head: &'a (dyn Fn(&mut ResponseHead) + Sync)) -> Edit<'a> {
         Edit {
             head,
@@ -46,11 +46,11 @@ impl<'a> Edit<'a> {
     }
 }
 
-/// Nothing has been sent: the answer to this target of the same host is to be sent.
+/// Nothing has been sent: the response to this target of the same host is to be sent instead.
 #[derive(Debug)]
 pub(super) struct LocalRedirect(pub Vec<u8>);
 
-/// Runs a script and sends its response. `bypass`: the site has a page cache.
+/// Runs a script and sends its response. `bypass` is set if the site has a page cache.
 pub(super) async fn answer(
     ctx: RequestContext<'_>,
     route: &RouteInfo,
@@ -59,7 +59,7 @@ pub(super) async fn answer(
     body: &mut RequestBody,
     response: &mut Response<'_>,
 ) -> Result<Option<LocalRedirect>, Failure> {
-    // The share lives as long as the run reads the file.
+    // The share is held while the run reads the file.
     let (script_body, length, _share, upload) = match receive(ctx, target, body).await? {
         Received::Whole(script_body, length, share) => (script_body, length, share, None),
         Received::Arriving(first, length, place) => {
@@ -75,7 +75,7 @@ pub(super) async fn answer(
         bypass.note_form(&script_body);
     }
     if limits::wants_process(ctx, target, response) {
-        // Boxed: a connection's memory is that of its largest state.
+        // Boxed because every connection reserves memory for the largest state of this future.
         let watch = upload.is_none() && !is_for_its_effect(ctx.request.method());
         Box::pin(limits::wait_for_process(ctx, watch, response)).await?;
     }
@@ -123,7 +123,7 @@ pub(super) async fn answer(
     finish(ctx, ended, &target.permitted, edit, response).await
 }
 
-/// Who runs a script, for a trace.
+/// Returns the pool that runs a script, for a trace.
 pub(super) fn pool_of(ctx: RequestContext<'_>, target: &ScriptTarget) -> RunBy {
     let service = ctx.service();
     RunBy::Pool {
@@ -132,7 +132,7 @@ pub(super) fn pool_of(ctx: RequestContext<'_>, target: &ScriptTarget) -> RunBy {
     }
 }
 
-/// Receives the request's body as its site and pool want it.
+/// Receives the request's body in the way that its site and pool require.
 async fn receive(
     ctx: RequestContext<'_>,
     target: &ScriptTarget,
@@ -158,20 +158,20 @@ async fn receive(
         progress_name: &service.progress_name,
         unknown_length: service.executor(target).takes_unknown_length(),
     };
-    // Boxed: a connection's memory is that of its largest state, and most requests have no body.
+    // Boxed because every connection reserves memory for the largest state of this future, and most requests have no
+    // body.
     Box::pin(body::receive(ctx.request, body, &policy)).await
 }
 
-/// A body that is handed on while the response comes back: a script may answer before it has read
-/// everything.
+/// A body that is forwarded while the response comes back: a script may respond before it has read everything.
 pub(super) struct Upload<'a> {
     handing_on: Pin<Box<dyn Future<Output = Result<(), Failure>> + Send + 'a>>,
-    /// Given back when all of the body has been handed on.
+    /// Released when the whole body has been forwarded.
     _place: Option<StreamPlace>,
 }
 
 impl<'a> Upload<'a> {
-    /// A body that `handing_on` hands on.
+    /// Creates an upload whose body the future `handing_on` forwards.
     pub(super) fn new(
         handing_on: impl Future<Output = Result<(), Failure>> + Send + 'a,
     ) -> Upload<'a> {
@@ -182,7 +182,7 @@ impl<'a> Upload<'a> {
     }
 }
 
-/// Passes on what a run says, until the response has ended. `upload`: the request's body is still
+/// Passes the events of a run on until the response has ended. `upload` is set while the request's body is still
 /// arriving.
 pub(super) fn pass_on<'a>(
     ctx: RequestContext<'a>,
@@ -191,7 +191,7 @@ pub(super) fn pass_on<'a>(
     mut upload: Option<Upload<'a>>,
     response: &'a mut Response<'_>,
 ) -> impl Future<Output = Ended> {
-    // No async function: what it is given would take its room twice in every connection.
+    // This is not an async function, because its arguments would then take up room twice in every connection.
     let mut pump = Pump::new(&ctx.config.pump, ctx.request, edit.head, upload.is_none());
     pump.confirmation = edit.confirmation;
     if is_for_its_effect(ctx.request.method()) {
@@ -238,8 +238,8 @@ fn poll_upload(
     outcome
 }
 
-/// Does what is left to do when a response has ended: fails, sends the file that the script has named,
-/// or names the path whose answer is to be sent.
+/// Completes a response after its run has ended: reports the failure, sends the file that the script has named, or
+/// returns the path whose response is to be sent.
 pub(super) async fn finish(
     ctx: RequestContext<'_>,
     ended: Ended,
@@ -251,7 +251,7 @@ pub(super) async fn finish(
         Ended::Complete => Ok(None),
         Ended::Failed(failure) | Ended::CutOff(failure) => Err(failure),
         Ended::SendFile(head) => {
-            // Boxed: a connection's memory is that of its largest state.
+            // Boxed because every connection reserves memory for the largest state of this future.
             let sent = send_file(ctx, permitted, &head, edit, response.out);
             Box::pin(sent).await.map(|()| None)
         }
@@ -280,7 +280,7 @@ fn note_spill_error(ctx: RequestContext<'_>, pump: &mut Pump<'_>) {
     }
 }
 
-/// `X-Accel-Redirect` and `X-Sendfile`: the file answers, with what the script said about it.
+/// `X-Accel-Redirect` and `X-Sendfile`: sends the file, with the headers of the script.
 async fn send_file(
     ctx: RequestContext<'_>,
     permitted: &[usize],

@@ -1,4 +1,4 @@
-//! The status of the front: collected for the status page, `howdah status` and metrics.
+//! Collects the status of the front for the status page, `howdah status` and metrics.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,7 +14,7 @@ use crate::admin::{self, Bounded, ServerStatus, StatusForm, Turns};
 use crate::proxy;
 
 impl Front {
-    /// Everything there is to know, for the status page, `howdah status` and metrics.
+    /// Returns the whole status, for the status page, `howdah status` and metrics.
     pub fn status(&self) -> ServerStatus {
         let config = self.config();
         let sums = self.counters.sums();
@@ -82,7 +82,7 @@ impl Front {
         }
     }
 
-    /// The status of each pool.
+    /// Returns the status of each pool.
     pub fn pools(&self) -> Vec<PoolStatus> {
         let config = self.config();
         let status = |pool: &Arc<dyn Executor>| PoolStatus {
@@ -92,7 +92,7 @@ impl Front {
         config.pools.iter().map(status).collect()
     }
 
-    /// Answers with the status page.
+    /// Responds with the status page.
     pub(super) fn status_page(&self, request: &RequestHead, out: &mut Responder) {
         let form = StatusForm::of(request);
         let text = form.write(&self.status());

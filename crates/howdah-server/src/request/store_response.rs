@@ -1,5 +1,5 @@
-//! `cache = "rfc"`: a visitor's own answer, which is passed on while it is stored for others, and
-//! RFC 9111's validation of a page that has become too old.
+//! `cache = "rfc"`: passes a visitor's own response on while storing it for others, and validates a page that has
+//! become stale (RFC 9111).
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ use crate::script::head;
 use crate::script::pump::Ended;
 use crate::site::{RouteInfo, ScriptTarget};
 
-/// The script's run, and what is known of the page before it answers.
+/// The script's run, and what is known about the page before the script responds.
 struct Begun {
     run: Box<dyn Run>,
     effects: Arc<RunEffects>,
@@ -42,8 +42,8 @@ struct Begun {
 }
 
 impl CacheRequest<'_> {
-    /// `cache = "rfc"`: runs the visitor's own request, without what asks for less than the whole, and
-    /// with what validates the page that is stored. Passes the answer on and stores it.
+    /// `cache = "rfc"`: runs the visitor's own request, without the headers that ask for less than the whole page and
+    /// with those that validate the stored page. Passes the response on and stores it.
     pub async fn store_response(
         &self,
         route: &RouteInfo,
@@ -123,8 +123,7 @@ impl CacheRequest<'_> {
         })
     }
 
-    /// Serves the stored page where the head says that it is still valid, or that the script has
-    /// failed.
+    /// Serves the stored page if the response header says that it is still valid or that the script has failed.
     async fn answer_from_store(
         &self,
         head: &JudgedHead,
@@ -145,7 +144,7 @@ impl CacheRequest<'_> {
         failed.then_some(RenderOutcome::Passed(Pass::ServerError))
     }
 
-    /// Whether the response may be stored, as far as its head and its run say.
+    /// Decides whether the response may be stored, as far as its header and its run tell.
     fn judge(&self, head: Option<&JudgedHead>, begun: &Begun) -> Result<Storable, Pass> {
         let Some(head) = head else {
             return Err(Pass::RunFailed);
@@ -158,7 +157,7 @@ impl CacheRequest<'_> {
         }
     }
 
-    /// Passes the answer on to the visitor, and stores it if it may be.
+    /// Passes the response on to the visitor, and stores it if that is allowed.
     async fn pass_on(
         &self,
         begun: Begun,
@@ -175,8 +174,8 @@ impl CacheRequest<'_> {
                 (stored, self.part.rules().max_object, Some(leader))
             }
             Err(why) => {
-                // No request waits for an answer that it will not get.
-                // Not remembered either: nothing is rendered twice by trying.
+                // Requests that wait for this response are released at once, because they will not get it. The reason
+                // is not remembered either: trying again renders nothing twice.
                 leader.complete(RenderOutcome::Passed(*why));
                 (Verdict::Pass(*why), 0, None)
             }
@@ -234,7 +233,7 @@ impl CacheRequest<'_> {
         memory.keep(self.key.as_bytes(), storable.vary(), key, page)
     }
 
-    /// RFC 9111 §4.3.4: the stored page with the fields of a 304. One that may not be stored any more
+    /// Returns the stored page updated with the headers of a 304 (RFC 9111 §4.3.4). A page that may no longer be stored
     /// is served this once.
     fn freshen(&self, page: &Arc<Object>, update: &JudgedHead, begun: &Begun) -> Arc<Object> {
         let named = |name: &[u8]| {
@@ -272,12 +271,12 @@ impl CacheRequest<'_> {
     }
 }
 
-/// The first event of a run that says what becomes of the response.
+/// Returns the first event of a run that determines the response.
 async fn first_event(run: &mut dyn Run, out: &mut Responder) -> Result<Event, ExecError> {
     loop {
         match poll_fn(|cx| run.poll_event(cx)).await? {
             Event::Informational(early) => out.informational(&head::informational(&early)),
-            // Nothing to pass on yet: the head comes with one of the script's next events.
+            // There is nothing to pass on yet: the header comes with one of the script's next events.
             Event::Flush | Event::Effect => {}
             event => return Ok(event),
         }

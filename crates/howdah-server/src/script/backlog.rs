@@ -1,6 +1,6 @@
-//! What a client has not taken yet of its answer: so much in memory, more in a file, so that a client
-//! slower than its script does not hold the child. Decides when the script waits, and when the client
-//! is too slow for that.
+//! The output of a response that the client has not read yet: up to a limit in memory, more in a file, so a client that
+//! is slower than its script does not occupy the PHP process. This module decides when the script waits, and when the
+//! client is too slow for that.
 
 use std::collections::VecDeque;
 use std::future::Future;
@@ -18,10 +18,11 @@ use super::spill::{SpillError, SpillFile};
 use super::wait::ScriptWait;
 use crate::failure::Failure;
 
-/// Bytes taken from the file at once, and the queue below which it is refilled.
+/// How many bytes are taken from the file at once. The queue is refilled when it holds less than that.
 const REFILL: usize = 64 << 10;
 
-/// What is taken from the file at once. When memory is short, all streams of a connection share it.
+/// Returns how many bytes are taken from the file at once. When memory is short, all streams of a connection share that
+/// amount.
 pub fn refill(out: &impl ResponseSink) -> usize {
     match allowance(REFILL) {
         REFILL => REFILL,
@@ -29,41 +30,42 @@ pub fn refill(out: &impl ResponseSink) -> usize {
     }
 }
 
-/// The least that is taken from a file at once.
+/// The minimum that is taken from a file at once.
 const LEAST_REFILL: usize = 2 << 10;
 
-/// How long a client may take, once the memory for it is full, to take all of that, before the file
-/// is used. A client on the same machine or network takes less, and a child that waits so long is
-/// not lost to others. Mere progress does not count: at 10 MB/s a client makes some all the time,
-/// and would hold the child for the whole download.
+/// How long a client may take to read everything that is in memory, once that memory is full, before the file is used.
+/// A client on the same machine or network takes less, and it does no harm if a PHP process waits that long. Mere
+/// progress does not count: a client at 10 MB/s makes some progress all the time, and would occupy the process for the
+/// whole download.
 const PATIENCE: Duration = Duration::from_millis(20);
 
-/// What of one answer waits for the client, in the queue and in a file.
+/// The output of one response that waits for the client, in the queue and in a file.
 pub struct Backlog<'a> {
     config: &'a PumpConfig,
     spill: Spill,
     stalled: Option<Pin<Box<Sleep>>>,
-    /// Made when the script has to wait: a connection keeps room for a pump.
+    /// Created when the script has to wait. Boxed because every connection reserves the room for a pump.
     waits: Option<Box<ScriptWait>>,
-    /// Why the rest cannot be kept in a file, once; and whether that has been said.
+    /// Why the rest cannot be kept in a file, until the caller takes it.
     error: Option<Box<SpillError>>,
+    /// There has been an error. Only the first one is reported.
     failed: bool,
 }
 
 /// Where bytes beyond the queue go.
 enum Spill {
-    /// Nowhere: the client keeps up.
+    /// The client keeps up, so there is no file.
     No,
-    /// To the file, or behind it. Boxed: a connection keeps room for a pump.
+    /// They are appended to the file, or queued after it. Boxed because every connection reserves the room for a pump.
     Yes(Box<Spilled>),
-    /// There is no file: switched off, or it cannot be made.
+    /// There is no file: it is disabled, or it cannot be created.
     Never,
 }
 
-/// What is on its way through a file.
+/// Output on its way through a file.
 struct Spilled {
     file: SpillFile,
-    /// What did not fit the disk waits behind it.
+    /// Pieces that did not fit on the disk. They follow the file's content.
     after: VecDeque<Bytes>,
 }
 
@@ -71,14 +73,14 @@ struct Spilled {
 pub enum Room {
     /// The backlog has room now.
     Yes,
-    /// None; in a moment there may be, or a file.
+    /// There is no room, but there may be shortly, in memory or in a file.
     Perhaps,
-    /// None until the client takes something: the script waits for it.
+    /// There is no room until the client reads something. The script waits for it.
     No,
 }
 
 impl<'a> Backlog<'a> {
-    /// The backlog of an answer of which nothing has been sent.
+    /// Creates the backlog of a response of which nothing has been sent.
     pub fn new(config: &'a PumpConfig) -> Backlog<'a> {
         Backlog {
             config,
@@ -93,7 +95,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// Whether bytes wait outside of the answer's queue.
+    /// Whether bytes wait outside of the response's queue.
     pub fn is_in_file(&self) -> bool {
         matches!(self.spill, Spill::Yes(_))
     }
@@ -109,19 +111,19 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// The client has taken all of the queue.
+    /// Notes that the client has read everything in the queue.
     pub fn queue_is_taken(&mut self) {
         self.stalled = None;
     }
 
-    /// Takes bytes as the client will get them.
+    /// Appends bytes in the form in which the client will get them.
     pub fn push(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
         if bytes.is_empty() {
             return;
         }
         self.make_file_under_pressure(bytes.len(), out);
         match &mut self.spill {
-            // Behind a piece that did not fit the disk there is no going back to the file.
+            // After a piece that did not fit on the disk, all further pieces follow that piece in memory.
             Spill::Yes(spilled) if !spilled.after.is_empty() => spilled.after.push_back(bytes),
             Spill::Yes(spilled) => {
                 if let Err(error) = spilled.file.append(&bytes) {
@@ -133,9 +135,8 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// When memory is short, has a piece that would be too much beside what is queued go to a file, also the
-    /// last one, behind which nobody asks for [`Backlog::room`]: an answer that is complete waits for its
-    /// client, too.
+    /// When memory is short, moves a piece that does not fit next to the queued output to a file. This includes the
+    /// last piece, after which [`Backlog::room`] is not called any more: a complete response waits for its client, too.
     fn make_file_under_pressure(&mut self, more: usize, out: &impl ResponseSink) {
         let room = allowance(usize::MAX);
         if !matches!(self.spill, Spill::No) || out.queued().saturating_add(more) <= room {
@@ -144,7 +145,7 @@ impl<'a> Backlog<'a> {
         self.make_file();
     }
 
-    /// Has what comes go to a file. Returns whether there is one.
+    /// Creates the file for further output. Returns whether there is one.
     fn make_file(&mut self) -> bool {
         self.stalled = None;
         match SpillFile::create(&self.config.buffers.directory, &self.config.room) {
@@ -153,7 +154,7 @@ impl<'a> Backlog<'a> {
                 self.spill = Spill::Yes(Box::new(Spilled { file, after }));
                 true
             }
-            // The script waits for the client then: slower, but right.
+            // The script then waits for the client, which is slower but correct.
             Err(error) => {
                 self.spill = Spill::Never;
                 self.note_error(error);
@@ -162,7 +163,7 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// Moves what is in the file to the queue, as far as the client has made room there.
+    /// Moves output from the file to the queue, as far as the client has made room there.
     pub fn refill(
         &mut self,
         out: &mut impl ResponseSink,
@@ -189,8 +190,8 @@ impl<'a> Backlog<'a> {
         Ok(())
     }
 
-    /// Whether another event may be asked for; `unbuffered`: the script wants no file. When there is no
-    /// room, the task is woken once there may be some.
+    /// Returns whether another event may be requested. With `unbuffered` the script does not want a file. If there is
+    /// no room, the task is woken once there may be some.
     pub fn room(
         &mut self,
         cx: &mut Context<'_>,
@@ -237,13 +238,13 @@ impl<'a> Backlog<'a> {
         }
     }
 
-    /// To be polled while there is [`Room::No`]. Ready: the client is too slow for its script to wait.
+    /// To be polled while there is [`Room::No`]. Resolves when the client is too slow for its script to keep waiting.
     pub fn poll_too_slow(&mut self, out: &impl ResponseSink, cx: &mut Context<'_>) -> Poll<()> {
         let waits = self.waits.get_or_insert_with(Box::default);
         waits.poll(out.taken(), cx)
     }
 
-    /// As if it had found memory full and made a file on a full disk.
+    /// Simulates that memory was full and that the file is on a full disk.
     #[cfg(test)]
     pub fn fill_a_full_disk(&mut self) {
         let (file, after) = (SpillFile::full(), VecDeque::new());

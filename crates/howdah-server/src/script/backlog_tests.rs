@@ -1,4 +1,4 @@
-//! Clients slower than their script, by whole responses.
+//! Clients that are slower than their script, with whole responses.
 
 use std::path::{Path, PathBuf};
 
@@ -7,7 +7,7 @@ use super::super::rig::{END, FakeClient, FakeScript, Rig, body, head_event};
 use super::super::{spill, wait};
 use super::*;
 
-/// A script that writes these pieces.
+/// Returns a script that writes these pieces.
 fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> FakeScript {
     let pieces = pieces.into_iter().map(|piece| body(&piece));
     FakeScript(
@@ -19,12 +19,12 @@ fn writes(pieces: impl IntoIterator<Item = Vec<u8>>) -> FakeScript {
     )
 }
 
-/// A script that writes so many pieces of 50 kB.
+/// Returns a script that writes this many pieces of 50 kB.
 fn writes_many(pieces: usize) -> FakeScript {
     writes(std::iter::repeat_n(vec![b'x'; 50_000], pieces))
 }
 
-/// A client that takes a thousand bytes, and then nothing until it is given a larger window.
+/// Returns a client that reads a thousand bytes, and then nothing until it gets a larger window.
 fn slow() -> FakeClient {
     FakeClient {
         window: 1000,
@@ -32,7 +32,7 @@ fn slow() -> FakeClient {
     }
 }
 
-/// The client takes the rest in pieces of 30 kB.
+/// Lets the client read the rest in pieces of 30 kB.
 fn take_the_rest(rig: &Rig, pump: &mut Pump<'_>, script: &mut FakeScript, client: &mut FakeClient) {
     for _ in 0..100 {
         if rig.turns(pump, script, client, 1).is_some() {
@@ -50,11 +50,11 @@ fn a_slow_client_frees_the_child_and_gets_every_byte_in_order() {
     let pieces: Vec<_> = (0..16).map(piece).collect();
     let (mut script, mut client) = (writes(pieces.clone()), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
-    // Memory is full; the client gets a moment.
+    // Memory is full; the client still has a moment to read.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(!script.0.is_empty(), "the script waits at first");
     rig.pass(PATIENCE);
-    // Then the file takes the rest, and the script is through.
+    // Then the rest goes to the file, and the script is done.
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
     assert!(
         script.0.is_empty(),
@@ -110,7 +110,7 @@ fn a_client_the_script_waits_for_must_take_enough() {
     let (mut script, mut client) = (writes_many(400), FakeClient::default());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
-    // Just enough in the first window, less in the second.
+    // Just enough is read in the first window, less in the second.
     for (takes, goes_on) in [(2_700_000, true), (100_000, false)] {
         for _ in 0..10 {
             client.window += takes / 10;
@@ -148,7 +148,7 @@ fn a_full_disk_makes_the_script_wait_and_loses_nothing() {
     let (mut script, mut client) = (writes((0..20).map(piece)), slow());
     let mut pump = Pump::new(&rig.config, &rig.request, &|_| {}, true);
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());
-    // Memory is full: an empty file would be left at once otherwise.
+    // Memory is full; otherwise the empty file would be given up at once.
     assert!(client.queued() >= REFILL);
     pump.backlog.fill_a_full_disk();
     assert!(rig.turns(&mut pump, &mut script, &mut client, 5).is_none());

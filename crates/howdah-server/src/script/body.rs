@@ -1,12 +1,12 @@
-//! A request body on its way to a script: whole in memory, whole in a file, or as it arrives.
-//! Reads the client's side; the executor hands the bytes to the process.
+//! A request body on its way to a script: whole in memory, whole in a file, or as it arrives. This module reads from
+//! the client; the executor passes the bytes to the process.
 //!
-//! By default the body is received whole before a child is asked for, so that a slow client never
-//! holds one: up to [`BodyPolicy::memory`] bytes in memory, more in a file without a name, whatever
-//! its size. As it arrives (`request_buffering = "off"`) a child waits for the client, which some
-//! scripts want. Under `auto` that happens for one kind of request only: a multipart body that
-//! begins with PHP's upload progress field, since progress that starts at 100 % is none; and since
-//! any client can send that field, for a few children of a pool only ([`super::streams`]).
+//! By default the body is received completely before a PHP process is requested, so a slow client never occupies one:
+//! up to [`BodyPolicy::memory`] bytes are kept in memory, more in a file without a name, whatever its size. If the body
+//! is passed on as it arrives (`request_buffering = "off"`), a PHP process waits for the client, which some scripts
+//! want. Under `auto` that happens only for a multipart body that begins with PHP's upload progress field, since
+//! progress that starts at 100 % is useless. Any client can send that field, so only a few processes of a pool may be
+//! used in this way ([`super::streams`]).
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -26,60 +26,61 @@ use crate::failure::Failure;
 use crate::gather::Gathered;
 use crate::site::config::RequestBuffering;
 
-/// Bytes of a request body that are kept in memory: forms fit, uploads go to a file.
+/// How many bytes of a request body are kept in memory: forms fit, uploads go to a file.
 pub const BODY_MEMORY: usize = 64 << 10;
 
-/// Pieces under way between client and run when a body goes through as it arrives.
+/// The maximum number of pieces between client and run when a body is passed on as it arrives.
 const PIECES_UNDER_WAY: usize = 4;
 
-/// How much of request bodies is kept in memory, and where the rest goes.
+/// How much of a request body is kept in memory, and where the rest goes.
 #[derive(Clone, Copy, Debug)]
 pub struct BodyPolicy<'a> {
-    /// Bytes kept in memory; a longer body goes to a file. A body takes at
-    /// most twice its bytes, however small the pieces it comes in.
+    /// The number of bytes kept in memory; a longer body goes to a file. A body takes at most twice its bytes, however
+    /// small the pieces in which it arrives.
     pub memory: usize,
-    /// The directory that files for long bodies are made in.
+    /// The directory for the files of long bodies.
     pub directory: &'a Path,
-    /// Counts all files against what they may take together.
+    /// Limits the total size of all files.
     pub room: &'a Arc<SpillRoom>,
-    /// Longest body in bytes → `BodyTooLarge`.
+    /// The maximum length of a body in bytes; beyond it the request fails with `BodyTooLarge`.
     pub limit: u64,
     /// Whether the body is collected before the script starts, or passed on as it arrives.
     pub buffering: RequestBuffering,
-    /// How many bodies may arrive under `auto`.
+    /// Limits how many bodies may be passed on as they arrive under `auto`.
     pub streams: &'a Arc<Streams>,
-    /// `session.upload_progress.name` of the site.
+    /// The value of `session.upload_progress.name` of the site.
     pub progress_name: &'a [u8],
-    /// Whether the script's side takes a body whose length is not known yet; otherwise such a
-    /// body is received whole first.
+    /// Whether the executor accepts a body whose length is not known yet. Otherwise such a body is received completely
+    /// first.
     pub unknown_length: bool,
 }
 
 /// PHP's default of `session.upload_progress.name`.
 pub const PROGRESS_NAME: &[u8] = b"PHP_SESSION_UPLOAD_PROGRESS";
 
-/// What has become of a body when the script can be started.
+/// The state of a body when the script can be started.
 #[derive(Debug)]
 pub enum Received {
-    /// All of it is here. A file's share is kept for as long as the run; boxed, because a
-    /// connection's memory is that of its largest state.
+    /// The body is complete. The file's share is held during the run. Boxed because every connection reserves memory
+    /// for the largest state of its future.
     Whole(ScriptBody, BodyLength, Option<Box<SpillShare>>),
-    /// It is arriving; these bytes came first. Under `auto` it has a place, until all of it has come.
+    /// The body is still arriving; these are its first bytes. Under `auto` it holds a permit until all of it has
+    /// arrived.
     Arriving(Bytes, BodyLength, Option<StreamPlace>),
 }
 
-/// A piece on its way to a run, or the news that no more will come.
+/// A piece on its way to a run, or the notice that no more will come.
 pub type Arrived = Result<Bytes, BodyCutOff>;
 
-/// Where a body comes from: [`RequestBody`], and in tests a list.
+/// The source of a body: [`RequestBody`], or a list in tests.
 pub trait Incoming {
     /// How the request delimits the body.
     fn expected(&self) -> BodyKind;
-    /// More bytes than this are an error.
+    /// Makes more bytes than this an error.
     fn set_limit(&mut self, max: u64);
-    /// Fewer bytes than this a second are an error.
+    /// Makes fewer bytes per second than this an error.
     fn set_min_rate(&mut self, rate: u32);
-    /// The next bytes of the body; none at its end.
+    /// Returns the next bytes of the body, or `None` at its end.
     fn poll_next(&mut self, cx: &mut Context<'_>) -> Poll<Option<Result<Bytes, BodyError>>>;
 }
 
@@ -109,8 +110,8 @@ async fn next(body: &mut impl Incoming) -> Result<Option<Bytes>, Failure> {
     })
 }
 
-/// Receives a request's body as the policy says. A body longer than the limit is refused before
-/// anything of it is read if its length was announced.
+/// Receives a request's body as the policy requires. A body that is longer than the limit is refused before any of it
+/// is read if its length was announced.
 pub async fn receive(
     request: &RequestHead,
     body: &mut impl Incoming,
@@ -118,7 +119,7 @@ pub async fn receive(
 ) -> Result<Received, Failure> {
     let announced = match body.expected() {
         BodyKind::None => {
-            // `Content-Length: 0` is a body of known length: PHP sees the variable.
+            // `Content-Length: 0` is a body of known length, so PHP gets the variable.
             let length = match request.header(b"content-length") {
                 Some(_) => BodyLength::Known(0),
                 None => BodyLength::None,
@@ -131,7 +132,7 @@ pub async fn receive(
     body.set_limit(policy.limit);
     let announced_enough = policy.unknown_length || announced != BodyLength::Unknown;
     if policy.buffering == RequestBuffering::Off && announced_enough {
-        // The first piece is asked for here, so that 413 and a broken start come before the run.
+        // The first piece is awaited here, so 413 and a broken start precede the run.
         let first = next(body).await?;
         return Ok(Received::Arriving(
             first.unwrap_or_default(),
@@ -195,8 +196,8 @@ async fn in_file(
     ))
 }
 
-/// Whether a multipart body's beginning carries PHP's upload progress field, which has to come
-/// before the files to have an effect (PHP manual, "Session Upload Progress").
+/// Whether the beginning of a multipart body contains PHP's upload progress field, which has to precede the files to
+/// have an effect (PHP manual, "Session Upload Progress").
 fn wants_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
     const MULTIPART: &[u8] = b"multipart/form-data";
     let multipart = request.header(b"content-type").is_some_and(|value| {
@@ -209,8 +210,8 @@ fn wants_progress(request: &RequestHead, start: &[u8], name: &[u8]) -> bool {
     start.windows(field.len()).any(|w| w == field)
 }
 
-/// Hands a body on as it arrives, until it ends or nobody takes it any more. Runs beside the run.
-/// An error reaches the script as a body cut off, and the caller.
+/// Forwards a body as it arrives, until it ends or the run stops reading. It runs concurrently with the run. An error
+/// reaches both the script, as a truncated body, and the caller.
 pub async fn hand_on(
     body: &mut impl Incoming,
     first: Bytes,
@@ -220,7 +221,7 @@ pub async fn hand_on(
         return Ok(());
     }
     loop {
-        // A place first: what nobody can take stays in the client's kernel.
+        // A slot is reserved first, so bytes that the run cannot take yet stay in the kernel's socket buffers.
         let Ok(place) = to.reserve().await else {
             return Ok(());
         };
@@ -235,7 +236,7 @@ pub async fn hand_on(
     }
 }
 
-/// The channel between [`hand_on`] and a run.
+/// Creates the channel between [`hand_on`] and a run.
 pub fn channel() -> (mpsc::Sender<Arrived>, mpsc::Receiver<Arrived>) {
     mpsc::channel(PIECES_UNDER_WAY)
 }

@@ -1,4 +1,4 @@
-//! Bodies from a list of pieces, and what becomes of them.
+//! Receives bodies from a list of pieces.
 
 use std::collections::VecDeque;
 use std::io::Read;

@@ -1,5 +1,5 @@
-//! Compresses one response, a piece at a time, perhaps on another thread; what comes meanwhile gathers for
-//! the next piece. Knows neither the response's head nor its client.
+//! Compresses one response piece by piece, perhaps on another thread. Bytes that arrive meanwhile are gathered for the
+//! next piece. This module does not depend on the response's header or its client.
 
 use std::future::Future;
 use std::io;
@@ -13,7 +13,7 @@ use crate::encoding::stream::{self, Encoding, Then};
 
 /// The compression of one response.
 pub struct Coder {
-    /// None while a piece is compressed, and behind the last one.
+    /// `None` while a piece is compressed, and after the last one.
     encoder: Option<Encoder>,
     under_way: Option<(Encoding, Then)>,
     pieces: Vec<Bytes>,
@@ -21,7 +21,7 @@ pub struct Coder {
 }
 
 impl Coder {
-    /// For a response whose encoder this is.
+    /// Creates the compression of a response with this encoder.
     pub fn new(encoder: Encoder) -> Coder {
         Coder {
             encoder: Some(encoder),
@@ -36,12 +36,12 @@ impl Coder {
         self.pieces.push(bytes);
     }
 
-    /// Says what comes behind the bytes taken so far.
+    /// Sets what follows the bytes taken so far.
     pub fn then(&mut self, then: Then) {
         self.then = then;
     }
 
-    /// The next compressed bytes, and whether they are the last; none if there is nothing to compress.
+    /// Returns the next compressed bytes, and whether they are the last; `None` if there is nothing to compress.
     pub fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<io::Result<(Bytes, bool)>>> {
         let (encoding, then) = match (&mut self.under_way, self.encoder.take()) {
             (Some(under_way), _) => under_way,

@@ -1,25 +1,24 @@
-//! A request becomes a request frame: every CGI meta-variable the script will find in `$_SERVER`,
-//! and the site's PHP settings and environment. Builds bytes; runs nothing.
+//! Turns a request into a request frame: every CGI meta-variable that the script finds in `$_SERVER`, and the site's
+//! PHP settings and environment. This module only builds bytes.
 //!
-//! The set is what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on, and where they
-//! differ:
+//! The set contains what nginx' `fastcgi.conf` and Apache's `ap_add_cgi_vars` agree on. Where they differ:
 //!
 //! | variable | nginx | Apache | here, because |
 //! |---|---|---|---|
-//! | `CONTENT_TYPE` | always, perhaps empty | if the field is there | Apache: some interfaces ask for it on a GET, against forged requests |
+//! | `CONTENT_TYPE` | always, perhaps empty | if the header is present | Apache: some interfaces require it on a GET, against forged requests |
 //! | `CONTENT_LENGTH` | always, perhaps empty | only with a body | Apache; RFC 3875 §4.1.2 |
 //! | `PATH_INFO` | only if configured | if not empty | Apache |
 //! | `PATH_TRANSLATED` | no | with `PATH_INFO` | Apache; RFC 3875 §4.1.6 |
-//! | `DOCUMENT_URI` | the path inside | no | nginx |
-//! | `SERVER_NAME` | the configured name | the host asked for | the host asked for, if the site's `hosts` have it; else the first of these, as nginx: applications put it into mails |
+//! | `DOCUMENT_URI` | the internal path | no | nginx |
+//! | `SERVER_NAME` | the configured name | the requested host | the requested host, if the site's `hosts` contain it; otherwise the first of these, like nginx: applications put it into mails |
 //! | `SERVER_PORT` | the listener's | the listener's | both, but behind a trusted proxy the client's |
-//! | `REMOTE_USER`, `AUTH_TYPE` | Basic's user, unchecked | only if checked | Apache: an application that trusts `REMOTE_USER` must not get a claim |
+//! | `REMOTE_USER`, `AUTH_TYPE` | Basic's user, unchecked | only if checked | Apache: an application that trusts `REMOTE_USER` must not get an unchecked name |
 //! | `HTTP_AUTHORIZATION` | yes | only with `CGIPassAuth` | nginx: REST interfaces need it |
 //! | `REDIRECT_STATUS` | `200` | on internal redirects | nginx; `REDIRECT_URL` as Apache |
-//! | `HTTP_HOST` | the field | the field | the absolute form's authority where there is one (RFC 9112 §3.2.2) |
+//! | `HTTP_HOST` | the header | the header | the absolute form's authority if there is one (RFC 9112 §3.2.2) |
 //! | `HTTP_TRANSFER_ENCODING` | yes | yes | no: the body is de-chunked before PHP sees it |
 //!
-//! Fields of the same name are joined by `, `, cookies by `; ` (nginx since 1.23, RFC 9110 §5.3).
+//! Headers of the same name are joined by `, `, cookies by `; ` (nginx since 1.23, RFC 9110 §5.3).
 
 use std::io::Write;
 use std::net::{IpAddr, SocketAddr};
@@ -38,52 +37,53 @@ use crate::site::route::ApacheRequest;
 
 /// The value of `SERVER_SOFTWARE`, which names the server and its version.
 pub const SOFTWARE: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"));
-/// The same where `.htaccess` files decide: applications write theirs for a server that they know.
+/// The value of `SERVER_SOFTWARE` if the site uses `.htaccess` files: applications write such files only for a server
+/// that they recognise.
 const SOFTWARE_WITH_HTACCESS: &str = concat!("Howdah/", env!("CARGO_PKG_VERSION"), " (Apache)");
 
-/// What a site gives to each of its requests. Made once per configuration.
+/// The variables that a site adds to each of its requests. They are built once for each configuration.
 #[derive(Clone, Debug, Default)]
 pub struct SiteVariables {
-    /// The site's number, for caches kept per site.
+    /// The site's number, for caches that are separate for each site.
     pub number: u32,
-    /// The names it has; none: it answers to any.
+    /// The site's host names; empty if it handles every host.
     pub hosts: Vec<HostPattern>,
     /// `php_value`, `php_admin_value` and `env`, in this order of kinds.
     pub settings: Vec<(IniKind, Vec<u8>, Vec<u8>)>,
-    /// Whether PHP is to report what the run does beside answering: the site has the page cache on.
+    /// Whether PHP is to report the side effects of the run, because the site has the page cache on.
     pub effects: bool,
 }
 
 /// The names of the script, as the router found them.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptNames<'a> {
-    /// `REQUEST_URI`; none for the target as the client sent it.
+    /// The value of `REQUEST_URI`; `None` for the target as the client sent it.
     pub request_uri: Option<&'a [u8]>,
     /// The path of the script's file (`SCRIPT_FILENAME`).
     pub script_filename: &'a [u8],
     /// The URL path of the script (`SCRIPT_NAME`).
     pub script_name: &'a [u8],
-    /// What follows the script's URL path (`PATH_INFO`), often empty.
+    /// The rest of the path after the script's URL path (`PATH_INFO`), often empty.
     pub path_info: &'a [u8],
-    /// The file that `PATH_INFO` would name below the root (`PATH_TRANSLATED`); none without
-    /// `PATH_INFO`, or if it names something that is never sent.
+    /// The file that `PATH_INFO` would name below the root (`PATH_TRANSLATED`); `None` without `PATH_INFO`, or if it
+    /// names a file that is never sent.
     pub path_translated: Option<&'a [u8]>,
     /// The directory of the site's files (`DOCUMENT_ROOT`).
     pub document_root: &'a [u8],
-    /// `QUERY_STRING`, if a rewrite changed it
+    /// The value of `QUERY_STRING`, if a rewrite changed it.
     pub query: Option<&'a [u8]>,
-    /// `REDIRECT_URL`, if a rewrite or front controller led here
+    /// The value of `REDIRECT_URL`, if a rewrite or front controller led to the script.
     pub redirect_url: Option<&'a [u8]>,
     /// Variables that an authorizer has set.
     pub granted: &'a [(Vec<u8>, Vec<u8>)],
-    /// What `.htaccess` files say to the script.
+    /// The settings of `.htaccess` files for the script.
     pub apache: Option<&'a ApacheRequest>,
 }
 
-/// Most frames need less; more is allocated once, not by doubling.
+/// The initial capacity of a frame's buffer, which suffices for most. The buffer grows for a larger frame.
 const FRAME_CAPACITY: usize = 2048;
 
-/// The frame of a request for a script. `local` is the address the client connected to (`None`: a unix
+/// Builds the frame of a request for a script. `local` is the address that the client connected to (`None` for a unix
 /// socket).
 pub fn script_frame(
     request: &RequestHead,
@@ -95,7 +95,7 @@ pub fn script_frame(
 ) -> Result<RequestFrame, FrameError> {
     let script = &target.script;
     let translated = script.path_translated();
-    // Apache's value: the client's path, decoded. It was clean when it was routed.
+    // Apache's value is the client's decoded path. It was found valid when the request was routed.
     let path = target.redirected.then(|| UrlPath::parse(request.path()));
     let redirect_url = path.as_ref().and_then(|path| path.as_ref().ok());
     let names = ScriptNames {
@@ -114,8 +114,8 @@ pub fn script_frame(
     build(buffer, request, client, local, &names, site, body)
 }
 
-/// Builds the frame in `buffer`, whose capacity is kept. `local` is the address the client
-/// connected to (`None`: a unix socket).
+/// Builds the frame in `buffer`, whose capacity is kept. `local` is the address that the client connected to (`None`
+/// for a unix socket).
 pub fn build(
     buffer: Vec<u8>,
     request: &RequestHead,
@@ -227,7 +227,7 @@ fn addresses(
         frame.var(Var::ServerAddr, text.of(local.ip().to_canonical()));
     }
     let standard = if client.https { 443 } else { 80 };
-    // Behind a proxy the listener's port is the proxy's business, not the client's.
+    // Behind a proxy, the listener's port means nothing to the client.
     let port = match local {
         Some(local) if !client.proxied => local.port(),
         _ => host_port.unwrap_or(standard),
@@ -253,8 +253,8 @@ fn addresses(
     }
 }
 
-/// The site's name in this request: `asked`, if it is one of `hosts`; otherwise the first of these that
-/// is a name. None: the site has no name to go by.
+/// Returns the site's name for this request: `asked`, if it is one of `hosts`; otherwise the first of `hosts` that is a
+/// full name. Returns `None` if there is no such name.
 fn own_name<'h>(hosts: &'h [HostPattern], asked: &'h [u8]) -> Option<&'h [u8]> {
     let bare = asked.strip_suffix(b".").unwrap_or(asked);
     let is_asked = |host: &HostPattern| match host {
@@ -283,7 +283,7 @@ fn headers(
     if let Some(edited) = script.apache.and_then(|apache| apache.headers.as_ref()) {
         return edited_headers(frame, edited, &mut name_buffer);
     }
-    // Used, and allocated, only where a name comes twice.
+    // Filled, and allocated, only if a name occurs more than once.
     let mut parts: Vec<&[u8]> = Vec::new();
     for (at, (name, value)) in request.headers().enumerate() {
         match header_fate(name) {
@@ -342,8 +342,8 @@ fn headers(
     }
 }
 
-/// As [`headers`], of a header that `RequestHeader` lines have changed: no name comes twice that the
-/// client has sent twice.
+/// Like [`headers`], for a request header that `RequestHeader` lines have changed. Only the first header of a name is
+/// used.
 fn edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Vec<u8>) {
     let mut seen: Vec<&[u8]> = Vec::new();
     for (name, value) in edited.iter() {
@@ -371,8 +371,8 @@ fn edited_headers(frame: &mut FrameBuilder, edited: &Table, name_buffer: &mut Ve
     }
 }
 
-/// Fields by which a LiteSpeed cache in front of PHP makes itself known: plugins believe whoever
-/// sends them, and leave holes in the page for it to fill (lscache_wp, litespeed-cache.php).
+/// Whether a header announces a LiteSpeed cache in front of PHP. Plugins believe any client that sends one, and leave
+/// holes in the page for the cache to fill (lscache_wp, litespeed-cache.php).
 fn speaks_for_a_cache(name: &[u8]) -> bool {
     match name.len() {
         9 => name.eq_ignore_ascii_case(b"x-lscache"),
@@ -390,8 +390,8 @@ fn variables(
     script: &ScriptNames<'_>,
 ) {
     let granted = script.granted;
-    // An authorizer's word goes before the configuration's. Its variables are of the request and no
-    // environment: where they become one (mode `cgi`), the executor asks what they are called.
+    // An authorizer's variable takes precedence over the configuration's. It is a variable of the request, not of the
+    // environment; where variables become one (mode `cgi`), the executor checks their names.
     let is_granted = |name: &[u8]| granted.iter().any(|(known, _)| known == name);
     for (kind, name, value) in &site.settings {
         if *kind != IniKind::Environment || !is_granted(name) {
@@ -423,7 +423,7 @@ fn variables(
     }
 }
 
-/// A variable of an `.htaccess` file that the server does not set itself for this request.
+/// Whether an `.htaccess` file may set this variable, because the server does not set it for this request.
 fn may_be_set(
     name: &[u8],
     script: &ScriptNames<'_>,
@@ -449,8 +449,8 @@ fn may_be_set(
     }
 }
 
-/// The known variable a header becomes, without building its name first: the names are sorted by
-/// length once, and few share one.
+/// Returns the known variable for a header without building its name first: the known names are grouped by length once,
+/// and few have the same length.
 fn known_header(name: &[u8]) -> Option<Var> {
     const PREFIX: &str = "HTTP_";
     static BY_LENGTH: OnceLock<Vec<Vec<Var>>> = OnceLock::new();
@@ -474,7 +474,7 @@ fn known_header(name: &[u8]) -> Option<Var> {
     by_length.get(name.len())?.iter().find(is).copied()
 }
 
-/// Text of an address without an allocation; IPv4, the common case, without the formatter.
+/// The text of an address, written without an allocation; for IPv4, the common case, also without the formatter.
 struct Text {
     bytes: [u8; 48],
 }
@@ -498,7 +498,7 @@ impl Text {
             IpAddr::V6(address) => {
                 let room = self.bytes.len();
                 let mut rest = &mut self.bytes[..];
-                // At most 39 characters.
+                // An IPv6 address has at most 39 characters, so this cannot fail.
                 let _ = write!(rest, "{address}");
                 used = room - rest.len();
             }
@@ -507,7 +507,7 @@ impl Text {
     }
 }
 
-/// Decimal digits without an allocation.
+/// Decimal digits, written without an allocation.
 struct Digits {
     bytes: [u8; 20],
     start: usize,

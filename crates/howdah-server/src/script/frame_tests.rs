@@ -1,4 +1,4 @@
-//! What a script finds in `$_SERVER`, as tables of requests and variables.
+//! The variables that a script finds in `$_SERVER`, as tables of requests and variables.
 
 use std::collections::BTreeMap;
 
@@ -211,7 +211,7 @@ fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
         ],
         &["REMOTE_PORT"],
     );
-    // The port is that of the host, as the proxy names it.
+    // The port is that of the host, as the proxy forwards it.
     let named = [
         ("Host", "backend:8080"),
         ("X-Forwarded-Host", "www.example.org:444"),
@@ -223,7 +223,7 @@ fn behind_a_trusted_proxy_the_clients_side_is_what_shows() {
         &[("SERVER_PORT", "444"), ("HTTP_HOST", "www.example.org:444")],
         &[],
     );
-    // From anybody else they are plain headers.
+    // From any other client they are plain headers.
     check(
         &server(&r, &NAMES, &TrustedProxies::default(), BodyLength::None),
         &[

@@ -1,9 +1,9 @@
-//! Variables that those set for a script who are asked whether a request may be answered.
+//! Variables for a script that are set by the guards of a request.
 
 use howdah_proto::variables::Var;
 
-/// An authorizer says who the user is, and whatever the application wants to know of that. It cannot
-/// change which script runs, what the client's fields were, or PHP's settings.
+/// Whether a guard may set this variable. An authorizer may name the user and add whatever the application wants to
+/// know. It cannot change which script runs, the client's headers, or PHP's settings.
 pub fn may_be_granted(name: &[u8]) -> bool {
     const TAKEN: [&[u8]; 4] = [
         b"PHP_VALUE",

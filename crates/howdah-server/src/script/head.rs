@@ -1,11 +1,11 @@
-//! A script's response head becomes a client's: which fields go on, which are instructions to the
-//! server. Pure; the bytes of the body are `pump.rs`.
+//! Turns a script's response header into the client's: decides which headers are passed on and which are instructions
+//! to the server. The functions are pure; `pump.rs` handles the bytes of the body.
 
 use howdah_executor::Head;
 
 use howdah_http::message::{ResponseHead, describes_content};
 
-/// What a script asks of the server by its head.
+/// What a script asks of the server by its response header.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Instructions<'h> {
     /// `Content-Length`, if it is one number.
@@ -14,7 +14,7 @@ pub struct Instructions<'h> {
     pub send_file: Option<SendFile<'h>>,
     /// `X-Accel-Buffering: no`: pass everything on at once.
     pub unbuffered: bool,
-    /// The status, after a `Status:` field has been heeded.
+    /// The status, after a `Status:` header has been taken into account.
     pub status: u16,
     /// The reason phrase, empty if the script gave none.
     pub reason: &'h [u8],
@@ -30,7 +30,7 @@ pub enum SendFile<'h> {
 }
 
 impl SendFile<'_> {
-    /// The name of the field that the script used.
+    /// Returns the name of the header that the script used.
     pub fn header(&self) -> &'static str {
         match self {
             SendFile::AccelRedirect(_) => "X-Accel-Redirect",
@@ -39,14 +39,14 @@ impl SendFile<'_> {
     }
 }
 
-/// The value of the first `Location` in a script's head.
+/// Returns the value of the first `Location` in a script's header.
 pub fn location(head: &Head) -> Option<&[u8]> {
     let is = |name: &[u8]| name.eq_ignore_ascii_case(b"location");
     let found = head.headers.iter().find(|(name, _)| is(name))?;
     Some(&found.1)
 }
 
-/// Reads what a script's head instructs the server to do.
+/// Reads what a script's header instructs the server to do.
 pub fn instructions(head: &Head) -> Instructions<'_> {
     let mut instructions = Instructions {
         status: head.status,
@@ -72,11 +72,11 @@ pub fn instructions(head: &Head) -> Instructions<'_> {
             _ => {}
         }
     }
-    // Two lengths are no length, whatever they say.
+    // More than one length counts as none, whatever the values.
     if lengths > 1 {
         instructions.announced = None;
     }
-    // As php-fpm's sapi_cgi_send_headers: `Status:` counts where no other status was set.
+    // Like sapi_cgi_send_headers of php-fpm: `Status:` applies if no other status was set.
     if let (200, Some((code, reason))) = (head.status, status) {
         (instructions.status, instructions.reason) = (code, reason);
     }
@@ -99,7 +99,7 @@ fn status_field(value: &[u8]) -> Option<(u16, &[u8])> {
     fits.then_some((code, reason.trim_ascii()))
 }
 
-/// Fields that do not go on to the client: those of one connection (RFC 9110 §7.6.1), those the
+/// Whether a header is not passed on to the client: those of one connection (RFC 9110 §7.6.1), those that the
 /// connection writes itself, and instructions to the server.
 fn stays_here(name: &[u8]) -> bool {
     let is = |known: &[u8]| name.eq_ignore_ascii_case(known);
@@ -118,13 +118,13 @@ fn stays_here(name: &[u8]) -> bool {
     }
 }
 
-/// The head for the client, before the site's rules and compression.
+/// Returns the header for the client, before the site's rules and compression.
 pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead {
     let mut out = ResponseHead::new(instructions.status);
     if !instructions.reason.is_empty() {
         out.reason = Some(instructions.reason.to_vec());
     }
-    // With the separators, and room for what compression adds.
+    // The separators are included, and there is room for what compression adds.
     let fields = head.headers.iter();
     out.reserve(
         64 + fields
@@ -137,8 +137,8 @@ pub fn for_client(head: &Head, instructions: &Instructions<'_>) -> ResponseHead 
     out
 }
 
-/// Whether a header describes the bytes of a script's own body, which a file takes the place of: output
-/// compression has labelled them, for example. The file has such headers of its own.
+/// Whether a header describes the bytes of a script's own body, which a file replaces; output compression adds such
+/// headers, for example. The file has its own.
 fn describes_body(name: &[u8]) -> bool {
     const NAMES: [&[u8]; 7] = [
         b"accept-ranges",
@@ -152,15 +152,15 @@ fn describes_body(name: &[u8]) -> bool {
     NAMES.iter().any(|known| name.eq_ignore_ascii_case(known))
 }
 
-/// Adds what a script said to the head of the file it named: what the file says of itself (its type,
-/// validators, ranges) stays.
+/// Adds a script's headers to those of the file that it named. The file's own headers (its type, validators, ranges)
+/// take precedence.
 pub fn merge(file: &mut ResponseHead, script: &Head) {
     let own: Vec<Vec<u8>> = file
         .fields()
         .map(|(name, _)| name.to_ascii_lowercase())
         .collect();
     for (name, value) in &script.headers {
-        // The response depends on what either of them says.
+        // The response varies by the headers that either of them names.
         let may_repeat = name.eq_ignore_ascii_case(b"vary");
         let is_new = may_repeat || !own.contains(&name.to_ascii_lowercase());
         if is_new && !stays_here(name) && !describes_body(name) {
@@ -169,11 +169,12 @@ pub fn merge(file: &mut ResponseHead, script: &Head) {
     }
 }
 
-/// A 1xx head for the client.
+/// Returns a 1xx header for the client.
 pub fn informational(head: &Head) -> ResponseHead {
     let mut out = ResponseHead::new(head.status);
     for (name, value) in &head.headers {
-        // No content, so no headers that describe it (RFC 9110 §15.2); the rest is as above.
+        // A 1xx response has no content, so headers that describe it are dropped (RFC 9110 §15.2). The other headers
+        // are filtered as for any response.
         if !stays_here(name) && !describes_content(name) {
             out.header(name, value);
         }

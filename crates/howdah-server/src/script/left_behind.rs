@@ -1,10 +1,10 @@
-//! Requests that have arrived whole and whose clients leave before a process has begun with them.
+//! Requests that have arrived completely and whose clients disconnect before a process has started on them.
 //!
-//! Applications send requests to their own site and close the connection at once: WordPress' cron, Action
-//! Scheduler, background processing. Such a request is meant to be run, as nginx with php-fpm and Apache run it.
-//! A request whose method is safe (RFC 9110 §9.2.1: GET, HEAD, OPTIONS, TRACE) asks for nothing but its response,
-//! so nobody misses it. What one client can leave behind is limited, because it would otherwise fill a pool's
-//! queue with requests that cost it no connection.
+//! Applications send requests to their own site and close the connection at once: WordPress' cron, Action Scheduler,
+//! background processing. Such a request is meant to be run, as nginx with php-fpm and Apache run it. A request whose
+//! method is safe (RFC 9110 §9.2.1: GET, HEAD, OPTIONS, TRACE) asks for nothing but its response, so it can be dropped.
+//! The number of such requests is limited for each client, because it would otherwise fill a pool's queue with requests
+//! that cost it no connection.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -16,16 +16,16 @@ use std::time::Duration;
 
 use tokio::time::{Sleep, sleep};
 
-/// Requests that one client may leave in the queues of a front thread.
+/// The maximum number of requests that one client may leave in the queues of a front thread.
 const MAX_LEFT_BY_CLIENT: u32 = 32;
-/// How often a request is checked for whether a process has begun with it.
+/// How often a request is checked for whether a process has started on it.
 const CLAIM_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 thread_local! {
     static LEFT: RefCell<HashMap<Option<IpAddr>, u32>> = RefCell::default();
 }
 
-/// A request that is run although its client leaves.
+/// A request that is run although its client has disconnected.
 #[derive(Debug)]
 pub struct LeftBehind {
     client: Option<IpAddr>,
@@ -33,13 +33,13 @@ pub struct LeftBehind {
     look: Option<Pin<Box<Sleep>>>,
 }
 
-/// Whether a request with this method is run although its client has left.
+/// Whether a request with this method is run although its client has disconnected.
 pub fn is_for_its_effect(method: &[u8]) -> bool {
     !matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
 }
 
 impl LeftBehind {
-    /// For a request of this client (an address, or an IPv6 network that counts as one).
+    /// Creates the state for a request of this client (an address, or an IPv6 network that counts as one).
     pub fn by(client: Option<IpAddr>) -> LeftBehind {
         LeftBehind {
             client,
@@ -48,8 +48,8 @@ impl LeftBehind {
         }
     }
 
-    /// Whether the request, whose client has left, stays in the queue. The task is woken to ask again, because
-    /// nothing else says when a process begins with a request.
+    /// Whether the request, whose client has disconnected, stays in the queue. The task is woken to check again,
+    /// because there is no other notice when a process starts on a request.
     pub fn stays(&mut self, cx: &mut Context<'_>) -> bool {
         if !self.counted {
             let has_room = LEFT.with_borrow_mut(|left| {

@@ -1,14 +1,15 @@
-//! A request becomes a script request, a run becomes a response.
+//! Turns a request into a script request, and a run into a response.
 //!
 //! - [`frame`]: the meta-variables.
 //! - [`granted`]: variables that guards set.
 //! - [`body`]: the request body, whole or as it arrives.
-//! - [`pump`]: the run's events become a response; [`coder`]: it is compressed; [`backlog`]: what the
-//!   client has not taken yet; [`response_sink`]: the client's side.
-//! - [`head`]: the script's response head as the client gets it.
-//! - [`spill`]: what does not fit memory.
-//! - [`streams`]: how many processes may read bodies that are still arriving.
-//! - [`wait`]: a script that waits for its client.
+//! - [`pump`]: turns the events of a run into a response; [`coder`]: compresses it; [`backlog`]: holds the output that
+//!   the client has not read yet; [`response_sink`]: the connection to the client.
+//! - [`head`]: turns the script's response header into the client's.
+//! - [`spill`]: files for what does not fit into memory.
+//! - [`streams`]: limits how many processes may read bodies that are still arriving.
+//! - [`left_behind`]: requests that run although their clients have disconnected.
+//! - [`wait`]: limits how long a script waits for its client.
 
 mod backlog;
 pub mod body;

@@ -1,14 +1,15 @@
-//! A run's events become a response: held until the length is known or the script flushes, then
-//! passed on, compressed on the way ([`Coder`]). What the client does not take as fast waits in the
-//! [`Backlog`], so that the child is free again. Knows no socket and no process: both sides are traits.
+//! Turns a run's events into a response. The response is held until its length is known or the script flushes, then
+//! passed on, compressed on the way ([`Coder`]). Output that the client cannot read fast enough is moved to the
+//! [`Backlog`], which frees the PHP process. This module does not depend on sockets or processes: both sides are
+//! traits.
 //!
 //! ```text
-//! run ─events─► held (≤ hold bytes) ─► begin ─► [encoder] ─► answer's queue ─► client
-//!                                                    └─► backlog's file ─┘   when the client is slow
+//! run ─events─► held (≤ hold bytes) ─► begin ─► [encoder] ─► response queue ─► client
+//!             └─► backlog's file ─┘   when the client is slow
 //! ```
-//! What is not flushed is not sent before [`PumpConfig::hold`] bytes are together or the script
-//! is through: a page that fits gets a `Content-Length`, one head and one packet. A flush goes
-//! through everything at once, compressor included.
+//! Output that is not flushed is sent only when [`PumpConfig::hold`] bytes have accumulated or the script is done: a
+//! page that fits gets a `Content-Length`, and its header and body fit into one packet. A flush passes through
+//! everything at once, including the compressor.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -33,9 +34,9 @@ use crate::encoding::{Coding, Encoder, policy};
 use crate::failure::Failure;
 use crate::gather::Gathered;
 
-/// Bytes queued at which they are sent without a flush.
+/// How many queued bytes are sent without a flush.
 const SEND_AT: usize = 64 << 10;
-/// Bytes moved before another task of the thread gets its turn.
+/// How many bytes are moved before other tasks of the thread get their turn.
 const TURN: usize = 1 << 20;
 
 /// How a response ended.
@@ -45,27 +46,28 @@ pub enum Ended {
     Complete,
     /// The script named a file to send in place of its body; nothing has been sent.
     SendFile(Head),
-    /// The program names a path of this server whose answer is to be its own (RFC 3875 §6.2.2);
-    /// nothing has been sent.
+    /// The program names a path of this server whose response is to be sent instead (RFC 3875 §6.2.2); nothing has been
+    /// sent.
     LocalRedirect(Vec<u8>),
-    /// It failed before anything was sent: an error page can be.
+    /// The response failed before anything was sent, so an error page can be sent.
     Failed(Failure),
-    /// It failed after the head had gone: the connection is closed so that the client sees it.
+    /// The response failed after its header had been sent. The connection is closed, which shows the client that the
+    /// response is incomplete.
     CutOff(Failure),
 }
 
-/// Ready when no server of a fleet serves a page that is older than what a script has written; an error: the
-/// answer must not leave.
+/// Resolves once no fleet member can serve a page older than the script's writes. On error, the response must not be
+/// sent.
 pub type Confirmation = Pin<Box<dyn Future<Output = Result<(), Failure>> + Send>>;
 
-/// Gives what is to be waited for before a head is sent that has been edited; none: nothing.
+/// Returns the confirmation to wait for before an edited header is sent, if one is needed.
 pub type Confirm<'a> = &'a (dyn Fn() -> Option<Confirmation> + Sync);
 
-/// A head that is sent when what its script wrote has been confirmed.
+/// A header that is sent once the writes of its script have been confirmed.
 struct Waiting {
     head: ResponseHead,
     confirmation: Confirmation,
-    /// Whether the whole response is here.
+    /// Whether the response is complete.
     whole: bool,
 }
 
@@ -73,18 +75,18 @@ struct Waiting {
 pub struct Pump<'a> {
     config: &'a PumpConfig,
     request: &'a RequestHead,
-    /// Changes the head as the site's rules say.
+    /// Edits the header by the site's rules.
     edit: &'a (dyn Fn(&mut ResponseHead) + Sync),
-    /// What is to be waited for then.
+    /// Returns the confirmation to wait for after the edit.
     pub confirmation: Option<Confirm<'a>>,
     waiting: Option<Box<Waiting>>,
-    /// Whether the client's leaving is looked for here (not while its body is being read).
+    /// Whether this pump checks for the client's disconnection (not while its body is being read).
     watch_client: bool,
-    /// The request is run although its client leaves before a process has begun with it.
+    /// Set if the request is run even if its client disconnects before a process has started on it.
     left_behind: Option<LeftBehind>,
-    /// The client's head until it is begun with.
+    /// The client's header until the response begins.
     head: Option<ResponseHead>,
-    /// The script's head, if it names what is sent in place of its body.
+    /// The script's header, if it names what is sent in place of its body.
     replaced: Option<Head>,
     held: Gathered,
     began: bool,
@@ -93,20 +95,20 @@ pub struct Pump<'a> {
     ends_with_header: bool,
     written: u64,
     unbuffered: bool,
-    /// Boxed: an idle connection keeps the room for it.
+    /// Boxed because every idle connection reserves the room for it.
     coder: Option<Box<Coder>>,
-    /// While it is compressed as a whole, before it is sent.
+    /// Set while a complete response is compressed before it is sent.
     whole: Option<Box<Whole>>,
     want_flush: bool,
     through: bool,
     pub(super) backlog: Backlog<'a>,
     /// The script wrote more than it announced.
     cut: bool,
-    /// Header lines of the script that cannot be sent.
+    /// The number of header lines of the script that cannot be sent.
     rejected: u32,
 }
 
-/// A response that is all there.
+/// A response that is complete.
 struct Whole {
     head: ResponseHead,
     announced: Option<u64>,
@@ -147,34 +149,34 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Bytes of body the script wrote beyond its announced length were cut off: a line for the log.
+    /// Whether the script wrote more than its announced length, and the excess was cut off. The caller logs it.
     pub fn was_cut(&self) -> bool {
         self.cut
     }
 
-    /// Header lines of the script that were left out because their name or value cannot be sent: a
-    /// line for the log.
+    /// Returns how many header lines of the script were dropped because their name or value cannot be sent. The caller
+    /// logs it.
     pub fn rejected(&self) -> u32 {
         self.rejected
     }
 
-    /// The file for a slow client cannot be made or written, so that its script now waits for it:
-    /// why, once a response. A line for the log, at once: it explains children that seem stuck.
+    /// Returns, once for each response, why the file for a slow client cannot be created or written, in which case the
+    /// script waits for the client. The caller logs it at once, because it explains PHP processes that seem stuck.
     pub fn take_spill_error(&mut self) -> Option<SpillError> {
         self.backlog.take_error()
     }
 
-    /// Has the request run although its client leaves before a process has begun with it.
+    /// Has the request run even if its client disconnects before a process has started on it.
     pub fn run_without_client(&mut self, left_behind: LeftBehind) {
         self.left_behind = Some(left_behind);
     }
 
-    /// From now on the client's leaving is looked for: its body has been read.
+    /// Checks for the client's disconnection from now on, because its body has been read.
     pub fn watch_client(&mut self) {
         self.watch_client = true;
     }
 
-    /// One turn; to be taken until it is ready.
+    /// Advances the response until nothing more can be done at the moment. To be polled until it is ready.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -209,7 +211,7 @@ impl<'a> Pump<'a> {
                 out.end();
                 return Poll::Ready(Ended::Complete);
             }
-            // Also before the head: answers of earlier pipelined requests may fill the queue.
+            // This applies even before the header: responses to earlier pipelined requests may fill the queue.
             if self.want_flush
                 || spilling
                 || out.queued() >= allowance(SEND_AT.min(self.config.response_memory))
@@ -268,7 +270,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Whether the request of a client that has left waits on for a process.
+    /// Whether the request of a client that has disconnected continues to wait for a process.
     fn stays_in_queue(&mut self, cx: &mut Context<'_>, run: &dyn Run) -> bool {
         let left_behind = self.left_behind.as_mut();
         !run.is_claimed() && left_behind.is_some_and(|left_behind| left_behind.stays(cx))
@@ -305,7 +307,7 @@ impl<'a> Pump<'a> {
                 *moved += bytes.len();
                 self.body(bytes, out)
             }
-            // The page cache's business.
+            // The page cache handles this event.
             Event::Effect => Ok(()),
             Event::Flush => {
                 if self.replaced.is_some() {
@@ -350,7 +352,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// Sends the head, if that has not happened, with the length the script announced or none.
+    /// Sends the header, unless that has been done, with the length that the script announced or none.
     fn begin(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         let Some(mut head) = self.head.take() else {
             return Ok(());
@@ -362,7 +364,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Gives the head back if it may be sent at once.
+    /// Returns the header if it may be sent at once. Otherwise stores it until its confirmation.
     fn wait(&mut self, head: ResponseHead, whole: bool) -> Option<ResponseHead> {
         let Some(confirmation) = self.confirmation.and_then(|confirmation| confirmation()) else {
             return Some(head);
@@ -375,7 +377,7 @@ impl<'a> Pump<'a> {
         None
     }
 
-    /// What the script wrote has been confirmed: its head may be sent.
+    /// Sends the header after the script's writes have been confirmed.
     fn confirmed(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         let Some(waiting) = self.waiting.take() else {
             return Ok(());
@@ -384,7 +386,7 @@ impl<'a> Pump<'a> {
             return self.code_whole(waiting.head, out);
         }
         self.send_head(waiting.head, out)?;
-        // A flush may have been what the head was to be sent for.
+        // The header may have been sent because of a flush.
         if let Some(coder) = &mut self.coder {
             coder.then(Then::Flush);
         }
@@ -403,7 +405,7 @@ impl<'a> Pump<'a> {
             _ => Length::Unknown,
         };
         if let Some(coding) = coding.filter(|_| !self.has_no_content()) {
-            // Without the length: what the script will write is its own claim.
+            // The length is not passed to the encoder, because the script has only announced it.
             match Encoder::new(coding, None) {
                 Ok(encoder) => self.coder = Some(Box::new(Coder::new(encoder))),
                 Err(error) => return Err(Ended::Failed(Failure::EncoderFailed(error.to_string()))),
@@ -417,7 +419,7 @@ impl<'a> Pump<'a> {
         Ok(())
     }
 
-    /// The coding the body is sent in, which the head has to name.
+    /// Returns the coding in which the body is sent, and names it in the header.
     fn coding(&self, head: &mut ResponseHead, length: Option<u64>) -> Option<Coding> {
         let choice = policy::choose(head, self.request, &self.config.encoding, length)?;
         let worth =
@@ -427,7 +429,7 @@ impl<'a> Pump<'a> {
         coding
     }
 
-    /// Takes plain bytes of a response that has begun.
+    /// Takes uncompressed bytes of a response that has begun.
     fn plain(&mut self, bytes: Bytes, out: &mut impl ResponseSink) {
         match &mut self.coder {
             Some(coder) => coder.push(bytes),
@@ -435,7 +437,7 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// Compresses what there is to compress; no other event is asked for meanwhile.
+    /// Compresses pending output. No other event is requested meanwhile.
     fn code(
         &mut self,
         cx: &mut Context<'_>,
@@ -485,13 +487,13 @@ impl<'a> Pump<'a> {
         }))
     }
 
-    /// Whether the response ends with its header, whatever the script writes or announces: it answers HEAD, or
-    /// its status is 204 or 304 (RFC 9112 §6.3).
+    /// Whether the response ends with its header, whatever the script writes or announces, because the request's method
+    /// is HEAD or the status is 204 or 304 (RFC 9112 §6.3).
     fn has_no_content(&self) -> bool {
         self.ends_with_header || self.request.method() == b"HEAD"
     }
 
-    /// The whole response is here and nothing of it has been sent.
+    /// Handles a response that is complete and of which nothing has been sent.
     fn whole(&mut self, out: &mut impl ResponseSink) -> Result<(), Ended> {
         if let Some(script) = self.replaced.take() {
             return Err(match head::location(&script) {
@@ -510,8 +512,8 @@ impl<'a> Pump<'a> {
         }
     }
 
-    /// The length of a 304 is that of the response which the client has, not of what came with the 304
-    /// (RFC 9110 §8.6): caches would take a zero for the length of what they have stored.
+    /// Returns the length for a 304. It is that of the response which the client has stored, not of what came with the
+    /// 304 (RFC 9110 §8.6): caches would take a zero for the length of their stored response.
     fn length_of_not_modified(&self) -> Length {
         self.announced.map_or(Length::NoBody, Length::Known)
     }
@@ -522,7 +524,7 @@ impl<'a> Pump<'a> {
         out: &mut impl ResponseSink,
     ) -> Result<(), Ended> {
         let no_content = self.has_no_content();
-        // The body is not written. Its length is what the response to a GET would have, if the script says so.
+        // The body is not sent. Its length is that of the response to a GET, if the script announced it.
         let length = if no_content {
             self.announced
         } else {

@@ -1,4 +1,4 @@
-//! How responses are held and kept.
+//! The settings for buffering responses.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -6,33 +6,33 @@ use std::sync::Arc;
 use super::spill::SpillRoom;
 use crate::encoding::EncodingConfig;
 
-/// Bytes of a response that are held back until its length is known: nearly every page is shorter.
+/// How many bytes of a response are held back until its length is known. Nearly every page is shorter.
 pub const HOLD: usize = 64 << 10;
 
-/// Bytes of output in memory for a client slower than the script; the rest waits in a file.
+/// How many bytes of output are kept in memory for a client that is slower than the script. The rest goes to a file.
 pub const RESPONSE_MEMORY: usize = 256 << 10;
 
-/// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank
-/// form that the options fill in.
+/// Where request bodies and output wait for slow clients: the options of `limits`. `Default` is the blank form that the
+/// options fill in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Buffers {
-    /// `limits.response_spill`: bytes in the file; beyond it the script waits, as long as the client
-    /// takes [`super::wait::RATE`]. 0: no file.
+    /// `limits.response_spill`: the maximum size of the file in bytes. Beyond it the script waits while the client
+    /// reads at [`super::wait::RATE`] or faster. 0 disables the file.
     pub response_spill: u64,
-    /// `limits.spill_directory`: the directory that these files are made in. They have no names.
+    /// `limits.spill_directory`: the directory in which these files are created. They have no names.
     pub directory: PathBuf,
 }
 
-/// How responses are held and kept.
+/// The settings for buffering responses.
 #[derive(Clone, Debug)]
 pub struct PumpConfig {
-    /// Bytes held back until the length is known: [`HOLD`], or less in tests.
+    /// How many bytes are held back until the length is known: [`HOLD`], or less in tests.
     pub hold: usize,
-    /// Output in memory for a slow client: [`RESPONSE_MEMORY`], or less in tests.
+    /// How many bytes of output are kept in memory for a slow client: [`RESPONSE_MEMORY`], or less in tests.
     pub response_memory: usize,
-    /// Where the rest waits.
+    /// The file for the rest.
     pub buffers: Buffers,
-    /// Counts all files against what they may take together.
+    /// Limits the total size of all files.
     pub room: Arc<SpillRoom>,
     /// When and how well responses are compressed.
     pub encoding: EncodingConfig,

@@ -1,4 +1,4 @@
-//! Responses from a list of events to a list of writes, to a client that takes them.
+//! Runs lists of events through a pump, and checks what a client receives.
 
 use std::io::Read;
 
@@ -107,7 +107,7 @@ fn a_length_the_script_announced_is_held_it_to() {
         Some(Ended::Complete)
     ));
     assert_eq!(client.heads[0].2, Some(Length::Known(5)));
-    // Too long: cut.
+    // The body is longer than announced, so it is cut.
     for flush in [WAIT(), FLUSH()] {
         let mut client = eager();
         let events = vec![
@@ -125,7 +125,7 @@ fn a_length_the_script_announced_is_held_it_to() {
             (&b"hello"[..], true, false)
         );
     }
-    // Too short: the client must see that something is missing.
+    // The body is too short, so the client must see that something is missing.
     for flush in [WAIT(), FLUSH()] {
         let mut client = eager();
         let ended = rig.run(
@@ -259,7 +259,7 @@ impl std::task::Wake for Unpark {
     }
 }
 
-/// As a body is decoded that came with this `Content-Encoding`.
+/// Decodes a body that has this `Content-Encoding`.
 fn decoded(coding: &str, coded: &[u8]) -> Vec<u8> {
     let mut plain = Vec::new();
     match coding {
@@ -280,7 +280,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
         .collect();
     let mut waited = 0;
     for coding in ["gzip", "br", "zstd"] {
-        // Held until it is whole; begun at the hold; begun with and flushed in the middle.
+        // The body is held until it is complete; begun when the hold is reached; begun and flushed in the middle.
         for (hold, flush) in [(1 << 20, false), (100_000, false), (1 << 20, true)] {
             let mut rig = Rig::new(&[("Accept-Encoding", coding)]);
             (rig.config.hold, rig.config.response_memory) = (hold, 1 << 20);
@@ -316,7 +316,7 @@ fn what_takes_long_to_compress_is_compressed_elsewhere_and_comes_whole_and_in_or
             );
         }
     }
-    // A single one may be done before it is asked for.
+    // A single piece may be done before it is polled.
     assert!(waited > 0, "all were done on this thread");
 }
 

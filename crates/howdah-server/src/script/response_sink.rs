@@ -1,4 +1,4 @@
-//! Where a response goes: the client's side, as a trait, so that tests can see what a client would.
+//! The destination of a response as a trait, so tests can see what a client would.
 
 use std::task::{Context, Poll};
 
@@ -7,7 +7,7 @@ use bytes::Bytes;
 use howdah_http::message::ResponseHead;
 use howdah_http::{ClientGone, Length, Responder};
 
-/// The client's side of a response: [`Responder`], and in tests a list.
+/// The connection to the client of a response: [`Responder`], or a list in tests.
 pub trait ResponseSink {
     /// See [`Responder::informational`].
     fn informational(&mut self, head: &ResponseHead);

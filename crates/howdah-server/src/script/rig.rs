@@ -1,5 +1,5 @@
-//! What tests of responses share: a script that is a list of events, and a client that takes as much as
-//! the test allows and keeps what it saw.
+//! Test support for responses: a script that is a list of events, and a client that reads as much as the test allows
+//! and records what it saw.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use super::response_sink::ResponseSink;
 use crate::encoding::EncodingConfig;
 use crate::testing::request;
 
-/// A run that answers as the test says; `None`: still running.
+/// A run with the events that the test provides; `None` means that it is still running.
 pub struct FakeScript(pub VecDeque<Option<Result<Event, ExecError>>>);
 
 impl Run for FakeScript {
@@ -33,7 +33,7 @@ impl Run for FakeScript {
     }
 }
 
-/// A client that takes `window` bytes, and what it saw.
+/// A client that reads `window` bytes, and what it has seen.
 #[derive(Default)]
 pub struct FakeClient {
     pub window: usize,
@@ -106,7 +106,7 @@ impl ResponseSink for FakeClient {
 }
 
 impl FakeClient {
-    /// What it has, with what is queued.
+    /// Returns everything that the client has read, with what is queued.
     pub fn all(&mut self) -> Vec<u8> {
         let mut all = self.body.clone();
         self.queue.iter().for_each(|b| all.extend_from_slice(b));
@@ -127,7 +127,7 @@ fn config() -> PumpConfig {
     }
 }
 
-/// The head of a script's answer.
+/// Returns the header of a script's response.
 pub fn script_head(status: u16, fields: &[(&str, &str)]) -> Head {
     Head {
         status,
@@ -153,7 +153,7 @@ pub const FLUSH: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::Fl
 pub const END: fn() -> Option<Result<Event, ExecError>> = || Some(Ok(Event::End));
 pub const WAIT: fn() -> Option<Result<Event, ExecError>> = || None;
 
-/// How responses are made in a test, and a clock that the test moves.
+/// The configuration of responses in a test, and a clock that the test advances.
 pub struct Rig {
     pub config: PumpConfig,
     pub request: RequestHead,
@@ -173,7 +173,7 @@ impl Rig {
         }
     }
 
-    /// Polls `turns` times at most; gives the end if it came.
+    /// Polls `turns` times at most. Returns how the response ended, if it did.
     pub fn turns(
         &self,
         pump: &mut Pump<'_>,
@@ -192,12 +192,12 @@ impl Rig {
         None
     }
 
-    /// Moves the clock of the timers.
+    /// Advances the clock of the timers.
     pub fn pass(&self, time: Duration) {
         self.runtime.block_on(tokio::time::advance(time));
     }
 
-    /// A whole response, as far as it comes.
+    /// Runs a whole response, as far as it gets.
     pub fn run(
         &self,
         events: Vec<Option<Result<Event, ExecError>>>,
@@ -216,7 +216,7 @@ impl std::task::Wake for Ignore {
     fn wake(self: Arc<Self>) {}
 }
 
-/// A client that takes everything at once.
+/// Returns a client that reads everything at once.
 pub fn eager() -> FakeClient {
     FakeClient {
         window: usize::MAX,

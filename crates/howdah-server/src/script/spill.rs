@@ -1,10 +1,9 @@
-//! Bytes that do not fit memory, kept in a file without a name: request bodies on their way to a
-//! script, responses on their way to a slow client. The file is gone with its last descriptor, also
-//! after a crash.
+//! Bytes that do not fit into memory, kept in a file without a name: request bodies on their way to a script, responses
+//! on their way to a slow client. The file disappears with its last descriptor, even after a crash.
 //!
-//! Writes and reads are ordinary blocking calls on the front thread: they go to the page cache, as
-//! nginx' do without `aio threads`. A thread pool would cost two wake-ups a piece, more than the
-//! copy. The directory should be on a local disk.
+//! Writes and reads are ordinary blocking calls on the front thread: they go to the page cache, like nginx' without
+//! `aio threads`. A thread pool would need two wake-ups for each piece, which cost more than the copy. The directory
+//! should be on a local disk.
 
 use std::fmt;
 use std::fs::{DirBuilder, File, OpenOptions};
@@ -23,8 +22,8 @@ use strum::IntoStaticStr;
 
 use crate::failure::Failure;
 
-/// What a client with a file must keep to when half of the room is used: a slow phone does.
-/// Otherwise whoever has filled it could keep it so for 240 bytes a second a file.
+/// The rate in bytes per second that a client with a file must sustain while more than half of the room is used; a slow
+/// phone does. Otherwise clients that have filled the room could keep it full with 240 bytes a second for each file.
 pub const BUSY_RATE: u32 = 16 << 10;
 
 /// Why bytes cannot be kept in a file.
@@ -33,13 +32,13 @@ pub enum SpillError {
     /// All files together have reached `limits.spill_total`.
     #[strum(serialize = "SpillFull")]
     Full,
-    /// The file system refused, for this reason.
+    /// The file system reported this error.
     #[strum(serialize = "SpillFailed")]
     Failed(io::Error),
 }
 
 impl SpillError {
-    /// The name, as in `Howdah-Error`.
+    /// Returns the name, as in `Howdah-Error`.
     pub fn name(&self) -> &'static str {
         self.into()
     }
@@ -63,8 +62,8 @@ impl fmt::Display for SpillError {
     }
 }
 
-/// Where files are, and how much all of them may take together. One for all configurations of a
-/// process: what an old one keeps counts in the new one.
+/// Limits how much space all files together may take. All configurations of a process share one value, so the files of
+/// an old configuration count in the new one.
 #[derive(Debug)]
 pub struct SpillRoom {
     used: AtomicU64,
@@ -81,12 +80,12 @@ impl Default for SpillRoom {
 }
 
 impl SpillRoom {
-    /// How many bytes all files together have now.
+    /// Returns the current total size of all files in bytes.
     pub fn used(&self) -> u64 {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Bytes that all files together may take.
+    /// Returns how many bytes all files together may take.
     pub fn limit(&self) -> u64 {
         self.limit.load(Ordering::Relaxed)
     }
@@ -96,13 +95,14 @@ impl SpillRoom {
         self.limit.store(bytes, Ordering::Relaxed);
     }
 
-    /// `limits.spill_total = auto`: half of what is free in `directory`, with what is used of it here.
+    /// Returns the limit for `limits.spill_total = auto`: half of the space that is free in `directory` or used by
+    /// these files.
     pub fn auto_limit(&self, directory: &Path) -> io::Result<u64> {
         let disk = rustix::fs::statvfs(directory)?;
         Ok((disk.f_bavail * disk.f_frsize + self.used()) / 2)
     }
 
-    /// Bytes a second that a client with a file must send or take, beyond what is configured.
+    /// Returns the rate in bytes per second that a client with a file must sustain, beyond what is configured.
     pub fn min_rate(&self) -> u32 {
         match self.used() > self.limit() / 2 {
             true => BUSY_RATE,
@@ -119,7 +119,7 @@ impl SpillRoom {
     }
 }
 
-/// A file's share of the room, for as long as it lives.
+/// A file's share of the room, held while the share exists.
 #[derive(Debug)]
 pub struct SpillShare {
     room: Arc<SpillRoom>,
@@ -157,7 +157,7 @@ pub struct SpillFile {
 }
 
 impl SpillFile {
-    /// Makes one in `directory`.
+    /// Creates a file in `directory`.
     pub fn create(directory: &Path, room: &Arc<SpillRoom>) -> Result<SpillFile, SpillError> {
         let file = unnamed(directory).map_err(SpillError::Failed)?;
         Ok(SpillFile::of(file, room))
@@ -175,30 +175,30 @@ impl SpillFile {
         }
     }
 
-    /// A file whose every write fails because the disk is full.
+    /// Returns a file whose writes all fail because the disk is full.
     #[cfg(test)]
     pub(crate) fn full() -> SpillFile {
         let file = OpenOptions::new().write(true).open("/dev/full");
         SpillFile::of(file.expect("/dev/full"), &Arc::default())
     }
 
-    /// Bytes written and not yet read.
+    /// Returns how many bytes are written and not yet read.
     pub fn pending(&self) -> u64 {
         self.written - self.read
     }
 
-    /// Bytes the file takes on disk.
+    /// Returns how many bytes the file takes on disk.
     pub fn size(&self) -> u64 {
         self.written
     }
 
-    /// Appends bytes: all of them, or after an error none.
+    /// Appends all of the bytes, or none of them if there is an error.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), SpillError> {
         let length = bytes.len() as u64;
         if !self.share.grow(length) {
             return Err(SpillError::Full);
         }
-        // By position: a write that failed half-way leaves nothing between two pieces.
+        // Writing at a position means that a write that failed half-way leaves nothing between two pieces.
         if let Err(error) = self.file.write_all_at(bytes, self.written) {
             self.share.shrink(length);
             return Err(SpillError::Failed(error));
@@ -207,8 +207,8 @@ impl SpillFile {
         Ok(())
     }
 
-    /// Takes up to `most` of the oldest bytes; empty when there are none. An emptied file gives its
-    /// room back.
+    /// Takes up to `most` of the oldest bytes; the result is empty when there are none. An emptied file releases its
+    /// room.
     pub fn take(&mut self, most: usize) -> io::Result<Bytes> {
         let length = self.pending().min(most as u64) as usize;
         let mut piece = vec![0; length];
@@ -222,15 +222,15 @@ impl SpillFile {
         Ok(Bytes::from(piece))
     }
 
-    /// The file and its length, for a caller that reads it from its start, and its share of the room,
-    /// to be kept until then.
+    /// Returns the file and its length, for a caller that reads it from its start, and its share of the room, which has
+    /// to be held until then.
     pub fn into_file(self) -> (File, u64, SpillShare) {
         (self.file, self.written, self.share)
     }
 }
 
-/// A file without a name: `O_TMPFILE`, or where the file system has none (overlayfs before 6.3,
-/// NFS) one that is unlinked at once.
+/// Creates a file without a name: with `O_TMPFILE`, or where the file system does not support that (overlayfs before
+/// 6.3, NFS), a file that is unlinked at once.
 fn unnamed(directory: &Path) -> io::Result<File> {
     let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
     match rustix::fs::open(directory, flags, Mode::RUSR | Mode::WUSR) {
@@ -241,8 +241,8 @@ fn unnamed(directory: &Path) -> io::Result<File> {
     unlinked(directory)
 }
 
-/// The name is random: a process that was killed before it removed its file, or another user of `/tmp`, would
-/// otherwise keep the next one of the same process id from making any.
+/// Creates a file with a random name and unlinks it. With a predictable name, a file that a killed process left behind,
+/// or another user of `/tmp`, could prevent a process with the same id from creating any.
 fn unlinked(directory: &Path) -> io::Result<File> {
     let path = directory.join(format!("howdah-spill-{}", random_word()?));
     let mut options = OpenOptions::new();
@@ -256,8 +256,8 @@ fn unlinked(directory: &Path) -> io::Result<File> {
     Ok(file)
 }
 
-/// Makes the spill directory if it is missing, for this user alone, and proves that a file can be
-/// written there: said at start, not at the first large upload.
+/// Creates the spill directory with access for this user alone, if it is missing, and checks that a file can be written
+/// there. A problem is therefore reported at start, not at the first large upload.
 pub fn prepare(directory: &Path) -> io::Result<()> {
     DirBuilder::new()
         .recursive(true)

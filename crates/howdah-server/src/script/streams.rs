@@ -1,27 +1,26 @@
-//! How many of a pool's processes may read bodies that are still arriving, under
-//! `request_buffering = "auto"`. A client asks for that by a field of its form, and a process that
-//! waits for a client serves nobody else.
+//! Limits how many of a pool's processes may read bodies that are still arriving, under `request_buffering = "auto"`. A
+//! client requests that with a field of its form, and a process that waits for a client cannot serve others.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-/// What a pool is taken for whose number of processes is not known.
+/// The number of processes that is assumed for a pool whose number is not known.
 const FEW: u32 = 4;
 
-/// A pool's places for bodies that are still arriving.
+/// A pool's permits for bodies that are still arriving.
 #[derive(Debug)]
 pub struct Streams {
     taken: AtomicU32,
     most: u32,
 }
 
-/// A process may be held by an arriving body as long as this lives.
+/// A permit for an arriving body to occupy a process, released when it is dropped.
 #[derive(Debug)]
 pub struct StreamPlace(Arc<Streams>);
 
 impl Streams {
-    /// A quarter of a pool of `processes`, so that most of it is always free of slow clients; one
-    /// of two or three, none where there is only one.
+    /// Creates the permits for a pool of `processes`: for a quarter of them, so most of the pool is always free of slow
+    /// clients; one for a pool of two or three processes; none if there is only one.
     pub fn of(processes: Option<u32>) -> Arc<Streams> {
         let most = match processes.unwrap_or(FEW) {
             0 | 1 => 0,
@@ -33,7 +32,7 @@ impl Streams {
         })
     }
 
-    /// Takes a place, if one is free.
+    /// Acquires a permit, if one is free.
     pub fn take(self: &Arc<Streams>) -> Option<StreamPlace> {
         let one_more = |taken| (taken < self.most).then_some(taken + 1);
         let taken = &self.taken;

@@ -1,6 +1,7 @@
-//! A script that waits for its client: memory and file for the answer are full, and its child serves
-//! nobody else. Says when the client is too slow for that. Only the time the script waits counts; what
-//! the client takes counts all the time, because the kernel takes some for it whenever there is more.
+//! A script that waits for its client because memory and file for its response are full, while its PHP process cannot
+//! serve other requests. This module decides when the client is too slow for that. Only the time during which the
+//! script waits counts; the bytes that the client reads always count, because the kernel accepts some for it whenever
+//! there are more.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -9,29 +10,30 @@ use std::time::Duration;
 
 use tokio::time::{Instant, Sleep};
 
-/// Bytes a second that a client must take while a script waits for it: 2 Mbit/s. A faster client
-/// gets what a script writes beyond a full file within its `request_terminate_timeout`; a slower one
-/// would not get there, and would keep the child until then.
+/// How many bytes a second a client must read while a script waits for it: 2 Mbit/s. A faster client gets what a script
+/// writes beyond a full file within its `request_terminate_timeout`. A slower one would not, and would occupy the PHP
+/// process until then.
 pub const RATE: u64 = 256 << 10;
 /// The time over which that rate is measured.
 pub const WINDOW: Duration = Duration::from_secs(10);
 
-/// Measures how fast a client takes an answer while its script waits.
+/// Measures how fast a client reads a response while its script waits.
 #[derive(Debug, Default)]
 pub struct ScriptWait {
-    /// The end of the window, while the script waits.
+    /// Fires at the end of the window, while the script waits.
     timer: Option<Pin<Box<Sleep>>>,
-    /// When the current wait began; none while the script does not wait.
+    /// When the current wait began; `None` while the script does not wait.
     since: Option<Instant>,
-    /// How long it has waited before, in this window.
+    /// How long the script has waited before in this window.
     waited: Duration,
-    /// What the client had taken when the window began; none: it begins when the script waits.
+    /// How much the client had read when the window began; `None` before the first window, which begins when the script
+    /// first waits.
     taken_before: Option<u64>,
 }
 
 impl ScriptWait {
-    /// To be polled while the script waits; `taken` is what the client has taken of the answer. Ready
-    /// when it takes too little.
+    /// To be polled while the script waits; `taken` is how much of the response the client has read. Resolves when that
+    /// is too little.
     pub fn poll(&mut self, taken: u64, cx: &mut Context<'_>) -> Poll<()> {
         let before = self.taken_before.get_or_insert(taken);
         self.since.get_or_insert_with(Instant::now);
@@ -55,7 +57,7 @@ impl ScriptWait {
     pub fn over(&mut self) {
         if let Some(since) = self.since.take() {
             self.waited += since.elapsed();
-            // The next wait sets it for what is left of the window.
+            // The next wait sets the timer for the rest of the window.
             self.timer = None;
         }
     }

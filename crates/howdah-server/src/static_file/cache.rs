@@ -1,10 +1,9 @@
-//! Small files in memory, one cache per thread: no lock, and no answer older than the request,
-//! because an entry counts only while `statx`, made for this request, gives the same inode, size
-//! and times as when it was read. What changed too recently for the times to prove anything is not
-//! kept (`validators::is_settled`; git knows the problem as "racily clean" entries).
+//! Small files in memory, in one cache for each thread. There is no lock, and no response is older than its request,
+//! because an entry is used only if `statx`, called for this request, returns the same inode, size and times as when
+//! the file was read. A file that changed too recently for the times to prove that is not kept
+//! (`validators::is_settled`; git calls this problem "racily clean" entries).
 //!
-//! It saves `open`, `read` and `close` of a hot file, the making of its header, and compressing it
-//! again.
+//! The cache saves `open`, `read` and `close` of a hot file, building its header, and compressing it again.
 
 use std::cell::RefCell;
 use std::collections::{HashMap, VecDeque};
@@ -18,16 +17,16 @@ use super::validators::Validators;
 use crate::docroot::root::Meta;
 use crate::encoding::Coding;
 
-/// Longest file that is kept, in bytes. Beyond it `sendfile` copies less than a write from memory.
+/// The maximum length in bytes of a file that is kept. Beyond it `sendfile` copies less than a write from memory.
 pub const MAX_FILE: u64 = 32 * 1024;
 
-/// How many bytes a thread keeps, headers and names included, at most.
+/// The maximum number of bytes that a thread keeps, including headers and names.
 pub const MAX_BYTES: usize = 8 * 1024 * 1024;
 
 /// A file whose content is kept in memory.
 #[derive(Debug)]
 pub struct CachedFile {
-    /// The state of the file when it was read, by `statx`.
+    /// The state of the file when it was read, from `statx`.
     pub meta: Meta,
     /// The whole content of the file.
     pub body: Bytes,
@@ -35,7 +34,7 @@ pub struct CachedFile {
     pub validators: Validators,
     /// The header of a 200 without a content coding.
     pub head: ResponseHead,
-    /// The content compressed, once somebody has asked for it.
+    /// The compressed content, once it has been requested.
     pub coded: CodedForms,
 }
 
@@ -44,18 +43,18 @@ pub struct CachedFile {
 pub struct CodedForms([OnceLock<Bytes>; 3]);
 
 impl CodedForms {
-    /// The content in `coding`, if it has been made.
+    /// Returns the content in `coding`, if it has been made.
     pub fn ready(&self, coding: Coding) -> Option<Bytes> {
         self.0[coding as usize].get().cloned()
     }
 
-    /// Keeps a form that was made elsewhere.
+    /// Stores a form that was made elsewhere.
     pub fn put(&self, coding: Coding, form: Bytes) {
-        // The first counts.
+        // The first form is kept.
         let _ = self.0[coding as usize].set(form);
     }
 
-    /// The content in `coding`; `make` makes it if it was not made before.
+    /// Returns the content in `coding`. If it has not been made yet, `make` makes it.
     pub fn get(
         &self,
         coding: Coding,
@@ -72,8 +71,8 @@ impl CodedForms {
     }
 }
 
-/// A bounded map from root and name to entry. Oldest leaves first: hot files come back at once, and
-/// no bookkeeping is done for a hit.
+/// A bounded map from root and name to entry. The oldest entry is evicted first: hot files return at once, and a hit
+/// needs no bookkeeping.
 #[derive(Debug, Default)]
 pub struct Cache {
     roots: HashMap<u64, HashMap<Box<[u8]>, Arc<CachedFile>>>,
@@ -82,13 +81,13 @@ pub struct Cache {
 }
 
 impl Cache {
-    /// The file, if it is as `meta` says.
+    /// Returns the file, if its state is still `meta`.
     pub fn get(&self, root: u64, name: &[u8], meta: &Meta) -> Option<Arc<CachedFile>> {
         let entry = self.roots.get(&root)?.get(name)?;
         (entry.meta == *meta).then(|| entry.clone())
     }
 
-    /// Keeps a file, in place of an older state of it.
+    /// Stores a file, replacing an older state of it.
     pub fn put(&mut self, root: u64, name: &[u8], entry: Arc<CachedFile>) {
         let weight = weight(name, &entry);
         if weight > MAX_BYTES {
@@ -116,8 +115,8 @@ impl Cache {
     }
 }
 
-/// Memory of an entry, roughly: content and its compressed forms (which together are rarely longer),
-/// header, the name twice, and the maps' own.
+/// Returns the approximate memory of an entry: content and its compressed forms (which together are rarely longer),
+/// header, the name twice, and the overhead of the maps.
 fn weight(name: &[u8], entry: &CachedFile) -> usize {
     2 * entry.body.len() + entry.head.lines().len() + 2 * name.len() + 512
 }

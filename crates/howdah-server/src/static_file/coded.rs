@@ -1,5 +1,5 @@
-//! Compressed forms of files, kept in memory for all threads: made once, on another thread, for as long
-//! as the file stays as it is. Bounded in bytes; what is asked for stays.
+//! Compressed forms of files, kept in memory for all threads. Each is made once, on another thread, and used while the
+//! file does not change. The memory is bounded; forms that are requested again are kept.
 
 use std::collections::{HashMap, VecDeque};
 use std::fs::File;
@@ -14,14 +14,14 @@ use crate::docroot::root::Meta;
 use crate::encoding::Coding;
 use crate::encoding::whole::{Plain, UnderWay};
 
-/// How many bytes of compressed files are kept, at most. A form takes a quarter of its file, so that
-/// 100 MB of scripts and style sheets fit.
+/// The maximum number of bytes of compressed files that are kept. A form takes about a quarter of its file, so 100 MB
+/// of scripts and style sheets fit.
 const MOST_BYTES: usize = 32 << 20;
 
-/// A file's state, which names its content, and the coding.
+/// A file's state, which identifies its content, and the coding.
 type Key = (Meta, Coding);
 
-/// The compressed file; none: the file is shorter uncompressed.
+/// The compressed file; `None` if the uncompressed file is shorter.
 type CodedForm = Option<Bytes>;
 
 #[derive(Default)]
@@ -33,7 +33,7 @@ struct CodedCache {
 
 struct CodedEntry {
     form: CodedForm,
-    /// Asked for since it was last looked at for room.
+    /// Whether the form was requested since it was last considered for eviction.
     used: bool,
 }
 
@@ -44,19 +44,20 @@ fn kept() -> MutexGuard<'static, CodedCache> {
     KEPT.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The file's form in `coding`, if it is kept.
+/// Returns the file's form in `coding`, if it is in the cache.
 pub(crate) fn ready(meta: &Meta, coding: Coding) -> Option<CodedForm> {
     kept().get(&(*meta, coding))
 }
 
-/// The file's form in `coding`, made of `plain` if it is not being made already. None: the file is to be
-/// sent as it is, because that is shorter, or too much is being compressed.
+/// Returns the file's form in `coding`, made from `plain` unless it is being made already. Returns `None` if the file
+/// should be sent uncompressed, because that is shorter, or because too much is being compressed.
 pub(crate) async fn make(
     meta: Meta,
     coding: Coding,
     plain: impl FnOnce() -> io::Result<Plain>,
 ) -> io::Result<CodedForm> {
-    // Read after it had settled, and its state is still the same: this is the content it names.
+    // The file was settled before it was read, and its state is still the same, so this is the content that the state
+    // identifies.
     let settled = is_settled(&meta, SystemTime::now());
     let keep = move |plain: &Plain, form: &CodedForm| {
         let same = match plain {
@@ -106,7 +107,7 @@ impl CodedCache {
     }
 }
 
-/// Memory of a form: its bytes, the key twice, and the maps' own.
+/// Returns the memory of a form: its bytes, the key twice, and the overhead of the maps.
 fn weight(form: &CodedForm) -> usize {
     form.as_ref().map_or(0, Bytes::len) + 2 * size_of::<Key>() + 128
 }
@@ -140,7 +141,7 @@ mod tests {
         assert_eq!(kept.forms.len(), kept.order.len());
         let held: usize = kept.forms.values().map(|entry| weight(&entry.form)).sum();
         assert_eq!(held, kept.bytes);
-        // A file that is not worth compressing is remembered, too.
+        // The cache also remembers that a file is not worth compressing.
         kept.put(key(200), None);
         assert_eq!(kept.get(&key(200)), Some(None));
     }
@@ -157,7 +158,7 @@ mod tests {
             })
         };
         let (one, other) = tokio::join!(ask(), ask());
-        // On a busy machine they may give up waiting; the work goes on.
+        // On a busy machine the callers may stop waiting, but the work continues.
         if let (Some(one), Some(other)) = (one.unwrap(), other.unwrap()) {
             assert_eq!(one, other);
             assert!(one.len() < text.len() / 4);

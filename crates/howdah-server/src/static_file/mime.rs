@@ -1,12 +1,12 @@
-//! Media types by file extension. A table of our own: the system's `/etc/mime.types` differs from
-//! host to host (and is often absent in containers), and of the thousand types a full registry
-//! lists, these are the ones that sites serve. `[site.types]` adds to it. Text types carry
-//! `charset=utf-8`, as nginx does with `charset utf-8` and Apache with `AddDefaultCharset`.
+//! Media types by file extension. The table is built in: the system's `/etc/mime.types` differs from host to host (and
+//! is often absent in containers), and of the thousand types in a full registry, these are the ones that sites serve.
+//! `[site.types]` adds to it. Text types carry `charset=utf-8`, as nginx does with `charset utf-8` and Apache with
+//! `AddDefaultCharset`.
 
-/// `application/octet-stream`: what a browser saves rather than guesses.
+/// `application/octet-stream`, which browsers save and do not interpret.
 pub const DEFAULT: &str = "application/octet-stream";
 
-/// Sorted by extension; lower case.
+/// The types, sorted by extension, which is in lower case.
 const TYPES: &[(&str, &str)] = &[
     ("3gp", "video/3gpp"),
     ("7z", "application/x-7z-compressed"),
@@ -133,14 +133,14 @@ const TYPES: &[(&str, &str)] = &[
     ("zst", "application/zstd"),
 ];
 
-/// What follows the last dot of the last segment; `None` without one.
+/// Returns the text after the last dot of the last segment, or `None` if there is no dot.
 pub fn extension(path: &[u8]) -> Option<&[u8]> {
     let name = path.rsplit(|b| *b == b'/').next()?;
     let dot = name.iter().rposition(|b| *b == b'.')?;
     Some(&name[dot + 1..])
 }
 
-/// The media type of a file of this name.
+/// Returns the media type of a file with this name.
 pub fn media_type(path: &[u8]) -> &'static str {
     let Some(extension) = extension(path) else {
         return DEFAULT;

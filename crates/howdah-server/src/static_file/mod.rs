@@ -1,9 +1,9 @@
-//! Sends files: media types, validators and preconditions, ranges, precompressed files, and the
-//! small files kept in memory. Decides nothing about which file a URL means (`site`), and writes to
-//! no socket: it answers with a header and a plan of the body that the front carries out.
+//! Sends files: media types, validators and preconditions, ranges, precompressed files, and small files in memory.
+//! `site` decides which file a URL means. This module does not write to a socket: it returns a header and a plan of the
+//! body that the front carries out.
 //!
-//! - [`plan`]: from a file found by routing to an answer.
-//! - [`validators`], [`range`], [`mime`], [`cache`]: its parts.
+//! - [`plan`]: turns a file found by routing into a response.
+//! - [`validators`], [`range`], [`mime`], [`cache`]: the parts of that.
 
 pub mod cache;
 pub(crate) mod coded;

@@ -1,9 +1,9 @@
-//! From a file found by routing to an answer: which representation, whether at all (304, 412),
-//! which part (206, 416), and from where (memory, or `sendfile`).
+//! Turns a file found by routing into a response: decides which representation is sent, whether it is sent at all (304,
+//! 412), which part (206, 416), and from where (memory, or `sendfile`).
 //!
-//! A hot small file costs the `statx` that routing has made, and copies of its header and of a
-//! reference to its content. Reading from disk happens on the calling thread, as in nginx without
-//! `aio`: files larger than [`cache::MAX_FILE`] are only opened here.
+//! A hot small file costs the `statx` that routing has made, and copies of its header and of a reference to its
+//! content. Reading from disk happens on the calling thread, as in nginx without `aio`. Files larger than
+//! [`cache::MAX_FILE`] are only opened here.
 
 use std::borrow::Cow;
 use std::collections::hash_map::RandomState;
@@ -24,41 +24,41 @@ use crate::encoding::negotiate::{Coding, choose};
 use crate::encoding::policy::is_text_type;
 use crate::refusal::Refusal;
 
-/// A file to send, found by routing; nothing is open yet.
+/// A file to send, found by routing. It is not open yet.
 #[derive(Clone, Debug)]
 pub struct StaticPlan {
     pub(crate) root: Arc<RootDir>,
-    /// Below the root, without leading slash.
+    /// The path below the root, without a leading slash.
     pub(crate) relative: Vec<u8>,
     pub(crate) meta: Meta,
     /// The value of `Content-Type`.
     pub(crate) content_type: Bytes,
-    /// The value of `Cache-Control`, if a rule gives one.
+    /// The value of `Cache-Control`, if a rule sets one.
     pub(crate) cache_control: Option<Bytes>,
-    /// Look for `.br`, `.zst`, `.gz` beside it.
+    /// Whether to look for `.br`, `.zst` and `.gz` files next to it.
     pub(crate) precompressed: bool,
     /// Whether a script names the file (`X-Accel-Redirect`): its content type may differ from the
     /// file's own.
     pub(crate) accelerated: bool,
 }
 
-/// Header and body, ready to be sent.
+/// A response header and body, ready to be sent.
 #[derive(Debug)]
 pub struct StaticAnswer {
-    /// Status and fields, without framing.
+    /// Status and headers, without framing.
     pub head: ResponseHead,
-    /// What follows; a HEAD request gets its length only.
+    /// The body. A HEAD response contains only its length.
     pub body: StaticBody,
-    /// The body is this content, whole.
+    /// Set if the body is this content as a whole.
     pub(crate) kept: Option<Arc<CachedFile>>,
-    /// The body is this file, whole. Boxed: an idle connection keeps the room for it.
+    /// Set if the body is this file as a whole. Boxed because every idle connection reserves the room for it.
     whole: Option<Box<Meta>>,
-    /// For a 304, what a 200 would send; otherwise none.
+    /// For a 304, what a 200 would send; otherwise `None`.
     pub unsent: Option<Unsent>,
 }
 
-/// What a 200 in place of a 304 would send: the 304's head does not say it (RFC 9110 §15.4.5), but
-/// whether the 200 would be compressed depends on it.
+/// What a 200 in place of a 304 would send. The 304's header does not contain it (RFC 9110 §15.4.5), but it determines
+/// whether the 200 would be compressed.
 #[derive(Clone, Debug)]
 pub struct Unsent {
     /// The `Content-Type` that a 200 would have.
@@ -80,7 +80,7 @@ impl StaticAnswer {
         }
     }
 
-    /// The state of the file that is the body, whole.
+    /// Returns the state of the file that is the body as a whole.
     pub(crate) fn whole(&self) -> Option<Meta> {
         match &self.kept {
             Some(entry) => Some(entry.meta),
@@ -89,12 +89,12 @@ impl StaticAnswer {
     }
 }
 
-/// Where the body of an answer comes from.
+/// The source of a response body.
 #[derive(Debug)]
 pub enum StaticBody {
-    /// There is none (304, 412, 416).
+    /// There is no body (304, 412, 416).
     Empty,
-    /// These bytes, which are in memory.
+    /// Bytes in memory.
     Bytes(Bytes),
     /// `len` bytes of a file from `offset`.
     File {
@@ -105,9 +105,9 @@ pub enum StaticBody {
         /// How many bytes of the file are sent.
         len: u64,
     },
-    /// `multipart/byteranges`, piece after piece.
+    /// The pieces of a `multipart/byteranges` body.
     Multipart {
-        /// The file the pieces are of.
+        /// The file that the ranges belong to.
         file: File,
         /// The pieces in the order in which they are sent.
         pieces: Vec<BodyPiece>,
@@ -129,7 +129,7 @@ pub enum BodyPiece {
 }
 
 impl StaticBody {
-    /// The length of the whole body in bytes.
+    /// Returns the length of the whole body in bytes.
     pub fn len(&self) -> u64 {
         match self {
             StaticBody::Empty => 0,
@@ -151,27 +151,27 @@ impl StaticBody {
     }
 }
 
-/// What was chosen to be sent for the resource.
+/// The representation of the resource that was chosen.
 struct Representation<'a> {
     relative: Cow<'a, [u8]>,
     meta: Meta,
     coding: Option<Coding>,
-    /// Other codings of it lie there: the answer varies.
+    /// Whether other codings of the file exist, so the response varies.
     varies: bool,
 }
 
 impl StaticPlan {
-    /// Bytes of the file, as routing saw it.
+    /// Returns the size of the file in bytes, as routing saw it.
     pub fn size(&self) -> u64 {
         self.meta.size
     }
 
-    /// The answer to a GET or HEAD request.
+    /// Returns the response to a GET or HEAD request.
     pub fn answer(self, head: &RequestHead) -> Result<StaticAnswer, Refusal> {
         self.answer_at(head, SystemTime::now)
     }
 
-    /// As [`StaticPlan::answer`]; `now` is asked only when a file is read or opened.
+    /// Like [`StaticPlan::answer`]. `now` is called only when a file is read or opened.
     fn answer_at(
         self,
         head: &RequestHead,
@@ -188,11 +188,11 @@ impl StaticPlan {
         self.answer_from_file(head, &conditions, &chosen, now())
     }
 
-    /// Original, or a precompressed file beside it that the client accepts.
+    /// Chooses the original, or a precompressed file next to it that the client accepts.
     ///
-    /// A sidecar counts if it is a regular file not older than the original (in whole seconds:
-    /// `gzip -k` and most build tools copy the time): an outdated one would serve old content for
-    /// ever. Ranges are of the original, since clients ask by its offsets.
+    /// A precompressed file is used if it is a regular file that is not older than the original (in whole seconds,
+    /// since `gzip -k` and most build tools copy the time): an outdated one would serve old content for ever. Ranges
+    /// refer to the original, because clients use its offsets.
     fn choose(&self, head: &RequestHead, conditions: &Conditions<'_>) -> Representation<'_> {
         let original = |varies| Representation {
             relative: Cow::Borrowed(&self.relative[..]),
@@ -206,7 +206,7 @@ impl StaticPlan {
             return original(false);
         }
         let mut there: Vec<(Coding, Vec<u8>, Meta)> = Vec::new();
-        // The server's preference among equals: the smallest first.
+        // The server's order of preference between codings of equal weight: the smallest first.
         for (coding, suffix) in [
             (Coding::Brotli, &b".br"[..]),
             (Coding::Zstd, b".zst"),
@@ -238,8 +238,8 @@ impl StaticPlan {
         }
     }
 
-    /// The file in memory, read if it is not there yet. `None`: it changes while we look, or has
-    /// become too large, and is better sent from the open file.
+    /// Returns the file from memory, and reads it if it is not there yet. Returns `None` if the file changes meanwhile,
+    /// or has become too large, and should be sent from the open file.
     fn kept(
         &self,
         chosen: &Representation<'_>,
@@ -258,7 +258,8 @@ impl StaticPlan {
         let Ok(body) = read_all(&file, meta.size as usize) else {
             return Ok(None);
         };
-        // Read and settled, and the times are still the same: this is the content they name.
+        // The file was settled when it was read, and its times are still the same, so this is the content that they
+        // identify.
         if self.root.stat_relative(&chosen.relative) != Ok(meta) {
             return Ok(None);
         }
@@ -292,7 +293,7 @@ impl StaticPlan {
                 kept: Some(entry.clone()),
                 whole: None,
                 unsent: None,
-                // Varies may have changed since: another sidecar came or went.
+                // `varies` may have changed since then, because another precompressed file was added or removed.
                 head: if chosen.varies && chosen.coding.is_none() {
                     self.head(200, chosen, &entry.validators)
                 } else {
@@ -329,7 +330,7 @@ impl StaticPlan {
         chosen: &Representation<'_>,
         now: SystemTime,
     ) -> Result<StaticAnswer, Refusal> {
-        // What is asked of the open descriptor is what will be sent.
+        // The metadata comes from the open descriptor, so it describes exactly what will be sent.
         let (file, meta) = self.root.open_file(&chosen.relative)?;
         let validators = Validators::of(&meta, suffix(chosen.coding), now);
         let selected = match conditions.evaluate(head, &validators) {
@@ -375,7 +376,7 @@ impl StaticPlan {
         }
     }
 
-    /// The header of the representation, whole.
+    /// Returns the header of the whole representation.
     fn head(
         &self,
         status: u16,
@@ -393,7 +394,7 @@ impl StaticPlan {
         head
     }
 
-    /// What a 200 and a 304 have alike (RFC 9110 §15.4.5).
+    /// Adds the headers that a 200 and a 304 have in common (RFC 9110 §15.4.5).
     fn metadata(
         &self,
         head: &mut ResponseHead,
@@ -463,7 +464,8 @@ impl StaticPlan {
         head
     }
 
-    /// RFC 9110 §14.6. The boundary cannot be guessed, so no content can contain it on purpose.
+    /// Returns header and pieces of a multipart response (RFC 9110 §14.6). The boundary cannot be guessed, so content
+    /// cannot contain it on purpose.
     fn multipart(
         &self,
         chosen: &Representation<'_>,
@@ -502,7 +504,7 @@ fn file_body(file: File, offset: u64, len: u64) -> StaticBody {
     StaticBody::File { file, offset, len }
 }
 
-/// Codings of one resource need tags of their own (RFC 9110 §8.8.3.3).
+/// Returns a suffix for the entity tag: codings of one resource need different tags (RFC 9110 §8.8.3.3).
 fn suffix(coding: Option<Coding>) -> &'static str {
     match coding {
         None => "",
@@ -518,7 +520,7 @@ fn content_range(start: u64, end: u64, size: u64) -> String {
 
 fn boundary() -> String {
     static COUNT: AtomicU64 = AtomicU64::new(0);
-    // SipHash of a counter, keyed by the system's randomness.
+    // The boundary is SipHash of a counter, keyed by the system's randomness.
     let keys = RandomState::new();
     let number = COUNT.fetch_add(1, Ordering::Relaxed);
     format!(

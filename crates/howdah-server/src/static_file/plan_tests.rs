@@ -1,4 +1,4 @@
-//! Files on disk, requests, and the whole answer: status, fields, body.
+//! Files on disk, requests, and the complete responses: status, headers, body.
 
 use std::fs;
 use std::os::unix::fs::FileExt;
@@ -13,7 +13,7 @@ use crate::site::pattern::Pattern;
 use crate::site::route::Action;
 use crate::testing::request;
 
-/// Well after whatever a test has written.
+/// Returns a time well after everything that a test has written.
 fn later() -> SystemTime {
     SystemTime::now() + Duration::from_secs(10)
 }
@@ -73,7 +73,7 @@ fn get(site: &Site, method: &str, url: &str, fields: &[(&str, &str)]) -> Answer 
     }
 }
 
-/// A small file (answered from memory) and a large one (from disk), both of digits.
+/// Creates a small file (sent from memory) and a large one (from disk), both of digits.
 fn fixture() -> (tempfile::TempDir, Site, Vec<(&'static str, String)>) {
     let dir = tempfile::tempdir().unwrap();
     let small = "0123456789".to_owned();
@@ -103,7 +103,7 @@ fn a_file_whole() {
         assert!(answer.field("Last-Modified").unwrap().ends_with(" GMT"));
         assert_eq!(answer.field("Vary"), None);
         assert_eq!(answer.field("Content-Length"), None);
-        // HEAD gives the same fields; that it sends no body is the connection's doing.
+        // HEAD returns the same headers. The connection ensures that no body is sent.
         assert_eq!(get(&site, "HEAD", url, &[]).lines, answer.lines);
     }
 }
@@ -204,7 +204,7 @@ fn a_changed_file_is_never_answered_from_memory() {
     let path = dir.path().join("a.txt");
     let site = site(dir.path(), |_| {});
     for number in 0..50 {
-        // In place or by rename, always of the same length, as fast as can be.
+        // The file is changed in place or by rename, always with the same length, as fast as possible.
         let content = format!("content {number:02}");
         if number % 2 == 0 {
             fs::write(&path, &content).unwrap();
@@ -217,12 +217,12 @@ fn a_changed_file_is_never_answered_from_memory() {
             let Action::Static(plan) = site.route(&head).action else {
                 panic!();
             };
-            // The true clock: what was written this moment is not kept and has no tag.
+            // With the real clock, a file that was written this moment is not kept and has no tag.
             let answer = plan.answer(&head).unwrap();
             assert_eq!(bytes_of(answer.body), content.as_bytes());
         }
     }
-    // A tag names one content: it comes when no later change can have the same time.
+    // A tag identifies one content: it appears when no later change can have the same time.
     let deadline = std::time::Instant::now() + Duration::from_secs(30);
     let tags = ["first", "again"].map(|content| {
         fs::write(&path, content).unwrap();
@@ -248,7 +248,7 @@ fn a_settled_file_is_read_once() {
     };
     let kept = cache::with(|cache| cache.get(plan.root.id(), b"small.txt", &plan.meta));
     assert_eq!(kept.unwrap().body, first.body.as_bytes());
-    // Same size, other inode, times set back: still noticed, by the inode's own time.
+    // A replacement with the same size, another inode and the time set back is noticed by the inode's own time.
     let times = fs::metadata(dir.path().join("small.txt"))
         .unwrap()
         .modified()
@@ -309,10 +309,10 @@ fn precompressed_files_go_to_who_accepts_them() {
     check("/a.css", "zstd", "plain", None, varies);
     check("/b.css", "gzip", "only plain", None, None);
     check("/c.png", "gzip", "png", None, None);
-    // Older than the original: it has the original's former content.
+    // It is older than the original, so it has the original's former content.
     change_time("a.css.br", 100);
     check("/a.css", "gzip, br", "gz", Some("gzip"), varies);
-    // Ranges are of the original.
+    // Ranges refer to the original.
     let fields = [("Accept-Encoding", "gzip"), ("Range", "bytes=0-1")];
     let answer = get(&site, "GET", "/a.css", &fields);
     assert_eq!((answer.status, answer.body.as_str()), (206, "pl"));
@@ -402,7 +402,7 @@ fn a_script_may_send_a_file_under_its_own_type() {
         (answer.head.status, &*bytes_of(answer.body)),
         (206, &b"01"[..])
     );
-    // The file's own type is what a later visitor gets.
+    // A later visitor gets the file's own type.
     let answer = get(&site, "GET", "/small.txt", &[]);
     assert_eq!(
         answer.field("Content-Type"),

@@ -1,26 +1,26 @@
-//! Reads `Range` (RFC 9110 §14.1.2) and decides what is sent. Pure.
+//! Parses `Range` (RFC 9110 §14.1.2) and decides what is sent. The functions are pure.
 //!
-//! Against range attacks (§17.15; Apache's CVE-2011-3192): more than [`MAX_RANGES`] ranges, or
-//! ranges that together ask for more than the file has, are answered with the whole file, as
-//! §14.2 permits. So no request makes the server send more than the file and a few part headers.
+//! Against range attacks (§17.15; Apache's CVE-2011-3192): a request for more than [`MAX_RANGES`] ranges, or for ranges
+//! that together are longer than the file, gets the whole file, as §14.2 permits. Therefore no request makes the server
+//! send more than the file and a few part headers.
 
-/// Most ranges answered as parts. Readers of PDF files ask for a handful; nobody needs more.
+/// The maximum number of ranges that are sent as parts. PDF viewers request a handful; no client needs more.
 pub const MAX_RANGES: usize = 16;
 
-/// What of the file to send. Offsets are of bytes, the end not included.
+/// The part of the file to send. Offsets are in bytes, and the end is exclusive.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Selected {
-    /// All: 200. `Range` is absent, in another unit, not grammatical, or too greedy.
+    /// The whole file: 200. `Range` is absent, in another unit, not grammatical, or requests too much.
     All,
     /// One part: 206 with `Content-Range`.
     One(u64, u64),
     /// Several: 206 with `multipart/byteranges`.
     Several(Vec<(u64, u64)>),
-    /// None of the ranges lies in the file: 416.
+    /// None of the ranges is in the file: 416.
     Unsatisfiable,
 }
 
-/// Selects from a file of `size` bytes.
+/// Selects the ranges of a file of `size` bytes.
 pub fn select(range: &[u8], size: u64) -> Selected {
     let Some((unit, set)) = split_once(range, b'=') else {
         return Selected::All;
@@ -59,7 +59,7 @@ pub fn select(range: &[u8], size: u64) -> Selected {
 
 struct NotARange;
 
-/// `first-last`, `first-`, `-suffix`; `None`: nothing of it exists.
+/// Parses `first-last`, `first-` or `-suffix`. Returns `None` if no part of the range exists.
 fn one(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
     let (first, last) = split_once(spec, b'-').ok_or(NotARange)?;
     let (first, last) = (number(first)?, number(last)?);
@@ -77,7 +77,7 @@ fn one(spec: &[u8], size: u64) -> Result<Option<(u64, u64)>, NotARange> {
     }
 }
 
-/// Digits only; a number beyond 64 bits is just large.
+/// Parses digits only. A number beyond 64 bits saturates.
 fn number(text: &[u8]) -> Result<Option<u64>, NotARange> {
     if !text.iter().all(u8::is_ascii_digit) {
         return Err(NotARange);

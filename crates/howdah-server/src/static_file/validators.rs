@@ -1,11 +1,11 @@
-//! Entity tags, modification dates, and preconditions in the order of RFC 9110 §13.2.2. Pure: the
-//! clock is handed in.
+//! Entity tags, modification dates, and preconditions in the order of RFC 9110 §13.2.2. The functions are pure; the
+//! caller passes the time.
 //!
-//! **The tag** is `"SECONDS.NANOSECONDS-SIZE"` of the content's last change, in hexadecimal, as
-//! nginx' but with nanoseconds: two changes within one second get two tags, so the tag is strong
-//! (§8.8.1). The inode is left out: hosts behind one balancer have the same tags for files
-//! deployed with their times (`rsync -t`, `tar`), which is why Apache dropped it too (2.3.15).
-//! A file that changed so recently that its next change could carry the same time has no tag yet.
+//! **The tag** is `"SECONDS.NANOSECONDS-SIZE"` of the content's last change, in hexadecimal, like nginx' but with
+//! nanoseconds: two changes within one second get two tags, so the tag is strong (§8.8.1). The inode is not included,
+//! so hosts behind one load balancer have the same tags for files deployed with their times (`rsync -t`, `tar`); Apache
+//! dropped it for that reason too (2.3.15). A file that changed so recently that its next change could have the same
+//! time has no tag yet.
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -13,76 +13,75 @@ use howdah_http::message::RequestHead;
 
 use crate::docroot::root::Meta;
 
-/// The kernel stamps files with a clock that ticks this often at the least (`CONFIG_HZ=100`),
-/// doubled.
+/// The longest tick of the clock with which the kernel stamps files (`CONFIG_HZ=100`), doubled.
 const TICK: Duration = Duration::from_millis(20);
-/// … and file systems without nanoseconds once in two seconds at the least (FAT).
+/// The longest tick of file systems without nanoseconds (FAT: two seconds).
 const COARSE: Duration = Duration::from_secs(2);
 
-/// No later change of the file can leave the same times behind: its content is named by them.
+/// Whether no later change of the file can have the same times, so they identify its content.
 pub fn is_settled(meta: &Meta, now: SystemTime) -> bool {
     let coarse = meta.mtime.1 == 0 && meta.ctime.1 == 0;
     let settles = if coarse { COARSE } else { TICK };
-    // The later of the two; times before 1970 are old enough.
+    // The later of the two is used. Times before 1970 are old enough.
     let (seconds, nanoseconds) = meta.mtime.max(meta.ctime);
     let since_epoch = Duration::new(u64::try_from(seconds).unwrap_or(0), nanoseconds);
     now.duration_since(UNIX_EPOCH + since_epoch)
         .is_ok_and(|age| age >= settles)
 }
 
-/// What a representation is recognised by.
+/// The validators of a representation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Validators {
-    /// Strong; `None` while the file is too young for one.
+    /// The strong entity tag; `None` while the file is too young for one.
     pub etag: Option<Vec<u8>>,
-    /// `Last-Modified`, whole seconds since 1970.
+    /// `Last-Modified`, in whole seconds since 1970.
     pub last_modified: u64,
 }
 
 impl Validators {
-    /// The validators of a file; `suffix` distinguishes the codings of one resource.
+    /// Returns the validators of a file. `suffix` distinguishes the codings of one resource.
     pub fn of(meta: &Meta, suffix: &str, now: SystemTime) -> Validators {
         let (seconds, nanoseconds) = meta.mtime;
         Validators {
             etag: is_settled(meta, now)
                 .then(|| format!("\"{seconds:x}.{nanoseconds:x}-{:x}{suffix}\"", meta.size).into()),
-            // RFC 9110 §8.8.2.1: never a time in the future.
+            // RFC 9110 §8.8.2.1 forbids a time in the future.
             last_modified: u64::try_from(seconds)
                 .unwrap_or(0)
                 .min(now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()),
         }
     }
 
-    /// The value of `Last-Modified`.
+    /// Returns the value of `Last-Modified`.
     pub fn http_date(&self) -> String {
         httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(self.last_modified))
     }
 }
 
-/// The request's fields that decide how a file is answered, found in one pass.
+/// The request headers that determine the response for a file, found in one pass.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Conditions<'r> {
-    /// A field of precondition is there at all.
+    /// Whether any precondition header is present.
     any: bool,
     if_match: bool,
     if_none_match: bool,
     if_unmodified_since: Option<&'r [u8]>,
     if_modified_since: Option<&'r [u8]>,
-    /// `Range`, for GET (RFC 9110 §14.2).
+    /// The value of `Range`, for GET (RFC 9110 §14.2).
     pub range: Option<&'r [u8]>,
     if_range: Option<&'r [u8]>,
-    /// There is an `Accept-Encoding`.
+    /// Whether there is an `Accept-Encoding`.
     pub accept_encoding: bool,
 }
 
-/// What a request's preconditions ask for.
+/// The result of a request's preconditions.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PreconditionResult {
-    /// Answer as if there were none.
+    /// Respond as if there were no preconditions.
     Send,
-    /// The preconditions ask for a 304.
+    /// Respond with a 304.
     NotModified,
-    /// The preconditions ask for a 412.
+    /// Respond with a 412.
     PreconditionFailed,
 }
 
@@ -124,7 +123,7 @@ impl<'r> Conditions<'r> {
         self.any = true;
     }
 
-    /// RFC 9110 §13.2.2, steps 1 to 4, for GET and HEAD of something that exists.
+    /// Evaluates RFC 9110 §13.2.2, steps 1 to 4, for a GET or HEAD of an existing file.
     pub fn evaluate(&self, head: &RequestHead, validators: &Validators) -> PreconditionResult {
         if !self.any {
             return PreconditionResult::Send;
@@ -137,7 +136,7 @@ impl<'r> Conditions<'r> {
         } else if let Some(date) = self.if_unmodified_since.and_then(parse_date)
             && validators.last_modified > date
         {
-            // Step 2. A date that is none is ignored (§13.1.4).
+            // Step 2. An invalid date is ignored (§13.1.4).
             return PreconditionResult::PreconditionFailed;
         }
         if self.if_none_match {
@@ -154,9 +153,8 @@ impl<'r> Conditions<'r> {
         PreconditionResult::Send
     }
 
-    /// Step 5: is the `Range` to be honoured? A tag compares strongly; a date must be the very
-    /// one (§13.1.5), and is strong only once the second it names is over, which a settled file's
-    /// is judged by its tag being there.
+    /// Step 5: returns whether `Range` applies. A tag is compared strongly. A date must match exactly (§13.1.5), and is
+    /// strong only once the second that it names has passed, which is the case if the file has a tag.
     pub fn range_applies(&self, validators: &Validators) -> bool {
         match self.if_range {
             None => true,
@@ -169,7 +167,7 @@ impl<'r> Conditions<'r> {
     }
 }
 
-/// A list of entity tags (or `*`) has the representation's.
+/// Whether a list of entity tags contains the representation's, or is `*`.
 fn list_has(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool) -> bool {
     head.header_all(name).any(|list| {
         list.trim_ascii() == b"*"
@@ -178,8 +176,8 @@ fn list_has(head: &RequestHead, name: &[u8], validators: &Validators, weak: bool
     })
 }
 
-/// The tags of a list: weak or not, and the opaque tag with its quotes. Stops at what is no list,
-/// since nothing can be said about what follows.
+/// Returns the tags of a list: whether each is weak, and the opaque tag with its quotes. Stops where the text is not a
+/// list, since the rest cannot be interpreted.
 fn entity_tags(list: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     let mut rest = list;
     std::iter::from_fn(move || {
@@ -198,7 +196,7 @@ fn entity_tags(list: &[u8]) -> impl Iterator<Item = (bool, &[u8])> {
     })
 }
 
-/// Any of the three forms of RFC 9110 §5.6.7, as seconds since 1970.
+/// Parses any of the three forms of RFC 9110 §5.6.7 into seconds since 1970.
 fn parse_date(text: &[u8]) -> Option<u64> {
     let time = httpdate::parse_http_date(std::str::from_utf8(text).ok()?).ok()?;
     Some(time.duration_since(UNIX_EPOCH).ok()?.as_secs())

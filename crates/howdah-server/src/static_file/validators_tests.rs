@@ -1,4 +1,4 @@
-//! Preconditions, a line each.
+//! Tables of preconditions.
 
 use super::*;
 use crate::docroot::root::FileKind;

@@ -1,7 +1,6 @@
-//! `[status] listen`: a listener for probes, Prometheus and people. A server of its own with one thread,
-//! beside the one of the sites: it answers before PHP is ready, when all connections of the sites are
-//! taken, while a front thread is blocked, and until the process ends. Changes nothing: all it knows are
-//! `GET` and `HEAD`.
+//! `[status] listen`: a listener for probes, Prometheus and administrators. It is a separate server with one thread, so
+//! it responds before PHP is ready, when all connections of the sites are taken, while a front thread is blocked, and
+//! until the process exits. It changes nothing and supports only `GET` and `HEAD`.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -19,37 +18,37 @@ use crate::client_address::is_this_machine;
 use crate::dashboard::{self, Snapshots, Source};
 use crate::request::Front;
 
-/// Most connections at once; a new one takes the place of the one that is idle longest.
+/// The maximum number of connections. A new one beyond that replaces the one that has been idle longest.
 const CONNECTIONS: u32 = 128;
-/// How long a front thread may take to come to its event loop before the server does not count as alive.
+/// How long a front thread may take to reach its event loop before the server is considered hung.
 const TURN: Duration = Duration::from_secs(5);
 
-/// What a 404 says.
+/// The text of a 404.
 const PATHS: &str = "there are / /livez /readyz /status /status?json /metrics";
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// Answers the requests of the status listener.
+/// Handles the requests of the status listener.
 #[derive(Default)]
 pub struct StatusListener {
     shown: Arc<Shown>,
     stopping: AtomicBool,
-    /// Who may see more than the probes.
+    /// The networks that may see more than the probes.
     allow: ArcSwap<Vec<Network>>,
 }
 
-/// The server that is shown, and counts of the listener's own.
+/// The server whose status is shown, and the listener's own counts.
 #[derive(Default)]
 struct Shown {
-    /// Once a configuration is served.
+    /// Set once a configuration is served.
     serving: OnceLock<(Arc<Front>, Control)>,
-    /// The listener's own.
+    /// The control of the listener itself.
     own: OnceLock<Control>,
     requests: AtomicU64,
     snapshots: Snapshots,
 }
 
 impl Shown {
-    /// The front's status, and this listener's own.
+    /// Returns the front's status, including this listener's own.
     fn status(&self) -> Option<ServerStatus> {
         let (front, _) = self.serving.get()?;
         let mut status = front.status();
@@ -72,8 +71,7 @@ impl Source for Shown {
     }
 }
 
-/// Starts the one thread of a server for few clients, with short deadlines; listeners are added by
-/// [`Server::control`].
+/// Starts a server with one thread for few clients, with short deadlines. Listeners are added by [`Server::control`].
 pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Server, StartError> {
     let hooks = ThreadHooks {
         start: Arc::new(|_| turn::leave_out_this_thread()),
@@ -92,11 +90,11 @@ pub fn serve_few<H: Handler>(handler: Arc<H>, name: &'static str) -> Result<Serv
     Server::start(Vec::new(), handler, 1, config, hooks)
 }
 
-/// An answer as it is sent.
+/// A response to be sent.
 struct Answer {
     status: u16,
     content_type: &'static str,
-    /// What a no is called, for `Howdah-Error`.
+    /// The name of an error, for `Howdah-Error`.
     name: Option<&'static str>,
     body: String,
 }
@@ -120,33 +118,33 @@ impl Answer {
         }
     }
 
-    /// There is no configuration yet.
+    /// Returns the response while there is no configuration yet.
     fn starting() -> Answer {
         Answer::no(503, "Starting", "PHP is being started")
     }
 }
 
 impl StatusListener {
-    /// Starts the thread that serves it.
+    /// Starts the thread of the listener.
     pub fn start(self: &Arc<Self>) -> Result<Server, StartError> {
         let server = serve_few(self.clone(), "status")?;
-        // Started once.
+        // It is started only once.
         let _ = self.shown.own.set(server.control());
         Ok(server)
     }
 
-    /// Shows status and metrics to these clients. Of a unix socket, its file's mode decides.
+    /// Shows status and metrics to these clients. For a unix socket, the mode of its file decides.
     pub fn allow(&self, networks: Vec<Network>) {
         self.allow.store(Arc::new(networks));
     }
 
-    /// The first configuration is served, by `front` on the threads of `control`.
+    /// Called when the first configuration is served, by `front` on the threads of `control`.
     pub fn serving(&self, front: Arc<Front>, control: Control) {
-        // Once: there is one first configuration.
+        // This is set once, because there is one first configuration.
         let _ = self.shown.serving.set((front, control));
     }
 
-    /// The server begins to stop: it is not ready any more.
+    /// Called when the server begins to stop, after which it is not ready any more.
     pub fn stopping(&self) {
         self.stopping.store(true, Ordering::Relaxed);
     }
@@ -215,7 +213,7 @@ impl StatusListener {
         Answer::no(503, "PoolDown", &why)
     }
 
-    /// Whether the client may see what visitors do.
+    /// Checks whether the client may see the status and the dashboard.
     fn admit(&self, request: &RequestHead, conn: &ConnInfo) -> Result<(), &'static str> {
         let Some(peer) = conn.peer else {
             return Ok(());
@@ -267,7 +265,7 @@ impl Handler for StatusListener {
     }
 
     fn notice(&self, notice: &Notice<'_>) {
-        // What is a fault of ours, or of the machine's, is the front's to log.
+        // Faults of the server or the machine are logged by the front.
         let fault = matches!(
             notice,
             Notice::HandlerPanicked { .. } | Notice::NoAnswer { .. } | Notice::AcceptFailed { .. }

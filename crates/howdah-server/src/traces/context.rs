@@ -1,42 +1,42 @@
-//! W3C Trace Context, Level 1: `traceparent` and `tracestate` of a request, from bytes to values and back.
-//! What is not exactly as the recommendation has it counts as absent (§4.3): a wrong `traceparent` takes
-//! `tracestate` with it, a wrong `tracestate` goes alone. Pure.
+//! W3C Trace Context, Level 1: parses and writes `traceparent` and `tracestate` of a request. A value that does not
+//! exactly follow the recommendation counts as absent (§4.3): an invalid `traceparent` invalidates `tracestate` too, an
+//! invalid `tracestate` only itself. The functions are pure.
 
 use std::fmt;
 
 use howdah_http::message::RequestHead;
 
-/// The name of the field with the trace and the caller's span.
+/// The name of the header with the trace and the caller's span.
 pub const TRACEPARENT: &[u8] = b"traceparent";
-/// The name of the field with what vendors add.
+/// The name of the header with vendor-specific data.
 pub const TRACESTATE: &[u8] = b"tracestate";
 
 /// The length of a `traceparent` of version 00.
 const LENGTH: usize = 55;
-/// List members of a `tracestate` (§3.3.1.1).
+/// The maximum number of list members of a `tracestate` (§3.3.1.1).
 const MOST_MEMBERS: usize = 32;
 
-/// The identity of a span: its trace's, and its own.
+/// The identity of a span: the numbers of its trace and of itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SpanContext {
-    /// Number of the trace; never all zero.
+    /// The number of the trace; never all zero.
     pub trace_id: [u8; 16],
-    /// Number of the span; never all zero.
+    /// The number of the span; never all zero.
     pub span_id: [u8; 8],
 }
 
 impl SpanContext {
-    /// The trace's number, in hexadecimal digits.
+    /// Returns the trace's number, in hexadecimal digits.
     pub fn trace(&self) -> Hex<'_> {
         Hex(&self.trace_id)
     }
 
-    /// The span's number, in hexadecimal digits.
+    /// Returns the span's number, in hexadecimal digits.
     pub fn span(&self) -> Hex<'_> {
         Hex(&self.span_id)
     }
 
-    /// The value of a `traceparent` that names this span as the parent.
+    /// Returns the value of a `traceparent` that names this span as the parent.
     pub fn traceparent(&self, sampled: bool) -> [u8; LENGTH] {
         let mut text = *b"00-________________________________-________________-00";
         digits(&self.trace_id, &mut text[3..35]);
@@ -46,7 +46,7 @@ impl SpanContext {
     }
 }
 
-/// A trace's or span's number, which is shown in lower-case hexadecimal digits.
+/// A trace's or span's number, which is displayed in lower-case hexadecimal digits.
 #[derive(Clone, Copy)]
 pub struct Hex<'a>(&'a [u8]);
 
@@ -67,19 +67,19 @@ fn digits(bytes: &[u8], out: &mut [u8]) {
     }
 }
 
-/// What a caller says of the trace that its request belongs to.
+/// The trace of a request, as its caller specifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Parent {
     /// The caller's span.
     pub context: SpanContext,
-    /// The caller records the trace.
+    /// Whether the caller records the trace.
     pub sampled: bool,
-    /// What vendors have added, as one field; empty: nothing.
+    /// The vendor-specific data, as one header value; empty if there is none.
     pub state: Vec<u8>,
 }
 
 impl Parent {
-    /// The parent that a request names. None: it names none, several, or one that is not valid.
+    /// Returns the parent that a request names, or `None` if it names none, several, or an invalid one.
     pub fn of(request: &RequestHead) -> Option<Parent> {
         let mut named = request.header_all(TRACEPARENT);
         let (context, sampled) = parse_traceparent(named.next()?)?;
@@ -104,8 +104,8 @@ impl Parent {
     }
 }
 
-/// Reads a `traceparent`: the span, and whether its trace is recorded (§3.2). Of versions to come it
-/// reads what version 00 has (§3.2.4).
+/// Parses a `traceparent`: the span, and whether its trace is recorded (§3.2). Of future versions it reads the part
+/// that version 00 has (§3.2.4).
 pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
     let (known, more) = value.split_at_checked(LENGTH)?;
     let [version] = bytes_of(&known[..2])?;
@@ -124,7 +124,7 @@ pub fn parse_traceparent(value: &[u8]) -> Option<(SpanContext, bool)> {
     (fits && dashed && named).then_some((context, flags & 1 == 1))
 }
 
-/// The bytes that lower-case hexadecimal digits stand for.
+/// Decodes lower-case hexadecimal digits.
 fn bytes_of<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     let digit = |byte: u8| match byte {
         b'0'..=b'9' => Some(byte - b'0'),
@@ -141,8 +141,8 @@ fn bytes_of<const N: usize>(text: &[u8]) -> Option<[u8; N]> {
     Some(bytes)
 }
 
-/// Whether a `tracestate` is valid: members of different keys, none of them longer or more than there may
-/// be (§3.3.1). Members may be empty.
+/// Whether a `tracestate` is valid: members with different keys, within the limits on their length and number (§3.3.1).
+/// Members may be empty.
 pub fn is_tracestate(value: &[u8]) -> bool {
     let mut keys: Vec<&[u8]> = Vec::new();
     for member in value.split(|byte| *byte == b',') {
@@ -162,7 +162,7 @@ pub fn is_tracestate(value: &[u8]) -> bool {
     true
 }
 
-/// Without optional white space, which is blanks and tabs.
+/// Removes optional white space, which is blanks and tabs, at both ends.
 fn trim(mut text: &[u8]) -> &[u8] {
     while let [b' ' | b'\t', rest @ ..] | [rest @ .., b' ' | b'\t'] = text {
         text = rest;
@@ -170,7 +170,7 @@ fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// `simple-key` or `tenant@system` (§3.3.1.3.1).
+/// Whether a key is a `simple-key` or `tenant@system` (§3.3.1.3.1).
 fn is_key(key: &[u8]) -> bool {
     let of = |part: &[u8], first: fn(&u8) -> bool, longest: usize| {
         part.first().is_some_and(first)
@@ -190,7 +190,8 @@ fn is_key(key: &[u8]) -> bool {
     }
 }
 
-/// Up to 256 printable characters without `,` and `=` (§3.3.1.3.2); blanks at the end are gone.
+/// Whether a value consists of up to 256 printable characters without `,` and `=` (§3.3.1.3.2). Blanks at the end have
+/// been removed.
 fn is_value(value: &[u8]) -> bool {
     (1..=256).contains(&value.len())
         && value
@@ -218,7 +219,7 @@ mod tests {
         let not = VALID.replace("-01", "-00");
         assert_eq!(&context.traceparent(false), not.as_bytes());
         assert_eq!(parse_traceparent(not.as_bytes()), Some((context, false)));
-        // Other flags are of levels to come.
+        // Future levels may use other flags.
         let flags = VALID.replace("-01", "-03");
         assert_eq!(parse_traceparent(flags.as_bytes()), Some((context, true)));
     }
@@ -313,7 +314,7 @@ mod tests {
         assert_eq!((parent.state.len(), parent.sampled), (0, true));
         assert_eq!(of(&[("traceparent", "x"), ("tracestate", "a=1")]), None);
         assert_eq!(of(&[("tracestate", "a=1")]), None);
-        // Somebody has added one.
+        // An intermediary has added a second header.
         assert_eq!(of(&[("traceparent", VALID), ("traceparent", VALID)]), None);
     }
 }

@@ -1,12 +1,12 @@
-//! Traces: which request belongs to which trace, what of it is recorded, and where the spans go.
+//! Traces: decides which trace a request belongs to and whether it is recorded, and exports the spans.
 //!
 //! - [`context`]: `traceparent` and `tracestate`, as bytes and as values.
-//! - [`recording`]: what is recorded of one request while it is answered.
+//! - [`recording`]: what is recorded about one request while it is handled.
 //! - `otlp`: a recorded request as OpenTelemetry's spans.
 //! - [`exporter`]: a bounded queue, and the thread that sends spans to a collector.
 //!
-//! Every caller's trace is continued, as Caddy does: its number gives no rights. A caller's decision to record
-//! it is followed: always for trusted proxies, [`MOST_FOLLOWED`] times a second for all others together.
+//! Every caller's trace is continued, as Caddy does: a trace number gives no rights. A caller's decision to record it
+//! is followed: always for trusted proxies, [`MOST_FOLLOWED`] times a second for all other callers together.
 
 pub mod context;
 pub mod exporter;
@@ -22,12 +22,12 @@ use context::{Parent, SpanContext, TRACEPARENT, TRACESTATE};
 use exporter::Exporter;
 use howdah_http::message::RequestHead;
 
-/// Requests a second that callers other than trusted proxies can have recorded, all together.
+/// How many requests a second all callers other than trusted proxies together can have recorded.
 pub const MOST_FOLLOWED: u64 = 100;
 
-/// What decides about traces, and who takes the recorded ones.
+/// Decides about traces, and owns the exporter of recorded ones.
 pub struct Traces {
-    /// Of requests without a parent, those whose random number is not above are recorded. None: none.
+    /// A request without a parent is recorded if its random number is at most this. `None` records no such request.
     threshold: Option<u64>,
     followed: PerSecond,
     exporter: Arc<Exporter>,
@@ -35,8 +35,8 @@ pub struct Traces {
 
 /// A request that belongs to a trace.
 pub struct Traced {
-    /// The request with the fields that name its own span as the parent: whoever gets the request continues
-    /// the trace.
+    /// The request with headers that name its own span as the parent, so the recipient of the request continues the
+    /// trace.
     pub head: RequestHead,
     /// The span of the request.
     pub context: SpanContext,
@@ -44,12 +44,12 @@ pub struct Traced {
     pub parent: Option<[u8; 8]>,
     /// The `tracestate` that came with it.
     pub state: Vec<u8>,
-    /// Spans of it are recorded.
+    /// Whether its spans are recorded.
     pub sampled: bool,
 }
 
 impl Traces {
-    /// Records this share of the requests without a parent, from 0 to 1.
+    /// Records the share `sample`, from 0 to 1, of the requests without a parent.
     pub fn new(sample: f64, exporter: Arc<Exporter>) -> Traces {
         Traces {
             // The cast saturates.
@@ -59,13 +59,13 @@ impl Traces {
         }
     }
 
-    /// Where the spans go.
+    /// Returns the exporter of the spans.
     pub fn exporter(&self) -> &Arc<Exporter> {
         &self.exporter
     }
 
-    /// Finds or makes the trace that a request belongs to. `trusted`: its fields are those of a proxy that
-    /// may speak for others.
+    /// Finds or creates the trace that a request belongs to. `trusted` means that its headers come from a trusted
+    /// proxy.
     pub fn begin(&self, request: &RequestHead, trusted: bool, now: Instant) -> Traced {
         let [first, second, span] = random();
         let parent = Parent::of(request);
@@ -80,7 +80,7 @@ impl Traces {
         };
         let context = SpanContext {
             trace_id,
-            // Zero means none.
+            // Zero means that there is no span.
             span_id: span.max(1).to_be_bytes(),
         };
         let state = parent.as_ref().map_or(&[][..], |parent| &parent.state);
@@ -103,7 +103,7 @@ fn trace_id(first: u64, second: u64) -> [u8; 16] {
     number.max(1).to_be_bytes()
 }
 
-/// Random numbers. The operating system gives many at once to each thread.
+/// Returns random numbers. Each thread obtains many of them at once from the operating system.
 fn random<const N: usize>() -> [u64; N] {
     const MANY: usize = 512;
     thread_local!(static LEFT: RefCell<Vec<u64>> = const { RefCell::new(Vec::new()) });
@@ -111,7 +111,7 @@ fn random<const N: usize>() -> [u64; N] {
         std::array::from_fn(|_| {
             if left.is_empty() {
                 let mut bytes = [0; 8 * MANY];
-                // It ends the process where the system has no random numbers.
+                // This aborts the process if the system has no random numbers.
                 let filled = aws_lc_rs::rand::fill(&mut bytes);
                 debug_assert!(filled.is_ok());
                 let words = bytes.chunks_exact(8);
@@ -125,7 +125,7 @@ fn random<const N: usize>() -> [u64; N] {
     })
 }
 
-/// Admits up to [`MOST_FOLLOWED`] a second. Where two threads begin a second at once a few more pass.
+/// Admits up to [`MOST_FOLLOWED`] a second. If two threads begin a second at the same time, a few more are admitted.
 #[derive(Default)]
 struct PerSecond {
     second: AtomicU64,
@@ -136,7 +136,7 @@ impl PerSecond {
     fn admits(&self, now: Instant) -> bool {
         static START: std::sync::OnceLock<Instant> = std::sync::OnceLock::new();
         let start = *START.get_or_init(|| now);
-        // From 1: the first second is one, too.
+        // Seconds are counted from 1, because 0 is the initial value of `second`.
         let second = now.saturating_duration_since(start).as_secs() + 1;
         if self.second.fetch_max(second, Ordering::Relaxed) < second {
             self.admitted.store(0, Ordering::Relaxed);
@@ -200,7 +200,7 @@ mod tests {
         let traced = traces.begin(&request("GET", "/", &[("traceparent", &not)]), true, now);
         assert!(!traced.sampled);
         assert_eq!(traced.context.trace().to_string(), PARENT[3..35]);
-        // A wrong one is not passed on.
+        // An invalid one is not passed on.
         let fields = [("traceparent", "00-x"), ("tracestate", "a=1")];
         let traced = traces.begin(&request("GET", "/", &fields), false, now);
         assert_eq!(traced.parent, None);

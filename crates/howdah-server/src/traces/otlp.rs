@@ -1,6 +1,5 @@
-//! Recorded requests as OpenTelemetry's spans, with the names of its semantic conventions for HTTP. A
-//! request is a span of kind server; what others did for it, and what it waited for, are its children.
-//! Neither query nor cookies are in them.
+//! Recorded requests as OpenTelemetry's spans, named by its semantic conventions for HTTP. A request is a span of kind
+//! server. Its children are the runs, and the times that it waited. Spans contain neither the query nor cookies.
 
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
@@ -18,17 +17,17 @@ use super::random;
 use super::recording::{Recorded, Run, RunBy};
 use crate::client_address::split_host;
 
-/// The span flags of OTLP that say whether the parent is in another process: known, and so.
+/// The span flags of OTLP which say that it is known whether the parent is in another process, and that it is.
 const PARENT_IS_KNOWN: u32 = 0x100;
 const PARENT_IS_REMOTE: u32 = 0x200;
 const SAMPLED: u32 = 1;
 
-/// Methods by which spans are named (RFC 9110 §9, RFC 5789).
+/// The methods after which spans are named (RFC 9110 §9, RFC 5789).
 const METHODS: [&str; 9] = [
     "GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH",
 ];
 
-/// One message for the collector, as it is sent, and how many spans are in it.
+/// Returns one encoded message for the collector, and the number of spans in it.
 pub(super) fn message(service: &str, recorded: &[Box<Recorded>]) -> (Bytes, u64) {
     let spans: Vec<Span> = recorded.iter().flat_map(|one| spans(one)).collect();
     let count = spans.len() as u64;
@@ -60,7 +59,7 @@ fn request(service: &str, spans: Vec<Span>) -> ExportTraceServiceRequest {
     }
 }
 
-/// How many spans a recorded request has.
+/// Returns how many spans a recorded request has.
 pub(super) fn count(recorded: &Recorded) -> u64 {
     let recording = &recorded.recording;
     let of = |run: &Run| 1 + u64::from(run.timing.queued.is_some());
@@ -175,7 +174,7 @@ fn server(recorded: &Recorded) -> Span {
         end_time_unix_nano: unix(recorded, recorded.began + recorded.duration),
         attributes,
         events: first_byte.into_iter().collect(),
-        // A 4xx is a mistake of the client's, and no error of a span of kind server.
+        // A 4xx is a mistake of the client, and not an error of a span of kind server.
         status: (recorded.status >= 500).then(|| Status {
             code: StatusCode::Error.into(),
             ..Status::default()
@@ -184,7 +183,7 @@ fn server(recorded: &Recorded) -> Span {
     }
 }
 
-/// A span below the request's.
+/// Creates a span below the request's.
 fn child(recorded: &Recorded, name: &str, began: Instant, ended: Instant) -> Span {
     let [id] = random();
     Span {
@@ -201,7 +200,7 @@ fn child(recorded: &Recorded, name: &str, began: Instant, ended: Instant) -> Spa
     }
 }
 
-/// A moment of a request on the clock of the world, by the one reading of that at its end.
+/// Converts a moment of a request to wall-clock time, relative to the time that was read at its end.
 fn unix(recorded: &Recorded, at: Instant) -> u64 {
     let end = recorded.began + recorded.duration;
     let time: SystemTime = match end.checked_duration_since(at) {

@@ -1,4 +1,4 @@
-//! What is recorded of one request while it is answered. Moments only: nothing is formatted here.
+//! What is recorded about one request while it is handled. Only moments are recorded; nothing is formatted here.
 
 use std::net::IpAddr;
 use std::time::{Duration, Instant, SystemTime};
@@ -8,60 +8,60 @@ use howdah_executor::RunTiming;
 use super::Traced;
 use super::context::SpanContext;
 
-/// Runs of one request that are recorded: guards, scripts after local redirects.
+/// The maximum number of runs that are recorded for one request: guards, scripts after local redirects.
 const MOST_RUNS: usize = 8;
-/// Bytes that are kept of a text that the client chose.
+/// How many bytes of a text from the client are kept.
 const LONGEST_TEXT: usize = 1024;
-/// Bytes that spans have of a `tracestate`: what everybody keeps at least (Trace Context §3.3.1.5). Without
-/// a limit each span of a request would have 16 KiB of it, and the queue a hundred megabytes.
+/// How many bytes of a `tracestate` spans contain: the minimum that every participant should propagate (Trace Context
+/// §3.3.1.5). Without a limit each span of a request could contain 16 KiB of it, and the queue a hundred megabytes.
 const LONGEST_STATE: usize = 512;
 
 /// The moments of a request so far.
 #[derive(Debug, Default)]
 pub struct Recording {
-    /// Parts of the answering by somebody else, in order.
+    /// The runs of the request, in order.
     pub(super) runs: Vec<Run>,
-    /// When a page was looked for in the page cache, and when that was settled.
+    /// When a page was looked for in the page cache, and when the result was final.
     pub(super) cache: Option<(Instant, Option<Instant>)>,
-    /// When the response's head was handed to the connection.
+    /// When the response's header was handed to the connection.
     pub(super) first_byte: Option<Instant>,
 }
 
-/// A part of the answering: a script or program in a pool, a request to another server.
+/// A part of handling the request: a script or program in a pool, a request to another server.
 #[derive(Debug)]
 pub(super) struct Run {
     pub(super) by: RunBy,
     pub(super) began: Instant,
     pub(super) ended: Option<Instant>,
     pub(super) timing: RunTiming,
-    /// The process that ran it, if it is one of ours.
+    /// The process that ran it, if it belongs to this server.
     pub(super) pid: Option<i32>,
 }
 
-/// Who does a part of the answering.
+/// The component that carries out a run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RunBy {
     /// A process of a pool, with the name of the pool's mode.
     Pool {
         /// The pool's name.
         pool: Box<str>,
-        /// What the pool's executor calls its mode.
+        /// The name of the executor's mode.
         mode: &'static str,
     },
     /// Another server, for a `proxy` rule.
     Server,
-    /// Who is asked whether the request may be answered.
+    /// A guard that decides whether the request is permitted.
     Guard,
 }
 
 impl Recording {
-    /// An empty recording for a request that is sampled.
+    /// Returns an empty recording for a request that is sampled.
     pub fn of(traced: Option<&Traced>) -> Option<Box<Recording>> {
         traced.filter(|traced| traced.sampled)?;
         Some(Box::default())
     }
 
-    /// A run begins.
+    /// Records that a run begins.
     pub fn begin_run(&mut self, by: RunBy) {
         let now = Instant::now();
         self.settle_cache(now);
@@ -76,32 +76,32 @@ impl Recording {
         }
     }
 
-    /// The last run is over.
+    /// Records that the last run has ended.
     pub fn end_run(&mut self, timing: RunTiming, pid: Option<i32>) {
         if let Some(run) = self.runs.last_mut().filter(|run| run.ended.is_none()) {
             (run.ended, run.timing, run.pid) = (Some(Instant::now()), timing, pid);
         }
     }
 
-    /// The page cache is asked.
+    /// Records that the page cache is consulted.
     pub fn ask_cache(&mut self) {
         self.cache.get_or_insert_with(|| (Instant::now(), None));
     }
 
-    /// What the page cache says is settled.
+    /// Records that the result of the page cache is final.
     pub fn settle_cache(&mut self, now: Instant) {
         if let Some((_, settled)) = &mut self.cache {
             settled.get_or_insert(now);
         }
     }
 
-    /// The response has begun.
+    /// Records that the response has begun.
     pub fn first_byte(&mut self) {
         self.first_byte.get_or_insert_with(Instant::now);
     }
 }
 
-/// A request that has been answered, as the exporter gets it.
+/// A request that has been answered, as it is handed to the exporter.
 #[derive(Debug)]
 pub struct Recorded {
     /// The request's own span.
@@ -112,29 +112,29 @@ pub struct Recorded {
     pub state: Vec<u8>,
     /// When the request had been read.
     pub began: Instant,
-    /// How long answering it took.
+    /// How long handling it took.
     pub duration: Duration,
     /// The time at its end.
     pub ended: SystemTime,
-    /// What happened meanwhile.
+    /// The moments in between.
     pub recording: Recording,
     /// The request's method.
     pub method: Box<str>,
     /// The path of its target, without the query.
     pub path: Box<str>,
-    /// The host it asks for, with its port if it gave one.
+    /// The requested host, with its port if one was given.
     pub host: Box<str>,
-    /// The client's connection was encrypted.
+    /// Whether the client's connection was encrypted.
     pub https: bool,
     /// `1.1`, `2` and so on.
     pub version: &'static str,
-    /// The client; none: whoever is at the other end of a unix socket.
+    /// The client; `None` for the peer of a unix socket.
     pub client: Option<IpAddr>,
-    /// What the client calls itself.
+    /// The value of `User-Agent`.
     pub user_agent: Box<str>,
-    /// The status of the answer; 0: the client left before there was one.
+    /// The status of the response; 0 if the client disconnected before there was one.
     pub status: u16,
-    /// Bytes of the answer's body.
+    /// The number of bytes of the response body.
     pub bytes: u64,
     /// The site's name in the configuration.
     pub site: Box<str>,
@@ -142,20 +142,21 @@ pub struct Recorded {
     pub id: u64,
     /// What the page cache did, and why.
     pub cache: Option<(&'static str, Option<String>)>,
-    /// The one name of what went wrong.
+    /// The name of the failure.
     pub error: Option<&'static str>,
 }
 
-/// What a client wrote, as text of bounded length.
+/// Converts bytes from the client to text of bounded length.
 pub fn text(bytes: &[u8]) -> Box<str> {
     let bytes = &bytes[..bytes.len().min(LONGEST_TEXT)];
     let mut text = String::from_utf8_lossy(bytes).into_owned();
-    // What stands for a wrong byte is three bytes long.
+    // The replacement for an invalid byte is three bytes long.
     text.truncate(text.floor_char_boundary(LONGEST_TEXT));
     text.into()
 }
 
-/// The first members of a `tracestate`, as many as spans keep. The request is passed on with all of them.
+/// Returns the first members of a `tracestate`, as many as spans contain. The request itself is forwarded with all of
+/// them.
 pub fn state(whole: &[u8]) -> Vec<u8> {
     let end = match whole.get(..=LONGEST_STATE) {
         Some(longer) => longer.iter().rposition(|b| *b == b',').unwrap_or(0),

@@ -1,5 +1,5 @@
-//! A front on a free port of this machine, a site in a directory of its own, an executor made of a
-//! closure, and a small client.
+//! Starts a front on a free port of this machine, with a site in a directory of its own, an executor made of a closure,
+//! and a small client.
 
 use std::collections::HashMap;
 use std::io::{Read, Write};
@@ -22,7 +22,7 @@ use howdah_server::server_config::{FrontSettings, ServerConfig};
 use howdah_server::site::{Site, SiteConfig, Sites};
 use tokio::sync::mpsc;
 
-/// What every run of the fake reports about itself.
+/// The timing that every run of the fake executor reports.
 pub const TIMING: RunTiming = RunTiming {
     queued: Some(Duration::from_micros(5)),
     child: Some(7),
@@ -44,15 +44,15 @@ impl Script {
         String::from_utf8(value.to_vec()).unwrap()
     }
 
-    /// The run's events; after them it stays open if they have no end.
+    /// Sends the run's events. If they contain no end, the run stays open after them.
     pub fn say(&self, events: Vec<Said>) {
         for event in events {
-            // The client may have left already.
+            // The client may have disconnected already.
             let _ = self.to.send(event);
         }
     }
 
-    /// Reads the whole body beside the front, then says what comes of it.
+    /// Reads the whole body on another thread, then sends the events that `then` returns for it.
     pub fn read_body_then(self, then: impl FnOnce(Vec<u8>) -> Vec<Said> + Send + 'static) {
         std::thread::spawn(move || {
             let body = match self.request.body {
@@ -90,7 +90,7 @@ struct Fake<F> {
 impl<F: Fn(Script) + Send + Sync> Executor for Fake<F> {
     fn start(&self, request: ScriptRequest) -> Box<dyn Run> {
         let (to, from) = mpsc::unbounded_channel();
-        // A sender stays, so that silence is silence and not the end.
+        // One sender is kept, so silence is not mistaken for the end.
         let run = FakeRun {
             from,
             _open: to.clone(),
@@ -138,7 +138,7 @@ impl Drop for FakeRun {
     }
 }
 
-/// A directory that goes away with its value.
+/// A directory that is removed when its value is dropped.
 pub struct Directory(PathBuf);
 
 impl Directory {
@@ -281,7 +281,7 @@ impl Rig {
     fn ask(&self, head: &[u8], body: &[u8]) -> Answer {
         let mut client = self.connect();
         client.write_all(head).unwrap();
-        // An early answer may close the connection before all of the body is taken.
+        // An early response may close the connection before the whole body has been read.
         let _ = client.write_all(body);
         read_answer(&mut client)
     }

@@ -1,4 +1,4 @@
-//! What the client would get, by what a request is routed to.
+//! Determines the response that the client would get from the action that its request is routed to.
 
 use howdah_http::message::ResponseHead;
 
@@ -10,7 +10,7 @@ use crate::failure::Failure;
 use crate::site::config::HeaderEdit;
 use crate::site::{Action, RouteInfo};
 
-/// What becomes of a routed request.
+/// Describes the response to a routed request.
 pub(super) fn of_action(
     ctx: RequestContext<'_>,
     action: Action,
@@ -74,7 +74,7 @@ pub(super) fn of_action(
     Ok(answer)
 }
 
-/// The answer of a script or of another server: the site's part of its header.
+/// Describes the response of a script or of another server: only the site's part of its header is known.
 fn of_others(ctx: RequestContext<'_>, kind: Kind, route: &RouteInfo) -> Answer {
     let mut head = ResponseHead::new(200);
     ctx.site.edit_headers(route, &mut head);
@@ -89,7 +89,7 @@ fn of_others(ctx: RequestContext<'_>, kind: Kind, route: &RouteInfo) -> Answer {
     }
 }
 
-/// An answer whose header is known.
+/// Describes a response whose header is known.
 pub(super) fn of_head(kind: Kind, head: &ResponseHead) -> Answer {
     let fields = head.fields();
     let header: Vec<_> = fields
@@ -105,7 +105,7 @@ pub(super) fn of_head(kind: Kind, head: &ResponseHead) -> Answer {
     }
 }
 
-/// The answer to a failure.
+/// Describes the response to a failure.
 pub(super) fn of_failure(
     ctx: RequestContext<'_>,
     failure: &Failure,

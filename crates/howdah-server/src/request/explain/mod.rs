@@ -1,6 +1,6 @@
-//! `howdah explain`: what becomes of a request, without sending it and without running anything. It is
-//! decided by the functions that decide for a client's request, with a trace; what they are asked about
-//! (a body, memory, other servers) and cannot be known here is left out, and said so.
+//! `howdah explain` reports how a request would be handled, without sending it and without running anything. The
+//! functions that handle clients' requests decide here as well, and record a trace. Inputs that are unknown here (a
+//! body, memory, other servers) are left out, and the report says so.
 
 mod answer;
 mod question;
@@ -65,7 +65,7 @@ impl Run for NotRun {
     }
 }
 
-/// Explains a request; an error says what is wrong with it.
+/// Explains a request. The error says what is wrong with it.
 pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanation, String> {
     let config = front.config();
     let (https, request) = parse(question)?;
@@ -107,7 +107,7 @@ pub async fn explain(front: &Front, question: &Question<'_>) -> Result<Explanati
     Ok(explanation)
 }
 
-/// The site that the request's URL means, and its own listener.
+/// Returns the site that the request's URL addresses, and the site's own listener.
 fn find_site<'a>(
     config: &'a ServerConfig,
     request: &RequestHead,
@@ -118,10 +118,10 @@ fn find_site<'a>(
     config.sites.find_for_url(client.https, host)
 }
 
-/// A failure, and the route on which it came.
+/// A failure, and the route on which it occurred.
 type Failed = (Failure, Option<RouteInfo>);
 
-/// As [`Front::answer`] orders it.
+/// Takes the same steps in the same order as [`Front::answer`].
 async fn answer(
     ctx: RequestContext<'_>,
     question: &Question<'_>,
@@ -209,7 +209,7 @@ fn place(rule: &Rule) -> Option<String> {
     Some(format!("{}:{}", rule.file.as_ref()?, rule.line?))
 }
 
-/// What a rule does, and for which paths; a rule for all paths names none.
+/// Describes a rule and the paths that it applies to. A rule for all paths is described without a path.
 fn what(rule: &Rule) -> String {
     match &rule.pattern {
         _ if is_of_preset(rule) => rule.action.to_string(),
@@ -272,7 +272,7 @@ fn in_words(site: &Site, step: Step) -> Told {
     }
 }
 
-/// What the page cache does with the request, by the functions that [`cache_gate`] asks.
+/// Determines what the page cache does with the request, with the functions that [`cache_gate`] uses.
 fn cache(
     ctx: RequestContext<'_>,
     question: &Question<'_>,

@@ -1,4 +1,4 @@
-//! The request that is to be explained, as it is typed.
+//! Parses the request to explain, as it was typed.
 
 use std::net::IpAddr;
 
@@ -7,20 +7,20 @@ use howdah_http::message::RequestHead;
 use crate::cache::explain::parts;
 use crate::cache::subrequest;
 
-/// The request that is to be explained.
+/// The request to explain.
 #[derive(Clone, Debug)]
 pub struct Question<'q> {
     /// The method of the request, such as `GET`.
     pub method: &'q str,
     /// A path, or a whole URL.
     pub url: &'q str,
-    /// Lines of its header.
+    /// The lines of its header.
     pub fields: &'q [String],
-    /// The connection's peer; none: on a unix socket.
+    /// The connection's peer; `None` for a unix socket.
     pub from: Option<IpAddr>,
 }
 
-/// The request, and whether it comes by HTTPS; an error says what is wrong with it.
+/// Returns the request, and whether it uses HTTPS. The error says what is wrong with it.
 pub(super) fn parse(question: &Question<'_>) -> Result<(bool, RequestHead), String> {
     let Question {
         method,
@@ -58,7 +58,7 @@ pub(super) fn parse(question: &Question<'_>) -> Result<(bool, RequestHead), Stri
     Ok((https, head))
 }
 
-/// As one word of a shell.
+/// Quotes a text as one word for a shell.
 pub(super) fn quoted(text: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-._/:@%+,=".contains(c);
     match text.chars().all(plain) {

@@ -1,27 +1,27 @@
-//! Which collector spans are sent to, as checked values.
+//! The collector that spans are sent to, as validated values.
 
 use std::fmt;
 
 use http::Uri;
 use http::header::{HeaderMap, HeaderName, HeaderValue};
 
-/// Where spans go, and by which name.
+/// The destination of spans, and the service name in them.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ExporterConfig {
     /// The URL that messages are posted to.
     pub(super) endpoint: Uri,
-    /// `service.name`: what the traces of this server are found by.
+    /// `service.name`: the name by which the traces of this server are found.
     pub service: String,
-    /// Fields of each message, such as credentials.
+    /// Additional headers of each message, such as credentials.
     pub(super) headers: HeaderMap,
 }
 
-/// Why a URL or a header field cannot be used.
+/// Why a URL or a header cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ExporterConfigError {
     /// Neither `http://` nor `https://` with a host.
     Endpoint,
-    /// Name or value cannot be those of a header field.
+    /// Name or value are not valid in a header.
     Header,
 }
 
@@ -37,8 +37,8 @@ impl fmt::Display for ExporterConfigError {
 }
 
 impl ExporterConfig {
-    /// For a collector at this URL. `/v1/traces` is appended, as OpenTelemetry's own exporters do, unless
-    /// it is there.
+    /// Creates the configuration for a collector at this URL. `/v1/traces` is appended, as OpenTelemetry's own
+    /// exporters do, unless the URL ends with it already.
     ///
     /// # Errors
     /// The text is not the URL of such a collector.
@@ -62,7 +62,7 @@ impl ExporterConfig {
         })
     }
 
-    /// Sends this field with each message.
+    /// Adds a header that is sent with each message.
     ///
     /// # Errors
     /// Name or value are not valid.

@@ -1,10 +1,10 @@
-//! Sends spans to a collector by OTLP over HTTP: a bounded queue, and a thread of its own that empties it.
-//! Whoever records a request never waits: what the queue does not take is dropped and counted. A batch
-//! that the collector does not take now is tried again until it does, while the queue behind it fills.
+//! Sends spans to a collector by OTLP over HTTP, with a bounded queue and a thread that empties it. Recording a request
+//! never waits: spans that do not fit into the queue are dropped and counted. A batch that the collector does not
+//! accept now is retried until it does, while the queue fills.
 //!
-//! - `config`: which collector, as checked values.
-//! - `sender`: the thread: what goes into one message, when, and when again.
-//! - `post`: one message and its answer.
+//! - `config`: the collector, as validated values.
+//! - `sender`: the thread: batches, delays and retries.
+//! - `post`: one message and its response.
 
 mod config;
 mod post;
@@ -24,32 +24,33 @@ pub use config::{ExporterConfig, ExporterConfigError};
 use post::Collector;
 use sender::Sender;
 
-/// Requests that wait to be sent; more are dropped.
+/// How many requests may wait to be sent; more are dropped.
 pub const MOST_WAITING: usize = 8192;
-/// At the end, how long the last message may take.
+/// How long the last message may take when the exporter stops.
 const LAST: Duration = Duration::from_secs(2);
 
 /// A change in whether spans reach the collector.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// It cannot be reached, does not answer, or is overloaded: spans wait, then are dropped.
+    /// The collector cannot be reached, does not respond, or is overloaded. Spans wait, and are dropped once the queue
+    /// is full.
     Unreachable(String),
-    /// It refuses what it is sent: those spans are dropped.
+    /// The collector refuses a message, whose spans are dropped.
     Refused(String),
-    /// It takes spans again.
+    /// The collector accepts spans again.
     WorksAgain {
         /// How many were dropped meanwhile.
         dropped: u64,
     },
 }
 
-/// What became of spans since the exporter was started.
+/// How many spans were exported and dropped since the exporter was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SpanCounts {
-    /// Spans that the collector has taken.
+    /// Spans that the collector has accepted.
     pub exported: u64,
-    /// Spans that were dropped: nobody took them in time.
+    /// Spans that were dropped, because they could not be delivered in time or were refused.
     pub dropped: u64,
 }
 
@@ -59,8 +60,8 @@ struct Counters {
     dropped: AtomicU64,
 }
 
-/// The queue of a collector, and the thread that empties it. Dropping it lets the thread send what is left,
-/// each message within two seconds.
+/// The queue of a collector, and the thread that empties it. When the exporter is dropped, the thread still sends the
+/// remaining spans, each message within two seconds.
 pub struct Exporter {
     config: ExporterConfig,
     queue: mpsc::Sender<Box<Recorded>>,
@@ -72,7 +73,7 @@ pub struct Exporter {
 type Heard = Box<dyn Fn(News) + Send>;
 
 impl Exporter {
-    /// Starts the thread. `hear` is called by it when something changes.
+    /// Starts the thread. It calls `hear` when something changes.
     ///
     /// # Errors
     /// No thread can be started, or the machine has no certificate authorities for `https`.
@@ -103,7 +104,7 @@ impl Exporter {
             .name("howdah-traces".to_owned())
             .spawn(move || {
                 runtime.block_on(sender.run());
-                // A look-up of a name may hang.
+                // A name lookup may hang.
                 runtime.shutdown_background();
                 drop(ended);
             })?;
@@ -116,12 +117,12 @@ impl Exporter {
         }))
     }
 
-    /// Where it sends to.
+    /// Returns the configuration.
     pub fn config(&self) -> &ExporterConfig {
         &self.config
     }
 
-    /// Queues a request's spans; drops them while the queue is full. Never waits.
+    /// Queues a request's spans, or drops them while the queue is full. Never waits.
     pub fn send(&self, recorded: Box<Recorded>) {
         if let Err(refused) = self.queue.try_send(recorded) {
             let dropped = otlp::count(&refused.into_inner());
@@ -129,7 +130,7 @@ impl Exporter {
         }
     }
 
-    /// What became of spans so far.
+    /// Returns the counts of spans so far.
     pub fn counts(&self) -> SpanCounts {
         SpanCounts {
             exported: self.counters.exported.load(Ordering::Relaxed),
@@ -137,11 +138,11 @@ impl Exporter {
         }
     }
 
-    /// Sends what is left, and waits for that for two seconds at most.
+    /// Sends the remaining spans, and waits about two seconds at most.
     pub fn finish(&self) {
         self.stop.send_replace(true);
         let over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
-        // Disconnected: it is over. A timeout: it goes on without us.
+        // A closed channel means that the thread has finished. After a timeout it continues on its own.
         let _ = over.recv_timeout(LAST + Duration::from_millis(200));
     }
 }

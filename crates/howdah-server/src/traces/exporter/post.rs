@@ -1,4 +1,4 @@
-//! One message to a collector, and what its answer means: an HTTP client of one server.
+//! Sends one message to a collector and interprets the response.
 
 use std::io;
 use std::sync::Arc;
@@ -17,26 +17,26 @@ use rustls::ClientConfig;
 
 use super::config::ExporterConfig;
 
-/// Bytes of an answer that are read.
+/// How many bytes of a response are read.
 const LONGEST_ANSWER: usize = 64 << 10;
 
-/// A collector, with kept connections to it.
+/// A collector, with connections that are kept open to it.
 pub(super) struct Collector {
     http: Client<HttpsConnector<HttpConnector>, Full<Bytes>>,
     endpoint: Uri,
     headers: HeaderMap,
 }
 
-/// Why a message was not taken.
+/// Why a message was not accepted.
 pub(super) enum NotTaken {
-    /// It may be taken later.
+    /// It may be accepted later.
     Now(String),
-    /// It never will be.
+    /// It will never be accepted.
     Ever(String),
 }
 
 impl Collector {
-    /// Connects to nothing yet.
+    /// Prepares the client without connecting.
     ///
     /// # Errors
     /// The machine has no certificate authorities for `https`.
@@ -67,7 +67,7 @@ impl Collector {
         })
     }
 
-    /// Sends a message; how many of its spans the collector rejects.
+    /// Sends a message. Returns how many of its spans the collector rejects.
     pub(super) async fn post(&self, message: Bytes) -> Result<i64, NotTaken> {
         let mut request = Request::post(self.endpoint.clone())
             .body(Full::new(message))
@@ -81,17 +81,17 @@ impl Collector {
         let answer = self.http.request(request).await;
         let answer = answer.map_err(|error| NotTaken::Now(chain(&error)))?;
         let status = answer.status();
-        // The status decides. What cannot be read of the answer only leaves the reason out.
+        // The status decides. If the body cannot be read, only the reason is missing.
         let body = Limited::new(answer.into_body(), LONGEST_ANSWER).collect();
         let body = body.await.map(|body| body.to_bytes()).unwrap_or_default();
         if status.is_success() {
-            // An answer that is no message says at least that it was taken.
+            // A success status whose body is not a valid message still means that the spans were accepted.
             let said = ExportTraceServiceResponse::decode(body).unwrap_or_default();
             return Ok(said.partial_success.map_or(0, |part| part.rejected_spans));
         }
         let mut why = format!("it answers {status}");
         match status {
-            // OTLP: these may be tried again.
+            // OTLP permits a retry after these.
             StatusCode::TOO_MANY_REQUESTS
             | StatusCode::BAD_GATEWAY
             | StatusCode::SERVICE_UNAVAILABLE
@@ -108,7 +108,7 @@ impl Collector {
     }
 }
 
-/// An error with its causes.
+/// Returns an error's text with its causes.
 fn chain(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
@@ -126,7 +126,7 @@ mod tests {
 
     use super::*;
 
-    /// What becomes of a message that is answered so.
+    /// Returns the result for a message that gets this response.
     fn posted(answer: &str) -> Result<i64, NotTaken> {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let url = format!("http://{}", listener.local_addr().unwrap());
@@ -144,7 +144,7 @@ mod tests {
                     let n = stream.read(&mut piece).unwrap();
                     request.extend_from_slice(&piece[..n]);
                 }
-                // The client need not read all of it.
+                // The client may close the connection before it has read everything.
                 let _ = stream.write_all(answer.as_bytes());
             });
             runtime.block_on(collector.post(Bytes::from_static(b"message")))

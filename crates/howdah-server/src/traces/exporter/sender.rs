@@ -1,4 +1,4 @@
-//! The exporter's thread: takes recorded requests off the queue, sends them in batches, and tries again.
+//! The exporter's thread: takes recorded requests off the queue, sends them in batches, and retries.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -14,20 +14,20 @@ use super::{Counters, Heard, LAST, News};
 use crate::traces::otlp;
 use crate::traces::recording::Recorded;
 
-/// Requests in one message: about a megabyte.
+/// The maximum number of requests in one message: about a megabyte.
 const BATCH: usize = 1024;
 /// A message is sent when its first request has waited this long.
 const DELAY: Duration = Duration::from_secs(1);
-/// The queue is looked at this often meanwhile, so that its room is enough for a busy server.
+/// How often the queue is emptied meanwhile, so its capacity suffices for a busy server.
 const LOOK: Duration = Duration::from_millis(50);
-/// For one message, from the name's look-up to the end of the answer.
+/// The timeout for one message, from the name lookup to the end of the response.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// After a message that was not taken the next attempt is made after this time, then twice it.
+/// The pause before the first retry of a message. It doubles with each retry.
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// The longest pause between two attempts.
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 
-/// The thread's side.
+/// The state of the exporter's thread.
 pub(super) struct Sender {
     pub(super) collector: Collector,
     pub(super) service: String,
@@ -35,9 +35,10 @@ pub(super) struct Sender {
     pub(super) counters: Arc<Counters>,
     pub(super) stopping: watch::Receiver<bool>,
     pub(super) hear: Heard,
-    /// Something does not work, as has been heard.
+    /// Delivery does not work at the moment, and that has been reported.
     pub(super) losing: bool,
-    /// Spans that had been dropped when the collector took a message last, and when it worked last.
+    /// How many spans had been dropped when the collector last accepted a message, and when delivery last worked
+    /// (`reported`).
     pub(super) dropped_before: u64,
     pub(super) reported: u64,
 }
@@ -47,13 +48,13 @@ impl Sender {
         let mut batch = Vec::with_capacity(BATCH);
         while self.collect(&mut batch).await {
             let (message, spans) = otlp::message(&self.service, &batch);
-            // However long the collector is down, only the bytes wait.
+            // However long the collector is down, only the encoded bytes wait.
             batch.clear();
             self.deliver(message, spans).await;
         }
     }
 
-    /// Waits for a request, then for those that come soon after it. False: there will be none.
+    /// Waits for a request, then for those that come soon after it. Returns false if there will be no more.
     #[expect(
         clippy::vec_box,
         reason = "as the queue has them: unboxing would copy each"
@@ -67,7 +68,7 @@ impl Sender {
         }
         let end = Instant::now() + DELAY;
         while batch.len() < BATCH && Instant::now() < end && !*stopping.borrow() {
-            // The end of all is seen at once.
+            // A stop of the exporter is noticed at once.
             let _ = timeout(LOOK, stopping.wait_for(|stop| *stop)).await;
             while batch.len() < BATCH {
                 match self.waiting.try_recv() {
@@ -77,13 +78,14 @@ impl Sender {
             }
         }
         if batch.is_empty() {
-            // What was sent before the end is still to come.
+            // Requests that were queued before the stop are still in the channel.
             self.waiting.recv_many(batch, BATCH).await;
         }
         !batch.is_empty()
     }
 
-    /// Sends a message with so many spans until it is taken or refused; at the end of the process once more.
+    /// Sends a message with `spans` spans until it is accepted or refused. When the exporter stops, it makes one more
+    /// attempt.
     async fn deliver(&mut self, message: Bytes, spans: u64) {
         let mut pause = FIRST_PAUSE;
         loop {
@@ -109,7 +111,7 @@ impl Sender {
         }
     }
 
-    /// Gives an attempt its time, of which little is left when the process ends.
+    /// Limits the time of an attempt, which becomes shorter when the exporter stops.
     async fn within(
         &self,
         limit: Duration,
@@ -117,7 +119,7 @@ impl Sender {
     ) -> Result<i64, NotTaken> {
         let mut stopping = self.stopping.clone();
         let ends = async {
-            // An error: the exporter is gone, which is an end, too.
+            // An error means that the exporter is gone, which is a stop as well.
             let _ = stopping.wait_for(|stop| *stop).await;
             tokio::time::sleep(LAST).await;
         };
@@ -153,7 +155,7 @@ impl Sender {
         }
     }
 
-    /// Something does not work: heard once, until it works again.
+    /// Reports that delivery does not work, once until it works again.
     fn lost(&mut self, news: News) {
         if !std::mem::replace(&mut self.losing, true) {
             (self.hear)(news);
