@@ -226,3 +226,72 @@ fn a_changed_password_file_counts_at_once_and_a_missing_one_admits_nobody() {
     }
     fixture.still_serves();
 }
+
+/// `htaccess = "deny"`, the default: the lines about passwords hold, in a directory and for a single file.
+#[test]
+fn htaccess_file_demands_a_password_where_files_only_refuse() {
+    let lines = |root: &str| {
+        format!(
+            "AuthType Basic\nAuthName \"The Staff\"\nAuthUserFile {root}/users\nRequire user ann\n"
+        )
+    };
+    let fixture = staging("authentication-htaccess")
+        .script(
+            "index.php",
+            "<?php header('Cache-Control: public, max-age=600'); echo $_SERVER['REMOTE_USER'] ?? 'nobody', ' ', $_SERVER['REQUEST_URI'];",
+        )
+        .site("cache = \"on\"\nfront_controller = \"/index.php\"")
+        .start();
+    let root = fixture.path("site");
+    fs::write(
+        root.join("staging/.htaccess"),
+        lines(&root.display().to_string()),
+    )
+    .unwrap();
+    let no = ask(&fixture, "/staging/plan.txt", "");
+    assert_eq!(
+        (
+            no.status(),
+            no.header("Howdah-Error"),
+            no.header("WWW-Authenticate")
+        ),
+        (
+            401,
+            Some("HtaccessPassword"),
+            Some("Basic realm=\"The Staff\"")
+        )
+    );
+    assert_eq!(
+        status(&fixture, "/staging/plan.txt", WRONG),
+        (401, "HtaccessPassword".to_owned())
+    );
+    assert_eq!(
+        status(&fixture, "/staging/plan.txt", BOB),
+        (401, "HtaccessPassword".to_owned())
+    );
+    assert_eq!(ask(&fixture, "/staging/plan.txt", ANN).text(), "the plan");
+    assert_eq!(
+        ask(&fixture, "/staging/who.php", ANN).text(),
+        "ann Basic ann"
+    );
+    // A page for a user is for nobody else, although the script permits to store it.
+    assert_eq!(ask(&fixture, "/staging/x", ANN).text(), "ann /staging/x");
+    assert_eq!(status(&fixture, "/staging/x", "").0, 401);
+    assert_eq!(status(&fixture, "/staging/who.php", "").0, 401);
+    // A script cannot ask for a password, so what it names stays closed.
+    assert_eq!(status(&fixture, "/send.php", ANN).0, 403);
+    // The file that answers for a directory demands one of its own.
+    fs::remove_file(root.join("staging/.htaccess")).unwrap();
+    let own = format!(
+        "<Files index.php>\n{}</Files>\n",
+        lines(&root.display().to_string())
+    );
+    fs::write(root.join(".htaccess"), own).unwrap();
+    assert_eq!(status(&fixture, "/", "").0, 401);
+    assert_eq!(ask(&fixture, "/", ANN).text(), "ann /");
+    assert_eq!(status(&fixture, "/any/page", "").0, 401);
+    assert_eq!(ask(&fixture, "/any/page", ANN).text(), "ann /any/page");
+    assert_eq!(ask(&fixture, "/open.txt", "").text(), "open");
+    // A file with passwords that a line names is never sent: the front controller answers.
+    assert_eq!(ask(&fixture, "/users", ANN).text(), "ann /users");
+}
