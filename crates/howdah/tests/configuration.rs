@@ -617,6 +617,29 @@ fn what_cannot_go_together_is_a_mistake() {
 }
 
 #[test]
+fn check_describes_a_directory_as_json() {
+    let scratch = Scratch::new("check-json");
+    scratch.write("site/public/index.php", "<?php");
+    scratch.write("site/composer.json", "{}");
+    let site = scratch.path("site");
+    let (code, out, err) = run(howdah(["check", "--json"]).arg(&site));
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(found["root"], site.join("public").to_str().unwrap());
+    assert_eq!(found["front_controller"], "/index.php");
+    assert!(
+        found["max_children"]
+            .as_u64()
+            .is_some_and(|children| children >= 2)
+    );
+    let (code, out, err) = run(howdah(["check", "--json"]).arg(scratch.path("none")));
+    assert!(
+        code == 3 && out.is_empty() && err.contains("none"),
+        "{code} {err}"
+    );
+}
+
+#[test]
 fn a_file_that_is_not_there_is_named() {
     let (code, _, err) = run(&mut howdah(["check", "--config", "/nonexistent/a.toml"]));
     assert_eq!(code, 3);

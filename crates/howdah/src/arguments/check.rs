@@ -17,6 +17,9 @@ pub struct Check {
     /// Explain a configuration key (`pool.*.queue_size`, or any part of one), then exit
     #[arg(long, value_name = "KEY")]
     pub explain: Option<String>,
+    /// Print the application that was found in DIR as JSON
+    #[arg(long, requires = "dir")]
+    pub json: bool,
 }
 
 /// `howdah explain`

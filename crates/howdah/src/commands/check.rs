@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use howdah_executor::{Mode, fastcgi};
 
-use super::check_directory::{describe, unlimited_login};
+use super::check_directory::{describe, describe_json, unlimited_login};
 use super::check_files::{advise_of_files, closed_logs};
 use super::check_object_cache::advise_of_object_caches;
 use super::check_sessions::advise_of_sessions;
@@ -29,6 +29,15 @@ pub fn run(check: &Check) -> ExitCode {
     let named = check.config.clone();
     let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
     let without_a_file = check.config.is_none() && !path.exists();
+    if let Some(directory) = check.dir.as_deref().filter(|_| check.json) {
+        return match describe_json(directory) {
+            Ok(text) => super::answer(&text),
+            Err(error) => {
+                eprintln!("howdah: {}: {error}", directory.display());
+                exit::configuration()
+            }
+        };
+    }
     if check.dir.is_some() {
         let serve = Serve {
             dir: check.dir.clone(),

@@ -1,8 +1,11 @@
 //! `howdah check DIR`: what `howdah serve DIR` would choose, in full, without serving anything.
 
 use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
 
 use howdah_executor::Mode;
+use howdah_executor::auto_children::auto_children;
 use howdah_executor::config::{PoolConfig, ProcessManager};
 use howdah_server::site::application::Application;
 use howdah_server::site::config::{Rule, RuleAction, SiteConfig};
@@ -34,6 +37,24 @@ pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
     text +=
         "Every other option has its default (`howdah check --explain KEY`, docs/configuration.md).";
     text
+}
+
+/// The application in a directory, for programs that serve it by other servers as well: its web root, the script for
+/// paths that are not a file, and `max_children = auto` on this machine.
+///
+/// # Errors
+///
+/// The directory cannot be read.
+pub fn describe_json(directory: &Path) -> io::Result<String> {
+    let found = recognise(directory, SiteConfig::blank("", directory))?;
+    let controller = found.config.front_controller.map(|found| found.script);
+    let json = serde_json::json!({
+        "application": found.sentence,
+        "root": found.config.root,
+        "front_controller": controller,
+        "max_children": auto_children(),
+    });
+    Ok(format!("{json:#}"))
 }
 
 /// The application of a site that limits no client, if it is known where that takes passwords.

@@ -2,12 +2,11 @@
 //! go. The work is the lab's (`howdah_lab::app_compare`).
 
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
+use std::process::{Command, ExitCode};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use howdah_bench::driver::{Event, Session};
-use howdah_executor::auto_children::auto_children;
 use howdah_lab::LabError;
 use howdah_lab::app_compare::app::{self, App, PhpIni};
 use howdah_lab::app_compare::arm::{self, Arm};
@@ -23,8 +22,6 @@ use howdah_lab::identity::Identity;
 use howdah_lab::journal::Journal;
 use howdah_lab::need;
 use howdah_lab::process::RunAs;
-use howdah_server::site::config::SiteConfig;
-use howdah_server::site::recognise::recognise;
 
 use crate::compare::Compare;
 use crate::progress::ProgressLine;
@@ -255,10 +252,10 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
         ));
     }
     let directory = options.app.as_ref()?;
-    let found = match recognise(directory, SiteConfig::blank("", directory)) {
+    let found = match FoundApplication::in_directory(directory) {
         Ok(found) => found,
         Err(error) => {
-            mistakes.push(format!("--app {}: {error}", directory.display()));
+            mistakes.push(format!("--app {error}"));
             return None;
         }
     };
@@ -273,15 +270,14 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
             None
         }
         Some(path) => Some(absolute(path)),
-        None => arm::worker_script(&directory, &found.config.root),
+        None => arm::worker_script(&directory, &found.root),
     };
-    let recognised = found.config.front_controller.map(|c| c.script);
     let (host, urls) = pages?;
     Some(App {
-        root: found.config.root,
-        front_controller: options.front_controller.clone().or(recognised),
+        root: found.root,
+        front_controller: options.front_controller.clone().or(found.front_controller),
         front_controller_given: options.front_controller.is_some(),
-        found: found.sentence,
+        found: found.application,
         host,
         urls,
         headers: headers?,
@@ -293,10 +289,42 @@ fn application(options: &AppOptions, mistakes: &mut Vec<String>) -> Option<App> 
                 text: text?,
             })
         }),
-        auto_children: auto_children(),
+        auto_children: found.max_children,
         cores: std::thread::available_parallelism().map_or(1, |n| n.get() as u32),
         directory,
     })
+}
+
+/// The application in a directory, as `howdah check DIR --json` describes it.
+#[derive(Debug, serde::Deserialize)]
+struct FoundApplication {
+    application: String,
+    root: PathBuf,
+    front_controller: Option<String>,
+    max_children: u32,
+}
+
+impl FoundApplication {
+    fn in_directory(directory: &Path) -> Result<FoundApplication, String> {
+        let howdah = need::howdah().map_err(|error| error.to_string())?;
+        let mut check = Command::new(&howdah);
+        check.args(["check", "--json", "--"]).arg(directory);
+        let output = check
+            .output()
+            .map_err(|error| format!("cannot run {}: {error}", howdah.display()))?;
+        if !output.status.success() {
+            let why = String::from_utf8_lossy(&output.stderr);
+            let why = why.trim();
+            return Err(why.strip_prefix("howdah: ").unwrap_or(why).to_owned());
+        }
+        serde_json::from_slice(&output.stdout).map_err(|error| {
+            format!(
+                "{}: {} check says: {error}",
+                directory.display(),
+                howdah.display()
+            )
+        })
+    }
 }
 
 /// The arms: all that make sense, or those that `--stacks` names; always the default.
