@@ -67,9 +67,11 @@ impl Parser<'_> {
     }
 
     fn compat(&mut self, line: &Line<'_>) -> &mut Compat {
-        let origin = self.origin(line);
+        // Lists of addresses have thousands of lines.
+        let is_first = self.here().compat.is_none();
+        let origin = is_first.then(|| self.origin(line));
         let compat = Arc::make_mut(self.here().compat.get_or_insert_default());
-        compat.origin.get_or_insert(origin);
+        compat.origin = compat.origin.take().or(origin);
         compat
     }
 

@@ -133,18 +133,27 @@ impl Site {
         world: &SiteWorld<'_>,
     ) -> Option<Arc<apache::Verdict>> {
         let mut key = thread::with(|thread| std::mem::take(&mut thread.key));
-        key.begin(query.root.id())
-            .text(b"no files")
-            .text(query.path);
-        let no_files = thread::with(|thread| {
+        key.begin(query.root.id()).text(b"files").text(query.path);
+        let known = thread::with(|thread| {
             thread.begin();
-            let known = thread.open_paths.get(&thread.watched, key.as_bytes())?;
+            let known = thread.has_files.get(&thread.watched, key.as_bytes())?;
             known.get(world, &mut thread.watched)
         });
-        let verdict = match no_files {
-            Some(()) => None,
-            None => self.evaluate_refusals(query, world, &mut key),
-        };
+        let has_files = known.unwrap_or_else(|| {
+            let chain = apache::chain_at(world, document_root(query.root), query.path);
+            let has_files = !chain.is_empty();
+            if let Some((since, seen)) = world.looked_at() {
+                let found = CachedResult::new(has_files, seen);
+                thread::with(|thread| {
+                    let watched = &thread.watched;
+                    thread
+                        .has_files
+                        .insert(watched, key.as_bytes(), since, found);
+                });
+            }
+            has_files
+        });
+        let verdict = has_files.then(|| self.evaluate_refusals(query, world, &mut key));
         thread::with(|thread| thread.key = key);
         verdict
     }
@@ -154,19 +163,7 @@ impl Site {
         query: &PathQuery<'_>,
         world: &SiteWorld<'_>,
         key: &mut CacheKey,
-    ) -> Option<Arc<apache::Verdict>> {
-        let chain = apache::chain_at(world, document_root(query.root), query.path);
-        if chain.is_empty() {
-            if let Some((since, seen)) = world.looked_at() {
-                thread::with(|thread| {
-                    let found = CachedResult::new((), seen);
-                    thread
-                        .open_paths
-                        .insert(&thread.watched, key.as_bytes(), since, found);
-                });
-            }
-            return None;
-        }
+    ) -> Arc<apache::Verdict> {
         let origin = query
             .requested
             .map(|requested| Origin::of(requested.head, requested.visitor));
@@ -187,8 +184,8 @@ impl Site {
                 let known = thread.verdicts.get(&thread.watched, key.as_bytes())?;
                 known.get(world, &mut thread.watched)
             });
-            if known.is_some() {
-                return known;
+            if let Some(verdict) = known {
+                return verdict;
             }
         }
         let facts = self.refusal_facts(query, origin.as_ref());
@@ -206,7 +203,7 @@ impl Site {
                     .insert(&thread.watched, key.as_bytes(), since, found);
             });
         }
-        Some(verdict)
+        verdict
     }
 
     fn refusal_facts<'q>(&self, query: &PathQuery<'q>, origin: Option<&Origin<'q>>) -> Facts<'q> {

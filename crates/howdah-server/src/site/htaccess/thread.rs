@@ -30,8 +30,8 @@ pub(super) struct Thread {
     pub chains: Remembered<Arc<Chain>>,
     /// `htaccess = "on"`: answers that are the same for every visitor.
     pub answers: ResultCache<CachedResult<Arc<Answer>>>,
-    /// `htaccess = "deny"`: paths without a file on the way.
-    pub open_paths: ResultCache<CachedResult<()>>,
+    /// `htaccess = "deny"`: whether there are files on the way to a path.
+    pub has_files: ResultCache<CachedResult<bool>>,
     /// `htaccess = "deny"`: verdicts that are the same for every visitor.
     pub verdicts: ResultCache<CachedResult<Arc<Verdict>>>,
 }
