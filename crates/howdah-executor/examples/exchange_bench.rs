@@ -1,12 +1,12 @@
-//! Drives a pool without HTTP: two front threads, a closed loop of requests for one script, and
-//! what each request cost in wake-ups. Measures the exchange and the PHP cycle, not a server.
+//! Drives a pool without HTTP: two front threads, a closed loop of requests for one script. Prints the throughput, the
+//! latency, and the number of wake-ups per request. It measures the exchange and the PHP cycle, not a server.
 //!
 //! ```text
 //! cargo run --release -p howdah-executor --example exchange_bench -- HOWDAH_PHP SCRIPT \
 //!     [concurrency=100] [children=8] [seconds=4] [threads=2] [slow=0]
 //! ```
-//! `slow` requests for `SCRIPT?slow` are kept in progress beside the others. A request is a copy
-//! of one frame of 21 variables, so building it is not measured.
+//! `slow` requests for `SCRIPT?slow` run beside the others all the time. Every request is a copy of one frame of 21
+//! variables, so building a frame is not measured.
 
 use std::future::poll_fn;
 use std::path::PathBuf;

@@ -1,29 +1,29 @@
-//! `max_children = auto`: how many children a pool may have on this machine, or in this
-//! container. The arithmetic is apart and pure.
+//! `max_children = auto`: how many children a pool may have on this machine or in this container. The formula is a pure
+//! function.
 //!
 //! ```text
 //! by cores  = 8 * cores            a script that waits for its database leaves its core to others;
-//!                                  beyond that a request waits better in the queue than among 9
+//!                                  a request beyond that waits better in the queue than among 9
 //! by memory = 60 % of memory / 64 MiB
-//!                                  64 MiB: what a WordPress or MediaWiki child comes to (half of
+//!                                  64 MiB: the size of a WordPress or MediaWiki child (half of
 //!                                  PHP's default memory_limit); the rest is for opcache, the
 //!                                  database, the page cache and the server
 //! children  = the smaller, at least 2, at most 256
 //! ```
-//! Memory is what [`howdah_os::machine`] finds. Cores are the standard library's
-//! (`available_parallelism`: affinity mask and CPU quota of cgroup v1 and v2).
+//! [`howdah_os::machine`] finds the memory. The standard library finds the cores (`available_parallelism`: affinity
+//! mask and CPU quota of cgroup v1 and v2).
 
 const CHILDREN_PER_CORE: u64 = 8;
 const BYTES_PER_CHILD: u64 = 64 << 20;
 
-/// The number of children for this machine or container, from its cores and memory at this moment.
+/// Returns the number of children for this machine or container, from its current cores and memory.
 pub fn auto_children() -> u32 {
     let cores = std::thread::available_parallelism().map_or(1, |n| n.get() as u64);
     let memory = howdah_os::machine::memory(|path| std::fs::read_to_string(path).ok());
     children(cores, memory)
 }
 
-/// The formula. `memory` is in bytes; `None` when it could not be found out.
+/// Computes the formula. `memory` is in bytes, or `None` if it is not known.
 pub fn children(cores: u64, memory: Option<u64>) -> u32 {
     let by_cores = CHILDREN_PER_CORE * cores.max(1);
     let by_memory = memory.map_or(u64::MAX, |bytes| bytes / 10 * 6 / BYTES_PER_CHILD);

@@ -1,4 +1,4 @@
-//! The configuration of a pool, checked by the config reader. Names are php-fpm's where it has one.
+//! The configuration of a pool, after the config reader has checked it. Names are php-fpm's where php-fpm has one.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -7,52 +7,52 @@ use strum::IntoStaticStr;
 
 use crate::fastcgi::address::Backend;
 
-/// Most children a pool can be configured with: the scoreboard has 1024 rows, and some must be
+/// The maximum number of children that a pool can be configured with. The scoreboard has 1024 rows, and some must be
 /// left for replacements.
 pub const MAX_CHILDREN: u32 = 1000;
 
-/// How many children a pool keeps (php-fpm's `pm`).
+/// How many children a pool runs (php-fpm's `pm`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 pub enum ProcessManager {
-    /// The pool always keeps `max_children` children.
+    /// The pool always runs `max_children` children.
     #[default]
     Static,
-    /// Between spares, never above `max_children`.
+    /// The number of idle children stays between the spares, and the total never exceeds `max_children`.
     Dynamic {
-        /// Children forked when the pool starts.
+        /// The number of children forked when the pool starts.
         start_servers: u32,
         /// The pool forks children when fewer than this are idle.
         min_spare_servers: u32,
         /// The pool retires children when more than this are idle.
         max_spare_servers: u32,
     },
-    /// The pool keeps no children at rest and forks them as requests come.
+    /// The pool runs no idle children and forks children as requests arrive.
     Ondemand,
 }
 
 impl ProcessManager {
-    /// The word that selects it in the configuration, and names it in the status.
+    /// Returns the word that selects it in the configuration, which the status also shows.
     pub fn word(self) -> &'static str {
         self.into()
     }
 }
 
-/// A pool by the mode that runs its scripts: the one word of configuration that is switched.
+/// A pool's configuration by the mode that runs its scripts. The mode is chosen by one word in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Mode {
-    /// PHP in forked processes of our own; mode `worker` where [`PoolConfig::worker`] is set.
+    /// PHP in processes that this server forks. It is mode `worker` if [`PoolConfig::worker`] is set.
     Embed(PoolConfig),
     /// FastCGI backends: php-fpm, php-cgi, any responder.
     FastCgi(FastCgiConfig),
     /// A process for each request.
     Cgi(CgiConfig),
-    /// FastCGI programs that are started and watched here.
+    /// FastCGI programs that this server starts and supervises.
     Pool(ProgramPoolConfig),
 }
 
 impl Mode {
-    /// The word that selects this mode in the configuration.
+    /// Returns the word that selects this mode in the configuration.
     pub fn word(&self) -> &'static str {
         match self {
             Mode::Embed(config) if config.worker.is_some() => "worker",
@@ -63,7 +63,7 @@ impl Mode {
         }
     }
 
-    /// The pool's name in logs and status.
+    /// Returns the pool's name in logs and status.
     pub fn name(&self) -> &str {
         match self {
             Mode::Embed(config) => &config.name,
@@ -73,7 +73,7 @@ impl Mode {
         }
     }
 
-    /// The user that PHP runs as; none: the server's, or in mode `fastcgi` the backend's.
+    /// Returns the user that PHP runs as. `None` means the server's user, or in mode `fastcgi` the backend's.
     pub fn user(&self) -> Option<&str> {
         match self {
             Mode::Embed(config) => config.user.as_deref(),
@@ -83,7 +83,7 @@ impl Mode {
         }
     }
 
-    /// The `howdah-php` program, for modes that need it.
+    /// Returns the `howdah-php` program, for modes that need it.
     pub fn howdah_php(&self) -> Option<&Path> {
         match self {
             Mode::Embed(config) => Some(&config.program),
@@ -92,26 +92,27 @@ impl Mode {
     }
 }
 
-/// What a pool of workers is configured with beyond other pools.
+/// The part of the configuration that only a pool of workers has.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerConfig {
-    /// The script each child boots, absolute.
+    /// Absolute path of the script that each child boots.
     pub script: PathBuf,
 }
 
-/// How long a pool's processes may take to start, to fork and to end. `Default` is a blank form.
+/// How long a pool's processes may take to start, to fork and to exit. `Default` has no meaningful values: the options
+/// fill it in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ProcessTimeouts {
-    /// For PHP's module startup, preloading included; then the zygote is killed: `StartTimeout`.
+    /// For PHP's module startup including preloading. After it the zygote is killed: `StartTimeout`.
     pub start: Duration,
-    /// From a fork command to its answer; then the zygote is killed: `ZygoteStuck`.
+    /// From a fork command to its reply. After it the zygote is killed: `ZygoteStuck`.
     pub fork: Duration,
-    /// For children to finish their requests when the front is gone; then they are killed.
+    /// For children to finish their requests when the front is gone. After it they are killed.
     pub shutdown: Duration,
 }
 
 impl ProcessTimeouts {
-    /// Values for tests, benchmarks and examples, which have no options.
+    /// Returns values for tests, benchmarks and examples, which have no options.
     #[doc(hidden)]
     pub fn for_tests() -> ProcessTimeouts {
         ProcessTimeouts {
@@ -122,103 +123,103 @@ impl ProcessTimeouts {
     }
 }
 
-/// An embed pool: one zygote, one user, one php.ini. `Default` is the blank form that the options fill in.
+/// An embed pool: one zygote, one user, one php.ini. `Default` has no meaningful values: the options fill it in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PoolConfig {
-    /// Its name in logs and status.
+    /// The pool's name in logs and status.
     pub name: String,
     /// Path of the `howdah-php` program.
     pub program: PathBuf,
-    /// How many children the pool keeps.
+    /// How many children the pool runs.
     pub pm: ProcessManager,
-    /// Most children serving at once (`auto`: [`crate::auto_children`]; at most
-    /// [`MAX_CHILDREN`]). During a replacement one more may live for a moment.
+    /// The maximum number of children that serve at once (`auto`: [`crate::auto_children`]; at most [`MAX_CHILDREN`]).
+    /// During a replacement one more may live briefly.
     pub max_children: u32,
-    /// An idle child above the spares leaves after this long (`ondemand`, `dynamic`).
+    /// An idle child above the spares exits after this time (`ondemand`, `dynamic`).
     pub process_idle_timeout: Duration,
-    /// A child is replaced after this many requests, give or take 10 % so that not all leave at
-    /// once; 0: never.
+    /// A child is replaced after this many requests. 0 means never. A worker child asks for its replacement up to 10 %
+    /// earlier, since its script has to boot.
     pub max_requests: u64,
     /// A child whose resident memory exceeds this many bytes is replaced between requests.
     pub max_memory: Option<u64>,
-    /// Bytes of the cache that the pool's PHP shares (`howdah_cache_set()`); none: there is none.
+    /// The size in bytes of the cache that the pool's PHP processes share (`howdah_cache_set()`), or `None` if there is
+    /// no such cache.
     pub shared_cache: Option<u64>,
-    /// Most requests waiting for a child; beyond it: 503 `QueueFull`.
+    /// The maximum number of requests that wait for a child. Beyond it: 503 `QueueFull`.
     pub queue_size: u32,
-    /// Longest wait for a child; after it: 503 `QueueTimeout`.
+    /// The maximum wait for a child. After it: 503 `QueueTimeout`.
     pub queue_timeout: Duration,
-    /// Longest wall-clock time of a request, from its claim; then the child is killed: 504
+    /// The maximum wall-clock time of a request, from the moment a child claims it. After it the child is killed: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// The limit also holds for what a script does once its response is complete: after
-    /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise it holds for that only
-    /// from when the child is to leave.
+    /// Whether the limit also applies to the script's work after its response is complete: after
+    /// `fastcgi_finish_request()`, in shutdown functions and destructors. Otherwise it applies to that work only once
+    /// the child has been asked to exit.
     pub track_finished: bool,
-    /// A request running longer than this has its PHP stack written to the slow log.
+    /// The PHP stack of a request that runs longer than this is written to the slow log.
     pub request_slowlog_timeout: Option<Duration>,
-    /// The php.ini to read; `None`: the one that PHP finds by its own search.
+    /// The php.ini to read. `None` means that PHP searches for one itself.
     pub php_ini: Option<PathBuf>,
-    /// Settings in the order they are given, as `-d name=value` on PHP's command line.
+    /// Settings in the order in which they are given, like `-d name=value` on PHP's command line.
     pub defines: Vec<(String, String)>,
-    /// Whether `defines` leave opcache on: where they do not, nobody needs a warning that it is off.
+    /// Whether `defines` leave opcache on. If they do not, no warning is needed that it is off.
     pub opcache: bool,
-    /// Run the children as this user (needs a master that may).
+    /// The user to run the children as (needs a master with that privilege).
     pub user: Option<String>,
-    /// … and this group; the user's own if absent.
+    /// The group to run the children as. `None` means the user's own group.
     pub group: Option<String>,
-    /// Environment of the processes, on top of (or, with `clear_env`, instead of) the server's.
+    /// The environment of the processes, added to the server's (or, with `clear_env`, replacing it).
     pub environment: Vec<(String, String)>,
-    /// php-fpm's `clear_env`: start from an empty environment (PATH is kept).
+    /// php-fpm's `clear_env`: start from an empty environment, in which only PATH, PHPRC and PHP_INI_SCAN_DIR are kept.
     pub clear_env: bool,
-    /// Patterns of files; when one changes a zygote with a fresh opcache is started and all children
-    /// are replaced by its. Relative ones count from the worker script's directory; without a worker
-    /// script they are absolute.
+    /// Patterns of files to watch. When a file changes, a zygote with a fresh opcache is started, and its children
+    /// replace all present ones. Relative patterns count from the worker script's directory; without a worker script,
+    /// patterns are absolute.
     pub watch: Vec<String>,
-    /// The worker script that each child boots once for many requests; none: each request names
-    /// its own script.
+    /// The worker script that each child boots once for many requests. `None` means that each request names its own
+    /// script.
     pub worker: Option<WorkerConfig>,
-    /// How long its processes may take to start, to fork and to end.
+    /// How long the pool's processes may take to start, to fork and to exit.
     pub timeouts: ProcessTimeouts,
 }
 
-/// A FastCGI pool: its backends are started and stopped by others.
+/// A FastCGI pool. Its backends are not started or stopped by this server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FastCgiConfig {
-    /// Its name in logs and status.
+    /// The pool's name in logs and status.
     pub name: String,
-    /// Where they listen; at least one.
+    /// The addresses on which the backends listen; at least one.
     pub backends: Vec<Backend>,
-    /// Most connections to each backend: what it can run at once (php-fpm's `pm.max_children`).
-    /// `None`: the backend is asked, or the limit is found by trial; unless the backend says it, no
-    /// connection is kept.
+    /// The maximum number of connections to each backend: the number of requests it can run at once (php-fpm's
+    /// `pm.max_children`). `None` means that the backend is asked, or that the limit is found by trial; connections are
+    /// then kept open only if the backend has stated its limit.
     pub max_connections: Option<u32>,
-    /// Keep connections for further requests, where the limit is known.
+    /// Whether to keep connections open for further requests, where the limit is known.
     pub keep_connections: bool,
-    /// How long a connection is kept without a request: each holds a PHP process.
+    /// How long a connection is kept open without a request. Each one occupies a PHP process.
     pub keep_timeout: Duration,
-    /// Most requests waiting; beyond it: 503 `QueueFull`.
+    /// The maximum number of waiting requests. Beyond it: 503 `QueueFull`.
     pub queue_size: u32,
-    /// Longest wait for a backend; after it: 503 `QueueTimeout`, or `BackendDown`.
+    /// The maximum wait for a backend. After it: 503 `QueueTimeout`, or `BackendDown`.
     pub queue_timeout: Duration,
-    /// Longest time of a request on its backend; then the connection is closed: 504
-    /// `TerminateTimeout`.
+    /// The maximum time of a request on its backend. After it the connection is closed: 504 `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// Longest time an attempt to connect may take.
+    /// The maximum time of an attempt to connect.
     pub connect_timeout: Duration,
-    /// Longest time without progress in sending a request: 504 `BackendTimeout`.
+    /// The maximum time without progress while a request is sent. After it: 504 `BackendTimeout`.
     pub send_timeout: Duration,
-    /// Longest silence of the backend: 504 `BackendTimeout`.
+    /// The maximum time without output from the backend. After it: 504 `BackendTimeout`.
     pub read_timeout: Option<Duration>,
-    /// How long all backends may be away, as in a restart, before requests are refused at once.
+    /// How long all backends may be away, for example during a restart, before requests are refused at once.
     pub restart_time: Duration,
-    /// Directories here, and what they are called where the scripts run.
+    /// Pairs of a directory here and its path where the scripts run.
     pub script_root: Vec<(String, String)>,
 }
 
 impl Default for FastCgiConfig {
-    /// The blank form that the options fill in, with what nobody needs to set: an idle connection is kept
-    /// for one second, since php-fpm counts its process as active meanwhile; sending may pause for as
-    /// long as nginx' `fastcgi_send_timeout`; and php-fpm restarts within a few seconds.
+    /// Defaults for the values that rarely need to be set; the options fill in the others. An idle connection is kept
+    /// open for one second, since php-fpm counts its process as active meanwhile. Sending may pause for as long as
+    /// nginx's `fastcgi_send_timeout`. php-fpm restarts within a few seconds.
     fn default() -> FastCgiConfig {
         FastCgiConfig {
             name: String::new(),
@@ -238,32 +239,32 @@ impl Default for FastCgiConfig {
     }
 }
 
-/// The user, group and environment that the programs of a pool run with (modes `cgi` and `pool`).
+/// The user, group and environment with which the programs of a pool run (modes `cgi` and `pool`).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIdentity {
-    /// Run the programs as this user (needs a master that may).
+    /// The user to run the programs as (needs a master with that privilege).
     pub user: Option<String>,
-    /// … and this group; the user's own if absent.
+    /// The group to run the programs as. `None` means the user's own group.
     pub group: Option<String>,
-    /// Their environment, on top of (or, with `clear_env`, instead of) the server's.
+    /// The environment of the programs, added to the server's (or, with `clear_env`, replacing it).
     pub environment: Vec<(String, String)>,
-    /// Start from an empty environment (PATH is kept).
+    /// Start from an empty environment, in which only PATH, PHPRC and PHP_INI_SCAN_DIR are kept.
     pub clear_env: bool,
 }
 
-/// PHP's settings for a PHP that is started, rather than linked.
+/// PHP settings for a PHP that is started as a program, not linked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramIni {
-    /// php.ini in place of the one PHP would find.
+    /// The php.ini to use instead of the one that PHP would find.
     pub php_ini: Option<PathBuf>,
-    /// `name = value`, as on PHP's command line (`-d`), in order.
+    /// `name = value` settings in order, like `-d` on PHP's command line.
     pub defines: Vec<(String, String)>,
 }
 
-/// A pool of mode `cgi`: a process for each request. `Default` is the blank form that the options fill in.
+/// A pool of mode `cgi`: one process for each request. `Default` has no meaningful values: the options fill it in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiConfig {
-    /// Its name in logs and status.
+    /// The pool's name in logs and status.
     pub name: String,
     /// The program that runs the site's PHP scripts, and its arguments.
     pub command: Vec<String>,
@@ -271,62 +272,60 @@ pub struct CgiConfig {
     pub identity: ProgramIdentity,
     /// php.ini and settings of the PHP that the programs run.
     pub ini: ProgramIni,
-    /// Most programs at once (at most [`MAX_CHILDREN`]).
+    /// The maximum number of programs at once (at most [`MAX_CHILDREN`]).
     pub max_children: u32,
-    /// Most requests waiting; beyond it: 503 `QueueFull`.
+    /// The maximum number of waiting requests. Beyond it: 503 `QueueFull`.
     pub queue_size: u32,
-    /// Longest wait; after it: 503 `QueueTimeout`.
+    /// The maximum wait. After it: 503 `QueueTimeout`.
     pub queue_timeout: Duration,
-    /// Longest wall-clock time of a program; then its process group is ended: 504
+    /// The maximum wall-clock time of a program. After it the program's process group is terminated: 504
     /// `TerminateTimeout`.
     pub request_terminate_timeout: Option<Duration>,
-    /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
+    /// The maximum time without a response from the spawner. After it the spawner is killed: `SpawnerStuck`.
     pub spawner_timeout: Duration,
 }
 
-/// How the requests of a pool of FastCGI programs are spread over processes.
+/// How the requests of a pool of FastCGI programs are distributed over processes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Processes {
-    /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`): they share
-    /// one opcache. Its children cannot be distinguished from outside, so the program is replaced
-    /// as a whole.
+    /// One program, which forks `max_children` children itself (`PHP_FCGI_CHILDREN`). The children share one opcache.
+    /// They cannot be distinguished from outside, so the program is replaced as a whole.
     #[default]
     Shared,
     /// Up to `max_children` programs, each with an opcache of its own.
     Independent {
-        /// Most requests a program is given at once (php-cgi takes 1).
+        /// The maximum number of requests that a program gets at once (php-cgi takes 1).
         connections: u32,
     },
 }
 
-/// A pool of mode `pool`: FastCGI programs that are started and watched here. `Default` is the blank form
-/// that the options fill in.
+/// A pool of mode `pool`: FastCGI programs that this server starts and supervises. `Default` has no meaningful values:
+/// the options fill it in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ProgramPoolConfig {
-    /// Its name in logs and status.
+    /// The pool's name in logs and status.
     pub name: String,
     /// The program and its arguments.
     pub command: Vec<String>,
-    /// Whether one program serves all requests, or each of several its share.
+    /// Whether one program serves all requests, or several programs share them.
     pub processes: Processes,
     /// The user, group and environment the programs run with.
     pub identity: ProgramIdentity,
     /// php.ini and settings of the PHP that the programs run.
     pub ini: ProgramIni,
-    /// How many programs ([`Processes::Independent`]).
+    /// How many programs run ([`Processes::Independent`]).
     pub pm: ProcessManager,
-    /// Most programs, or children of the one program.
+    /// The maximum number of programs, or of children of the one program.
     pub max_children: u32,
-    /// An idle program above the spares leaves after this long.
+    /// An idle program above the spares exits after this time.
     pub process_idle_timeout: Duration,
-    /// A program is replaced after this many requests, its replacement first; 0: never. For
-    /// [`Processes::Shared`] PHP counts, child by child (`PHP_FCGI_MAX_REQUESTS`).
+    /// A program is replaced after this many requests; the replacement starts first. 0 means never. With
+    /// [`Processes::Shared`], PHP counts for each child (`PHP_FCGI_MAX_REQUESTS`).
     pub max_requests: u64,
-    /// A program with more resident memory is replaced between requests.
+    /// A program whose resident memory exceeds this many bytes is replaced between requests.
     pub max_memory: Option<u64>,
-    /// How long the spawner may not answer; then it is killed: `SpawnerStuck`.
+    /// The maximum time without a response from the spawner. After it the spawner is killed: `SpawnerStuck`.
     pub spawner_timeout: Duration,
-    /// How the front connects to the programs: queue and time-outs as in mode `fastcgi`. It has no
-    /// addresses.
+    /// How the front connects to the programs: queue and time-outs as in mode `fastcgi`. It contains no addresses.
     pub client: FastCgiConfig,
 }

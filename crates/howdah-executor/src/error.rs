@@ -1,11 +1,11 @@
-//! Every way a run can fail. The variant's name is the one name of the failure: in the log, in
-//! metrics, in the `Howdah-Error` header and in the docs.
+//! All failures of a run. The variant's name is the only name of the failure: in the log, in metrics, in the
+//! `Howdah-Error` header and in the docs.
 
 use howdah_proto::control::Exit;
 use howdah_proto::response::ResponseError;
 use strum::{EnumDiscriminants, IntoStaticStr, VariantNames};
 
-/// Why a run gave no (complete) response.
+/// Why a run gave no response or no complete one.
 #[derive(Clone, Debug, PartialEq, Eq, EnumDiscriminants, IntoStaticStr, VariantNames)]
 #[strum_discriminants(vis(pub(self)), doc = "An [`ExecError`] without its details.")]
 pub enum ExecError {
@@ -13,7 +13,7 @@ pub enum ExecError {
     QueueFull,
     /// No process became free within `queue_timeout`: 503 with Retry-After.
     QueueTimeout,
-    /// The pool has no process and cannot start one: 503. The reason is the zygote's.
+    /// The pool has no process and cannot start one: 503. The zygote gave the reason.
     PoolDown {
         /// `PhpStartup`, `NoSuchUser` …
         name: String,
@@ -24,45 +24,45 @@ pub enum ExecError {
     ChildDied(Exit),
     /// `request_terminate_timeout` passed and the process was killed: 504.
     TerminateTimeout,
-    /// The process answered with something that is not a response: 502.
+    /// The bytes that the process sent are not a valid response: 502.
     ResponseInvalid(ResponseError),
     /// The process wrote impossible values to the shared memory and was killed: 502.
     ResponseCorrupt,
-    /// The process was through without having sent a head: 502.
+    /// The process finished without sending a head: 502.
     ResponseMissing,
     /// The spooled request body could not be read back: 500.
     BodyUnreadable,
     /// The server is stopping: 503.
     Stopping,
-    /// No backend of the pool can be reached: 503 with Retry-After.
+    /// No backend of the pool is reachable: 503 with Retry-After.
     BackendDown {
         /// How the last attempt to reach a backend failed.
         message: String,
     },
-    /// The backend closed the connection before the answer was complete: 502.
+    /// The backend closed the connection before the response was complete: 502.
     BackendClosed {
-        /// Whether the answer had begun when the connection was closed.
+        /// Whether the response had begun when the connection was closed.
         answering: bool,
     },
-    /// The backend took or gave nothing for as long as it may: 504.
+    /// The backend neither read nor sent anything within the time-out: 504.
     BackendTimeout,
-    /// The backend answered with something that is not a response: 502.
+    /// The bytes that the backend sent are not a valid response: 502.
     BackendInvalid {
-        /// What is wrong with it.
+        /// What is wrong with the response.
         message: String,
     },
     /// The backend refused the request by END_REQUEST: 502.
     BackendRefused,
-    /// A variable of the request does not fit a FastCGI record: 431.
+    /// A variable of the request does not fit in a FastCGI record: 431.
     VariableTooLong {
-        /// Bytes of its name and value.
+        /// The length of its name and value in bytes.
         length: usize,
     },
-    /// The script is a program of its own (mode `cgi`) and could not be executed: 500.
+    /// The script is itself a program (mode `cgi`) and could not be executed: 500.
     CannotExecute(Errno),
 }
 
-/// Why a program was not executed.
+/// The error number with which the execution of a program failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Errno(pub i32);
 
@@ -88,15 +88,15 @@ impl std::fmt::Display for Errno {
 }
 
 impl ExecError {
-    /// Every name, in the order of [`ExecError::index`].
+    /// All names, in the order of [`ExecError::index`].
     pub const NAMES: &'static [&'static str] = ExecError::VARIANTS;
 
-    /// Place of the name in [`ExecError::NAMES`], for counters.
+    /// Returns the position of the name in [`ExecError::NAMES`], for counters.
     pub fn index(&self) -> usize {
         ExecErrorDiscriminants::from(self) as usize
     }
 
-    /// The failure's name, as the log, the metrics and `Howdah-Error` give it.
+    /// Returns the failure's name, as it appears in the log, the metrics and `Howdah-Error`.
     pub fn name(&self) -> &'static str {
         self.into()
     }

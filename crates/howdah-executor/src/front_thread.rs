@@ -1,13 +1,12 @@
-//! What a front thread does for its pools when it is about to sleep and when it wakes. Runs no
-//! request and starts no thread.
+//! What a front thread does for its pools before it sleeps and after it wakes. This module runs no request and starts
+//! no thread.
 //!
-//! The server runs one `current_thread` tokio runtime a front thread, calls [`attach`] on it
-//! before its first request and installs [`before_park`] and [`after_unpark`] as the runtime's
-//! `on_thread_park` and `on_thread_unpark` hooks. Tokio does not sleep when `before_park` has
-//! woken a task; when nothing was woken, every lane has announced its sleep, so that the next
-//! child to answer rings the eventfd that the runtime's own epoll watches. The eventfd is
-//! registered edge-triggered and never read: a ring costs the child one write and the front no
-//! system call but the epoll it was in.
+//! The server runs one `current_thread` tokio runtime per front thread. It calls [`attach`] on the thread before the
+//! first request, and installs [`before_park`] and [`after_unpark`] as the runtime's `on_thread_park` and
+//! `on_thread_unpark` hooks. Tokio does not sleep if `before_park` has woken a task. If it has woken none, every lane
+//! has announced its sleep, so the next child that responds rings the eventfd, which the runtime's epoll watches. The
+//! eventfd is registered edge-triggered and never read: a ring costs the child one write, and the front no system call
+//! besides its epoll.
 
 use std::cell::RefCell;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,14 +20,14 @@ use crate::common::sys;
 use crate::embed::shared::EmbedShared;
 use crate::embed::timer;
 
-/// After so many rounds of children signalling while the thread tries to sleep, it rings its own
-/// bell and looks again after one look at its sockets.
+/// If children have signalled in this many rounds while the thread tried to sleep, the thread rings its own bell and
+/// continues after one check of its sockets.
 const ROUNDS: u32 = 8;
 
 /// A pool that this thread has used.
 struct UsedPool {
     shared: Arc<EmbedShared>,
-    /// Registered with the thread's runtime for as long as the entry lives.
+    /// Registered with the thread's runtime while the entry lives.
     _bell: AsyncFd<OwnedFd>,
 }
 
@@ -41,7 +40,7 @@ thread_local! {
     static THREAD: RefCell<Option<FrontThread>> = const { RefCell::new(None) };
 }
 
-/// Makes this thread front thread `index` (from 0, below the number the pools are started with).
+/// Makes this thread the front thread `index` (from 0, below the number with which the pools are started).
 pub fn attach(index: u32) {
     THREAD.with_borrow_mut(|thread| {
         *thread = Some(FrontThread {
@@ -51,12 +50,12 @@ pub fn attach(index: u32) {
     });
 }
 
-/// Which front thread this is.
+/// Returns the index of this front thread, or `None` on another thread.
 pub(crate) fn index() -> Option<u32> {
     THREAD.with_borrow(|thread| thread.as_ref().map(|t| t.index))
 }
 
-/// Makes the thread listen to a pool: called at its first request here, within the runtime.
+/// Makes this thread listen to a pool. Called at the pool's first request on this thread, within the runtime.
 pub(crate) fn register(shared: &Arc<EmbedShared>) -> std::io::Result<()> {
     THREAD.with_borrow_mut(|thread| {
         let Some(thread) = thread else {
@@ -112,7 +111,7 @@ pub fn after_unpark() {
     });
 }
 
-/// Whether a pool is closed and this thread has nothing of it left.
+/// Whether a pool is closed and has no requests left on this thread.
 fn forget(shared: &EmbedShared, front: u32) -> bool {
     if !shared.pool.closing.load(Ordering::Relaxed) {
         return false;

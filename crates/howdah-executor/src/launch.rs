@@ -1,5 +1,5 @@
-//! How a zygote or a spawner gets started. The front is unprivileged and has threads, so where pools run as
-//! other users a master process execs for it; without a master [`DirectLauncher`] does.
+//! Starts a zygote or a spawner. The front is unprivileged and has threads, so a master process starts them for it
+//! where pools run as other users. Without a master, [`DirectLauncher`] does it.
 
 use std::io::{self, Seek, Write};
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -11,8 +11,7 @@ use howdah_os::descriptors::inherit;
 
 use crate::config::{Mode, PoolConfig, ProgramIdentity, ProgramIni};
 
-/// The descriptors a zygote inherits. The launcher consumes them: after `launch` only the child
-/// process holds them.
+/// The descriptors that a zygote inherits. The launcher consumes them: after `launch` only the zygote holds them.
 #[derive(Debug)]
 pub struct ZygoteFds {
     /// The pool's shared memory (memfd).
@@ -21,16 +20,16 @@ pub struct ZygoteFds {
     pub control: OwnedFd,
     /// One eventfd per front thread.
     pub bells: Vec<OwnedFd>,
-    /// The writing end of the pipe that becomes the zygote's stderr and stdout.
+    /// The writing end of the pipe that becomes the zygote's stdout and stderr.
     pub stderr: OwnedFd,
 }
 
-/// The descriptors a spawner (see [`crate::programs`]) inherits, as [`ZygoteFds`].
+/// The descriptors that a spawner (see [`crate::programs`]) inherits, like [`ZygoteFds`].
 #[derive(Debug)]
 pub struct SpawnerFds {
     /// The spawner's end of the control socket.
     pub control: OwnedFd,
-    /// The writing end of the pipe that becomes its stderr and stdout.
+    /// The writing end of the pipe that becomes the spawner's stdout and stderr.
     pub stderr: OwnedFd,
 }
 
@@ -39,16 +38,16 @@ pub struct SpawnerFds {
 pub struct Zygote {
     /// The process id of the zygote or spawner.
     pub pid: i32,
-    /// Readable when the process has ended.
+    /// Becomes readable when the process has exited.
     pub pidfd: OwnedFd,
 }
 
-/// Starts zygotes. May block for the time of an exec.
+/// Starts zygotes and spawners. May block while a program is executed.
 pub trait Launcher: Send + Sync {
-    /// Execs `pool.program` for this pool.
+    /// Executes `pool.program` as the zygote of this pool.
     fn launch(&self, pool: &PoolConfig, fds: ZygoteFds) -> io::Result<Zygote>;
 
-    /// Execs a spawner for this pool, whose mode needs one. A launcher that has none to offer says so.
+    /// Executes a spawner for this pool, whose mode needs one. The default implementation returns an error.
     fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
         drop(fds);
         Err(io::Error::other(format!(
@@ -58,7 +57,7 @@ pub trait Launcher: Send + Sync {
     }
 }
 
-/// Starts zygotes as this process's own children, under its own user: there is no master.
+/// Starts zygotes as children of this process, under its own user. Used when there is no master.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DirectLauncher;
 
@@ -72,8 +71,8 @@ impl Launcher for DirectLauncher {
     }
 
     fn launch_spawner(&self, mode: &Mode, fds: SpawnerFds) -> io::Result<Zygote> {
-        // The very file we run, also after an upgrade has replaced it: front and spawner always
-        // speak the same language.
+        // The very file that is running, even after an upgrade has replaced it, so front and spawner always use the
+        // same protocol.
         let mut command = spawner_command(mode, Path::new("/proc/self/exe"), &fds)?;
         command.arg0("howdah");
         inherit(&mut command, vec![fds.control]);
@@ -85,7 +84,7 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
     command
         .stdout(Stdio::from(stderr.try_clone()?))
         .stderr(Stdio::from(stderr.try_clone()?))
-        // The terminal's Ctrl-C is for the server, which then drains its pools.
+        // The terminal's Ctrl-C is for the server only, which then drains its pools.
         .process_group(0);
     let child = command.spawn().map_err(|e| {
         let program = command.get_program().display();
@@ -94,16 +93,16 @@ fn spawn(mut command: Command, stderr: &OwnedFd) -> io::Result<Zygote> {
     let pid = child.id() as i32;
     let raw = rustix::process::Pid::from_raw(pid)
         .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
-    // The child is not reaped before its pidfd has been opened, so the id is still its own.
+    // The child is not reaped before its pidfd has been opened, so its id cannot have been reused.
     let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
     Ok(Zygote { pid, pidfd })
 }
 
-/// The command line, environment and standard input of a pool's spawner: `PROGRAM spawner …`. The
-/// descriptor keeps its number.
+/// Returns the command line, environment and standard input of a pool's spawner: `PROGRAM spawner …`. The descriptor
+/// keeps its number.
 ///
 /// # Errors
-/// The mode has no spawner; the system has no memory file for the settings.
+/// The mode has no spawner, or no memory file can be created for the settings.
 pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Result<Command> {
     let (protocol, identity, ini, configured): (_, &ProgramIdentity, &ProgramIni, &[String]) =
         match mode {
@@ -134,11 +133,11 @@ pub fn spawner_command(mode: &Mode, program: &Path, fds: &SpawnerFds) -> io::Res
     Ok(command)
 }
 
-/// Variables of the server's environment that are kept when it is cleared: where programs are, and where
-/// PHP finds its settings.
+/// Variables of the server's environment that remain when it is cleared: the search path of programs, and where PHP
+/// finds its settings.
 const KEPT: [&str; 3] = ["PATH", "PHPRC", "PHP_INI_SCAN_DIR"];
 
-/// What a process gets of the server's environment, and what the configuration adds.
+/// Sets the part of the server's environment that a process inherits, and the variables that the configuration adds.
 pub fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)]) {
     if clear {
         command.env_clear();
@@ -150,8 +149,8 @@ pub fn environment(command: &mut Command, clear: bool, pairs: &[(String, String)
     command.envs(pairs.iter().map(|(k, v)| (k, v)));
 }
 
-/// Hands over PHP settings, as `-d` does, by standard input: anybody on the machine can read a command
-/// line, and a setting may be a password.
+/// Passes PHP settings, as `-d` does, but by standard input: any user of the machine can read a command line, and a
+/// setting may be a password.
 fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
     if pairs.is_empty() {
         command.stdin(Stdio::null());
@@ -167,11 +166,10 @@ fn define(command: &mut Command, pairs: &[(String, String)]) -> io::Result<()> {
     Ok(())
 }
 
-/// The command line, environment and standard input of a pool's zygote. The descriptors keep their
-/// numbers.
+/// Returns the command line, environment and standard input of a pool's zygote. The descriptors keep their numbers.
 ///
 /// # Errors
-/// The system has no memory file for the settings.
+/// No memory file can be created for the settings.
 pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let bells: Vec<String> = fds
@@ -197,12 +195,12 @@ pub fn command(pool: &PoolConfig, fds: &ZygoteFds) -> io::Result<Command> {
     Ok(command)
 }
 
-/// The command line, environment and standard input of a trial: starts PHP as the pool's zygote
-/// would, without preloading, and ends. Succeeds when PHP starts; otherwise its last line on stderr is
-/// `howdah-php: NAME: sentence`, or PHP's own words are all there is.
+/// Returns the command line, environment and standard input of a trial, which starts PHP like the pool's zygote, but
+/// without preloading, and exits. The trial succeeds if PHP starts. Otherwise its last line on stderr is `howdah-php:
+/// NAME: sentence`, or stderr contains only PHP's own messages.
 ///
 /// # Errors
-/// The system has no memory file for the settings.
+/// No memory file can be created for the settings.
 pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     let mut command = Command::new(&pool.program);
     let seconds = pool.timeouts.start.as_secs().max(1);
@@ -211,14 +209,14 @@ pub fn trial_command(pool: &PoolConfig) -> io::Result<Command> {
     Ok(command)
 }
 
-/// What PHP is started with: its settings, its user, its environment.
+/// Adds PHP's settings, user and environment.
 fn settings(command: &mut Command, pool: &PoolConfig) -> io::Result<()> {
     if let Some(ini) = &pool.php_ini {
         command.arg("--php-ini").arg(ini);
     }
     if pool.worker.is_some() {
-        // A cache that wants to be wiped waits for all who run code from it, workers for ever: it
-        // is not to kill them after its usual three minutes.
+        // An opcode cache that must be wiped first waits for all processes that run code from it; workers do so
+        // forever. It must not kill them after its default of three minutes.
         command.args(["-d", "opcache.force_restart_timeout=2147483647"]);
     }
     define(command, &pool.defines)?;
@@ -249,7 +247,7 @@ mod tests {
             let set = set.map(|(name, _)| name.to_string_lossy().into_owned());
             (set.collect::<Vec<_>>(), format!("{command:?}"))
         };
-        // Cargo's own variables are there for every test.
+        // Cargo sets its own variables for every test.
         assert!(std::env::var_os("CARGO_MANIFEST_DIR").is_some());
         let (kept, line) = names(true);
         assert!(
@@ -276,7 +274,7 @@ mod tests {
         )
         .unwrap();
         assert_eq!(format!("{command:?}"), r#""cat" "--define-stdin""#);
-        // As the program reads them.
+        // The program reads them like this.
         let mut program = Command::new("sh");
         program.args(["-c", "cat", "sh"]);
         define(&mut program, &[("n".to_owned(), "v=w".to_owned())]).unwrap();

@@ -1,21 +1,21 @@
-//! Runs one script request, whatever the mode, and keeps the processes that do.
+//! Runs one script request in any mode, and manages the processes that run scripts.
 //!
-//! The server hands in a [`ScriptRequest`] and polls the [`Run`] it gets for [`Event`]s. It never
-//! learns which mode ran the script; the executor never learns the HTTP version.
+//! The server passes a [`ScriptRequest`] to a pool and polls the returned [`Run`] for [`Event`]s. The server does not
+//! know which mode runs the script, and the executor does not know the HTTP version.
 //!
-//! - [`pool`]: what all modes have in common: a pool is started, drained and gone.
-//! - [`modes`]: from a mode's settings to its pool.
+//! - [`pool`]: the life cycle that the pools of all modes share: start, drain, end.
+//! - [`modes`]: starts the pool for a mode's settings.
 //! - [`embed`]: the default mode, PHP in forked processes over shared memory.
-//! - [`fastcgi`]: PHP in processes of somebody else, over FastCGI.
+//! - [`fastcgi`]: PHP in processes that this server does not manage, over FastCGI.
 //! - [`cgi`]: a process for each request, PHP or any other program (RFC 3875).
-//! - [`program_pool`]: FastCGI programs that are started and watched here.
-//! - [`programs`]: who starts and reaps external programs, for those two modes.
-//! - [`front_thread`]: what a front thread does for its pools around its sleep.
+//! - [`program_pool`]: FastCGI programs that this server starts and supervises.
+//! - [`programs`]: starts and reaps external programs, for those two modes.
+//! - [`front_thread`]: what a front thread does for its pools before it sleeps and after it wakes.
 //! - `common`: what the modes share.
 //! - [`auto_children`]: `max_children = auto`.
-//! - [`config`]: what a pool is configured with, typed and checked by the config reader.
-//! - [`error`]: every way a run can fail, each with one name.
-//! - [`launch`]: how a zygote process gets started (directly, or by a privileged master).
+//! - [`config`]: the typed configuration of a pool, after the config reader has checked it.
+//! - [`error`]: all failures of a run, each with one name.
+//! - [`launch`]: starts a zygote process (directly, or through a privileged master).
 //! - [`status`]: the scoreboard, as data.
 
 #![deny(unsafe_code)]
@@ -56,48 +56,47 @@ pub use embed::bailouts::TooManyBailouts;
 pub use error::ExecError;
 pub use pool::Pool;
 
-/// A request for a script, as the server hands it to a pool.
+/// A request for a script, as the server passes it to a pool.
 #[derive(Debug)]
 pub struct ScriptRequest {
-    /// The meta-variables, settings and environment.
+    /// The meta-variables, PHP settings and environment.
     pub frame: RequestFrame,
     /// The request's body.
     pub body: ScriptBody,
-    /// Number of the request in the logs.
+    /// The number of the request in the logs.
     pub id: u64,
-    /// What the script is asked for.
+    /// The role that the script plays.
     pub role: Role,
-    /// Who waits for it, if that is one client's address; see [`Executor::has_left_scripts`].
+    /// The address of the client that waits for the response, if there is one; see [`Executor::has_left_scripts`].
     pub client: Option<IpAddr>,
-    /// Receives what the run does apart from answering. The frame must ask for it
-    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and
-    /// `worker` report it.
+    /// Receives the side effects of the run. The frame must request them
+    /// ([`howdah_proto::request::FrameBuilder::ask_for_effects`]), and only the modes `embed` and `worker` report them.
     pub effects: Option<Arc<dyn EffectSink>>,
-    /// Dropped when no process has the request any more, though its client may have left long before. In
-    /// mode `fastcgi` with its connection: nobody knows when PHP ends that runs elsewhere. Dropped under
-    /// locks of the pool: that must be done at once and not come back to the pool.
+    /// Dropped when no process has the request any more, even if its client left long before. In mode `fastcgi` it is
+    /// dropped with the connection, since the end of a PHP process elsewhere is not known. The pool drops it under its
+    /// locks, so the drop must return at once and must not call the pool.
     pub held: Option<Held>,
 }
 
-/// What a caller wants to know the end of a run by: it is dropped then.
+/// A value that a caller attaches to a run to learn of its end: it is dropped then.
 pub type Held = Box<dyn Any + Send + Sync>;
 
-/// What a script is asked for. Every mode runs responders; the configuration names a pool whose mode
-/// knows the other roles where it needs one.
+/// The role that a script plays. Every mode runs responders. For the other roles, the configuration must name a pool
+/// whose mode supports them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
-    /// PHP runs the script, whose answer goes to the client.
+    /// PHP runs the script, whose response goes to the client.
     Responder,
-    /// The script is a program itself and is executed as it is (a `cgi` rule). Mode `cgi` only.
+    /// The script is itself a program and is executed directly (a `cgi` rule). Mode `cgi` only.
     Program,
-    /// A FastCGI application says whether the request may be answered (role Authorizer, §6.3): its
-    /// head of status 200 allows it. Modes `fastcgi` and `pool` only.
+    /// A FastCGI application decides whether the request is authorized (role Authorizer, §6.3). A head with status 200
+    /// authorizes it. Modes `fastcgi` and `pool` only.
     Authorizer,
 }
 
 impl Role {
-    /// The refusal of a pool whose mode does not know this role: a reload can make it the successor
-    /// of one that does.
+    /// Returns the refusal of a pool whose mode does not support this role. This happens when a reload makes such a
+    /// pool the successor of one that does.
     fn unsupported(self) -> ExecError {
         let (name, message) = match self {
             Role::Responder => ("NoScripts", "the pool's mode runs no PHP"),
@@ -117,80 +116,79 @@ impl Role {
     }
 }
 
-/// Receives what a run does apart from answering, when the front reads it from the child: while the run is
-/// polled, and when nobody waits for it any more. Called under locks of the pool: it must return at
-/// once and not come back to the pool.
+/// Receives the side effects of a run when the front reads them from the child: while the run is polled, and also after
+/// its client has left. The pool calls it under its locks, so it must return at once and must not call the pool.
 pub trait EffectSink: std::fmt::Debug + Send + Sync {
-    /// An effect by its name ([`howdah_proto::effect`]), and what there is to say about it.
+    /// Receives one effect: its name ([`howdah_proto::effect`]) and its value.
     fn effect(&self, name: &[u8], value: &[u8]);
 }
 
-/// Where a request body comes from.
+/// The source of a request body.
 #[derive(Debug)]
 pub enum ScriptBody {
     /// The request has no body.
     Empty,
     /// The whole body, in memory.
     Memory(Bytes),
-    /// All of it, in a file of this many bytes, read from offset 0.
+    /// The whole body, in a file of this many bytes that is read from offset 0.
     File(std::fs::File, u64),
-    /// Still arriving. The stream ends with `None`; an `Err` means it was cut off.
+    /// The body is still arriving. The stream ends with `None`; an `Err` means that it was cut off.
     Stream(mpsc::Receiver<Result<Bytes, BodyCutOff>>),
 }
 
-/// The client went away, or broke the framing, before the body was complete.
+/// The client disconnected, or violated the framing, before the body was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyCutOff;
 
-/// What a run says. The order is: any number of `Informational`, one `Head`, any number of
-/// `Body`, one `End`; or an [`ExecError`] at any point, after which nothing follows.
+/// An event of a run. The order is: any number of `Informational`, one `Head`, any number of `Body`, one `End`. At any
+/// point an [`ExecError`] may come instead, after which nothing follows.
 #[derive(Debug)]
 pub enum Event {
-    /// A 1xx head to pass on at once.
+    /// A 1xx head to send to the client at once.
     Informational(Head),
     /// Status and headers of the response.
     Head(Head),
     /// A piece of the response's body.
     Body(Bytes),
-    /// The script has flushed: pass on now what was given so far.
+    /// The script has flushed its output: send everything received so far.
     Flush,
-    /// The run did something apart from answering, which [`ScriptRequest::effects`] has received.
+    /// The run had a side effect, which [`ScriptRequest::effects`] has received.
     Effect,
-    /// The response is complete (the script may still run).
+    /// The response is complete (the script may still be running).
     End,
 }
 
-/// One run of a script. Dropping it informs the script that the client has left; what the process
-/// still holds stays accounted for by its pool.
+/// One run of a script. Dropping it tells the script that the client has left. The pool continues to account for what
+/// the process still uses.
 pub trait Run: Send {
-    /// Polls for the next event; `Pending` wakes the task of `cx` when there is one.
+    /// Polls for the next event. After `Pending`, the task of `cx` is woken when there is one.
     fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Result<Event, ExecError>>;
 
-    /// How long the request waited for a process, once one has taken it, and that process's
-    /// index in the scoreboard: for the access log.
+    /// Returns how long the request waited for a process, once one has claimed it, and that process's index in the
+    /// scoreboard. The access log shows both.
     fn timing(&self) -> RunTiming;
 
-    /// The process that runs it, where this server has started it and it is known.
+    /// Returns the id of the process that runs the script, if this server started it and it is known.
     fn process(&self) -> Option<i32> {
         None
     }
 
-    /// Whether the status is the script's own also where it is 200: the document of an error that sets none has
-    /// the error's.
+    /// Whether a status of 200 is the script's own decision. The document of an error that sets no status has the
+    /// error's.
     fn decides_status(&self) -> bool {
         false
     }
 
-    /// Whether a process has begun with it, as far as is known. One that has not can be taken back
+    /// Whether a process has begun with the request, as far as is known. A request that has not begun can be cancelled
     /// at no cost.
     fn is_claimed(&self) -> bool {
         self.timing().child.is_some()
     }
 }
 
-/// A run around another one, whose events it sees. What is asked of it is asked of the other.
+/// A run that wraps another one and sees its events. All other methods are forwarded to the wrapped run.
 pub trait RunAround: Send {
-    /// The other run.
+    /// Returns the wrapped run.
     fn inner(&self) -> &dyn Run;
 
     /// See [`Run::poll_event`].
@@ -219,67 +217,67 @@ impl<R: RunAround> Run for R {
     }
 }
 
-/// How long a run waited, and which child has it: what [`Run::timing`] returns.
+/// How long a run waited, and which child runs it: the result of [`Run::timing`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RunTiming {
-    /// From `start` to the first sign of the process.
+    /// The time from `start` to the first sign of the process.
     pub queued: Option<Duration>,
-    /// Index of the child in its pool's scoreboard.
+    /// The index of the child in its pool's scoreboard.
     pub child: Option<u16>,
 }
 
-/// Runs scripts. One value per pool, shared by all front threads.
+/// Runs scripts. There is one value per pool, which all front threads share.
 pub trait Executor: Send + Sync {
-    /// Starts a run. Call it on a front thread (see [`Executor`] implementations); never blocks: a
-    /// request that cannot run yet waits in the pool's one bounded queue. A pool whose mode does not
-    /// know the request's [`Role`] refuses it.
+    /// Starts a run. Call it on a front thread (see [`Executor`] implementations). It never blocks: a request that
+    /// cannot run yet waits in the pool's only, bounded queue. A pool whose mode does not support the request's
+    /// [`Role`] refuses it.
     fn start(&self, request: ScriptRequest) -> Box<dyn Run>;
 
-    /// The name of the pool's mode, for people who look at traces. Nothing is decided by it.
+    /// Returns the name of the pool's mode, for display in traces only.
     fn mode(&self) -> &'static str;
 
-    /// The scoreboard and counters of now.
+    /// Returns the current scoreboard and counters.
     fn status(&self) -> status::PoolStatus;
 
-    /// How many requests it runs at once at most, if that is known.
+    /// Returns the maximum number of requests that the pool runs at once, if it is known.
     fn processes(&self) -> Option<u32> {
         None
     }
 
-    /// Whether this client has asked for scripts and left while they ran, of late, so often that half of
-    /// the processes worked for nobody.
+    /// Whether this client has recently abandoned so many running scripts that half of the processes worked on
+    /// abandoned requests.
     fn has_left_scripts(&self, _client: IpAddr) -> bool {
         false
     }
 
-    /// Whether PHP has bailed out of so many runs of this client, of late, that it must wait.
+    /// Returns whether PHP has recently bailed out of so many runs of this client that the client must wait.
     fn bailouts_of(&self, _client: IpAddr) -> Option<TooManyBailouts> {
         None
     }
 
-    /// Makes all values of the cache that its PHP shares old.
+    /// Invalidates all values of the cache that the pool's PHP processes share.
     fn forget_shared_cache(&self) {}
 
-    /// A pool whose processes know nothing of this one's shared cache finishes its requests (`true`), or has
-    /// ended: meanwhile the cache is not used.
+    /// A pool with another shared cache, of which this one's processes know nothing, is finishing its requests (`true`)
+    /// or has ended (`false`). This pool's cache is not used meanwhile.
     fn beside_predecessor(&self, _beside: bool) {}
 
-    /// Whether a body may be streamed whose length is not known. Where PHP reads a body by its
-    /// CONTENT_LENGTH only, it has to be received whole first.
+    /// Whether a body of unknown length may be streamed. Where PHP reads a body only by its CONTENT_LENGTH, the server
+    /// has to receive the whole body first.
     fn takes_unknown_length(&self) -> bool {
         true
     }
 }
 
-/// Where messages that scripts and PHP processes write go. Implemented by the server's error log.
+/// Receives the messages that scripts and PHP processes write. The server's error log implements it.
 pub trait ScriptLog: Send + Sync {
-    /// A message tied to a request: `error_log()`, a warning, a fatal error.
+    /// Logs a message that belongs to a request: `error_log()`, a warning, a fatal error.
     fn script(&self, pool: &str, request: u64, frame: &RequestFrame, level: Level, message: &[u8]);
 
-    /// Something about the pool's processes: died, killed, slow, cannot start. `name` is the one
-    /// name of the event (`ChildDied`, `SlowRequest`, `TerminateTimeout`, …).
+    /// Logs an event of the pool's processes: died, killed, slow, cannot start. `name` is the name of the event
+    /// (`ChildDied`, `SlowRequest`, `TerminateTimeout`, …).
     fn pool(&self, pool: &str, level: Level, name: &str, message: &str);
 }
 
-/// A [`ScriptLog`] that the threads of a pool share.
+/// A [`ScriptLog`] that is shared by the threads of a pool.
 pub type Log = Arc<dyn ScriptLog>;

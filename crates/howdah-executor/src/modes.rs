@@ -1,4 +1,4 @@
-//! From a mode's settings to the code that runs it: the only place that knows all modes.
+//! Starts the pool for a mode's settings. This is the only module that knows all modes.
 
 use std::io;
 use std::sync::Arc;
@@ -11,10 +11,9 @@ use crate::launch::Launcher;
 use crate::program_pool::ProgramPool;
 use crate::{Log, Pool};
 
-/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once:
-/// requests queue until they can be run; [`Pool::ready`] resolves then, or says why not.
-/// `may_sleep`: a pool that is to have no process at rest (`ondemand`) has none before its first
-/// request.
+/// Starts a pool for `fronts` front threads (see [`crate::front_thread::attach`]). Returns at once: requests queue
+/// until they can run. [`Pool::ready`] then resolves, or returns the reason for a failure. With `may_sleep`, a pool
+/// that runs no idle processes (`ondemand`) starts none before its first request.
 ///
 /// # Errors
 /// The pool's memory, thread or sockets cannot be created.

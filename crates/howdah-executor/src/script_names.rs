@@ -1,22 +1,21 @@
-//! What php-fpm and php-cgi make of the variables that name a script, and which are therefore not sent
-//! to them. Follows `init_request_info` of php-src (sapi/fpm/fpm/fpm_main.c, sapi/cgi/cgi_main.c).
+//! The variables with which php-fpm and php-cgi would choose another script, and which are therefore not sent to them.
+//! Follows `init_request_info` of php-src (sapi/fpm/fpm/fpm_main.c, sapi/cgi/cgi_main.c).
 //!
-//! Only `SCRIPT_FILENAME` has passed the site's checks. PHP runs `PATH_TRANSLATED`, a path that the
-//! client names by PATH_INFO, in its place:
+//! Only `SCRIPT_FILENAME` has passed the site's checks. PHP may instead run `PATH_TRANSLATED`, a path that the client
+//! chooses by PATH_INFO:
 //!
-//! | `cgi.fix_pathinfo` | sent beside it | runs |
+//! | `cgi.fix_pathinfo` | also sent | PHP runs |
 //! |---|---|---|
 //! | 0 | | `PATH_TRANSLATED`, unless `cgi.discard_path` is on |
 //! | 1 (PHP's default) | `REDIRECT_URL` | `PATH_TRANSLATED`, or the first file that its parts name: an upload `/up/x.jpg` for `/up/x.jpg/y` |
 //! | 1 | | `SCRIPT_FILENAME` |
 //!
-//! With `cgi.fix_pathinfo` on and a `REDIRECT_URL` it also takes `PATH_INFO` away. So it gets neither,
-//! as behind nginx. PHP makes a `PATH_TRANSLATED` itself where it has split a path.
+//! With `cgi.fix_pathinfo` on and a `REDIRECT_URL`, PHP also removes `PATH_INFO`. So PHP gets neither variable, as
+//! behind nginx. PHP sets `PATH_TRANSLATED` itself where it has split a path.
 
 use howdah_proto::request::RequestFrame;
 
-/// Is `name` a variable by which PHP would run another script than `SCRIPT_FILENAME`, or lose
-/// `PATH_INFO`?
+/// Whether `name` is a variable that would make PHP run a script other than `SCRIPT_FILENAME`, or lose `PATH_INFO`.
 pub(crate) fn names_a_script_to_php(frame: &RequestFrame, name: &[u8]) -> bool {
     match name {
         b"PATH_TRANSLATED" => true,

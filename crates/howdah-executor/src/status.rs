@@ -1,5 +1,5 @@
-//! The scoreboard and the counters of a pool, as data for the status page, `howdah status` and
-//! metrics. Field names follow php-fpm's status page where it has one.
+//! The scoreboard and the counters of a pool, as data for the status page, `howdah status` and metrics. Field names
+//! follow php-fpm's status page where it has one.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -14,7 +14,7 @@ pub struct PoolStatus {
     pub pool: String,
     /// `static`, `dynamic` or `ondemand`.
     pub process_manager: String,
-    /// `Starting`, `Ready`, `Down` with its reason, `Draining`.
+    /// `Starting`, `Ready`, `Asleep`, `Down` with its reason, `Draining`, `Closed`.
     pub state: String,
     /// PHP's version; empty until it is known.
     pub php: String,
@@ -22,34 +22,34 @@ pub struct PoolStatus {
     pub opcache: bool,
     /// Seconds since the pool started.
     pub uptime: u64,
-    /// Requests taken by a child since the start.
+    /// Requests that children have claimed since the start.
     pub accepted_requests: u64,
-    /// Requests waiting for a child now.
+    /// Requests that wait for a child now.
     pub queue: u32,
-    /// Most requests that ever waited at once.
+    /// The highest number of requests that have waited at once.
     pub max_queue: u32,
     /// The configured limit of `queue`.
     pub queue_size: u32,
-    /// Most requests that run at once; 0: not known.
+    /// The maximum number of requests that run at once; 0 if it is not known.
     pub max_children: u32,
-    /// Children that wait for a request.
+    /// Children that are waiting for a request.
     pub idle_processes: u32,
-    /// Children that run a request.
+    /// Children that are running a request.
     pub active_processes: u32,
-    /// Most that were ever active at once.
+    /// The highest number of children that were active at once.
     pub max_active_processes: u32,
     /// How often a request had to wait because `max_children` were busy.
     pub max_children_reached: u64,
-    /// Requests beyond `request_slowlog_timeout`.
+    /// Requests that exceeded `request_slowlog_timeout`.
     pub slow_requests: u64,
-    /// Children that left because PHP had bailed out of a request: a fatal error.
+    /// Children that exited because PHP had bailed out of a request: a fatal error.
     pub bailouts: u64,
-    /// The slow requests that came last, the newest first.
+    /// The most recent slow requests, the newest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub slow: Vec<SlowRow>,
-    /// Number of failures since the start, by their one name.
+    /// The number of failures since the start, by name.
     pub failures: Vec<(String, u64)>,
-    /// What its PHP shares; none without `shared_cache`.
+    /// The cache that the pool's PHP processes share; `None` without `shared_cache`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shared_cache: Option<SharedCacheStatus>,
     /// One row for each child.
@@ -60,7 +60,7 @@ pub struct PoolStatus {
 }
 
 impl PoolStatus {
-    /// Whether the pool can run scripts: it does, or starts PHP for the first request.
+    /// Whether the pool can run scripts: it is ready, or it will start PHP for the first request.
     pub fn is_up(&self) -> bool {
         matches!(self.state.as_str(), "Ready" | "Asleep")
     }
@@ -70,19 +70,19 @@ impl PoolStatus {
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SharedCacheStatus {
-    /// Whether it is used: not while the pool before a reload finishes its requests.
+    /// Whether the cache is in use. It is not while the pool before a reload finishes its requests.
     pub open: bool,
-    /// Bytes for values.
+    /// Capacity for values, in bytes.
     pub size: u64,
-    /// Of them, in use.
+    /// The part of `size` that is in use, in bytes.
     pub used: u64,
-    /// Values, also such as have expired and made no room yet.
+    /// The number of values, including expired ones whose room has not been reused yet.
     pub values: u64,
-    /// Questions that were answered with a value.
+    /// The number of lookups that found a value.
     pub hits: u64,
-    /// Questions that were not.
+    /// The number of lookups that found no value.
     pub misses: u64,
-    /// Values that made room for others before they expired.
+    /// The number of values that were evicted before they expired.
     pub evicted: u64,
 }
 
@@ -94,45 +94,45 @@ pub struct ChildRow {
     pub index: u16,
     /// The child's process id.
     pub pid: i32,
-    /// `Starting`, `Booting` (a worker script before its first request), `Idle`, `Busy`, `Finishing` (after `fastcgi_finish_request()`), `Retiring`,
-    /// `Terminating`.
+    /// `Starting`, `Booting` (a worker script before its first request), `Idle`, `Busy`, `Finishing` (after
+    /// `fastcgi_finish_request()`), `Retiring`, `Terminating`.
     pub state: String,
     /// Seconds the child has been in this state.
     pub since: f64,
-    /// Requests done by this process.
+    /// The number of requests that this process has finished.
     pub requests: u64,
-    /// Method, URI and script of the present request.
+    /// Method of the current request.
     pub method: String,
-    /// URI of the present request.
+    /// URI of the current request.
     pub uri: String,
-    /// Script of the present request.
+    /// Script of the current request.
     pub script: String,
-    /// Resident memory in bytes at the last look.
+    /// Resident memory in bytes when it was last measured.
     pub memory: u64,
 }
 
-/// A request beyond `request_slowlog_timeout`.
+/// A request that exceeded `request_slowlog_timeout`.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct SlowRow {
-    /// When its stack was read: seconds since 1970.
+    /// When its stack was read, in seconds since 1970.
     pub at: u64,
-    /// Seconds that it had run by then.
+    /// How long it had run by then, in seconds.
     pub seconds: f64,
-    /// The method of its request.
+    /// The method of the request.
     pub method: String,
-    /// Its URI.
+    /// The URI of the request.
     pub uri: String,
     /// The script that ran.
     pub script: String,
-    /// PHP's stack, a line for each call.
+    /// PHP's stack, one line for each call.
     pub stack: String,
 }
 
 impl SlowRow {
-    /// How many a pool keeps.
+    /// How many slow requests a pool keeps.
     pub(crate) const KEPT: usize = 10;
-    /// The longest stack that is kept, in bytes.
+    /// The maximum length of a stored stack in bytes.
     pub(crate) const LONGEST_STACK: usize = 4096;
 }
 
@@ -142,31 +142,31 @@ impl SlowRow {
 pub struct BackendRow {
     /// The backend's address, as it is configured.
     pub address: String,
-    /// Its share of the requests, relative to the other backends.
+    /// The backend's share of the requests, relative to the other backends.
     pub weight: u32,
     /// `Up` or `Down`.
     pub state: String,
-    /// Seconds it has been down; 0 when it is up.
+    /// How long it has been down, in seconds; 0 when it is up.
     pub since: f64,
     /// Why it is down; empty when it is up.
     pub why: String,
-    /// Requests it runs now.
+    /// The number of requests that it runs now.
     pub busy: u32,
-    /// Connections kept open without a request.
+    /// The number of connections that are kept open without a request.
     pub kept: u32,
-    /// Most requests it is given at once, now.
+    /// The number of requests that it is given at most at once, at present.
     pub limit: u32,
-    /// Requests it has answered since the start.
+    /// The number of requests that it has served since the start.
     pub requests: u64,
-    /// Connections made to it since the start.
+    /// The number of connections made to it since the start.
     pub connects: u64,
-    /// Attempts that failed: it could not be reached, broke off, or made no sense.
+    /// The number of failed attempts: it was unreachable, broke off, or sent invalid data.
     pub failures: u64,
-    /// Times the backend's backlog was full.
+    /// How often the backend's backlog was full.
     pub overflows: u64,
 }
 
-/// Counters of failures, in the order of [`ExecError::index`], with their names.
+/// Pairs each counter, in the order of [`ExecError::index`], with the name of its failure.
 pub(crate) fn failures(counters: &[AtomicU64; ExecError::NAMES.len()]) -> Vec<(String, u64)> {
     let named = ExecError::NAMES.iter().zip(counters);
     named

@@ -64,13 +64,13 @@ impl Rig {
         run
     }
 
-    /// A program that writes its process id into `pid`, begins to answer, and does not end.
+    /// Writes a program that stores its process id in `pid`, begins to respond, and does not exit.
     fn sleeper(&self) -> PathBuf {
         let text = "echo $$ >pid; printf 'X: y\\n\\n'; exec sleep 600";
         self.scripts.sh("long.sh", text)
     }
 
-    /// A program that answers `ok` and ends.
+    /// Writes a program that responds `ok` and exits.
     fn quick(&self) -> PathBuf {
         self.scripts.sh("quick.sh", "printf 'X: y\\n\\nok'")
     }
@@ -408,7 +408,7 @@ fn a_killed_spawner_takes_its_programs_along_and_another_serves() {
         let outcome = finish(run).await;
         assert_eq!(outcome.err(), Some(ExecError::ChildDied(Exit::Unseen)));
         until("its program is gone", || !lives(pid)).await;
-        // Requests that come while another starts wait for it.
+        // Requests that arrive while another spawner starts wait for it.
         assert_eq!(text(&rig.get(&quick).await.unwrap()), "ok");
     });
     rig.log.wait_for("SpawnerDied");

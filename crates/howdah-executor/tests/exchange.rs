@@ -1,4 +1,4 @@
-//! The exchange between a pool and its children, with threads of the test for children.
+//! The exchange between a pool and its children, with threads of the test in place of children.
 
 mod support;
 
@@ -85,7 +85,7 @@ fn a_body_may_come_from_a_file() {
         std::io::Write::write_all(&mut file, &body).unwrap();
         let run = pool.start(request("/echo", ScriptBody::File(file, body.len() as u64)));
         assert!(finish(run).await.unwrap().body == body);
-        // Shorter than it was said to be: named, not padded.
+        // A file that is shorter than stated is a named error, and the body is not padded.
         let file = rustix_tempfile();
         let run = pool.start(request("/echo", ScriptBody::File(file, 10)));
         assert_eq!(finish(run).await.unwrap_err(), ExecError::BodyUnreadable);
@@ -153,7 +153,7 @@ fn an_answer_finished_early_frees_the_client_while_the_child_stays_busy() {
     let (pool, ..) = start(config);
     on_front(async {
         assert_eq!(get(&pool, "/finish").await.unwrap().body, b"answered");
-        // A child may have served before the supervisor has it on the scoreboard.
+        // A child may serve before the supervisor has put it on the scoreboard.
         until("it is on the scoreboard", || {
             !pool.status().children.is_empty()
         })
@@ -260,7 +260,7 @@ fn a_zygote_that_cannot_start_is_named_to_requests_and_tried_again() {
         assert_eq!(finish(early).await.unwrap_err(), down);
         assert_eq!(get(&pool, "/hello").await.unwrap_err(), down);
         log.wait_for("PhpStartup: no such extension");
-        // Tried again until it works.
+        // The start is retried until it succeeds.
         until("it is ready", || pool.condition() == Condition::Ready).await;
         assert_eq!(get(&pool, "/hello").await.unwrap().body, b"hello");
     });
@@ -328,7 +328,7 @@ fn a_front_thread_that_hangs_holds_nobody_else_up() {
         s.spawn(move || {
             support::front_runtime(1).block_on(async {
                 let run = other.start(request("/hello", ScriptBody::Empty));
-                // A blocking call where none should be.
+                // A blocking call, which a front thread must not make.
                 hung.send(()).unwrap();
                 may_go_on.recv().unwrap();
                 assert_eq!(finish(run).await.unwrap().body, b"hello");

@@ -1,4 +1,4 @@
-//! Requests to a scripted FastCGI backend: what is sent, what comes back, which connections are used.
+//! Requests to a scripted FastCGI backend: the bytes sent, the responses, and the connections used.
 
 mod support;
 
@@ -198,7 +198,7 @@ fn a_kept_connection_serves_a_get_and_never_a_post_and_none_is_kept_after_a_body
 
 #[test]
 fn a_kept_connection_that_was_closed_meanwhile_costs_nothing() {
-    // As php-fpm after pm.max_requests: one answer although more were promised.
+    // Like php-fpm after pm.max_requests: one response although the connection was to be kept.
     let fake = Fake::start(|peer| {
         let seen = peer.request().unwrap();
         assert!(seen.keep);
@@ -264,7 +264,7 @@ fn a_backend_that_does_not_read_its_input_is_heard_all_the_same() {
 
 #[test]
 fn both_directions_flow_at_once() {
-    // Answers while it reads: whoever only writes first waits for ever.
+    // The backend responds while it reads. A client that only writes at first would wait forever.
     let fake = Fake::start(|peer| {
         peer.request_head();
         peer.send(STDOUT, b"A: 1\r\n\r\n");
@@ -315,7 +315,7 @@ fn a_pause_in_the_answer_passes_on_what_is_there() {
     let fake = Fake::start(|peer| {
         peer.request();
         peer.send(STDOUT, b"A: 1\r\n\r\ntick");
-        // The flush is seen by what the other end does then: it closes.
+        // The flush shows in the reaction of the other end: it closes.
         peer.wait_for_close();
     });
     on_front(async {

@@ -1,5 +1,5 @@
-//! FastCGI backends that are full, missing, slow or stopped: requests wait, and are refused by name
-//! only when their time is over.
+//! FastCGI backends that are full, missing, slow or stopped: requests wait, and are refused with a named error only
+//! after their deadline.
 
 mod support;
 
@@ -27,7 +27,7 @@ async fn get(pool: &Arc<FastCgiPool>) -> Result<Answer, ExecError> {
     finish(pool.start(request("/", ScriptBody::Empty))).await
 }
 
-/// Holds its request until the other end leaves.
+/// Holds its request until the other end closes the connection.
 fn hold(peer: &mut Peer) {
     peer.request();
     peer.wait_for_close();
@@ -35,7 +35,7 @@ fn hold(peer: &mut Peer) {
 
 #[test]
 fn a_full_backlog_is_waited_for() {
-    // A socket that nobody accepts from, with room for two.
+    // A listening socket on which no process accepts, with room for two connections.
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("socket");
     let flags = rustix::net::SocketFlags::CLOEXEC;
@@ -58,7 +58,7 @@ fn a_full_backlog_is_waited_for() {
         .await;
         let limit = pool.status().backends[0].limit;
         assert!(limit < 16, "{limit}: it learns");
-        // Now somebody accepts.
+        // From now on connections are accepted.
         let listener = std::os::unix::net::UnixListener::from(socket);
         let acceptor = std::thread::spawn(move || answer_all(&listener, 40));
         for run in runs {
@@ -74,7 +74,7 @@ fn answer_all(listener: &std::os::unix::net::UnixListener, mut requests: u32) {
         let (mut stream, _) = listener.accept().unwrap();
         let mut read = vec![0; 4096];
         match stream.read(&mut read) {
-            // The pool's own question, which has been given up.
+            // The pool's own probe, which has been abandoned.
             Ok(n) if n > 1 && read[1] == 9 => continue,
             Ok(0) | Err(_) => continue,
             Ok(_) => {}
@@ -104,7 +104,7 @@ fn a_backend_that_is_not_there_yet_is_waited_for() {
             run.await.unwrap().unwrap();
         }
         log.wait_for("BackendUp");
-        // It restarts: the socket is gone, comes back, and nobody notices.
+        // The backend restarts: its socket disappears and comes back, and no request fails.
         let path = fake.path.clone();
         drop(fake);
         let runs: Vec<_> = (0..10)
@@ -224,7 +224,7 @@ fn a_full_queue_and_a_late_turn_have_their_names() {
         let waiting = pool.start(request("/", ScriptBody::Empty));
         assert_eq!(get(&pool).await.unwrap_err(), ExecError::QueueFull);
         assert_eq!(finish(waiting).await.unwrap_err(), ExecError::QueueTimeout);
-        // Who runs is not touched by it.
+        // The running request is not affected.
         let more = tokio::time::timeout(Duration::from_millis(200), next_event(&mut running));
         assert!(more.await.is_err());
     });

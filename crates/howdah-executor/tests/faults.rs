@@ -1,5 +1,4 @@
-//! Everything that can go wrong with real PHP processes: which requests it costs, and that the pool
-//! goes on serving.
+//! All faults of real PHP processes: which requests each one costs, and that the pool continues to serve.
 
 mod support;
 
@@ -12,10 +11,10 @@ use support::php::{Site, kill, parent};
 use support::{config, finish, next_event, on_front, until};
 
 const HELLO: &str = "<?php echo 'hello';";
-/// Says that it has begun, then never ends by itself.
+/// Outputs that it has begun, and never ends by itself.
 const SLEEPER: &str = "<?php echo 'begun'; flush(); while (true) { sleep(100); }";
 
-/// Starts a script that flushes, and waits until it has: gives the run and its child.
+/// Starts a script that flushes, and waits until it has. Returns the run and its child.
 async fn begun(site: &Site, script: &str) -> (Box<dyn howdah_executor::Run>, u16) {
     site.pool.ready().await.unwrap();
     let mut run = site.start(script, ScriptBody::Empty);
@@ -127,7 +126,7 @@ fn a_killed_zygote_lets_its_children_finish_and_a_new_one_serves() {
     });
 }
 
-/// The zygote of the child that answers. A child whose zygote has just died may still answer: its parent is
+/// Returns the zygote of the child that responds. A child whose zygote has just died may still respond; its parent is
 /// init then.
 async fn living_parent(site: &Site) -> i32 {
     loop {
@@ -219,7 +218,7 @@ fn the_terminate_timeout_ends_sleep_flock_loops_and_scripts_deaf_to_sigterm() {
                 "{script}"
             );
         }
-        // Answered in time, and killed for what it does afterwards.
+        // The response was in time, and the child is killed for its work afterwards.
         assert_eq!(site.get("shutdown.php").await.unwrap().body, b"answered");
         assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");
     });
@@ -244,12 +243,12 @@ fn what_follows_a_complete_response_may_take_longer_than_the_terminate_timeout()
     on_front(async {
         site.pool.ready().await.unwrap();
         assert_eq!(site.get("finished.php").await.unwrap().body, b"answered");
-        // Waits for the only child, which is not killed.
+        // This waits for the only child, which is not killed.
         assert_eq!(site.get("hello.php").await.unwrap().body, b"hello");
         assert!(site.path("done").exists(), "{:?}", site.log.all());
         assert_eq!(site.log.count("TerminateTimeout"), 0);
         assert_eq!(site.get("shutdown.php").await.unwrap().body, b"answered");
-        // It keeps its pool from ending no longer than a request would.
+        // The script delays the end of its pool no longer than a request would.
         site.pool.drain(None, Duration::from_millis(300));
         site.pool.drained().await;
     });
@@ -301,7 +300,7 @@ fn a_client_that_leaves_frees_the_child_at_the_next_write() {
                 "{script}"
             );
         }
-        // Gone in the middle of an upload: the script sees the end of its input.
+        // The client disconnects in the middle of an upload: the script sees the end of its input.
         site.script(
             "upload.php",
             "<?php echo strlen(file_get_contents('php://input'));",

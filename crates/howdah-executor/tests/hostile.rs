@@ -1,5 +1,5 @@
-//! A zygote belongs to its pool's user, who may have taken it over: what it reports is a claim. None of
-//! it makes the front signal a process that is not the pool's, nor takes the pool down for good.
+//! A zygote belongs to its pool's user, who may have taken it over, so its reports are untrusted. No report makes the
+//! front signal a process that does not belong to the pool, or takes the pool down permanently.
 
 mod support;
 
@@ -15,7 +15,7 @@ use howdah_proto::worker::WorkerMessage;
 use support::fake::FakeLauncher;
 use support::{TestLog, config, get, on_front};
 
-/// A process of the front's user that is none of the pool's.
+/// A process of the front's user that does not belong to the pool.
 struct Bystander(Child);
 
 impl Bystander {
@@ -41,7 +41,7 @@ fn pidfd(pid: i32) -> Option<OwnedFd> {
     Some(rustix::process::pidfd_open(pid, flags).unwrap())
 }
 
-/// A pool whose first zygote claims these things as soon as it is ready.
+/// Starts a pool whose first zygote sends these reports as soon as it is ready.
 fn pool(
     config: PoolConfig,
     claims: Vec<(Report, Option<OwnedFd>)>,
@@ -72,11 +72,11 @@ fn a_process_that_is_not_the_zygotes_own_is_never_signalled_for_it() {
     for (pid, fd) in [
         (pid, pidfd(pid)),
         (us, pidfd(us)),
-        // Of another than it says, and of none.
+        // The pidfd of another process than the reported one, and a descriptor that is not a pidfd.
         (pid, pidfd(us)),
         (pid, Some(socket)),
     ] {
-        // Any child that served would be ended for its request, by the descriptor it came with.
+        // A child that served this request would be killed through the descriptor of the report.
         let mut config = config(1);
         config.request_terminate_timeout = Some(std::time::Duration::from_millis(100));
         let (pool, log) = pool(config, vec![(Report::Spawned { child, pid }, fd)]);
@@ -149,7 +149,7 @@ fn claims_about_children_there_are_not_are_nobodys() {
 fn a_child_is_forked_once() {
     let child = first_child();
     let again = || (Report::Spawned { child, pid: 0 }, None);
-    // The first may come in time to be believed; the second cannot.
+    // The first report may arrive in time to be believed; the second cannot.
     let (pool, log) = pool(config(1), vec![again(), again(), again()]);
     on_front(async {
         log.wait_for("ZygoteProtocolError");

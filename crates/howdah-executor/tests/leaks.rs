@@ -1,5 +1,5 @@
-//! What a pool leaves behind in the server's process when it is gone: nothing. Alone in its file,
-//! since it counts the descriptors and mappings of the whole process.
+//! A pool that has ended leaves nothing behind in the server's process. This test is alone in its file, since it counts
+//! the descriptors and mappings of the whole process.
 
 mod support;
 

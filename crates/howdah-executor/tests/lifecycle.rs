@@ -1,4 +1,4 @@
-//! How many processes there are, when they are replaced, and how a pool ends: with real PHP.
+//! The number of processes, their replacement, and the end of a pool, with real PHP.
 
 mod support;
 
@@ -13,7 +13,7 @@ use howdah_executor::{Event, ExecError, Executor, ScriptBody};
 use support::php::Site;
 use support::{bytes, config, finish, next_event, on_front, until};
 
-/// Requests `script` on `clients` tasks until `enough` says so; every one must be answered well.
+/// Requests `script` on `clients` tasks until `enough` returns true. Every request must succeed.
 async fn load(
     site: &Site,
     pool: &dyn Fn() -> Arc<EmbedPool>,
@@ -34,7 +34,7 @@ async fn load(
     done.get()
 }
 
-/// Polls futures of this task side by side to their ends.
+/// Polls futures concurrently on this task until all have finished.
 async fn futures_join<F: Future<Output = ()>>(futures: impl Iterator<Item = F>) {
     let mut futures: Vec<_> = futures.map(Box::pin).collect();
     std::future::poll_fn(move |cx| {
@@ -102,7 +102,7 @@ fn no_process_serves_more_than_max_requests_and_each_serves_them_all() {
     let by = by.into_inner();
     assert_eq!(by.values().sum::<u32>(), 200);
     assert!(by.values().all(|n| *n <= 10), "{by:?}");
-    // All but those that were serving when it ended.
+    // All processes except those that were serving at the end.
     let whole = by.values().filter(|n| **n == 10).count();
     assert!(whole + 2 >= by.len() - 1, "{by:?}");
     assert_eq!(site.log.count("ChildDied"), 0, "{:?}", site.log.all());
@@ -114,7 +114,7 @@ fn a_child_that_has_grown_is_replaced_between_requests() {
     config.max_memory = Some(60 << 20);
     let site = Site::new(config);
     site.script("pid.php", PID);
-    // Persistent resources outlive the request: memory PHP does not give back.
+    // The script grows to more than `max_memory` and waits for the gate.
     site.script(
         "grow.php",
         "<?php ini_set('memory_limit', '-1'); $a = str_repeat('a', 100 << 20); echo strlen($a); flush();
@@ -128,7 +128,7 @@ fn a_child_that_has_grown_is_replaced_between_requests() {
         let before = pids(&site.pool);
         let mut run = site.start("grow.php", ScriptBody::Empty);
         while !matches!(next_event(&mut run).await.unwrap(), Event::Flush) {}
-        // Found too large while it runs, it is retired, yet its answer is finished.
+        // The child is found to be too large while it runs the script. It is retired, but its response is completed.
         until("a replacement", || pids(&site.pool).len() == 2).await;
         std::fs::write(site.path("gate"), "").unwrap();
         while !matches!(next_event(&mut run).await.unwrap(), Event::End) {}
@@ -177,13 +177,13 @@ fn a_pool_that_sleeps_has_no_process_before_its_first_request() {
         assert!(!site.pool.is_asleep());
         assert_eq!(site.pool.status().state, "Ready");
     });
-    // One that nobody asks ends at once.
+    // A pool without requests ends at once.
     let site = Site::asleep(config.clone());
     on_front(async {
         site.pool.drain(None, Duration::from_secs(20));
         site.pool.drained().await;
     });
-    // One that cannot start says so to its first visitor.
+    // A pool that cannot start reports this to its first request.
     config.user = Some("no-such-user-here".to_owned());
     let site = Site::asleep(config);
     on_front(async {
@@ -233,7 +233,7 @@ fn opcache_reset_in_a_loop_under_load_fails_no_request() {
         let resetting = async {
             while resets.get() < 100 {
                 let answer = site.get("reset.php").await.unwrap();
-                // False while an earlier reset waits for a moment without readers.
+                // This is false while an earlier reset waits for a moment without readers.
                 if answer.body == b"reset" {
                     resets.set(resets.get() + 1);
                 } else {

@@ -1,7 +1,6 @@
-//! One program that behaves badly in every way a program can (`support/faulty.py`), in the three modes
-//! that run programs: `fastcgi`, where the test starts it, `pool` and `cgi`, where Howdah does. Each
-//! way has one name, the next request is served, and nothing hangs. What PHP itself can do wrong is in
-//! howdah-tests' `mode_faults`, for all five modes.
+//! One program that misbehaves in every way a program can (`support/faulty.py`), in the three modes that run programs:
+//! `fastcgi`, where the test starts it, `pool` and `cgi`, where Howdah does. Each fault has one name, the next request
+//! is served, and nothing hangs. Faults of PHP itself are in howdah-tests' `mode_faults`, for all five modes.
 
 mod support;
 
@@ -37,7 +36,7 @@ enum Mode {
     Cgi,
 }
 
-/// The program as somebody else's backend.
+/// The program as a backend that Howdah does not manage.
 struct Elsewhere {
     listener: UnixListener,
     program: PathBuf,
@@ -124,7 +123,7 @@ impl Rig {
         }
     }
 
-    /// A POST, which is never repeated, of more than fits the sockets and pipes between.
+    /// Sends a POST, which is never repeated, with a body larger than the sockets and pipes can buffer.
     async fn ask(&self, how: &str) -> Result<Answer, ExecError> {
         let mut request = request(&self.program, how, ScriptBody::Memory(bytes(BODY)));
         if let Mode::Cgi = self.mode {
@@ -143,7 +142,7 @@ impl Rig {
 
 const BODY: usize = 1 << 20;
 
-/// How the program behaves, and what is said of it: over FastCGI, and where it is a CGI program.
+/// The behaviours of the program, and the errors that they cause: over FastCGI, and as a CGI program.
 fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
     let cgi = |error| ExecError::ResponseInvalid(ResponseError::Cgi(error));
     let closed = |answering| ExecError::BackendClosed { answering };
@@ -153,7 +152,7 @@ fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
     vec![
         with("text", same(cgi(CgiError::NotAResponse))),
         with("headless", same(cgi(CgiError::HeadUnfinished))),
-        // As the first line of a CGI program, HTTP's status line is permitted.
+        // A CGI program may write an HTTP status line as its first line.
         with(
             "http",
             (
@@ -162,7 +161,7 @@ fn faults() -> Vec<(&'static str, ExecError, Option<ExecError>)> {
             ),
         ),
         with("silent", (closed(false), Some(ExecError::ResponseMissing))),
-        // The end of a CGI program's output is its answer's end.
+        // The end of a CGI program's output is the end of its response.
         with("cut", (closed(true), None)),
         with(
             "killed",
@@ -189,7 +188,7 @@ async fn check_faults(mut rig: Rig) {
     }
 }
 
-/// Behaviour that is unusual and permitted: the answer comes whole.
+/// Checks unusual but permitted behaviour: the response arrives completely.
 async fn check_whole_answers(rig: Rig) {
     let deaf = rig.ask("deaf").await.unwrap();
     assert_eq!(deaf.body, b"not interested", "{:?}", rig.mode);
@@ -222,7 +221,7 @@ fn a_program_may_read_nothing_split_its_head_and_say_100_kilobytes_before_it() {
         log.wait_for(": in between");
         log.wait_for("line 0 xxxx");
         match mode {
-            // All of it, line by line, whatever the mode of the program's start.
+            // Everything is logged line by line, however the program was started.
             Mode::FastCgi | Mode::Pool => drop(log.wait_for("line 9 xxxx")),
             Mode::Cgi => drop(log.wait_for("standard error of the program is not logged")),
         }

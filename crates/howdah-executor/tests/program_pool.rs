@@ -1,5 +1,5 @@
-//! Mode `pool` with real php-cgi, as one program with children and as many; what happens when they are
-//! killed, hang, age, or never come up.
+//! Mode `pool` with real php-cgi, as one program with children and as several programs, which are killed, hang, age, or
+//! never come up.
 
 mod support;
 
@@ -124,8 +124,8 @@ fn children_of_one_program_share_an_opcache_and_independent_programs_do_not() {
             let path = shared.scripts.0.join(format!("{n}.php"));
             shared.text(&path).await;
         }
-        // Files of this second are not cached (opcache.file_update_protection): what counts is that
-        // it is on, and one for all.
+        // Files of the current second are not cached (opcache.file_update_protection). What matters is that opcache is
+        // on, and shared by all.
         assert!(shared.text(&count).await.parse::<u32>().is_ok());
         assert_eq!(shared.pids().len(), 1);
     });
@@ -143,7 +143,7 @@ fn a_program_killed_in_a_request_costs_that_request_and_another_is_started() {
         rig.pool.ready().await.unwrap();
         until("two serve", || rig.pool.status().idle_processes == 2).await;
         let before = rig.pids();
-        // A GET would be repeated on the other, and kill that, too.
+        // A GET would be repeated on the other program, and kill that, too.
         let body = ScriptBody::Memory(bytes(1));
         let outcome = finish(rig.pool.start(request(&die, "", body))).await;
         assert!(
@@ -167,7 +167,7 @@ fn a_killed_parent_is_replaced_with_its_children() {
         let child: i32 = rig.text(&pid).await.parse().unwrap();
         let parent = rig.pids()[0];
         assert_ne!(child, parent);
-        // An older parent dies of something else than its start.
+        // A parent of this age was not killed by its start.
         tokio::time::sleep(Duration::from_millis(1100)).await;
         kill(parent);
         until("its child is gone", || !lives(child)).await;
@@ -296,7 +296,7 @@ fn a_program_that_never_comes_up_is_a_crash_loop_and_is_tried_less_and_less_ofte
             matches!(refused, Err(ExecError::PoolDown { .. })),
             "{refused:?}"
         );
-        // Mended, it serves.
+        // Once the program is repaired, the pool serves.
         scripts.sh("bad", "exec /usr/bin/php-cgi");
         let pid = rig.scripts.script("pid.php", PID);
         until("it serves", || rig.pool.status().state == "Ready").await;
@@ -338,14 +338,14 @@ fn requests_wait_for_a_spawner_that_is_killed_again_and_again() {
     let pid = rig.scripts.script("pid.php", PID);
     on_front(async {
         for n in 1..=4 {
-            // One that is killed before it is ready has failed to start, which is another matter.
+            // A spawner that is killed before it is ready has failed to start, which is a different case.
             rig.pool.ready().await.unwrap();
             rig.text(&pid).await;
-            // The last one's death may be logged before the next one is started.
+            // The death of the previous spawner may be logged before the next one is started.
             until("it lives", || lives(rig.launcher.pid())).await;
             kill(rig.launcher.pid());
             until("it is gone", || rig.log.count("SpawnerDied") == n).await;
-            // None is refused, however soon after the last death.
+            // No request is refused, however soon after the last death.
             rig.text(&pid).await;
         }
     });

@@ -1,5 +1,5 @@
-//! Pools of workers with the real `howdah-php`: boots that fail, workers that end, and restarts,
-//! during which every request is answered.
+//! Pools of workers with the real `howdah-php`: failing boots, exiting workers, and restarts, during which no request
+//! fails.
 
 mod support;
 
@@ -74,7 +74,7 @@ fn a_boot_that_fails_is_told_with_phps_sentence_and_mended_by_mending_the_script
                 message.contains(part) && message.contains("worker.php"),
                 "{message}"
             );
-            // Nobody waits in vain meanwhile.
+            // Meanwhile requests are refused instead of waiting in vain.
             let refused = get(&site, "").await;
             assert!(
                 matches!(refused, Err(ExecError::PoolDown { .. })),
@@ -135,7 +135,7 @@ fn a_crash_costs_its_request_and_no_other() {
     });
 }
 
-/// Runs requests until `done`, and fails when one of them does.
+/// Runs requests until `done` returns true. Fails if a request fails.
 async fn under_load(site: &Site, mut done: impl FnMut(&str) -> bool) {
     let deadline = std::time::Instant::now() + support::PATIENCE;
     loop {
@@ -309,7 +309,7 @@ fn a_drain_lets_workers_tidy_up() {
     assert_eq!(std::fs::read_to_string(&tidy).unwrap(), "tidy");
 }
 
-/// A worker serves as soon as it has booted; the zygote's report of this may be late.
+/// A worker serves as soon as it has booted; the zygote's report of it may be late.
 #[test]
 fn a_drain_lets_a_worker_tidy_up_that_nobody_has_told_of() {
     let dir = tempfile::tempdir().unwrap();
@@ -347,7 +347,7 @@ fn a_watched_file_that_changes_brings_new_workers_and_loses_no_request() {
     let site = Site::worker(config, text);
     on_front(async {
         site.pool.ready().await.unwrap();
-        // lib/ was missing when watching began: this is reported, and a restart looks again.
+        // lib/ was missing when the watch began. This is reported, and a restart sets the watch up again.
         assert!(get(&site, "").await.unwrap().starts_with("none "));
         assert!(
             site.log.all().iter().any(|l| l.contains("WatchIncomplete")),

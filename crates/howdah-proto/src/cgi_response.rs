@@ -1,57 +1,57 @@
-//! A CGI response (RFC 3875 §6), as CGI programs write it to their standard output and FastCGI
-//! applications into their STDOUT stream: turns the header block into a [`Head`] and says where the
-//! body begins. Incremental; no I/O. Knows neither pipes nor records.
+//! A CGI response (RFC 3875 §6), as CGI programs write it to their standard output and FastCGI applications to their
+//! STDOUT stream. The parser turns the header block into a [`Head`] and reports where the body begins. It is
+//! incremental, does no I/O, and knows neither pipes nor records.
 //!
-//! Strict where a reader could be misled, tolerant where PHP needs it:
+//! It is strict where a lenient parser could be misled, and tolerant where PHP needs it:
 //!
-//! | what | here | because |
+//! | input | treatment | reason |
 //! |---|---|---|
 //! | line ends | LF or CRLF, mixed | RFC 3875 §6.2 leaves it to the system; PHP writes CRLF, shell scripts LF |
 //! | `Status:` | the first counts, 200..=999 | nginx; PHP may write its own and then the script's |
-//! | `Location:` without `Status:` | 302; a path is told apart as a local redirect | RFC 3875 §6.2.2–6.2.4 |
-//! | `HTTP/1.1 404 Not Found` as first line | its status | PHP with `cgi.rfc2616_headers=1` writes it; lighttpd takes it, too |
+//! | `Location:` without `Status:` | 302; a path is marked as a local redirect | RFC 3875 §6.2.2–6.2.4 |
+//! | `HTTP/1.1 404 Not Found` as first line | its status | PHP with `cgi.rfc2616_headers=1` writes it; lighttpd accepts it, too |
 //! | an empty header block | 200 | a script that calls `header_remove()` with `default_mimetype=""` |
-//! | a name or value that cannot be sent | the line is left out and counted ([`Head::rejected`]) | as in the frames of [`crate::response`] |
-//! | a block in which no line is a field | [`CgiError::NotAResponse`] | it is text, not a response; guessing would send it as a page |
-//! | a folded line | [`CgiError::FoldedLine`] | RFC 9112 §5.2; a field cut short would be worse than none |
+//! | a name or value that cannot be sent | the line is skipped and counted ([`Head::rejected`]) | as in the frames of [`crate::response`] |
+//! | a block in which no line is a header | [`CgiError::NotAResponse`] | it is text, not a response; guessing would send it as a page |
+//! | a folded line | [`CgiError::FoldedLine`] | RFC 9112 §5.2; a truncated header would be worse than no header |
 
 use crate::response::{Head, MAX_HEAD, is_field_value, is_token};
 
-/// Why what a program wrote is not a CGI response.
+/// Why the output of a program is not a CGI response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CgiError {
-    /// The header block exceeds [`MAX_HEAD`] bytes, or there is no end of it.
+    /// The header block exceeds [`MAX_HEAD`] bytes, or it has no end.
     HeadTooLong,
-    /// The output ended before the empty line that ends the header block. For who feeds the parser
-    /// to say: it does not see the end.
+    /// The output ended before the empty line that ends the header block. The parser does not see the end of the
+    /// output, so its caller reports this error.
     HeadUnfinished,
-    /// No line of the header block is a field.
+    /// No line of the header block is a header.
     NotAResponse,
-    /// A line begins with a blank: a continuation, which RFC 3875 §6.3 does not have.
+    /// A line begins with a blank. It would be a continuation line, which RFC 3875 §6.3 does not allow.
     FoldedLine,
-    /// `Status:` (or the status line) is not a number of 200..=999.
+    /// `Status:` (or the status line) is not a number in 200..=999.
     BadStatus,
 }
 
-/// A complete header block, as [`CgiParser::feed`] read it.
+/// A complete header block, as [`CgiParser::feed`] returns it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CgiHead {
-    /// Status, reason and fields; `Status:` itself is not among them.
+    /// Status, reason and headers. `Status:` itself is not among the headers.
     pub head: Head,
-    /// How many bytes of the piece just fed belonged to the header block; what follows is body.
+    /// The number of bytes of the last fed piece that belong to the header block. The body follows them.
     pub used: usize,
 }
 
 /// Collects the output of a program until the header block is complete.
 #[derive(Debug, Default)]
 pub struct CgiParser {
-    /// What came without an end of the block; empty while a piece may still hold all of it.
+    /// Input without an end of the block. It stays empty if the first piece holds the whole block.
     block: Vec<u8>,
 }
 
 impl CgiParser {
-    /// Takes the next piece of output. `None`: the block goes on. After `Some` or an error the
-    /// parser is done with.
+    /// Parses the next piece of output. Returns `None` if the header block is not complete yet. After `Some` or an
+    /// error the parser must not be fed again.
     pub fn feed(&mut self, piece: &[u8]) -> Result<Option<CgiHead>, CgiError> {
         if self.block.is_empty()
             && let Some(end) = block_end(piece, 0)
@@ -59,10 +59,10 @@ impl CgiParser {
             return finish(&piece[..end], end).map(Some);
         }
         let before = self.block.len();
-        // Nothing beyond the limit is kept, not even for a moment.
+        // Nothing beyond the limit is stored, not even temporarily.
         let take = piece.len().min(MAX_HEAD + 1 - before);
         self.block.extend_from_slice(&piece[..take]);
-        // The end's first byte may be up to two bytes back.
+        // The end of the block may begin up to two bytes earlier, in the previous piece.
         if let Some(end) = block_end(&self.block, before.saturating_sub(2)) {
             return finish(&self.block[..end], end - before).map(Some);
         }
@@ -72,13 +72,13 @@ impl CgiParser {
         Ok(None)
     }
 
-    /// Whether nothing has come at all: output that ends here is missing, not unfinished.
+    /// Whether the parser has received nothing at all. If the output ends here, it is missing rather than unfinished.
     pub fn is_empty(&self) -> bool {
         self.block.is_empty()
     }
 }
 
-/// Just behind the empty line that ends the block, looking for it from `from` on.
+/// Returns the position just after the empty line that ends the block. The search begins at `from`.
 fn block_end(bytes: &[u8], from: usize) -> Option<usize> {
     if from == 0 {
         match bytes {
@@ -115,7 +115,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
     for (number, line) in lines.enumerate() {
         let line = line.strip_suffix(b"\r").unwrap_or(line);
         if line.is_empty() {
-            // The end of the block; `split` gives another empty piece behind it.
+            // The end of the block. `split` yields another empty piece after it.
             break;
         }
         if matches!(line[0], b' ' | b'\t') {
@@ -158,7 +158,7 @@ fn finish(block: &[u8], used: usize) -> Result<CgiHead, CgiError> {
             Some(target) => {
                 // `//host/…` is a reference to another host, not a path of this one.
                 let path = target.starts_with(b"/") && !target.starts_with(b"//");
-                // A fragment is the client's affair, and a blank fits no request line.
+                // A fragment is for the client, and a blank cannot be in a request line.
                 let plain = |b: &u8| b.is_ascii_graphic() && *b != b'#';
                 out.head.local_redirect = path && target.iter().all(plain);
                 302

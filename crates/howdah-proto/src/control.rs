@@ -1,103 +1,102 @@
-//! The control messages between the front and the zygote of a pool, over one `SOCK_SEQPACKET`
-//! unix socket: a message is one packet of text. The zygote holds the processes (it alone can
-//! fork and reap them), the front decides.
+//! The control messages between the front and the zygote of a pool, over one `SOCK_SEQPACKET` unix socket. A message is
+//! one packet of text. The zygote owns the processes (only it can fork and reap them); the front makes the decisions.
 //!
-//! The end of the file means: the other side is gone. A zygote then retires its children (each
-//! finishes its request) and leaves; a front starts a new zygote.
+//! The end of the file means that the other side is gone. A zygote then retires its children, each of which finishes
+//! its request, and exits; a front starts a new zygote.
 
 use crate::shm::ChildId;
 use crate::worker::WorkerMessage;
 
-/// A packet longer than this is not sent; a trace is cut to fit.
+/// The maximum length of a packet, in bytes. A longer trace is truncated to fit.
 pub const MAX_MESSAGE: usize = 32 * 1024;
 
-/// What the front asks of a zygote.
+/// A command from the front to a zygote.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Command {
-    /// Fork a child for this scoreboard row; it leaves after `max_requests` jobs (0: never). Answered
-    /// by [`Report::Spawned`] or [`Report::SpawnFailed`].
+    /// Forks a child for this scoreboard row. The child exits after `max_requests` jobs (0: never). The zygote replies
+    /// with [`Report::Spawned`] or [`Report::SpawnFailed`].
     Spawn {
         /// The row and its new incarnation.
         child: ChildId,
-        /// Jobs after which the child leaves.
+        /// The number of jobs after which the child exits.
         max_requests: u64,
     },
-    /// Send a signal to a child, if it still is that incarnation and has not been reaped.
+    /// Sends a signal to a child, if the child still has this incarnation and has not been reaped.
     Signal {
-        /// The child that gets the signal.
+        /// The child that receives the signal.
         child: ChildId,
         /// The signal's number, as kill(2) takes it.
         signal: i32,
     },
-    /// Read the PHP stack of a running child from outside. Answered by [`Report::Trace`].
+    /// Reads the PHP stack of a running child from outside. The zygote replies with [`Report::Trace`].
     Trace {
         /// The child whose stack is read.
         child: ChildId,
     },
-    /// Do this with the file whose descriptor travels with the packet (`SCM_RIGHTS`), in a process of its own.
-    /// Answered by [`Report::ScriptsDone`].
+    /// Lists or compiles scripts in a separate process. The descriptor of the file with their paths travels with the
+    /// packet (`SCM_RIGHTS`). The zygote replies with [`Report::ScriptsDone`].
     Scripts(ScriptsWork),
 }
 
-/// What to do with a file of paths of scripts, each ended by NUL.
+/// An operation on a file of script paths, each of which ends with NUL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ScriptsWork {
-    /// Write the paths of those in the opcode cache to it.
+    /// Writes the paths of the scripts in the opcode cache to the file.
     List,
-    /// Compile these into the opcode cache.
+    /// Compiles the scripts in the file into the opcode cache.
     Compile,
 }
 
-/// What a zygote reports to the front.
+/// A report from a zygote to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Report {
-    /// PHP's module startup is done; children can be forked.
+    /// PHP's module startup is done, and children can be forked.
     Ready {
-        /// [`crate::shm::VERSION`] it was built with.
+        /// The [`crate::shm::VERSION`] that the zygote was built with.
         version: u32,
-        /// PHP's version, as its constant `PHP_VERSION` gives it.
+        /// PHP's version, from its constant `PHP_VERSION`.
         php: String,
         /// Whether opcache is loaded and enabled for this SAPI.
         opcache: bool,
     },
-    /// The zygote cannot serve: a named reason and a sentence; it exits after this.
+    /// The zygote cannot serve: a named reason and a sentence. It exits after this.
     Failed {
         /// `PhpStartup`, `BadMemory`, `PreloadFailed`, `NoSuchUser`, `CannotChangeUser` …
         name: String,
-        /// What was attempted, on what, and what to try.
+        /// What was attempted, on what, and what to do about it.
         message: String,
     },
-    /// A child was forked; a pidfd of it travels with the packet (`SCM_RIGHTS`).
+    /// A child was forked. Its pidfd travels with the packet (`SCM_RIGHTS`).
     Spawned {
-        /// The scoreboard row and incarnation the command named.
+        /// The scoreboard row and incarnation from the command.
         child: ChildId,
         /// The process id of the new child.
         pid: i32,
     },
     /// The zygote could not fork a child.
     SpawnFailed {
-        /// The row and incarnation the command named; no process has them.
+        /// The row and incarnation from the command; no process has them.
         child: ChildId,
-        /// The system's text for the error of fork(2).
+        /// The system's message for the error of fork(2).
         message: String,
     },
-    /// A child has ended and the zygote has reaped it.
+    /// A child has exited and the zygote has reaped it.
     Exited {
         /// The row and incarnation the child had.
         child: ChildId,
         /// How the child ended: its exit code or the signal.
         exit: Exit,
     },
-    /// What a worker says of its boot.
+    /// A worker's message about its boot.
     Worker(WorkerMessage),
-    /// The PHP stack of a child, innermost call first, a line a call; empty when it ran no PHP.
+    /// The PHP stack of a child, one line for each call, innermost first. It is empty if the child was not running PHP.
     Trace {
         /// The child whose stack was read.
         child: ChildId,
         /// `function() FILE:LINE` lines.
         stack: String,
     },
-    /// What was to be done with scripts has been done, or cannot be.
+    /// The operation of [`Command::Scripts`] is finished, or cannot be done.
     ScriptsDone,
 }
 
@@ -108,8 +107,7 @@ pub enum Exit {
     Code(i32),
     /// This signal killed the process.
     Signal(i32),
-    /// It is gone, but its zygote was gone before it, so nobody saw how it ended. Never on the
-    /// wire.
+    /// The process is gone, but its zygote died first, so its exit status is unknown. Never sent in a message.
     Unseen,
 }
 
@@ -136,7 +134,7 @@ fn child(text: &mut &str) -> Option<ChildId> {
 }
 
 impl Command {
-    /// Writes the command as the text of one packet.
+    /// Encodes the command as the text of one packet.
     pub fn encode(&self) -> String {
         match self {
             Command::Spawn {
@@ -152,7 +150,7 @@ impl Command {
         }
     }
 
-    /// Reads a packet; `None` when it is not one of ours.
+    /// Parses a packet. Returns `None` if it is not one of these commands.
     pub fn parse(packet: &[u8]) -> Option<Command> {
         let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
         match packet {
@@ -177,7 +175,7 @@ impl Command {
 }
 
 impl Report {
-    /// The packet, cut to [`MAX_MESSAGE`] at a character border.
+    /// Encodes the report as one packet, truncated to [`MAX_MESSAGE`] at a character boundary.
     pub fn encode(&self) -> String {
         let mut text = match self {
             Report::Ready {
@@ -209,7 +207,7 @@ impl Report {
         text
     }
 
-    /// Reads a packet; `None` when it is not one of ours.
+    /// Parses a packet. Returns `None` if it is not one of these reports.
     pub fn parse(packet: &[u8]) -> Option<Report> {
         let (verb, mut rest) = word(std::str::from_utf8(packet).ok()?);
         Some(match verb {

@@ -1,11 +1,12 @@
-//! What a run did apart from answering, as its [`crate::response::Frame::Effect`] frames say it: names, and
-//! the value of a write. The value of the others is where it was done, `file:line`, or empty.
+//! The side effects of a run, apart from its response, as its [`crate::response::Frame::Effect`] frames report them.
+//! This module defines the names of the effects and the format of the value of a write. For an effect without a value
+//! of its own, the value is the place in the script, `file:line`, or empty.
 //!
 //! ```text
 //! write value = where | NUL | verb | NUL | table | NUL | { column | NUL | literal | NUL }*
 //! ```
-//! An empty table is any. A claim like all of a response: what cannot be parsed is a write to any
-//! table, which forbids more and never less.
+//! An empty table means any table. Like all of a response, an effect is untrusted: a value that cannot be parsed counts
+//! as a write to any table, which can only forbid more, never less.
 
 use howdah_sql::{Dialect, MAX_NAME, MAX_REPORTED, StatementKind, classify};
 
@@ -15,50 +16,51 @@ pub use howdah_sql::CALLED;
 pub const SESSION: &[u8] = b"session";
 /// `DONOTCACHEPAGE` or `LSCACHE_NO_CACHE` was defined.
 pub const NO_CACHE: &[u8] = b"nocache";
-/// The script ended by a fatal error.
+/// The script ended with a fatal error.
 pub const FATAL: &[u8] = b"fatal";
-/// A cookie was set, whether or not it was taken back.
+/// A cookie was set, even if the script removed it again.
 pub const COOKIE: &[u8] = b"cookie";
-/// A statement that writes is about to be executed; reported once a run for the same table and values.
+/// A write statement is about to be executed. It is reported once per run for the same table and values.
 pub const WRITE: &[u8] = b"write";
-/// A statement was executed that may have made visible what a [`WRITE`] reported before.
+/// A statement was executed that may have made an earlier [`WRITE`] visible.
 pub const WROTE: &[u8] = b"wrote";
-/// A worker script has written while it handled no request, as when it boots. Its next request reports
-/// it, which has nothing to do with it.
+/// A worker script wrote while it handled no request, for example while it booted. The worker's next request reports
+/// the write although it did not cause it.
 pub const OUTSIDE: &[u8] = b"outside";
 
-/// The script asks for a purge: its value is a path, a URL, `tag:NAME` or `*`.
+/// The script requests a purge. The value is a path, a URL, `tag:NAME` or `*`.
 pub const PURGE: &[u8] = b"purge";
-/// The script gives its page a tag: the value.
+/// The script tags its page. The value is the tag.
 pub const TAG: &[u8] = b"tag";
-/// PHP on a command line changes what a pool's shared cache may hold, too: all its values become old.
+/// PHP on a command line has called a function that would change a shared cache. All values in the shared caches of the
+/// pools must be invalidated.
 pub const FORGET: &[u8] = b"forget";
-/// Most bytes the value of a [`PURGE`] may have.
+/// The maximum length of the value of a [`PURGE`], in bytes.
 pub const MAX_ASKED: usize = 4000;
-/// Most bytes the value of a [`TAG`] may have.
+/// The maximum length of the value of a [`TAG`], in bytes.
 pub const MAX_TAG: usize = 1024;
 
-/// Most bytes of an effect that `howdah-php php` reports to `howdah php`, a message each
-/// (`u32 name length | name | value`, native-endian); in place of a longer one goes a write to any table.
+/// The maximum length, in bytes, of an effect that `howdah-php php` reports to `howdah php`, one message for each (`u32
+/// name length | name | value`, native-endian). A longer one is replaced by a write to any table.
 pub const MAX_MESSAGE: usize = 64 << 10;
 
-/// Most bytes [`describe`] gives.
+/// The maximum length of the value that [`describe`] returns, in bytes.
 pub const MAX_DESCRIPTION: usize = 16 + MAX_NAME + MAX_REPORTED + 8;
 
 /// The parsed value of a [`WRITE`] effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Write<'a> {
-    /// `file:line`, perhaps with the caller's behind it; may be empty.
+    /// `file:line`, which the caller's may follow. It may be empty.
     pub place: &'a [u8],
-    /// The statement's first word, in capitals.
+    /// The first word of the statement, in capitals.
     pub verb: &'a [u8],
-    /// The table that is written; `None`: it may be any table.
+    /// The table that is written. `None` means that it may be any table.
     pub table: Option<&'a [u8]>,
     values: &'a [u8],
 }
 
 impl<'a> Write<'a> {
-    /// Reads the value of a write effect.
+    /// Parses the value of a [`WRITE`] effect.
     pub fn parse(value: &'a [u8]) -> Write<'a> {
         let mut parts = value.splitn(4, |b| *b == 0);
         let mut next = || parts.next().unwrap_or_default();
@@ -71,15 +73,16 @@ impl<'a> Write<'a> {
         }
     }
 
-    /// Columns and literals: all that every row has, or is chosen by ([`howdah_sql::Verdict::values`]).
+    /// Returns columns and literals: the values that every written row has or is selected by
+    /// ([`howdah_sql::Verdict::values`]).
     pub fn values(&self) -> impl Iterator<Item = (&'a [u8], &'a [u8])> + use<'a> {
         let mut parts = self.values.split(|b| *b == 0);
         std::iter::from_fn(move || Some((parts.next()?, parts.next()?)))
     }
 }
 
-/// What a statement does and, of a write, the part of the effect's value that follows the place: the
-/// writing side of [`Write::parse`].
+/// Classifies a statement. For a write, also returns the part of the effect's value that follows the place;
+/// [`Write::parse`] reads it.
 pub fn describe(dialect: Dialect, sql: &[u8]) -> (StatementKind, Vec<u8>) {
     let verdict = classify(dialect, sql);
     if verdict.kind != StatementKind::Write {

@@ -1,19 +1,19 @@
-//! FastCGI 1.0 records, a web server's side: writes requests, reads answers. Bytes only: no
-//! sockets, no clock. One request a connection at a time, id 1, as nginx and mod_proxy_fcgi do:
-//! php-fpm and php-cgi do not multiplex (`FCGI_MPXS_CONNS=0`).
+//! FastCGI 1.0 records, from the web server's side: this module writes requests and reads responses. It handles bytes
+//! only, no sockets and no clock. A connection carries one request at a time, with id 1, as in nginx and
+//! mod_proxy_fcgi, because php-fpm and php-cgi do not multiplex (`FCGI_MPXS_CONNS=0`).
 //!
 //! - [`encode`]: BEGIN_REQUEST, PARAMS, STDIN, GET_VALUES.
 //! - [`decode`]: STDOUT, STDERR, END_REQUEST, GET_VALUES_RESULT.
 //!
-//! Departures from the specification, all PHP's (`main/fastcgi.c`):
+//! PHP (`main/fastcgi.c`) departs from the specification, and so does this module:
 //!
-//! - A name-value pair never straddles two PARAMS records. The specification (§3.3) allows it;
-//!   `fcgi_get_params` parses each record by itself and drops the connection.
+//! - A name-value pair never straddles two PARAMS records. The specification (§3.3) allows it, but `fcgi_get_params`
+//!   parses each record on its own and drops the connection.
 //! - Content and padding together stay within 65535 bytes (`FCGI_MAX_LENGTH` of `fcgi_read_request`).
-//! - The empty STDOUT and STDERR records that §6.1 asks for do not come from PHP: END_REQUEST ends
-//!   an answer, whatever was missing before it.
-//! - There is no ABORT_REQUEST: PHP takes it for the end of its input. Closing the connection is
-//!   the way to say that nobody waits (§5.4 allows it for a server that does not multiplex).
+//! - PHP does not send the empty STDOUT and STDERR records that §6.1 requires. END_REQUEST ends a response whether or
+//!   not they came before it.
+//! - ABORT_REQUEST is never sent, because PHP takes it for the end of its input. To abort a request, close the
+//!   connection (§5.4 allows this for a server that does not multiplex).
 
 pub mod decode;
 pub mod encode;
@@ -23,12 +23,12 @@ pub use encode::{Params, VariableTooLong};
 
 /// The protocol version in every record: `FCGI_VERSION_1` (§8).
 pub const VERSION: u8 = 1;
-/// Bytes of a record's header (§3.3).
+/// Size of a record's header in bytes (§3.3).
 pub const HEADER: usize = 8;
-/// Most bytes of content in a record written here: what 16 bits hold, less what would not be a
-/// multiple of 8.
+/// The maximum number of content bytes in a record that is written here: the largest multiple of 8 that fits in 16
+/// bits.
 pub const MAX_CONTENT: usize = 65528;
-/// The id of every request; 0 is management's.
+/// The id of every request. Management records have id 0.
 pub const REQUEST_ID: u16 = 1;
 
 /// The type byte of a record's header (§8).
@@ -47,13 +47,13 @@ pub mod kind {
     pub const UNKNOWN_TYPE: u8 = 11;
 }
 
-/// What the application is asked to be (§6).
+/// The role that the application is asked to play (§6).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u16)]
 pub enum Role {
-    /// The application answers the request, as a CGI program would (§6.2).
+    /// The application responds to the request as a CGI program would (§6.2).
     Responder = 1,
-    /// It says whether the request may be answered (§6.3).
+    /// The application decides whether the request is authorized (§6.3).
     Authorizer = 2,
 }
 

@@ -1,8 +1,8 @@
-//! How serious a log message is: what PHP says of its messages, and what the error log sorts by.
+//! The severity of a log message. PHP gives its messages a severity, and the error log filters by it.
 
 use strum::{Display, IntoStaticStr, VariantArray};
 
-/// The severities of syslog (RFC 5424 §6.2.1), the most serious first.
+/// The severities of syslog (RFC 5424 §6.2.1), from the most serious to the least.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Display, IntoStaticStr, VariantArray,
 )]
@@ -11,31 +11,31 @@ use strum::{Display, IntoStaticStr, VariantArray};
 pub enum Level {
     /// A pool cannot serve at all.
     Emergency,
-    /// Only scripts say this, by `syslog()`'s number.
+    /// Used only by scripts, which select it by its number in `syslog()`.
     Alert,
     /// The server itself has a defect: a handler panicked.
     Critical,
     /// A request or a process failed.
     Error,
-    /// Nothing failed yet, but the administrator should look at it.
+    /// Nothing has failed yet, but the administrator should check it.
     Warning,
-    /// Normal but telling: starts, reloads, what scripts write by `error_log()`.
+    /// Normal but significant: starts, reloads, messages that scripts write with `error_log()`.
     Notice,
-    /// Refused requests, clients that left.
+    /// Refused requests, and clients that disconnected early.
     Info,
-    /// Details for whoever looks for a fault.
+    /// Details for finding a fault.
     Debug,
 }
 
 impl Level {
-    /// The level with syslog's number; numbers beyond 7 are [`Level::Debug`].
+    /// Returns the level with this syslog number. Numbers above 7 give [`Level::Debug`].
     pub fn of(number: u32) -> Level {
         *Level::VARIANTS
             .get(number as usize)
             .unwrap_or(&Level::Debug)
     }
 
-    /// The level's name, as the error log writes it.
+    /// Returns the level's name as it is written to the error log.
     pub fn name(self) -> &'static str {
         self.into()
     }

@@ -1,19 +1,20 @@
-//! The protocols between the front and PHP processes. No I/O, no clock: bytes and time are passed
-//! in.
+//! The protocols between the front and the PHP processes. This crate does no I/O and reads no clock: callers pass in
+//! bytes and times.
 //!
-//! - [`cgi_response`]: what CGI programs and FastCGI applications answer with (RFC 3875 §6).
-//! - [`fastcgi`]: FastCGI 1.0 records, a web server's side.
-//! - [`variables`]: the CGI meta-variables (RFC 3875 §4.1) both sides know by number.
+//! - [`cgi_response`]: the responses of CGI programs and FastCGI applications (RFC 3875 §6).
+//! - [`fastcgi`]: FastCGI 1.0 records, from the web server's side.
+//! - [`variables`]: the CGI meta-variables (RFC 3875 §4.1) that both sides know by number.
 //! - [`control`]: the messages between the front and the zygote of a pool.
-//! - [`spawner`]: the same between the front and the spawner of a pool of external programs.
-//! - [`request`]: the request frame, written once by the front, read in place by the C shim.
-//! - [`response`]: the response frames a PHP process writes, and the strict parser the front
-//!   reads them with. What a PHP process sends is a claim until that parser has accepted it.
-//! - [`level`]: how serious a log message is.
+//! - [`spawner`]: the messages between the front and the spawner of a pool of external programs.
+//! - [`worker`]: the messages in which a worker child reports whether its script has booted.
+//! - [`request`]: the request frame, which the front writes once and the C shim reads in place.
+//! - [`response`]: the response frames that a PHP process writes, and the strict parser with which the front reads
+//!   them. Data from a PHP process is untrusted until that parser has accepted it.
+//! - [`level`]: the severity of a log message.
 //! - [`effect`]: the side effects of a run, as its frames report them.
-//! - [`shared_cache`]: the limits of what PHP keeps in a pool's shared cache, and that memory's parts.
-//! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. The only
-//!   module here with `unsafe`.
+//! - [`shared_cache`]: the limits of a pool's shared cache, and the layout of its memory.
+//! - [`shm`]: the shared memory of a pool: ready rings, slots, scoreboard, bells. It is the only module here with
+//!   `unsafe`.
 
 #![deny(unsafe_code)]
 

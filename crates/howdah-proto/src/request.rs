@@ -1,27 +1,26 @@
-//! The request frame: one script request as the PHP process sees it, independent of the mode
-//! that runs it and of the HTTP version it came by.
+//! The request frame: one script request as the PHP process sees it. It does not depend on the mode that runs the
+//! script or on the HTTP version of the request.
 //!
-//! The front writes it once; the C shim reads it in place from shared memory, so every string
-//! carries a closing NUL that its length does not count. FastCGI and CGI read the same frame
-//! through [`RequestFrame::variables`].
+//! The front writes a frame once, and the C shim reads it in place from shared memory. Every string therefore ends with
+//! a NUL, which its length does not include. FastCGI and CGI read the same frame through [`RequestFrame::variables`].
 //!
 //! ```text
 //! head (fixed, HEAD_LEN) | strings, NUL-terminated … | VarRef[var_count] | IniRef[ini_count]
 //! ```
-//! All integers are native-endian: the frame never leaves the machine. Offsets count from the
-//! frame's first byte. The C twin of the layout is generated from the constants in [`layout`].
+//! All integers are native-endian, since a frame never leaves the machine. Offsets count from the first byte of the
+//! frame. The C definition of the layout is generated from the constants in [`layout`].
 
 use crate::variables::{NAMES, Var};
 
 /// Byte offsets and sizes of the frame, for the generated C header.
 pub mod layout {
-    /// First four bytes of a frame.
+    /// The first four bytes of a frame.
     pub const MAGIC: u32 = 0x4857_4451;
     /// `u32 magic`: [`MAGIC`].
     pub const OFF_MAGIC: usize = 0;
-    /// `u32 total_len`: the whole frame in bytes.
+    /// `u32 total_len`: length of the whole frame in bytes.
     pub const OFF_TOTAL_LEN: usize = 4;
-    /// `i64 content_length`: bytes of request body, or -1 when not known (chunked, streamed).
+    /// `i64 content_length`: length of the request body in bytes, or -1 if it is not known (chunked, streamed).
     pub const OFF_CONTENT_LENGTH: usize = 8;
     /// `u32 var_count`: number of entries of the variable table.
     pub const OFF_VAR_COUNT: usize = 16;
@@ -31,63 +30,64 @@ pub mod layout {
     pub const OFF_INI_COUNT: usize = 24;
     /// `u32 ini_table`: offset of `IniRef[ini_count]`, a multiple of 4.
     pub const OFF_INI_TABLE: usize = 28;
-    /// `u32 site`: number of the site in the configuration, for caches kept per site.
+    /// `u32 site`: number of the site in the configuration, for caches that are separate for each site.
     pub const OFF_SITE: usize = 32;
     /// `u32 flags`: [`FLAG_EFFECTS`], [`FLAG_OWN_NAME`].
     pub const OFF_FLAGS: usize = 36;
-    /// The run is to report what it does apart from answering ([`crate::effect`]).
+    /// The run must report its side effects ([`crate::effect`]).
     pub const FLAG_EFFECTS: u32 = 1;
-    /// `SERVER_NAME` is a name that the site's configuration knows, not only what the client said:
-    /// `[HOST=]` sections of php.ini hold for it.
+    /// `SERVER_NAME` is a name from the site's configuration, not just a name that the client sent. The `[HOST=]`
+    /// sections of php.ini apply to it.
     pub const FLAG_OWN_NAME: u32 = 2;
-    /// Length of the fixed head; the strings follow it.
+    /// Length of the fixed head in bytes. The strings follow it.
     pub const HEAD_LEN: usize = 40;
-    /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`.
-    /// `id` is an index of the known names, or [`VAR_ID_TEXT`] and then the name is text.
+    /// `VarRef { u16 id; u16 name_len; u32 name_off; u32 value_off; u32 value_len }`. `id` is an index into the known
+    /// names; if it is [`VAR_ID_TEXT`], the name is text.
     pub const VAR_REF_LEN: usize = 16;
     /// The `id` of a variable whose name travels as text.
     pub const VAR_ID_TEXT: u16 = u16::MAX;
     /// `IniRef { u32 kind; u32 name_off; u32 name_len; u32 value_off; u32 value_len }`.
     pub const INI_REF_LEN: usize = 20;
-    /// A setting as `php_value` sets it: the script may change it with `ini_set()`.
+    /// A setting made by `php_value`: the script may change it with `ini_set()`.
     pub const INI_VALUE: u32 = 0;
-    /// A setting as `php_admin_value` sets it: the script may not change it.
+    /// A setting made by `php_admin_value`: the script may not change it.
     pub const INI_ADMIN_VALUE: u32 = 1;
     /// An environment variable of the site, for `getenv()` and `$_SERVER`.
     pub const INI_ENVIRONMENT: u32 = 2;
 }
 use layout::*;
 
-/// A frame longer than this is refused: it would not fit a slot (see [`crate::shm`]).
+/// The maximum length of a frame in bytes. A longer frame is refused, because it would not fit in a slot (see
+/// [`crate::shm`]).
 pub const MAX_FRAME: usize = 96 * 1024;
 
 /// How a setting of [`FrameBuilder::ini`] applies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub enum IniKind {
-    /// As `php_value` sets it: the script may change it with `ini_set()`.
+    /// Like `php_value`: the script may change the setting with `ini_set()`.
     Value = INI_VALUE,
-    /// As `php_admin_value` sets it: the script may not change it.
+    /// Like `php_admin_value`: the script may not change the setting.
     AdminValue = INI_ADMIN_VALUE,
     /// An environment variable for `getenv()` and `$_SERVER`, not a setting of PHP.
     Environment = INI_ENVIRONMENT,
 }
 
-/// Why a frame could not be built. Both are the client's or the configuration's doing, never a
-/// reason to cut something off silently.
+/// Why a frame could not be built. The cause is the client or the configuration; data is never truncated silently
+/// instead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameError {
     /// The variables together exceed [`MAX_FRAME`] bytes.
     TooLarge,
-    /// A value contains a NUL byte, which no C string can carry.
+    /// A value contains a NUL byte, which a C string cannot contain.
     NulByte,
 }
 
-/// The bytes of a complete request frame; [`FrameBuilder`] makes them.
+/// The bytes of a complete request frame, built by [`FrameBuilder`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RequestFrame(Vec<u8>);
 
-/// Builds a [`RequestFrame`]. The buffer may be reused from an earlier frame.
+/// Builds a [`RequestFrame`], optionally in the buffer of an earlier frame.
 pub struct FrameBuilder {
     buf: Vec<u8>,
     vars: Vec<[u32; 4]>,
@@ -97,7 +97,7 @@ pub struct FrameBuilder {
 }
 
 impl FrameBuilder {
-    /// Starts a frame in `buf`, whose contents are discarded and whose capacity is kept.
+    /// Starts a frame in `buf`, whose contents are discarded and whose capacity is reused.
     pub fn new(mut buf: Vec<u8>) -> Self {
         buf.clear();
         buf.resize(HEAD_LEN, 0);
@@ -127,7 +127,7 @@ impl FrameBuilder {
         (off as u32, len as u32)
     }
 
-    /// Adds a variable that travels by its number.
+    /// Adds a variable that is sent by its number.
     pub fn var(&mut self, var: Var, value: &[u8]) {
         self.var_parts(var, &[value]);
     }
@@ -149,7 +149,7 @@ impl FrameBuilder {
         }
         let (name_off, name_len) = self.string(&[name]);
         let (off, len) = self.string(&[value]);
-        // VarRef's two u16 in memory order, so that the C twin needs no shifting.
+        // The two u16 of VarRef in memory order, so the C code needs no shifting.
         let mut id_and_len = [0u8; 4];
         id_and_len[..2].copy_from_slice(&VAR_ID_TEXT.to_ne_bytes());
         id_and_len[2..].copy_from_slice(&(name_len as u16).to_ne_bytes());
@@ -164,17 +164,20 @@ impl FrameBuilder {
         self.inis.push([kind as u32, name_off, name_len, off, len]);
     }
 
-    /// Asks the run to report what it does apart from answering.
+    /// Makes the run report its side effects.
     pub fn ask_for_effects(&mut self) {
         self.flags |= FLAG_EFFECTS;
     }
 
-    /// Says that `SERVER_NAME` is a name of the site's own.
+    /// Marks `SERVER_NAME` as a name from the site's configuration.
     pub fn has_own_name(&mut self) {
         self.flags |= FLAG_OWN_NAME;
     }
 
-    /// Closes the frame. `content_length` is the body's size in bytes, `None` when not known.
+    /// Completes the frame. `content_length` is the length of the body in bytes, or `None` if it is not known.
+    ///
+    /// # Errors
+    /// The frame is too long, or a value contains a NUL byte.
     pub fn finish(
         mut self,
         content_length: Option<u64>,
@@ -226,7 +229,7 @@ impl RequestFrame {
         u32::from_ne_bytes(self.0[off..off + 4].try_into().expect("four bytes"))
     }
 
-    /// Size of the request body in bytes, `None` when not known.
+    /// Returns the length of the request body in bytes, or `None` if it is not known.
     pub fn content_length(&self) -> Option<u64> {
         let raw = i64::from_ne_bytes(
             self.0[OFF_CONTENT_LENGTH..OFF_CONTENT_LENGTH + 8]
@@ -236,7 +239,7 @@ impl RequestFrame {
         u64::try_from(raw).ok()
     }
 
-    /// The variables as (name, value), in the order they were added.
+    /// Returns the variables as (name, value), in the order in which they were added.
     pub fn variables(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         let table = self.u32_at(OFF_VAR_TABLE) as usize;
         (0..self.u32_at(OFF_VAR_COUNT) as usize).map(move |i| {
@@ -252,14 +255,14 @@ impl RequestFrame {
         })
     }
 
-    /// The value of the variable with this name; `None`: the frame does not have it.
+    /// Returns the value of the variable with this name, or `None` if the frame does not contain it.
     pub fn variable(&self, name: &str) -> Option<&[u8]> {
         self.variables()
             .find(|(n, _)| *n == name.as_bytes())
             .map(|(_, v)| v)
     }
 
-    /// The settings as (kind, name, value); `kind` is one of `layout::INI_*`.
+    /// Returns the settings as (kind, name, value). `kind` is one of `layout::INI_*`.
     pub fn settings(&self) -> impl Iterator<Item = (u32, &[u8], &[u8])> {
         let table = self.u32_at(OFF_INI_TABLE) as usize;
         (0..self.u32_at(OFF_INI_COUNT) as usize).map(move |i| {

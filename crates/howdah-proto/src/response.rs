@@ -1,5 +1,5 @@
-//! Response frames: what a PHP process says about one request, and the strict parser that turns
-//! the claim into values. Used by the front on its own private copy of the bytes.
+//! Response frames: the messages of a PHP process about one request, and the strict parser that turns these untrusted
+//! bytes into values. The front uses the parser on its own private copy of the bytes.
 //!
 //! ```text
 //! frame = u32 kind | u32 length | payload[length]          (native-endian)
@@ -8,8 +8,8 @@
 //! log   = u32 level (syslog 0..7) | text
 //! effect = u32 name_len | name | value
 //! ```
-//! Order: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`;
-//! `Log`, `Effect` and `BailedOut` anywhere. Anything else is a [`ResponseError`].
+//! The order is: any number of `Informational`, one `Head`, any number of `Body`, at most one `Finish`. `Log`, `Effect`
+//! and `BailedOut` may come anywhere. Anything else is a [`ResponseError`].
 
 use crate::level::Level;
 /// `kind` of a frame on the wire.
@@ -20,77 +20,77 @@ pub mod kind {
     pub const BODY: u32 = 2;
     /// A 1xx response (103 Early Hints); payload as in `HEAD`.
     pub const INFORMATIONAL: u32 = 3;
-    /// One message for the error log, tied to this request.
+    /// One message for the error log, belonging to this request.
     pub const LOG: u32 = 4;
-    /// The response is complete although the script goes on (`fastcgi_finish_request()`).
+    /// The response is complete although the script continues (`fastcgi_finish_request()`).
     pub const FINISH: u32 = 5;
-    /// Something the run did that the front may want to know (a cookie set, a table written).
+    /// A side effect of the run that may concern the front (a cookie was set, a table was written).
     pub const EFFECT: u32 = 6;
-    /// PHP has bailed out of the run, and the process leaves; no payload.
+    /// PHP has bailed out of the run, and the process will exit. The frame has no payload.
     pub const BAILED_OUT: u32 = 7;
 }
 
-/// Bytes of a frame's kind and length.
+/// Size of a frame's kind and length, in bytes.
 pub const FRAME_HEADER: usize = 8;
-/// A response head longer than this is refused.
+/// The maximum length of a response head, in bytes. A longer one is refused.
 pub const MAX_HEAD: usize = 128 * 1024;
-/// A log message is cut to this many bytes by the shim; a longer one is refused.
+/// The maximum length of a log message, in bytes. The shim truncates longer messages; the parser refuses them.
 pub const MAX_LOG: usize = 64 * 1024;
 
-/// Status line and headers as the PHP process gave them, validated: the status is in range, names
-/// are tokens (RFC 9110 §5.6.2), values carry no CR, LF or NUL.
+/// Status and headers as the PHP process sent them, after validation: the status is in range, names are tokens (RFC
+/// 9110 §5.6.2), values contain no CR, LF or NUL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Head {
     /// 100..=199 for an informational head, 200..=999 otherwise.
     pub status: u16,
-    /// The reason phrase the script gave with `header('HTTP/1.1 404 Gone Fishing')`; often empty.
+    /// The reason phrase that the script set with `header('HTTP/1.1 404 Gone Fishing')`. It is often empty.
     pub reason: Vec<u8>,
     /// Headers in the order they were set; names keep the script's case.
     pub headers: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Header lines left out because their name or value could not be sent (nginx does the same
-    /// with a line it cannot parse; a warning belongs in the log).
+    /// The number of headers that were skipped because their name or value cannot be sent. (nginx also skips a line
+    /// that it cannot parse; a warning belongs in the log.)
     pub rejected: u32,
-    /// A CGI program asked for a local redirect (RFC 3875 §6.2.2): `Location` is a path of this
-    /// server, and it named no status; the status here is 302. PHP always names one
-    /// (`sapi_header_op`), so a script's `header('Location: /x')` reaches the client.
+    /// A CGI program requested a local redirect (RFC 3875 §6.2.2): `Location` is a path of this server, and the program
+    /// gave no status, so the status here is 302. PHP always gives one (`sapi_header_op`), so a script's
+    /// `header('Location: /x')` reaches the client.
     pub local_redirect: bool,
 }
 
-/// One parsed frame. Borrowed parts live in the input handed to [`Parser::parse`].
+/// One parsed frame. Borrowed parts point into the input of [`Parser::parse`].
 #[derive(Debug, PartialEq, Eq)]
 pub enum Frame<'a> {
     /// Status and headers of the final response.
     Head(Head),
-    /// A piece of the body; a frame may be handed out in several pieces.
+    /// A piece of the body. One frame may be returned in several pieces.
     Body(&'a [u8]),
     /// Status and headers of a 1xx response.
     Informational(Head),
     /// A log message with its syslog level.
     Log(Level, &'a [u8]),
-    /// The response is complete, although the script may go on (`fastcgi_finish_request()`).
+    /// The response is complete, although the script may continue (`fastcgi_finish_request()`).
     Finish,
     /// A reported effect: name and value.
     Effect(&'a [u8], &'a [u8]),
-    /// PHP has bailed out of the run, and the process leaves.
+    /// PHP has bailed out of the run, and the process will exit.
     BailedOut,
 }
 
-/// Why what a PHP process sent is not a response.
+/// Why the bytes of a PHP process are not a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResponseError {
-    /// A frame kind nobody defined.
+    /// The kind of the frame is not defined.
     UnknownKind(u32),
-    /// A head, log or effect longer than allowed.
+    /// A head, log message or effect is longer than allowed.
     TooLong,
-    /// A payload whose inner lengths do not add up.
+    /// The inner lengths of a payload do not add up.
     Malformed,
-    /// A status outside 100..=999, or 1xx for a final and not 1xx for an informational head.
+    /// The status is outside 100..=999, or is 1xx in a final head, or is not 1xx in an informational head.
     BadStatus(u16),
-    /// A frame where the order does not allow it (body before head, second head, output after the end).
+    /// A frame is out of order (body before head, second head, output after the end).
     OutOfOrder,
-    /// What came by FastCGI or CGI has no header block that could be used.
+    /// The response over FastCGI or CGI has no usable header block.
     Cgi(crate::cgi_response::CgiError),
-    /// What came by FastCGI is not FastCGI.
+    /// The bytes from a FastCGI backend are not FastCGI.
     FastCgi(crate::fastcgi::RecordError),
 }
 
@@ -118,8 +118,8 @@ impl Default for Parser {
 }
 
 impl Parser {
-    /// Takes the next frame from the front of `input`: the frame and how many bytes it used, or
-    /// `None` when more bytes are needed. Never reads beyond `input`, never panics.
+    /// Parses the next frame at the start of `input`. Returns the frame and the number of bytes it used, or `None` if
+    /// more bytes are needed. Never reads beyond `input`, never panics.
     pub fn parse<'a>(
         &mut self,
         input: &'a [u8],
@@ -204,12 +204,12 @@ impl Parser {
         Ok(Some((frame, FRAME_HEADER + len)))
     }
 
-    /// Whether a head has been seen: without one the response cannot be answered with.
+    /// Whether a head has been parsed. Without a head there is no response.
     pub fn saw_head(&self) -> bool {
         self.stage != ResponseStage::BeforeHead
     }
 
-    /// Whether the input may end here: no frame is half handed out.
+    /// Whether the input may end here: no body frame is partly returned.
     pub fn at_frame_end(&self) -> bool {
         self.body_left == 0
     }
@@ -238,7 +238,7 @@ fn parse_head(payload: &[u8]) -> Result<Head, ResponseError> {
         } else {
             Vec::new()
         },
-        // A claimed count reserves nothing that the payload could not hold.
+        // Reserve no more than the payload can hold, whatever count it claims.
         headers: Vec::with_capacity((count as usize).min(payload.len() / 8)),
         rejected: 0,
         local_redirect: false,
@@ -272,14 +272,14 @@ pub fn is_token(name: &[u8]) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(b))
 }
 
-/// Bytes a field value may carry (RFC 9110 §5.5): no control characters but TAB.
+/// Whether a header value may contain these bytes (RFC 9110 §5.5): no control characters except TAB.
 pub fn is_field_value(value: &[u8]) -> bool {
     value
         .iter()
         .all(|b| *b == b'\t' || (*b >= 0x20 && *b != 0x7f))
 }
 
-/// Appends an encoded head payload to `out`; the writing side of `parse_head`.
+/// Appends an encoded head payload to `out`, which `parse_head` can parse.
 pub fn encode_head<'a>(
     out: &mut Vec<u8>,
     status: u16,

@@ -1,47 +1,47 @@
-//! The shared cache of a pool (`howdah_cache_set()`): what PHP may ask of it, for `howdah-php`'s Rust and its shim,
-//! and where its parts are in the pool's memory, for all who look into it.
+//! The shared cache of a pool (`howdah_cache_set()`): its limits, which the Rust code and the C shim of `howdah-php`
+//! both use, and the layout of its parts in the pool's memory, for every process that reads it.
 
 use std::iter::Sum;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Most bytes of a key.
+/// The maximum length of a key in bytes.
 pub const MAX_KEY: usize = 1024;
-/// Most bytes of a tag.
+/// The maximum length of a tag in bytes.
 pub const MAX_TAG: usize = 255;
-/// Most tags of a value.
+/// The maximum number of tags of a value.
 pub const MAX_TAGS: usize = 8;
 
-/// Changes of values are counted by a number below this, which keys share.
+/// The number of counters for changes of values. Several keys share one counter.
 pub const CHANGE_NUMBERS: usize = 8192;
-/// Tags are told apart by a number below this; two with one number grow old together.
+/// The number of counters for invalidations by tag. Tags that share a counter are invalidated together.
 pub const TAG_NUMBERS: usize = 4096;
-/// Most shards: processes that use different ones do not wait for each other.
+/// The maximum number of shards. Processes that use different shards do not wait for each other.
 const MAX_SHARDS: usize = 8;
-/// Bytes that a shard has at least before there is another: a value takes half a shard at most.
+/// The minimum size of a shard in bytes when there are several. A value takes at most half a shard.
 const SHARD_BYTES: usize = 8 << 20;
-/// Words of a shard's ring for each chain.
+/// Words of a shard's ring for each hash chain.
 const PER_CHAIN: usize = 32;
 
-/// What the cache holds and has done.
+/// The contents and counters of the cache.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Info {
-    /// Bytes for values.
+    /// Capacity for values, in bytes.
     pub size: u64,
-    /// Of them, in use.
+    /// The part of `size` that is in use, in bytes.
     pub used: u64,
-    /// Values, also such as have expired and made no room yet.
+    /// The number of values, including expired ones whose room has not been reused yet.
     pub values: u64,
-    /// Questions that were answered with a value.
+    /// The number of lookups that found a value.
     pub hits: u64,
-    /// Questions that were not.
+    /// The number of lookups that found no value.
     pub misses: u64,
-    /// Values that made room for others before they expired.
+    /// The number of values that were evicted before they expired.
     pub evicted: u64,
 }
 
 impl Sum for Info {
     fn sum<I: Iterator<Item = Info>>(all: I) -> Info {
-        // Any number may be what a broken process wrote.
+        // Saturating, because a faulty process may have written any number.
         all.fold(Info::default(), |sum, one| Info {
             size: sum.size.saturating_add(one.size),
             used: sum.used.saturating_add(one.used),
@@ -53,58 +53,58 @@ impl Sum for Info {
     }
 }
 
-/// The parts of the cache's memory, in this order; all are words of 64 bits.
+/// The parts of the cache's memory, in this order. All consist of 64-bit words.
 #[derive(Debug)]
 pub struct Parts<'m> {
-    /// Raised when a value could not be changed: all values are old.
+    /// Incremented when a value could not be changed, which invalidates all values.
     pub lost: &'m AtomicU64,
-    /// What hashes depend on; 0: nobody has chosen it yet.
+    /// The seed of the hashes. 0 means that no process has chosen it yet.
     pub seed: &'m AtomicU64,
-    /// How often values were made old by a tag.
+    /// How often values were invalidated by a tag.
     pub flushes: &'m AtomicU64,
-    /// How often the values of each number were changed.
+    /// How often the values of each counter were changed (see [`CHANGE_NUMBERS`]).
     pub changes: &'m [AtomicU64],
-    /// How often each number of a tag has been made old.
+    /// How often the tags of each counter were invalidated (see [`TAG_NUMBERS`]).
     pub tags: &'m [AtomicU64],
-    /// Where the values are.
+    /// The shards, which hold the values.
     pub shards: Vec<ShardParts<'m>>,
 }
 
-/// A part of the memory with a lock of its own: `head | chains | ring`.
+/// A part of the memory with its own lock: `head | chains | ring`.
 #[derive(Clone, Copy, Debug)]
 pub struct ShardParts<'m> {
-    /// By [`head`].
+    /// The words that [`head`] names.
     pub head: &'m [AtomicU64],
-    /// Where the entries of each remainder of a hash begin in the ring.
+    /// For each remainder of a hash, the position in the ring at which the chain of its entries begins.
     pub chains: &'m [AtomicU64],
-    /// Where the entries follow each other, the oldest first.
+    /// The entries, one after the other, from the oldest to the newest.
     pub ring: &'m [AtomicU64],
 }
 
 /// The words of a shard's head.
 pub mod head {
-    /// Who has locked the shard.
+    /// The process that has locked the shard.
     pub const LOCK: usize = 0;
-    /// Where the next entry goes.
+    /// The position of the next entry.
     pub const HEAD: usize = 1;
-    /// The oldest entry.
+    /// The position of the oldest entry.
     pub const TAIL: usize = 2;
-    /// How many [`values`](super::Info::values) there are.
+    /// The number of [`values`](super::Info::values).
     pub const VALUES: usize = 3;
-    /// How many [`hits`](super::Info::hits) there were.
+    /// The number of [`hits`](super::Info::hits).
     pub const HITS: usize = 4;
-    /// How many [`misses`](super::Info::misses) there were.
+    /// The number of [`misses`](super::Info::misses).
     pub const MISSES: usize = 5;
-    /// How many values were [`evicted`](super::Info::evicted).
+    /// The number of [`evicted`](super::Info::evicted) values.
     pub const EVICTED: usize = 6;
-    /// Words of entries.
+    /// The number of words that entries use.
     pub const USED: usize = 7;
-    /// How many words a head has.
+    /// The number of words in a head.
     pub const WORDS: usize = 8;
 }
 
 impl<'m> Parts<'m> {
-    /// The parts of this memory; none if there is too little.
+    /// Divides this memory into the parts. Returns `None` if the memory is too small.
     pub fn of(words: &'m [AtomicU64]) -> Option<Parts<'m>> {
         let (lost, words) = words.split_first()?;
         let (seed, words) = words.split_first()?;
@@ -124,7 +124,7 @@ impl<'m> Parts<'m> {
         })
     }
 
-    /// What the cache holds; read without a lock, so that the figures may be of different moments.
+    /// Returns the contents and counters of the cache. It takes no lock, so the figures may be from different moments.
     pub fn info(&self) -> Info {
         self.shards.iter().map(ShardParts::info).sum()
     }
@@ -138,7 +138,7 @@ impl<'m> ShardParts<'m> {
         enough.then_some(ShardParts { head, chains, ring })
     }
 
-    /// What it holds, as of [`Parts::info`].
+    /// Returns the contents and counters of this shard, as [`Parts::info`] does for all.
     pub fn info(&self) -> Info {
         let word = |at: usize| self.head[at].load(Ordering::Relaxed);
         Info {

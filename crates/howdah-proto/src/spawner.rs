@@ -1,6 +1,6 @@
-//! The messages between the front and the spawner of a pool (modes `cgi` and `pool`), over one
-//! `SOCK_SEQPACKET` unix socket. The spawner is to external programs what the zygote is to PHP
-//! children: it holds the processes, the front decides. No I/O here.
+//! The messages between the front and the spawner of a pool (modes `cgi` and `pool`), over one `SOCK_SEQPACKET` unix
+//! socket. The spawner does for external programs what the zygote does for PHP children: it owns the processes, and the
+//! front makes the decisions. There is no I/O here.
 //!
 //! ```text
 //! command = "start" ID LIMIT_MS ("configured" | "file") NUL file NUL directory NUL {"NAME=value" NUL}
@@ -8,16 +8,17 @@
 //! report = "ready" | "failed" NAME TEXT | "started" ID PID | "not-started" ID ERRNO
 //!        | "exited" ID ("code" N | "signal" N) | "here"
 //! ```
-//! Which program a *configured* start executes is not in the message: the spawner has it from the
-//! master, who has it from the configuration. Descriptors travel with `start` (`SCM_RIGHTS`). The
-//! end of the file means that the other side is gone.
+//! A *configured* start does not name the program: the spawner got it from the master, which reads it from the
+//! configuration. Descriptors travel with `start` (`SCM_RIGHTS`). The end of the file means that the other side is
+//! gone.
 
 use crate::control::Exit;
 
-/// A longer packet is neither sent nor taken: a frame's variables and their names fit.
+/// The maximum length of a packet, in bytes; a longer one is neither sent nor accepted. The variables of a frame and
+/// their names fit.
 pub const MAX_PACKET: usize = 160 * 1024;
 
-/// Which program a start executes.
+/// The program that a start executes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
     /// The pool's configured program.
@@ -26,61 +27,61 @@ pub enum What {
     File(Vec<u8>),
 }
 
-/// Start a process, leader of a process group of its own.
+/// Starts a process as the leader of a new process group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// Number by which all later messages refer to the process.
+    /// The number by which all later messages refer to the process.
     pub id: u64,
     /// The program to execute.
     pub what: What,
-    /// Its working directory; empty: the spawner's.
+    /// The working directory. If it is empty, the process gets the spawner's.
     pub directory: Vec<u8>,
-    /// `NAME=value`, on top of the spawner's environment.
+    /// `NAME=value` pairs, added to the spawner's environment.
     pub environment: Vec<Vec<u8>>,
-    /// Milliseconds after which the group is ended (SIGTERM, then SIGKILL) whatever the front is
-    /// doing; 0: no limit.
+    /// Milliseconds after which the process group is terminated (SIGTERM, then SIGKILL), regardless of the front. 0
+    /// means no limit.
     pub limit_ms: u64,
 }
 
-/// What the front asks of a spawner.
+/// A command from the front to a spawner.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpawnerCommand {
-    /// Answered by [`SpawnerReport::Started`] or [`SpawnerReport::NotStarted`].
+    /// Starts a process. The spawner replies with [`SpawnerReport::Started`] or [`SpawnerReport::NotStarted`].
     Start(Start),
-    /// SIGTERM to the process group, SIGKILL after this many milliseconds.
+    /// Sends SIGTERM to the process group, and SIGKILL after this many milliseconds.
     End {
         /// The number of the process ([`Start::id`]).
         id: u64,
         /// Milliseconds between SIGTERM and SIGKILL.
         grace_ms: u64,
     },
-    /// Nobody will signal this process any more: it may be reaped. Until then its leader stays a
-    /// zombie, so that the number of its group cannot come to mean another's.
+    /// The front will not signal this process any more, so it may be reaped. Until then the leader stays a zombie, so
+    /// the id of its group cannot be reused by another.
     Release {
         /// The number of the process ([`Start::id`]).
         id: u64,
     },
-    /// Asks whether the spawner still answers; it does with [`SpawnerReport::Here`].
+    /// Asks whether the spawner still responds. It replies with [`SpawnerReport::Here`].
     Ask,
 }
 
-/// What a spawner reports to the front.
+/// A report from a spawner to the front.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SpawnerReport {
     /// The spawner is ready to start processes.
     Ready,
-    /// The spawner cannot work: a named reason and a sentence; it exits after this.
+    /// The spawner cannot work: a named reason and a sentence. It exits after this.
     Failed {
         /// `ProgramMissing`, `NoSuchUser` …
         name: String,
-        /// What was attempted, on what, and what to try.
+        /// What was attempted, on what, and what to do about it.
         message: String,
     },
-    /// The process of a [`SpawnerCommand::Start`] runs.
+    /// The process of a [`SpawnerCommand::Start`] is running.
     Started {
         /// The number of the process ([`Start::id`]).
         id: u64,
-        /// Its process id, and its group's.
+        /// The id of the process and of its process group.
         pid: i32,
     },
     /// The process of a [`SpawnerCommand::Start`] could not be started.
@@ -90,14 +91,14 @@ pub enum SpawnerReport {
         /// `ENOENT`, `EACCES`, `ENOEXEC` …
         errno: i32,
     },
-    /// The leader of the group has ended.
+    /// The leader of the process group has exited.
     Exited {
         /// The number of the process ([`Start::id`]).
         id: u64,
         /// How the leader ended: its exit code or the signal.
         exit: Exit,
     },
-    /// The answer to [`SpawnerCommand::Ask`].
+    /// The reply to [`SpawnerCommand::Ask`].
     Here,
 }
 
@@ -112,8 +113,8 @@ fn number<T: std::str::FromStr>(text: &mut &str) -> Option<T> {
 }
 
 impl SpawnerCommand {
-    /// The packet. What contains a NUL byte cannot be said and must not come here: a frame's
-    /// variables have none.
+    /// Encodes the command as one packet. No part of it may contain a NUL byte, since the format has no way to express
+    /// one; a frame's variables contain none.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             SpawnerCommand::Start(start) => {
@@ -136,7 +137,7 @@ impl SpawnerCommand {
         }
     }
 
-    /// Reads a packet; `None` when it is not one of ours.
+    /// Parses a packet. Returns `None` if it is not one of these commands.
     pub fn parse(packet: &[u8]) -> Option<SpawnerCommand> {
         if packet.len() > MAX_PACKET {
             return None;
@@ -147,7 +148,7 @@ impl SpawnerCommand {
             "start" => {
                 let (id, limit_ms) = (number(&mut head)?, number(&mut head)?);
                 let kind = word(&mut head)?;
-                // Every field ends with a NUL, the last one, too.
+                // Every field ends with a NUL, including the last one.
                 let fields = packet.get(end + 1..)?.strip_suffix(&[0])?;
                 let mut fields = fields.split(|b| *b == 0);
                 let (file, directory) = (fields.next()?, fields.next()?);
@@ -186,7 +187,7 @@ impl SpawnerCommand {
 }
 
 impl SpawnerReport {
-    /// Writes the report as one packet.
+    /// Encodes the report as one packet.
     pub fn encode(&self) -> Vec<u8> {
         match self {
             SpawnerReport::Ready => "ready".to_owned(),
@@ -196,7 +197,7 @@ impl SpawnerReport {
             SpawnerReport::Exited { id, exit } => match exit {
                 Exit::Code(code) => format!("exited {id} code {code}"),
                 Exit::Signal(signal) => format!("exited {id} signal {signal}"),
-                // Never on the wire.
+                // A spawner never sends this.
                 Exit::Unseen => format!("exited {id} code 255"),
             },
             SpawnerReport::Here => "here".to_owned(),
@@ -204,7 +205,7 @@ impl SpawnerReport {
         .into_bytes()
     }
 
-    /// Reads a packet; `None` when it is not one of ours.
+    /// Parses a packet. Returns `None` if it is not one of these reports.
     pub fn parse(packet: &[u8]) -> Option<SpawnerReport> {
         let mut text = std::str::from_utf8(packet).ok()?;
         let report = match word(&mut text)? {

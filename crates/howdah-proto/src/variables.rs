@@ -1,11 +1,11 @@
-//! The CGI meta-variables that front and PHP process know by number.
+//! The CGI meta-variables that the front and the PHP process know by number.
 //!
-//! A variable sent by number costs the PHP process no string building: the shim keeps one
-//! interned `zend_string` for each name of [`NAMES`] (made once at start) and puts it straight
-//! into `$_SERVER`. Names not listed travel as text. The order is part of the wire format
-//! between one build of `howdah` and one build of `howdah-php`; [`crate::shm::VERSION`] guards it.
+//! For a variable that is sent by number, the PHP process builds no string: the shim holds one interned `zend_string`
+//! for each name in [`NAMES`], created once at start, and puts it straight into `$_SERVER`. Other names travel as text.
+//! The order is part of the wire format between one build of `howdah` and one build of `howdah-php`, which
+//! [`crate::shm::VERSION`] guards.
 
-// A table rather than derives: the names are PHP's, and the shim gets them in this order.
+// A table instead of derives, because the names are PHP's and the shim gets them in this order.
 macro_rules! variables {
     ($($id:ident = $name:literal),* $(,)?) => {
         /// A meta-variable known by number. `Var::X as u16` is its index in [`NAMES`].
@@ -99,7 +99,7 @@ impl Var {
         NAMES[self as usize]
     }
 
-    /// The known variable of that name, if any. `name` is already in CGI form (`HTTP_HOST`).
+    /// Returns the known variable with this name, if there is one. `name` is already in CGI form (`HTTP_HOST`).
     pub fn from_name(name: &[u8]) -> Option<Var> {
         Var::ALL
             .iter()
@@ -108,8 +108,8 @@ impl Var {
     }
 }
 
-/// What becomes of a request header on its way to PHP (RFC 3875 §4.1.18, and what its folding
-/// of `-` into `_` would allow an attacker).
+/// How a request header reaches PHP (RFC 3875 §4.1.18). Some headers are dropped, because folding `-` into `_` would
+/// let an attacker set another variable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeaderFate {
     /// It becomes the variable `HTTP_<NAME>`.
@@ -123,7 +123,7 @@ pub enum HeaderFate {
     DropAlias,
 }
 
-/// Decides a header's fate by its name, in any case.
+/// Decides how a header reaches PHP by its name, which may be in any case.
 pub fn header_fate(name: &[u8]) -> HeaderFate {
     if !name.iter().all(|b| b.is_ascii_alphanumeric() || *b == b'-') {
         return HeaderFate::DropAlias;

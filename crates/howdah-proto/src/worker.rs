@@ -1,34 +1,34 @@
-//! What a worker child reports: that its script has booted, or why it has not. A packet of text
-//! each, from the child to its zygote, which passes it on ([`crate::control::Report::Worker`]).
+//! The messages of a worker child: its script has booted, or it has failed to boot. Each message is one packet of text
+//! that the child sends to its zygote, which forwards it ([`crate::control::Report::Worker`]).
 
 use crate::shm::ChildId;
 
-/// What a worker says to the front about its script.
+/// A message from a worker to the front about its script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum WorkerMessage {
-    /// Its script has asked for the first request.
+    /// The script has asked for its first request.
     Booted {
         /// The worker whose script has booted.
         child: ChildId,
     },
-    /// It asks for all workers to be replaced (`opcache_reset()`).
+    /// The worker asks for all workers to be replaced (`opcache_reset()`).
     Restart {
-        /// The worker whose script asks.
+        /// The worker whose script asked.
         child: ChildId,
     },
-    /// Its script ended before it asked for a request.
+    /// The script ended before it asked for a request.
     Failed {
         /// The worker whose script ended.
         child: ChildId,
         /// `WorkerBootFailed` or `WorkerNeverAsked`.
         name: String,
-        /// The script, and PHP's sentence with file and line.
+        /// The script, and PHP's message with file and line.
         message: String,
     },
 }
 
 impl WorkerMessage {
-    /// The worker that says it.
+    /// Returns the worker that sent the message.
     pub fn child(&self) -> ChildId {
         match self {
             WorkerMessage::Booted { child }
@@ -37,7 +37,7 @@ impl WorkerMessage {
         }
     }
 
-    /// Writes the word as the text of one packet.
+    /// Encodes the message as the text of one packet.
     pub fn encode(&self) -> String {
         let child = self.child();
         let (index, incarnation) = (child.index, child.incarnation);
@@ -50,7 +50,7 @@ impl WorkerMessage {
         }
     }
 
-    /// Reads a packet; `None` when it is not one of ours.
+    /// Parses a packet. Returns `None` if it is not one of these messages.
     pub fn parse(packet: &[u8]) -> Option<WorkerMessage> {
         let text = std::str::from_utf8(packet).ok()?;
         let mut parts = text.splitn(5, ' ');

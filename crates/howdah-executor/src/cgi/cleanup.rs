@@ -1,5 +1,5 @@
-//! Cleans up after a program's run: logs its standard error, waits for its exit and returns its
-//! slot. A separate task, since the run may be dropped at any time.
+//! Cleans up after a program's run: logs its standard error, waits for its exit and returns its slot. It is a separate
+//! task, since the run may be dropped at any time.
 
 use std::sync::Arc;
 
@@ -15,12 +15,12 @@ use crate::Held;
 use crate::programs::slot_queue::Permit;
 use crate::programs::spawner_client::{Fate, Process};
 
-/// Most bytes of standard error that a request may put into the log.
+/// The maximum number of bytes of a request's standard error that are logged.
 const MOST: usize = 64 * 1024;
-/// A line longer than this is cut into several.
+/// The maximum length of a logged line in bytes. A longer line is split.
 const LONGEST_LINE: usize = 8 * 1024;
 
-/// Cuts what a request's program writes to its standard error into lines for the log.
+/// Splits the standard error of a request's program into lines for the log.
 struct StderrLines {
     shared: Arc<CgiShared>,
     frame: Arc<RequestFrame>,
@@ -60,8 +60,8 @@ impl StderrLines {
     }
 }
 
-/// Reads a process's messages until it has ended and `over` is sent or dropped, which means that nobody
-/// signals it any more. `fate` informs the run.
+/// Reads a process's reports until it has exited and `over` is sent or dropped, which means that no signal to it
+/// follows. `fate` passes the outcome to the run.
 pub(super) async fn run(
     shared: Arc<CgiShared>,
     (request, frame): (u64, Arc<RequestFrame>),
@@ -102,7 +102,7 @@ pub(super) async fn run(
             _ = &mut over, if !run_over => run_over = true,
         }
     }
-    // Whoever it left in the background may hold the pipe for ever: only what is there is taken.
+    // A background process of the program may hold the pipe open forever, so only the available output is read.
     while !silent && let Ok(n @ 1..) = stderr.try_read(&mut bytes) {
         lines.take(&bytes[..n]);
     }

@@ -1,5 +1,5 @@
-//! The request body as a program's standard input. A body in a file *is* the standard input; a
-//! short one is written to a pipe before the program begins; the rest is fed while it runs.
+//! The request body as a program's standard input. A body in a file *is* the standard input. A short body is written to
+//! a pipe before the program begins. Any other body is fed while the program runs.
 
 use std::io::Seek;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use tokio::sync::mpsc;
 
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
-/// So much goes into an empty pipe without anybody reading (pipe(7)).
+/// The number of bytes that fit in an empty pipe without a reader (pipe(7)).
 const PIPE: usize = 64 * 1024;
 
-/// The part of a body that has to be written into the program's standard input while it runs.
+/// The part of a body that has to be written to the program's standard input while it runs.
 pub(super) enum StdinFeed {
     /// The whole body is in memory.
     Memory(pipe::Sender, Bytes),
@@ -23,10 +23,11 @@ pub(super) enum StdinFeed {
     Stream(pipe::Sender, mpsc::Receiver<Result<Bytes, BodyCutOff>>),
 }
 
-/// The program's end, and what is left to be done while it runs.
+/// Opens the program's end of its standard input. Also returns the part of the body that has to be fed while the
+/// program runs.
 ///
 /// # Errors
-/// `BodyUnreadable`: the file cannot be read, or the process is out of descriptors.
+/// `BodyUnreadable`: the file cannot be read, or the process has no free descriptors.
 pub(super) fn open(body: ScriptBody) -> Result<(OwnedFd, Option<StdinFeed>), ExecError> {
     make(body).map_err(|_| ExecError::BodyUnreadable)
 }
@@ -50,7 +51,7 @@ fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
         }
         ScriptBody::Memory(bytes) if bytes.len() <= PIPE => {
             let (read, write) = pipe()?;
-            // A pipe may be smaller than usual (pipe-user-pages-soft): then the rest is fed.
+            // A pipe may be smaller than usual (pipe-user-pages-soft). The rest is fed then.
             rustix::io::ioctl_fionbio(&write, true)?;
             match rustix::io::write(&write, &bytes) {
                 Ok(n) if n == bytes.len() => (read, None),
@@ -73,10 +74,11 @@ fn make(body: ScriptBody) -> std::io::Result<(OwnedFd, Option<StdinFeed>)> {
 }
 
 impl StdinFeed {
-    /// Sends the whole body. A program that closes its input (`EPIPE`) is no error: it needs no more.
+    /// Feeds the whole body. If the program closes its input (`EPIPE`), this is not an error: the program needs no
+    /// more.
     ///
     /// # Errors
-    /// [`BodyCutOff`]: the program must not take what it has for the whole.
+    /// [`BodyCutOff`]: the program must not take the part that it has received for the whole body.
     pub async fn run(self) -> Result<(), BodyCutOff> {
         match self {
             StdinFeed::Memory(mut to, bytes) => {
@@ -86,7 +88,8 @@ impl StdinFeed {
                 let mut listens = true;
                 while let Some(piece) = from.recv().await {
                     let piece = piece?;
-                    // What it does not read is taken all the same, or the client could not finish.
+                    // Receive the rest even if the program does not read it; otherwise the client could not finish
+                    // sending.
                     if listens {
                         listens = to.write_all(&piece).await.is_ok();
                     }

@@ -1,15 +1,15 @@
-//! The cgi mode (RFC 3875): a process for each request, for PHP (`php-cgi`) and for programs of any
-//! other kind (Perl, Python, C, shell). The front side of a pool.
+//! The cgi mode (RFC 3875): one process for each request, for PHP (`php-cgi`) and for any other program (Perl, Python,
+//! C, shell). This is the front's side of a pool.
 //!
 //! ```text
-//! CgiPool ─ start() → Run   place → pipes → spawner: fork, exec → output → head, body → exit
+//! CgiPool ─ start() → Run   permit → pipes → spawner: fork, exec → output → head, body → exit
 //! ```
 //!
-//! - [`run`]: one request; [`variables`]: its program's environment; `input`: its request
-//!   body; `cleanup`: what outlives the run: standard error, the exit, the place.
+//! - [`run`]: one request; [`variables`]: its program's environment; `input`: its request body; `cleanup`: the work
+//!   that outlives the run: standard error, the exit, the permit.
 //!
-//! The processes are the spawner's (see [`crate::programs`]). A program's place in the pool is free
-//! again when it has ended, not when its answer has.
+//! The spawner owns the processes (see [`crate::programs`]). A program's permit is released when the program has
+//! exited, not when its response is complete.
 
 mod cleanup;
 mod input;
@@ -36,7 +36,7 @@ use crate::{ExecError, Executor, Log, Mode, Pool, Role, Run, ScriptRequest};
 enum Kind {
     /// The pool's configured program runs the script.
     Php,
-    /// The script is a program itself and is executed as it is.
+    /// The script is itself a program and is executed directly.
     Program,
 }
 
@@ -55,11 +55,10 @@ pub struct CgiPool {
 }
 
 impl CgiPool {
-    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] resolves when programs can be
-    /// run.
+    /// Starts the pool's spawner. Returns at once; [`Pool::ready`] resolves when programs can run.
     ///
     /// # Errors
-    /// The thread that talks to the spawner cannot be started.
+    /// The thread that communicates with the spawner cannot be started.
     pub fn start(
         config: CgiConfig,
         launcher: Arc<dyn Launcher>,

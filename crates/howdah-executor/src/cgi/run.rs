@@ -1,5 +1,5 @@
-//! One request in mode `cgi`: a slot, a program with three pipes, its answer. What outlives the run
-//! is `cleanup`'s.
+//! One request in mode `cgi`: a permit, a program with three pipes, its response. `cleanup` does the work that outlives
+//! the run.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -23,29 +23,30 @@ use crate::programs::slot_queue::RequestSummary;
 use crate::programs::spawner_client::{Fate, Process, SpawnRefused, SpawnerClient};
 use crate::{Event, ExecError, RunTiming, ScriptRequest};
 
-/// Time a program gets between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
-/// The spawner ends a program that is this much over its limit: the front, which answers the
-/// client, usually has by then.
+/// The spawner terminates a program that exceeds its limit by this much. Usually the front, which also responds to the
+/// client, has done so by then.
 const MARGIN: Duration = Duration::from_millis(500);
-/// Output that pauses for this long is passed on, as other servers do when a pipe is empty.
+/// Output is flushed when the program has been silent for this long, as other servers do when a pipe is empty.
 const QUIET: Duration = Duration::from_millis(50);
-/// After the end of a program's output, how long its exit is waited for, since a program that was
-/// killed has not finished its answer.
+/// How long to wait for the exit of a program after the end of its output. The exit matters because the response of a
+/// killed program is not complete.
 const LEAVE: Duration = Duration::from_secs(1);
-/// Pause before another attempt when the socket to the spawner is full.
+/// The pause before another attempt when the socket to the spawner is full.
 const RETRY: Duration = Duration::from_millis(5);
-/// Most bytes read from a program's output at once.
+/// The maximum number of bytes in one read of a program's output.
 const CHUNK: usize = 32 * 1024;
 
-/// Ends the program if the run is dropped or fails before the program's answer is complete.
+/// Terminates the program if the run is dropped or fails before the program's response is complete.
 struct Guard {
     link: Arc<SpawnerClient>,
     id: u64,
     complete: bool,
-    /// The program goes on, though its client has left: it has got a request that is made for its effect.
+    /// The program continues although its client has left, because it has received a request that is made for its side
+    /// effects.
     goes_on: Arc<AtomicBool>,
-    /// Dropped with the guard, which informs the cleanup that no signal follows.
+    /// Dropped with the guard, which tells the cleanup that no signal follows.
     _over: oneshot::Sender<()>,
 }
 
@@ -128,7 +129,8 @@ pub(super) async fn run(
         () = tokio::time::sleep_until(deadline.into()) => Err(ExecError::TerminateTimeout),
         _ = cut.wait_for(|cut| *cut) => Err(ExecError::Stopping),
     };
-    // Whoever stops waiting drops all of this above: it is the client that leaves.
+    // When the client leaves, this whole future is dropped and this line is not reached. Here the program must not
+    // continue.
     guard.goes_on.store(false, Ordering::Relaxed);
     match outcome {
         Err(ExecError::ChildDied(_)) if Instant::now() >= deadline => {
@@ -145,7 +147,7 @@ pub(super) async fn run(
     }
 }
 
-/// Makes a pipe; the program gets the returned writing end.
+/// Creates a pipe. Returns the reading end, and the writing end for the program.
 fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
     let make = || -> std::io::Result<(pipe::Receiver, OwnedFd)> {
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
@@ -158,7 +160,7 @@ fn pipe() -> Result<(pipe::Receiver, OwnedFd), ExecError> {
     })
 }
 
-/// Asks for the program; waits for a spawner that is just being started, and for room on the line.
+/// Orders the program from the spawner. Waits for a spawner that is starting, and for room in its socket.
 async fn spawn(
     shared: &CgiShared,
     mut start: Start,
@@ -185,7 +187,7 @@ async fn spawn(
     asked.unwrap_or(Err(ExecError::QueueTimeout))
 }
 
-/// Reads the program's answer while it is fed; gives the exit, if it came in time.
+/// Reads the program's response while the program is fed. Returns the exit, if it came in time.
 async fn answer(
     stdout: &mut pipe::Receiver,
     feed: Option<input::StdinFeed>,
@@ -209,7 +211,7 @@ async fn answer(
             fed = async { feeding.as_mut().expect("guarded").await }, if feeding.is_some() => {
                 feeding = None;
                 if fed.is_err() {
-                    // The client is gone, or broke its framing: the server says which.
+                    // The client is gone or violated its framing; the server distinguishes the two.
                     return Err(ExecError::BodyUnreadable);
                 }
                 has_all();
@@ -237,7 +239,7 @@ async fn answer(
         }
         unsent = true;
     }
-    // It may end without having read its input, and answered all the same.
+    // A program may exit without reading its input and still have sent a complete response.
     drop(feeding);
     let exit = exit_of(fate).await?;
     match parser {
@@ -247,7 +249,7 @@ async fn answer(
     }
 }
 
-/// How the program ended, if it did in time; an error if it was not started or was killed.
+/// Returns the program's exit if it came in time, or an error if the program was not started or was killed.
 async fn exit_of(fate: &mut watch::Receiver<Option<Fate>>) -> Result<Option<Exit>, ExecError> {
     let told = tokio::time::timeout(LEAVE, fate.wait_for(Option::is_some)).await;
     let told = match told {
@@ -268,7 +270,7 @@ fn invalid(error: CgiError) -> ExecError {
     ExecError::ResponseInvalid(ResponseError::Cgi(error))
 }
 
-/// What the system is short of is the pool's affair, everything else the script's.
+/// A lack of system resources is an error of the pool; anything else is an error of the script.
 fn not_started(errno: i32) -> ExecError {
     use rustix::io::Errno as E;
     match E::from_raw_os_error(errno) {

@@ -1,9 +1,8 @@
-//! Builds a program's environment and working directory for a request. Follows RFC 3875 §4.1 and
-//! §7.2; where it leaves a choice, Apache's `mod_cgid` (`util_script.c`).
+//! Builds a program's environment and working directory for a request. Follows RFC 3875 §4.1 and §7.2, and where the
+//! RFC leaves a choice, Apache's `mod_cgid` (`util_script.c`).
 //!
-//! The command line is empty. RFC 3875 §4.4 would pass a query without `=` as arguments; every
-//! program that takes options turns that into a hole (CVE-2012-1823, CVE-2024-4577), and Apache is
-//! the last server to do it.
+//! The command line is empty. RFC 3875 §4.4 would pass a query without `=` as arguments, but in every program that
+//! takes options this is a vulnerability (CVE-2012-1823, CVE-2024-4577), and Apache is the last server to do it.
 
 use howdah_proto::request::{RequestFrame, layout};
 use howdah_proto::spawner::{Start, What};
@@ -14,10 +13,10 @@ use crate::ExecError;
 use crate::error::Errno;
 use crate::script_names::names_a_script_to_php;
 
-/// The start of the program of this request.
+/// Returns the order that starts the program of this request.
 ///
 /// # Errors
-/// `CannotExecute` for a script without an absolute path: the front did not route it.
+/// `CannotExecute` for a script without an absolute path, which the front did not route.
 pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<Start, ExecError> {
     let script = frame.variable("SCRIPT_FILENAME").unwrap_or_default();
     let Some(slash) = script.iter().rposition(|b| *b == b'/') else {
@@ -29,7 +28,8 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
         .filter(|(name, _)| is_passed(frame, name, kind))
         .map(|(name, value)| [name, b"=", value].concat())
         .collect();
-    // The site's own, from the configuration, after the request's: it may say otherwise.
+    // The environment of the site, from the configuration. It comes after the request's variables, so it can override
+    // them.
     environment.extend(
         frame
             .settings()
@@ -49,15 +49,16 @@ pub(super) fn start(frame: &RequestFrame, kind: Kind, limit_ms: u64) -> Result<S
     })
 }
 
-/// The first of an authorizer's variables that is left out, for the log.
+/// Returns the first variable of an authorizer that is omitted, for the log.
 pub(super) fn left_out(frame: &RequestFrame) -> Option<&[u8]> {
     let mut names = frame.variables().map(|(name, _)| name);
     names.find(|name| !may_be_environment(name))
 }
 
-/// What an authorizer calls a variable becomes, here alone, a variable of a process's environment, where
-/// `LD_PRELOAD`, `PATH`, `PHPRC`, `PERL5OPT` and a hundred more change what the process is. So it is a
-/// short list of what may be, not a long one of what may not; of the server's own variables all may.
+/// Whether a variable may be in the environment of a program. A name that an authorizer chooses becomes a process's
+/// environment variable only here, and there `LD_PRELOAD`, `PATH`, `PHPRC`, `PERL5OPT` and a hundred more change the
+/// behaviour of the process. So this is a short list of allowed names, not a long list of forbidden ones. All of the
+/// server's own variables are allowed.
 fn may_be_environment(name: &[u8]) -> bool {
     const OF_AUTHORIZERS: [&[u8]; 4] = [b"AUTH", b"REMOTE_", b"HTTP_", b"X_"];
     Var::from_name(name).is_some() || OF_AUTHORIZERS.iter().any(|start| name.starts_with(start))
@@ -67,10 +68,10 @@ fn is_passed(frame: &RequestFrame, name: &[u8], kind: Kind) -> bool {
     match name {
         _ if kind == Kind::Php && names_a_script_to_php(frame, name) => false,
         _ if !may_be_environment(name) => false,
-        // PHP makes it itself; nobody else knows it.
+        // PHP sets it itself, and other programs do not use it.
         b"PHP_SELF" => false,
-        // Other users of the machine may not read it, but what a program starts inherits it: RFC 3875
-        // §9.2; Apache passes it with `CGIPassAuth On` only. PHP applications authenticate by it.
+        // Other users of the machine cannot read it, but every process that the program starts inherits it (RFC 3875
+        // §9.2). Apache passes it only with `CGIPassAuth On`. PHP applications authenticate by it.
         b"HTTP_AUTHORIZATION" | b"HTTP_PROXY_AUTHORIZATION" => kind == Kind::Php,
         _ => true,
     }

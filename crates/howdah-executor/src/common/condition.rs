@@ -1,8 +1,8 @@
-//! A pool's condition: whether there is anybody to serve its requests.
+//! A pool's condition: whether it can serve requests.
 
 use crate::ExecError;
 
-/// The pool's condition, as requests need to know it.
+/// A pool's condition, on which the handling of requests depends.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Condition {
     /// A zygote is being started; requests wait.
@@ -16,9 +16,9 @@ pub enum Condition {
         /// The sentence that explains the reason.
         message: String,
     },
-    /// In flight requests are being finished; new ones go to the successor, if there is one.
+    /// Requests in flight are being finished. New ones go to the successor, if there is one.
     Draining,
-    /// The pool has ended and has no process left.
+    /// The pool has ended and has no processes left.
     Closed,
 }
 
@@ -36,7 +36,7 @@ impl std::fmt::Display for Condition {
 }
 
 impl Condition {
-    /// Waits until it is known whether there is anybody to serve requests.
+    /// Waits until it is known whether the pool can serve requests.
     pub(crate) async fn settled(
         mut condition: tokio::sync::watch::Receiver<Condition>,
     ) -> Result<(), ExecError> {

@@ -1,6 +1,5 @@
-//! A run written as one future that gives out events, rather than as a hand-made state machine: for
-//! modes whose cost is a process or a socket, not a function call. Dropping the run drops the
-//! future, whose guards leave everything in order.
+//! A run that is written as one future which sends events, instead of a hand-made state machine. It is for modes whose
+//! cost is a process or a socket, not a function call. Dropping the run drops the future, whose guards clean up.
 
 use std::future::{Future, poll_fn};
 use std::pin::Pin;
@@ -13,11 +12,11 @@ use crate::{Event, ExecError, Run, RunTiming};
 struct Pending {
     event: Option<Event>,
     timing: RunTiming,
-    /// A process has the request, body included.
+    /// A process has the whole request, including its body.
     begun: bool,
 }
 
-/// Where the future puts its events.
+/// The sending side, for the future's events.
 #[derive(Clone, Default)]
 pub(crate) struct EventSender(Arc<Mutex<Pending>>);
 
@@ -26,7 +25,7 @@ impl EventSender {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Gives an event out; ready when it has been taken, so that a slow taker slows the giver.
+    /// Sends an event. Resolves when the event has been received, so a slow receiver slows the sender.
     pub async fn give(&self, event: Event) {
         let mut event = Some(event);
         poll_fn(|_| {
@@ -35,7 +34,7 @@ impl EventSender {
                 return Poll::Pending;
             }
             match event.take() {
-                // No waker is kept: the taker polls the future again after it has taken.
+                // No waker is stored: the receiver polls the future again after it has received the event.
                 Some(event) => {
                     pending.event = Some(event);
                     Poll::Pending
@@ -46,12 +45,12 @@ impl EventSender {
         .await;
     }
 
-    /// Sets what [`Run::timing`] returns.
+    /// Sets the result of [`Run::timing`].
     pub fn set_timing(&self, timing: RunTiming) {
         self.pending().timing = timing;
     }
 
-    /// Notes that a process has the whole request: [`Run::is_claimed`].
+    /// Records that a process has the whole request: [`Run::is_claimed`].
     pub fn set_begun(&self) {
         self.pending().begun = true;
     }
@@ -59,17 +58,17 @@ impl EventSender {
 
 type Work = Pin<Box<dyn Future<Output = Result<(), ExecError>> + Send>>;
 
-/// A [`Run`] whose work is a future; it hands out events through an [`EventSender`].
+/// A [`Run`] whose work is a future, which sends events through an [`EventSender`].
 pub(crate) struct FutureRun {
-    /// The future that produces the answer; `None` once it has ended.
+    /// The future that produces the response; `None` once it has ended.
     work: Option<Work>,
-    /// How it ended, to be said after its last event.
+    /// The future's result, returned after its last event.
     outcome: Option<Result<(), ExecError>>,
     events: EventSender,
 }
 
 impl FutureRun {
-    /// `work` is the run: its end is the response's end.
+    /// Makes a run of the future `work`. The end of the future is the end of the response.
     pub fn boxed<F>(work: impl FnOnce(EventSender) -> F) -> Box<dyn Run>
     where
         F: Future<Output = Result<(), ExecError>> + Send + 'static,
@@ -91,8 +90,7 @@ impl Run for FutureRun {
         {
             self.work = None;
             if outcome.is_err() {
-                // Cut off while an event waited to be taken: nothing follows an error, nor precedes
-                // it any more.
+                // The run was cut off while an event was waiting to be received: the error replaces the event.
                 self.events.pending().event = None;
             }
             self.outcome = Some(outcome);

@@ -1,16 +1,16 @@
-//! A queue that serves clients in turn: each has a line of its own, first come, first served. Whoever sends a
-//! thousand requests waits for them himself; another client's request is served after at most one of each
-//! client that came before. Decides nothing about limits.
+//! A queue that serves clients in turn. Each client has its own line, first come, first served. A client that sends a
+//! thousand requests delays only its own: another client's request waits for at most one request of each client that
+//! came before. The queue has no limits of its own.
 //!
-//! Requests without a client (a job's, a health check's) share one line.
+//! Requests without a client (of a job, of a health check) share one line.
 
 use std::collections::{HashMap, VecDeque};
 use std::net::IpAddr;
 
-/// Whose turn it may be: the address of a client, as far as it stands for one client.
+/// The key of a line: the address of a client, as far as the address identifies one client.
 pub(crate) type Client = Option<IpAddr>;
 
-/// The items that wait, by client.
+/// The waiting items, by client.
 #[derive(Debug)]
 pub(crate) struct FairQueue<T> {
     /// No line is empty.
@@ -31,22 +31,22 @@ impl<T> Default for FairQueue<T> {
 }
 
 impl<T> FairQueue<T> {
-    /// How many items wait.
+    /// Returns the number of waiting items.
     pub fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether nothing waits.
+    /// Whether no item waits.
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// How many clients have items that wait.
+    /// Returns the number of clients with waiting items.
     pub fn clients(&self) -> usize {
         self.turns.len()
     }
 
-    /// How many items of this client wait.
+    /// Returns the number of waiting items of this client.
     pub fn len_of(&self, client: Client) -> usize {
         self.lines.get(&client).map_or(0, VecDeque::len)
     }
@@ -57,14 +57,14 @@ impl<T> FairQueue<T> {
         self.len += 1;
     }
 
-    /// Puts an item back that was taken too early: it is the first of its client's line. If the client has no
-    /// line any more, its turn comes last.
+    /// Puts back an item that was taken too early, as the first of its client's line. If the client has no line any
+    /// more, its turn comes last.
     pub fn put_back(&mut self, client: Client, item: T) {
         self.line(client).push_front(item);
         self.len += 1;
     }
 
-    /// Puts an item back whose turn it was: it is the next of all.
+    /// Puts back an item whose turn it was, as the next item of all.
     pub fn put_first(&mut self, client: Client, item: T) {
         self.put_back(client, item);
         self.turns.retain(|other| *other != client);
@@ -78,22 +78,22 @@ impl<T> FairQueue<T> {
         })
     }
 
-    /// The item whose turn it is.
+    /// Returns the item whose turn it is.
     pub fn next(&self) -> Option<&T> {
         self.next_line()?.front()
     }
 
-    /// The line of the client whose turn it is.
+    /// Returns the line of the client whose turn it is.
     pub fn next_line(&self) -> Option<&VecDeque<T>> {
         self.lines.get(self.turns.front()?)
     }
 
-    /// Takes the item whose turn it is. Its client's next turn comes after those of all others.
+    /// Takes the item whose turn it is. The next turn of its client comes after the turns of all others.
     pub fn pop(&mut self) -> Option<T> {
         self.pop_at(0)
     }
 
-    /// As [`FairQueue::pop`], but takes the item at this index of the client's line.
+    /// Like [`FairQueue::pop`], but takes the item at this index of the client's line.
     pub fn pop_at(&mut self, index: usize) -> Option<T> {
         let client = *self.turns.front()?;
         let line = self.lines.get_mut(&client)?;
@@ -107,7 +107,7 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// Takes the first item of a client for which `is_it` is true, wherever it stands in the client's line.
+    /// Takes the first item of a client for which `is_it` is true, wherever it is in the client's line.
     pub fn remove(&mut self, client: Client, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let line = self.lines.get_mut(&client)?;
         let at = line.iter().position(is_it)?;
@@ -116,14 +116,14 @@ impl<T> FairQueue<T> {
         Some(item)
     }
 
-    /// The client that has most items, and how many.
+    /// Returns the client with the most items, and their number.
     pub fn longest(&self) -> Option<(Client, usize)> {
         let lines = self.lines.iter();
         let lengths = lines.map(|(client, line)| (*client, line.len()));
         lengths.max_by_key(|(_, length)| *length)
     }
 
-    /// The newest item of a client.
+    /// Returns the newest item of a client.
     pub fn newest(&self, client: Client) -> Option<&T> {
         self.lines.get(&client)?.back()
     }
@@ -143,12 +143,12 @@ impl<T> FairQueue<T> {
         }
     }
 
-    /// All items, each client's in their order.
+    /// Returns all items. The items of each client are in order.
     pub fn iter(&self) -> impl Iterator<Item = &T> {
         self.lines.values().flatten()
     }
 
-    /// The first of each client's line: the one that has waited longest is among them.
+    /// Returns the first item of each client's line. The item that has waited longest is among them.
     pub fn firsts(&self) -> impl Iterator<Item = &T> {
         self.lines.values().filter_map(VecDeque::front)
     }
@@ -164,7 +164,7 @@ impl<T> FairQueue<T> {
         self.len = self.lines.values().map(VecDeque::len).sum();
     }
 
-    /// All items, each client's in their order.
+    /// Returns all items. The items of each client are in order.
     pub fn into_items(self) -> impl Iterator<Item = T> {
         self.lines.into_values().flatten()
     }

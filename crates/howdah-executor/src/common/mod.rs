@@ -1,10 +1,10 @@
-//! What the modes have in common.
+//! What the modes share.
 //!
-//! - [`condition`]: whether a pool can serve. [`pm`]: how many processes it is to have, and when to try
-//!   again what has failed.
-//! - [`fair_queue`]: requests that wait, each client's in a line of its own.
-//! - [`event_channel`]: a run written as a future that gives out events.
-//! - [`output`]: what its processes print. [`process`]: their signals, ends and memory.
+//! - [`condition`]: whether a pool can serve. [`pm`]: how many processes a pool runs, and when to retry what has
+//!   failed.
+//! - [`fair_queue`]: waiting requests, with a line for each client.
+//! - [`event_channel`]: a run that is written as a future which sends events.
+//! - [`output`]: the output of a pool's processes. [`process`]: their signals, exits and memory.
 //! - [`refused`]: the run of a request that is refused.
 //! - [`sys`]: eventfds, futexes and the clock; the only module of this crate with `unsafe`.
 

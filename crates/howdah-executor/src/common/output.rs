@@ -1,19 +1,19 @@
-//! What a zygote, a spawner or a job and its processes print.
+//! The output of a zygote, a spawner or a job and its processes.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-/// What a process and its children print: their stderr and stdout, taken line by line.
+/// The stderr and stdout of a process and its children, read line by line.
 #[derive(Debug)]
 pub struct Output {
     pipe: OwnedFd,
     line: Vec<u8>,
 }
 
-/// A line longer than this is cut into several.
+/// The maximum length of a line in bytes. A longer line is split.
 const LONGEST_LINE: usize = 8 * 1024;
 
 impl Output {
-    /// Of the reading end of a pipe, which does not block.
+    /// Creates it from the reading end of a pipe, which must be non-blocking.
     pub fn new(pipe: OwnedFd) -> Output {
         Output {
             pipe,
@@ -21,13 +21,13 @@ impl Output {
         }
     }
 
-    /// Readable when there is something to take.
+    /// Returns the pipe, which is readable when there is output.
     pub fn pipe(&self) -> BorrowedFd<'_> {
         self.pipe.as_fd()
     }
 
-    /// Reads the output that has come; `false` at its end, when no process holds the other end any more.
-    /// At most 256 KiB a call, so that a process that prints without end holds nothing else up.
+    /// Reads the available output. Returns `false` at its end, when no process holds the other end any more. Reads at
+    /// most 256 KiB per call, so a process that prints without end does not hold up anything else.
     pub fn take(&mut self, mut each: impl FnMut(&str)) -> bool {
         let mut bytes = [0; 16 * 1024];
         for _ in 0..16 {

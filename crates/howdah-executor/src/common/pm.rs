@@ -1,52 +1,51 @@
-//! How many children a pool is to have: a pure decision over a census, and the back-off after
-//! failures. Forks nothing and reads no clock.
+//! How many children a pool runs: a pure decision from a census, and the back-off after failures. It forks nothing and
+//! reads no clock.
 //!
-//! The words and the three modes are php-fpm's (`pm = static | dynamic | ondemand`). Unlike
-//! php-fpm, which forks 1, 2, 4 … 32 children once a second and one child per wake-up with
-//! `ondemand` (php-src `fpm_process_ctl.c`), a burst gets as many children as it has requests
-//! waiting, at once.
+//! The terms and the three modes are php-fpm's (`pm = static | dynamic | ondemand`). php-fpm forks 1, 2, 4 … 32
+//! children once a second, and with `ondemand` one child per wake-up (php-src `fpm_process_ctl.c`). Here, a burst gets
+//! as many children as it has waiting requests, at once.
 
 use std::time::Duration;
 
 use crate::config::ProcessManager;
 
-/// Requests waiting for less than this long need no new child: those awake are about to take
-/// them. (A fork costs about as much as several short requests.)
+/// Requests that have waited for less than this need no new child, because awake children are about to take them. (A
+/// fork costs about as much as several short requests.)
 pub const SETTLE: Duration = Duration::from_millis(2);
-/// The longest pause of a [`Backoff`].
+/// The maximum pause of a [`Backoff`].
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Most forks that are under way at once.
+/// The maximum number of forks under way at once.
 pub const MOST_FORKS: u32 = 32;
 
-/// The pool at one moment. Children that are leaving are not counted.
+/// The pool at one moment. Children that are exiting are not counted.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Census {
-    /// Children the zygote has been asked for and has not forked yet.
+    /// Children that the zygote has been asked for and has not forked yet.
     pub starting: u32,
     /// Children between two requests.
     pub idle: u32,
-    /// Children that run a request.
+    /// Children that are running a request.
     pub busy: u32,
-    /// Of the idle ones: idle for longer than `process_idle_timeout`.
+    /// Idle children that have been idle for longer than `process_idle_timeout`.
     pub idle_expired: u32,
-    /// Requests no child has taken.
+    /// Requests that no child has claimed.
     pub waiting: u32,
-    /// How long the oldest of them has waited.
+    /// How long the oldest of these requests has waited.
     pub waited: Duration,
 }
 
 /// What the supervisor does next.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// Number of children to fork.
+    /// The number of children to fork.
     pub fork: u32,
-    /// Number of children to retire, those idle for longest first.
+    /// The number of children to retire, those idle for longest first.
     pub retire: u32,
-    /// Look again after this long, although nothing else may have happened.
+    /// Decide again after this time, even if nothing else has happened.
     pub again: Option<Duration>,
 }
 
-/// Decides. `first` is the first time since the zygote is ready.
+/// Decides how many children to fork or retire. `first` is the first decision since the zygote became ready.
 pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) -> Plan {
     let Census {
         starting,
@@ -57,7 +56,7 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     let total = starting + idle + busy;
     let room = max_children.saturating_sub(total);
     let mut plan = Plan::default();
-    // One child for each request that nobody is free for.
+    // One child for each request for which no child is free.
     let mut missing = census.waiting.saturating_sub(idle + starting);
     if missing > 0 && total > 0 && census.waited < SETTLE {
         missing = 0;
@@ -93,30 +92,30 @@ pub fn plan(pm: ProcessManager, max_children: u32, first: bool, census: Census) 
     plan
 }
 
-/// Waits longer after each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s; for ever, as long as it
-/// takes. No longer than 5 s: an administrator who has repaired the cause waits for the next attempt.
+/// Waits longer after each failure in a row: 100 ms, 200 ms, … 3.2 s, 5 s, without a limit to the number of attempts.
+/// The pause is at most 5 s, because an administrator who has repaired the cause waits for the next attempt.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Backoff {
     failures: u32,
 }
 
 impl Backoff {
-    /// Something failed: how long to wait before the next attempt.
+    /// Records a failure. Returns how long to wait before the next attempt.
     pub fn failed(&mut self) -> Duration {
         let wait = Duration::from_millis(100 << self.failures.min(8));
         self.failures += 1;
         wait.min(LONGEST_PAUSE)
     }
 
-    /// An attempt succeeded: the next failure waits the shortest pause again.
+    /// Records a success. The next failure causes the shortest pause again.
     pub fn succeeded(&mut self) {
         self.failures = 0;
     }
 }
 
-/// After how many of its `max_requests` a program's replacement is asked for, which takes its time to
-/// start: between a fifth and a tenth before the last, spread by `salt`, so that those started together
-/// are not replaced together. 0 stays 0 (never).
+/// Returns after how many of a program's `max_requests` its replacement is ordered, since the replacement takes time to
+/// start. The result is between a fifth and a tenth before the last request, spread by `salt`, so programs that were
+/// started together are not replaced together. 0 stays 0 (never).
 pub fn worn_after(max_requests: u64, salt: u64) -> u64 {
     let tenth = max_requests / 10;
     // SplitMix64's finaliser: any salt gives an even spread.

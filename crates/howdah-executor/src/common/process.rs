@@ -1,4 +1,4 @@
-//! What all modes do with processes: signal one, describe its end, look at its memory.
+//! Operations on processes that all modes use: send a signal, describe an exit, read the memory usage.
 
 use std::io;
 use std::os::fd::BorrowedFd;
@@ -19,7 +19,10 @@ pub(crate) fn readable(fd: BorrowedFd<'_>) -> bool {
     matches!(rustix::event::poll(&mut fds, Some(&zero)), Ok(n) if n > 0)
 }
 
-/// Sends a signal by pidfd. `Err` when the front may not (another user's process).
+/// Sends a signal by pidfd. A process that has already exited is not an error.
+///
+/// # Errors
+/// The front has no permission (another user's process).
 pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     match rustix::process::pidfd_send_signal(pidfd, signal) {
         Ok(()) | Err(rustix::io::Errno::SRCH) => Ok(()),
@@ -27,7 +30,7 @@ pub(crate) fn signal(pidfd: BorrowedFd<'_>, signal: Signal) -> io::Result<()> {
     }
 }
 
-/// Describes an exit in the words of the log.
+/// Describes an exit for the log.
 pub fn exit_text(exit: Exit) -> String {
     match exit {
         Exit::Code(code) => format!("exit code {code}"),
@@ -55,7 +58,7 @@ fn signal_name(number: i32) -> Option<&'static str> {
     })
 }
 
-/// Resident memory of a process in bytes, from `/proc/PID/statm`; 0 when it is gone.
+/// Returns the resident memory of a process in bytes, from `/proc/PID/statm`, or 0 if it is gone.
 pub fn resident_bytes(pid: i32) -> u64 {
     let Ok(text) = std::fs::read_to_string(format!("/proc/{pid}/statm")) else {
         return 0;
@@ -68,11 +71,10 @@ pub fn resident_bytes(pid: i32) -> u64 {
     pages * rustix::param::page_size() as u64
 }
 
-/// Whether a process sleeps (state S of `/proc/PID/stat`): it neither runs, nor could if it had a core, nor has
-/// it been stopped.
+/// Whether a process sleeps (state S of `/proc/PID/stat`): it is not running, not waiting for a core, and not stopped.
 pub fn sleeps(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
-    // The program's name stands in parentheses and may contain any character.
+    // The program's name is in parentheses and may contain any character.
     stat.is_ok_and(|stat| {
         stat.rsplit(')')
             .next()

@@ -1,4 +1,4 @@
-//! The run of a request that no process is asked for.
+//! The run of a request that was refused before it reached a process.
 
 use std::task::{Context, Poll};
 

@@ -1,4 +1,4 @@
-//! Eventfds, futexes, the monotonic clock, and descriptors that a runtime watches. No policy.
+//! Eventfds, futexes, the monotonic clock, and descriptors that a runtime watches. It makes no decisions.
 
 #![allow(unsafe_code)]
 
@@ -12,7 +12,7 @@ use rustix::time::{ClockId, clock_gettime};
 use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 
-/// A fresh eventfd that never blocks its writer.
+/// Creates an eventfd that never blocks its writer.
 pub fn bell() -> io::Result<OwnedFd> {
     Ok(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?)
 }
@@ -25,7 +25,7 @@ pub fn listen(bell: OwnedFd) -> io::Result<AsyncFd<OwnedFd>> {
 /// Registers a descriptor, edge-triggered, with the runtime of this thread.
 ///
 /// # Errors
-/// What `epoll_ctl(2)` says (`EMFILE`, `ENOMEM`, `ENOSPC`).
+/// Those of `epoll_ctl(2)` (`EMFILE`, `ENOMEM`, `ENOSPC`).
 pub fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>> {
     // SAFETY: the AsyncFd owns the descriptor, whose number an OwnedFd never changes, until it
     // deregisters it when dropped.
@@ -33,19 +33,19 @@ pub fn register(fd: OwnedFd, interest: Interest) -> io::Result<AsyncFd<OwnedFd>>
     watched.map_err(io::Error::from)
 }
 
-/// Writes an eventfd. A full counter (`EAGAIN`) means that it is readable anyway.
+/// Writes an eventfd. If its counter is full (`EAGAIN`), it is readable anyway.
 pub fn ring(fd: BorrowedFd<'_>) {
     let _ = rustix::io::write(fd, &1u64.to_ne_bytes());
 }
 
-/// Empties an eventfd. Not for bells: a read could swallow a ring that a front thread's epoll has
-/// not reported yet.
+/// Empties an eventfd. Do not use it for bells: the read could swallow a ring that a front thread's epoll has not
+/// reported yet.
 pub fn silence(fd: BorrowedFd<'_>) {
     let mut count = [0u8; 8];
     let _ = rustix::io::read(fd, &mut count);
 }
 
-/// An eventfd's counter, without reading it (proc_pid_fdinfo(5)); 0 when /proc is not there.
+/// Returns an eventfd's counter without reading the eventfd (proc_pid_fdinfo(5)), or 0 if /proc is not available.
 pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
     let path = format!("/proc/self/fdinfo/{}", fd.as_raw_fd());
     let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -55,17 +55,17 @@ pub fn times_rung(fd: BorrowedFd<'_>) -> u64 {
         .unwrap_or(0)
 }
 
-/// Does the futex wake that the exchange asked for; returns whether there was one.
+/// Performs the futex wake that the exchange returned. Returns whether there was one.
 pub fn wake(wake: Wake<'_>) -> bool {
     let Some(word) = wake.0 else {
         return false;
     };
-    // No PRIVATE flag: the sleeper is another process. It fails only for a bad address.
+    // No PRIVATE flag, since the sleeper is another process. The call fails only for a bad address.
     let _ = futex::wake(word, futex::Flags::empty(), 1);
     true
 }
 
-/// CLOCK_MONOTONIC in nanoseconds: the clock the children stamp their jobs with.
+/// Returns CLOCK_MONOTONIC in nanoseconds. The children record their jobs by this clock.
 pub fn now_ns() -> u64 {
     let t = clock_gettime(ClockId::Monotonic);
     t.tv_sec as u64 * 1_000_000_000 + t.tv_nsec as u64

@@ -1,6 +1,6 @@
-//! Clients whose scripts PHP bails out of, again and again. Each such run costs its process, and the fork of
-//! another one takes a processor for two milliseconds: a client that has memory exhausted two hundred times a
-//! second would have the visitors' pages wait.
+//! Clients whose scripts make PHP bail out repeatedly. Each such run costs its process, and the fork of another one
+//! takes a processor for two milliseconds. A client that exhausts the memory limit two hundred times a second would
+//! make the pages of other visitors wait.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,34 +8,33 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Nanoseconds for each bailout of a client: ten a second.
+/// The allowed rate: one bailout of a client in this many nanoseconds, which is ten a second.
 const EACH: u64 = 100_000_000;
-/// What a client may have at once beyond that, in nanoseconds: twenty bailouts.
+/// The bailouts that a client may have at once beyond that rate, in nanoseconds: twenty.
 const BURST: u64 = 20 * EACH;
-/// Clients that are counted.
+/// The maximum number of clients that are tracked.
 const MOST_CLIENTS: usize = 4096;
 
 /// A client has to wait, because PHP has bailed out of too many of its runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TooManyBailouts {
-    /// The time until its next request is let in.
+    /// The time until its next request is accepted.
     pub wait: Duration,
-    /// The first time since its bailouts have begun.
+    /// Whether this is the first request that has to wait since the client's bailouts began.
     pub is_news: bool,
 }
 
-/// The clients of a pool whose scripts bail out. As long as no client has to wait, a request costs one read of
-/// memory here.
+/// The clients of a pool whose scripts bail out. While no client has to wait, a request costs one atomic load here.
 #[derive(Debug, Default)]
 pub(crate) struct Bailouts {
-    /// When the last client that has to wait need not wait any more; 0 if there is none.
+    /// When the last client no longer has to wait; 0 if no client has to.
     until: AtomicU64,
     clients: Mutex<HashMap<IpAddr, Counted>>,
 }
 
 #[derive(Debug, Default)]
 struct Counted {
-    /// When all of its bailouts will have had their time.
+    /// When the allowed rate will have caught up with all of the client's bailouts.
     due: u64,
     is_told: bool,
 }
@@ -45,7 +44,7 @@ impl Bailouts {
         self.clients.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// PHP has bailed out of a run of this client.
+    /// Records that PHP has bailed out of a run of this client.
     pub fn count(&self, client: IpAddr, now: u64) {
         let mut clients = self.lock();
         if clients.len() >= MOST_CLIENTS && !clients.contains_key(&client) {
@@ -62,7 +61,7 @@ impl Bailouts {
         }
     }
 
-    /// Whether this client has to wait; `now` is read only if anybody has to.
+    /// Returns whether this client has to wait. `now` is called only if some client has to.
     pub fn too_many(&self, client: IpAddr, now: impl FnOnce() -> u64) -> Option<TooManyBailouts> {
         let until = self.until.load(Ordering::Relaxed);
         if until == 0 {
@@ -70,7 +69,7 @@ impl Bailouts {
         }
         let now = now();
         if until <= now {
-            // Unless another one has come meanwhile.
+            // Keeps a later value that another thread has stored meanwhile.
             let _ = self
                 .until
                 .compare_exchange(until, 0, Ordering::Relaxed, Ordering::Relaxed);
@@ -113,7 +112,7 @@ mod tests {
         assert_eq!(bailouts.too_many(A, || 5), told(false), "once");
         assert_eq!(bailouts.too_many(A, || 5 + EACH), None);
         assert_eq!(bailouts.too_many(A, || unreachable!("nobody waits")), None);
-        // Its time comes again, one by one.
+        // The client regains its bailouts one by one.
         bailouts.count(A, 5 + EACH);
         assert_eq!(bailouts.too_many(A, || 5 + EACH), told(false));
         let later = 5 + 30 * EACH;

@@ -1,5 +1,5 @@
-//! Feeds a request body into its slot as the child makes room. Reads the body from where the
-//! server left it; knows nothing of HTTP framing.
+//! Feeds a request body into its slot as the child makes room. It reads the body from where the server stored it and
+//! does not know HTTP framing.
 
 use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll};
@@ -10,23 +10,23 @@ use howdah_proto::shm::FrontPort;
 use crate::common::sys;
 use crate::{ExecError, ScriptBody};
 
-/// Bytes read from a spooled body at once.
+/// The maximum number of bytes in one read from a spooled body.
 const CHUNK: usize = 32 * 1024;
 
-/// Most bytes moved into the slot in one call, so that one body does not hold up its thread.
+/// The maximum number of bytes that one call moves into the slot, so one body does not hold up its thread.
 const AT_ONCE: usize = 4 * howdah_proto::shm::RING;
 
-/// The part of a body that the child has not been given yet.
+/// The part of a body that has not been passed to the child yet.
 pub(crate) enum BodyFeed {
-    /// The whole body was handed over, or the child knows that no more comes.
+    /// The whole body was passed on, or the child has been told that no more comes.
     Complete,
-    /// A piece in memory, and where the rest comes from.
+    /// A piece in memory, and the source of the rest.
     Source(Bytes, BodySource),
 }
 
-/// Where the next piece comes from.
+/// The source of the next piece.
 pub(crate) enum BodySource {
-    /// The piece in memory is the last.
+    /// None: the piece in memory is the last one.
     Nothing,
     /// A file, from this offset to this length.
     File(std::fs::File, u64, u64),
@@ -50,13 +50,13 @@ impl BodyFeed {
         }
     }
 
-    /// Whether there is nothing (more) to feed.
+    /// Whether nothing is left to feed.
     pub fn is_complete(&self) -> bool {
         matches!(self, BodyFeed::Complete)
     }
 
-    /// Moves as much as fits. Wakes the task of `cx` when a stream has more; room in the slot
-    /// announces itself by a notification of the slot.
+    /// Moves as many bytes as fit. The task of `cx` is woken when a stream has more. When the slot has room again, it
+    /// notifies.
     pub fn pump(
         &mut self,
         port: &FrontPort,
@@ -66,7 +66,7 @@ impl BodyFeed {
         let mut moved = 0;
         while let BodyFeed::Source(piece, rest) = self {
             if moved >= AT_ONCE {
-                // The child reads as fast as we write: others have their turn.
+                // The child reads as fast as this thread writes, so let other tasks run.
                 cx.waker().wake_by_ref();
                 return Ok(());
             }

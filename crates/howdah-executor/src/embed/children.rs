@@ -1,5 +1,5 @@
-//! The children of a pool as its supervisor knows them: one state each, and the rows of the
-//! scoreboard they occupy. Sends no signals and makes no decisions.
+//! The children of a pool as its supervisor sees them: each has one state and occupies a row of the scoreboard. This
+//! module sends no signals and makes no decisions.
 
 use std::os::fd::OwnedFd;
 use std::time::Instant;
@@ -7,29 +7,29 @@ use std::time::Instant;
 use howdah_proto::shm::ChildId;
 use strum::IntoStaticStr;
 
-/// The state of a child. `Idle` and `Busy` are what the scoreboard says of a `Serving` one.
+/// The state of a child. For a `Serving` child, the scoreboard distinguishes `Idle` and `Busy`.
 #[derive(Debug, IntoStaticStr)]
 pub(crate) enum Life {
     /// The zygote has been asked to fork the child.
     Starting,
-    /// A worker whose script runs and has not asked for a request yet.
+    /// A worker whose script is running and has not asked for a request yet.
     Booting,
-    /// The child takes requests.
+    /// The child accepts requests.
     Serving {
         /// When the child was last seen to be busy.
         idle_since: Instant,
-        /// Number of requests it had finished at the last look.
+        /// The number of requests that it had finished at the last check.
         seen_requests: u64,
-        /// The replacement that has been asked for; the child retires once it serves.
+        /// The replacement that has been ordered. The child retires once the replacement serves.
         replaced_by: Option<ChildId>,
     },
-    /// The child has been asked to leave when it is idle.
+    /// The child has been asked to exit when it is idle.
     Retiring,
-    /// Has been sent SIGTERM; SIGKILL follows at that time, if it has not before.
+    /// The child has been sent SIGTERM, and will be sent SIGKILL.
     Terminating {
-        /// When to send SIGKILL; `None` when it was sent.
+        /// When to send SIGKILL; `None` after it was sent.
         kill_at: Option<Instant>,
-        /// The name of the reason, as the log and the failed request give it.
+        /// The name of the reason in the log and in the failed request.
         why: &'static str,
     },
 }
@@ -38,16 +38,16 @@ pub(crate) enum Life {
 #[derive(Debug)]
 pub(crate) struct Child {
     pub id: ChildId,
-    /// Its process id; 0 until the zygote has reported the fork.
+    /// The process id; 0 until the zygote has reported the fork.
     pub pid: i32,
-    /// The descriptor that came with the zygote's report of the fork; `None` before that.
+    /// The descriptor from the zygote's report of the fork; `None` before that.
     pub pidfd: Option<OwnedFd>,
-    /// Number of the zygote that forked it.
+    /// The number of the zygote that forked it.
     pub generation: u64,
     pub life: Life,
     pub since: Instant,
     pub born: Instant,
-    /// When its process was seen to be gone although the zygote has not reported it.
+    /// When its process was found to have exited although the zygote has not reported it.
     pub died: Option<Instant>,
 }
 
@@ -66,8 +66,8 @@ impl Children {
         }
     }
 
-    /// Takes the lowest free row for a child about to be forked: low rows are woken first, so
-    /// work gathers on few warm processes. `None` when all rows are taken.
+    /// Takes the lowest free row for a child that is about to be forked. Low rows are woken first, so work concentrates
+    /// on few warm processes. Returns `None` if all rows are taken.
     pub fn begin(&mut self, generation: u64, now: Instant) -> Option<ChildId> {
         let index = self.rows.iter().position(Option::is_none)?;
         self.incarnations[index] = self.incarnations[index].wrapping_add(1);
@@ -88,7 +88,7 @@ impl Children {
         Some(id)
     }
 
-    /// The child, if it still lives.
+    /// Returns the child, if it still exists.
     pub fn get(&mut self, id: ChildId) -> Option<&mut Child> {
         self.rows
             .get_mut(id.index as usize)?
@@ -96,7 +96,7 @@ impl Children {
             .filter(|c| c.id == id)
     }
 
-    /// Frees the child's row; `None` if it no longer lives.
+    /// Frees the child's row. Returns `None` if the child no longer exists.
     pub fn remove(&mut self, id: ChildId) -> Option<Child> {
         self.get(id)?;
         self.rows[id.index as usize].take()
@@ -116,7 +116,7 @@ impl Children {
 }
 
 impl Life {
-    /// The state of a child that takes requests from `now` on.
+    /// Returns the state of a child that accepts requests from `now` on.
     pub fn serving(now: Instant) -> Life {
         Life::Serving {
             idle_since: now,
@@ -127,7 +127,7 @@ impl Life {
 }
 
 impl Child {
-    /// Puts the child into another state, which it is in since `now`.
+    /// Changes the child's state, beginning at `now`.
     pub fn become_(&mut self, life: Life, now: Instant) {
         self.life = life;
         self.since = now;

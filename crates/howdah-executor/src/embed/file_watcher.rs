@@ -1,7 +1,7 @@
-//! Watches files for a pool by inotify: has one changed that the patterns name? Decides nothing about
-//! what follows. Directories are watched, not files, so that editors and deployments that replace a
-//! file are seen, and files that come; so are the links on the way to them, so that a deployment that
-//! moves `current` to another release is a change.
+//! Watches files for a pool by inotify, and reports whether a file that the patterns match has changed. Others decide
+//! what follows from it. Directories are watched instead of files, so new files are seen as well as files that editors
+//! and deployments replace. The symbolic links on the way to the directories are watched too, so a deployment that
+//! points `current` to another release is a change.
 
 use std::collections::{HashMap, HashSet};
 use std::ffi::OsStr;
@@ -14,7 +14,8 @@ use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
 use super::glob::Glob;
 
-/// Most directories that one pool watches. Changes in further ones go unseen, which the log says.
+/// The maximum number of directories that one pool watches. Changes in further ones are not seen, which the log
+/// reports.
 const MOST_DIRECTORIES: usize = 8192;
 
 /// Watches the files of one pool; see the module's documentation.
@@ -22,14 +23,14 @@ pub(super) struct FileWatcher {
     inotify: OwnedFd,
     globs: Vec<Glob>,
     directories: HashMap<i32, PathBuf>,
-    /// Links that the patterns lead through.
+    /// Symbolic links in the paths of the patterns.
     links: HashSet<PathBuf>,
-    /// What could not be watched; logged once.
+    /// Why something could not be watched; logged once.
     complaint: Option<String>,
 }
 
 impl FileWatcher {
-    /// Begins to watch; a relative pattern counts from `base`.
+    /// Starts to watch. Relative patterns count from `base`.
     pub fn start(patterns: &[String], base: &Path) -> Result<FileWatcher, String> {
         let inotify = inotify::init(CreateFlags::CLOEXEC | CreateFlags::NONBLOCK)
             .map_err(|e| format!("cannot watch files: {e} (fs.inotify.max_user_instances?)"))?;
@@ -51,17 +52,17 @@ impl FileWatcher {
         Ok(watch)
     }
 
-    /// Readable when something has happened.
+    /// Returns a descriptor that is readable when something has happened.
     pub fn descriptor(&self) -> BorrowedFd<'_> {
         self.inotify.as_fd()
     }
 
-    /// What could not be watched, if anything, once.
+    /// Returns why something could not be watched, if anything, and clears it.
     pub fn take_complaint(&mut self) -> Option<String> {
         self.complaint.take()
     }
 
-    /// Takes what has happened; the last file named by a pattern that has changed.
+    /// Reads the events. Returns the last changed file that a pattern matches.
     pub fn changed(&mut self) -> Option<PathBuf> {
         let mut space = [MaybeUninit::<u8>::uninit(); 8192];
         let mut seen: Vec<(i32, ReadFlags, Option<PathBuf>)> = Vec::new();
@@ -73,7 +74,7 @@ impl FileWatcher {
         let mut changed = None;
         for (directory, what, name) in seen {
             if what.contains(ReadFlags::QUEUE_OVERFLOW) {
-                // Something has, nobody knows what.
+                // Some file has changed, but it is not known which.
                 changed = Some(PathBuf::from("(too many to list)"));
             }
             if what.contains(ReadFlags::IGNORED) {
@@ -97,7 +98,7 @@ impl FileWatcher {
         changed
     }
 
-    /// Watches for another target of each link in a path.
+    /// Watches the parent directory of each symbolic link in a path, to see when the link gets another target.
     fn add_links(&mut self, path: &Path) {
         for link in path.ancestors().filter(|path| path.is_symlink()) {
             if let Some(parent) = link.parent() {
@@ -107,8 +108,8 @@ impl FileWatcher {
         }
     }
 
-    /// Watches a directory and, if asked to, those below it. Links are not followed; `.git` and
-    /// `node_modules` hold no script that is run.
+    /// Watches a directory and, with `deep`, those below it. Symbolic links are not followed. `.git` and `node_modules`
+    /// are skipped, since they contain no scripts that are run.
     fn add(&mut self, directory: &Path, deep: bool) {
         if self.directories.len() >= MOST_DIRECTORIES {
             let why = format!("more than {MOST_DIRECTORIES} directories: name fewer in `watch`");
@@ -163,7 +164,8 @@ mod tests {
         assert_eq!(watch.changed(), None);
         std::fs::write(dir.join("src/deep/a.php"), "").unwrap();
         assert_eq!(watch.changed(), Some(dir.join("src/deep/a.php")));
-        // Replaced, as editors do; in a directory that has come meanwhile; deleted.
+        // A file that is replaced, as editors do; a file in a directory that has been created meanwhile; a file that is
+        // deleted.
         std::fs::rename(dir.join("b.php"), dir.join("src/b.php")).unwrap();
         assert_eq!(watch.changed(), Some(dir.join("src/b.php")));
         std::fs::create_dir(dir.join("src/new")).unwrap();

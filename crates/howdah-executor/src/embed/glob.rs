@@ -1,5 +1,4 @@
-//! Patterns of files to watch, as `src/**/*.{php,twig}`: which paths they name, by globset. Looks at no
-//! file.
+//! Patterns of files to watch, such as `src/**/*.{php,twig}`, matched by globset. This module accesses no files.
 //!
 //! ```text
 //! *  any characters but `/`     **  any directories, none included
@@ -10,24 +9,24 @@ use std::path::{Path, PathBuf};
 
 use globset::{GlobBuilder, GlobMatcher, escape};
 
-/// What makes a part of a path a pattern.
+/// The characters that make a part of a path a pattern.
 const SPECIAL: [char; 4] = ['*', '?', '[', '{'];
 
 /// A pattern of absolute paths.
 #[derive(Clone, Debug)]
 pub struct Glob {
-    /// The directory below which everything it names lies.
+    /// The directory that contains everything the pattern matches.
     root: PathBuf,
-    /// The path from there.
+    /// The part of the pattern below `root`.
     rest: String,
     matcher: GlobMatcher,
 }
 
 impl Glob {
-    /// A relative pattern counts from `base`.
+    /// Parses a pattern. A relative pattern counts from `base`.
     ///
     /// # Errors
-    /// What is wrong with the pattern, as an unclosed bracket.
+    /// What is wrong with the pattern, for example an unclosed bracket.
     pub fn parse(text: &str, base: &Path) -> Result<Glob, String> {
         let text = text.strip_prefix("./").unwrap_or(text);
         let plain = |part: &&str| !part.contains(SPECIAL);
@@ -58,17 +57,17 @@ impl Glob {
         })
     }
 
-    /// The directory below which everything it names lies.
+    /// Returns the directory that contains everything the pattern matches.
     pub fn root(&self) -> &Path {
         &self.root
     }
 
-    /// Whether it names files below that directory's own directories.
+    /// Whether the pattern matches files in subdirectories of `root`.
     pub fn is_deep(&self) -> bool {
         self.rest.contains('/') || self.rest.contains("**")
     }
 
-    /// Whether it names this absolute path.
+    /// Whether the pattern matches this absolute path.
     pub fn names(&self, path: &Path) -> bool {
         self.matcher.is_match(path)
     }

@@ -1,9 +1,8 @@
-//! One request on its way through a pool: the front's private record of it, and how the bytes that
-//! a child sent become events. Touches no queue and starts no process.
+//! One request on its way through a pool: the front's private record of it, and the conversion of the child's bytes
+//! into events. It changes no queue and starts no process.
 //!
-//! An [`InFlight`] is shared by the run the server polls, the lane that holds it and, when a
-//! child dies, the supervisor. It outlives the run: while a child holds its slot, the slot stays
-//! accounted for.
+//! An [`InFlight`] is shared by the run that the server polls, the lane that contains it and, when a child dies, the
+//! supervisor. It outlives the run: while a child holds its slot, the slot stays accounted for.
 
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -20,29 +19,29 @@ use super::leavers::Abandoned;
 use crate::common::sys;
 use crate::{EffectSink, Event, ExecError, Held};
 
-/// Where a request is on its way through the pool.
+/// The position of a request on its way through the pool.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// In the lane's private queue: no slot yet.
+    /// In the lane's private queue, without a slot.
     Waiting,
     /// In this slot: published, or claimed by a child.
     Slot(u32),
-    /// Nowhere any more: answered, taken back, or its child is dead.
+    /// No longer in the pool: it has a response, was cancelled, or its child has died.
     Left,
 }
 
-/// One request, as the front remembers it; see the module's documentation.
+/// One request in the front's memory; see the module's documentation.
 #[derive(Debug)]
 pub(crate) struct InFlight {
-    /// Number of the request in the logs.
+    /// The number of the request in the logs.
     pub id: u64,
-    /// The request frame the child gets.
+    /// The request frame that the child gets.
     pub frame: RequestFrame,
     /// When the run was started, CLOCK_MONOTONIC nanoseconds.
     pub started_ns: u64,
-    /// There is no body, or none that is still to be fed.
+    /// Whether there is no body, or none that must still be fed.
     pub body_complete: bool,
-    /// The address of the client that waits for it.
+    /// The address of the client that waits for the response.
     pub client: Option<IpAddr>,
     state: Mutex<RequestState>,
 }
@@ -51,56 +50,56 @@ pub(crate) struct InFlight {
 #[derive(Debug)]
 pub(crate) struct RequestState {
     pub place: Position,
-    /// Whether a run still wants the answer.
+    /// Whether a run still waits for the response.
     pub wanted: bool,
-    /// Its client has left while a child had it: known to [`Leavers`](super::leavers::Leavers).
+    /// Set when the client has left while a child had the request; [`Leavers`](super::leavers::Leavers) counts it.
     pub abandoned: Option<Abandoned>,
-    /// Woken when there is something to poll for.
+    /// Woken when there is an event to poll for.
     pub waker: Option<Waker>,
-    /// The child that runs it; `None` until the front knows.
+    /// The child that runs the request; `None` until the front knows it.
     pub child: Option<ChildId>,
-    /// When the front first knew that a child had it.
+    /// When the front first knew that a child had the request.
     pub claimed_ns: Option<u64>,
-    /// The supervisor has asked for this child's stack already.
+    /// Whether the supervisor has already asked for this child's stack.
     pub traced: bool,
-    /// The failure it ends with; given out once the bytes already read are used up.
+    /// The failure that ends the request. It is returned once the bytes already read are used up.
     pub verdict: Option<ExecError>,
-    /// The response is complete: `Finish` was seen, or the child has finished.
+    /// Whether the response is complete: `Finish` was read, or the child has finished.
     pub ended: bool,
-    /// Something was read since the last flush event, and the child was not merely out of room.
+    /// Whether bytes were read since the last flush event, and the child was not merely out of room.
     flush_due: bool,
-    /// The child has sent something that is not a response.
+    /// Whether the child has sent bytes that are not a response.
     unreadable: bool,
-    /// Receives what the run does apart from answering.
+    /// Receives the side effects of the run.
     effects: Option<Arc<dyn EffectSink>>,
-    /// Where a bailout of PHP is counted, and whose it is.
+    /// Where a bailout of PHP is counted, and for which client.
     bailouts: Option<(Arc<Bailouts>, IpAddr)>,
-    /// Dropped with its place.
+    /// Dropped when the request leaves the pool.
     pub held: Option<Held>,
     parser: Parser,
-    /// Bytes copied out of the slot, and how far they have been parsed.
+    /// Bytes that were copied out of the slot. `at` is how far they have been parsed.
     input: Bytes,
     at: usize,
 }
 
-/// How far [`RequestState::discard`] came.
+/// How far [`RequestState::discard`] has read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Discarded {
-    /// The child has finished and all it sent has been taken.
+    /// The child has finished and all of its bytes have been read.
     All,
-    /// All bytes that are there have been taken; the child may send more.
+    /// All present bytes have been read; the child may send more.
     SoFar,
-    /// The call took as much as one call takes; more bytes may be there.
+    /// The call has read its maximum; more bytes may be present.
     Some,
 }
 
-/// What [`RequestState::advance`] found.
+/// What the caller of [`RequestState::advance`] has to do.
 pub(crate) enum Step {
-    /// Hand this event to the server.
+    /// Pass this event to the server.
     Event(Event),
     /// Write this message to the error log.
     Log(Level, Bytes),
-    /// There is nothing to do until the child sends more.
+    /// Nothing, until the child sends more.
     Pending,
     /// The request has failed.
     Failed(ExecError),
@@ -144,22 +143,22 @@ impl InFlight {
         }
     }
 
-    /// Has a bailout of PHP counted as its client's.
+    /// Makes a bailout of PHP count for the request's client.
     pub fn with_bailouts(mut self, bailouts: &Arc<Bailouts>) -> InFlight {
         let state = self.state.get_mut().unwrap_or_else(|e| e.into_inner());
         state.bailouts = self.client.map(|client| (bailouts.clone(), client));
         self
     }
 
-    /// Its changing part. A panic elsewhere while it was held leaves nothing half done that
-    /// matters more than going on.
+    /// Locks the changing part of the request. If a thread panicked while it held the lock, the state is consistent
+    /// enough to continue.
     pub fn lock(&self) -> MutexGuard<'_, RequestState> {
         self.state.lock().unwrap_or_else(|e| e.into_inner())
     }
 }
 
 impl RequestState {
-    /// Notes that this child runs the request, and when the front first knew it.
+    /// Records that this child runs the request, and when the front first knew it.
     pub fn claimed_by(&mut self, child: ChildId, now_ns: impl FnOnce() -> u64) {
         if self.child != Some(child) {
             self.child = Some(child);
@@ -167,7 +166,7 @@ impl RequestState {
         }
     }
 
-    /// Copies what the child has published out of the slot. Returns the number of bytes.
+    /// Copies the bytes that the child has published out of the slot. Returns their number.
     pub fn read_slot(&mut self, port: &FrontPort, slot: u32) -> Result<usize, ExecError> {
         let mut bytes = self.input[self.at..].to_vec();
         let (n, wake) = port
@@ -177,13 +176,13 @@ impl RequestState {
         if n > 0 {
             self.input = Bytes::from(bytes);
             self.at = 0;
-            // A full ring means the child was out of room, not that the script flushed.
+            // A full ring means that the child was out of room, not that the script flushed.
             self.flush_due = n < howdah_proto::shm::RING;
         }
         Ok(n)
     }
 
-    /// Takes the next frame from the bytes already read; `Ok(None)` when there is no whole one.
+    /// Parses the next frame of the bytes already read. Returns `Ok(None)` if there is no complete one.
     fn parse(&mut self) -> Result<Option<Step>, ExecError> {
         loop {
             let rest = &self.input[self.at..];
@@ -233,9 +232,9 @@ impl RequestState {
         }
     }
 
-    /// Goes on as far as possible without waiting. The caller acts on the step, and on
-    /// [`RequestState::place`]: a slot found done has been read to its end and is to be given back (the
-    /// place stays [`Position::Slot`]; `give_back` is set).
+    /// Continues as far as possible without waiting. The caller acts on the step. If `give_back` is set, the slot was
+    /// found done and has been read to its end, and the caller must release it ([`RequestState::place`] stays
+    /// [`Position::Slot`]).
     pub fn advance(
         &mut self,
         port: &FrontPort,
@@ -261,7 +260,7 @@ impl RequestState {
             if let Some(error) = self.verdict.take() {
                 return Step::Failed(error);
             }
-            // The state first: bytes published before `Done` are then never missed.
+            // The state is loaded first, so bytes that were published before `Done` are never missed.
             let state = port.state(slot);
             match self.read_slot(port, slot) {
                 Ok(0) => {}
@@ -296,9 +295,9 @@ impl RequestState {
         }
     }
 
-    /// Reads what the child still sends for a request that nobody waits for any more, so that the child
-    /// never waits for room, and passes on only what belongs in the error log. Reads a few rings' worth a
-    /// call: a child that writes as fast as it is read must not occupy the thread.
+    /// Reads the remaining bytes of a child whose client has left, so the child never waits for room, and passes on
+    /// only log messages. It reads at most a few rings per call, because a child that writes as fast as it is read must
+    /// not occupy the thread.
     pub fn discard(
         &mut self,
         port: &FrontPort,
@@ -306,7 +305,7 @@ impl RequestState {
         log: impl Fn(Level, &[u8]),
     ) -> Discarded {
         for _ in 0..4 {
-            // The state first: bytes published before `Done` are then never missed.
+            // The state is loaded first, so bytes that were published before `Done` are never missed.
             let done = matches!(port.state(slot), SlotState::Done(_));
             if self.unreadable {
                 self.input = Bytes::new();
@@ -323,21 +322,21 @@ impl RequestState {
         Discarded::Some
     }
 
-    /// Reads the rest of what has arrived: what a script did and logged after its answer may have come in
-    /// one piece with it.
+    /// Reads the rest of the bytes that have arrived. Effects and log messages after the end of the response may have
+    /// arrived together with it.
     pub fn read_rest(&mut self, log: impl Fn(Level, &[u8])) {
         while !self.unreadable {
             match self.parse() {
                 Ok(Some(Step::Log(level, text))) => log(level, &text),
                 Ok(Some(_)) => {}
                 Ok(None) => break,
-                // What it says cannot be parsed: from here on it is thrown away unread.
+                // The bytes cannot be parsed. From here on they are discarded unread.
                 Err(_) => self.unreadable = true,
             }
         }
     }
 
-    /// The child writes no more: how the response ends, by what was read.
+    /// Decides how the response ends, by what was read, when the child writes no more.
     fn conclude(&mut self) -> Step {
         if self.ended {
             return Step::Pending;

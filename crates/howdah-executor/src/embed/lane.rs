@@ -1,13 +1,12 @@
-//! A front thread's part of a pool: its slots, the requests in them, and the private queue of
-//! those that found no free slot. Decides nothing about processes.
+//! A front thread's part of a pool: its slots, the requests in them, and the private queue of requests that found no
+//! free slot. It makes no decisions about processes.
 //!
-//! Requests are offered to the children ahead of time, so that a child never waits for the front. While all
-//! of them are one client's, many are; once a second client has a request, only as many as there are
-//! children: the others are taken back, and clients are served in turn ([`FairQueue`]).
+//! Requests are offered to the children ahead of time, so a child never waits for the front. While all of them are from
+//! one client, many are offered. Once a second client has a request, only as many as there are children stay offered;
+//! the others are taken back, and clients are served in turn ([`FairQueue`]).
 //!
-//! Almost always only its own thread enters; the supervisor does when a child has died, a
-//! deadline has passed or the pool goes down, hence the (uncontended) lock. Lock order: the
-//! lane's table, then a request.
+//! Usually only the lane's own thread uses it. The supervisor does when a child has died, a deadline has passed or the
+//! pool goes down, hence the lock, which is rarely contended. Lock order: the lane's table, then a request.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -22,14 +21,14 @@ use crate::ExecError;
 use crate::common::fair_queue::{Client, FairQueue};
 use crate::common::sys;
 
-/// What a lane has done since the pool's start.
+/// Counters of a lane since the start of the pool.
 #[derive(Debug, Default)]
 pub(crate) struct LaneCounters {
-    /// Requests that a child took.
+    /// Requests that a child claimed.
     pub accepted: AtomicU64,
     pub futex_wakes: AtomicU64,
     pub front_sleeps: AtomicU64,
-    /// Requests that came when all children the pool may have were busy.
+    /// Requests that arrived when all children that the pool may have were busy.
     pub max_children_reached: AtomicU64,
 }
 
@@ -38,60 +37,61 @@ pub(crate) struct Lane {
     pub counters: LaneCounters,
     pub port: FrontPort,
     table: Mutex<LaneTable>,
-    /// The lane is known to its thread (see `front_thread`).
+    /// Whether the lane's thread knows it (see `front_thread`).
     registered: AtomicBool,
-    /// Tells the lane's timer task to look at the queue.
+    /// Wakes the lane's timer task to check the queue.
     pub timer: Notify,
-    /// Requests offered ahead while several clients have some, and requests with bodies at any time.
+    /// How many requests may be offered ahead while several clients have some. It always applies to requests with
+    /// bodies.
     ahead: u32,
 }
 
-/// The requests that a dead child took with it.
+/// The requests that were lost with a dead child.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Lost {
     pub requests: u32,
-    /// A run waits for one of them, so the log will name the failure with that request.
+    /// Whether a run waits for one of them, so the log will report the failure with that request.
     pub awaited: bool,
 }
 
-/// The requests of a lane: those in slots and those that wait for one.
+/// The requests of a lane: those in slots and those that wait for a slot.
 pub(crate) struct LaneTable {
     in_slot: Vec<Option<Arc<InFlight>>>,
-    /// Free slots; the last given back is the first used again: its memory is warm.
+    /// Free slots. The one released last is reused first, because its memory is warm.
     free: Vec<u32>,
     waiting: FairQueue<Arc<InFlight>>,
     offered: Offered,
-    /// Nothing is offered to the children: the memory is damaged.
+    /// Whether no requests are offered to the children, because the memory is damaged.
     suspended: bool,
-    /// Number of requests in slots.
+    /// The number of requests in slots.
     pub held: u32,
-    /// Woken when the table is let go: a waker may drop a run, and that would come back here.
+    /// Woken after the table is unlocked, because a waker may drop a run, which would lock the table again.
     to_wake: Vec<Waker>,
     pub alarm: Alarm,
 }
 
-/// Whose requests no child has claimed yet.
+/// The clients whose requests no child has claimed yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Offered {
-    /// Those of this client, if there are any.
+    /// Only this client has such requests, if there are any.
     Of(Client),
-    /// Those of several clients, or they have been since there was last none.
+    /// Several clients have such requests, or had since there were last none.
     Mixed,
 }
 
-/// When the timer task will look at the queue by itself.
+/// When the timer task will next check the queue without being woken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Alarm {
     /// Never: no request waits.
     Off,
-    /// At the oldest request's deadline: all children are busy.
+    /// At the oldest request's deadline, because all children are busy.
     Deadline,
-    /// In a millisecond: children sleep although requests wait.
+    /// In a millisecond, because children sleep although requests wait.
     Soon,
 }
 
 impl Lane {
-    /// A lane of a pool that may have so many children.
+    /// Creates a lane of a pool that may have this many children.
     pub fn new(port: FrontPort, max_children: u32) -> Lane {
         let slots = port.slots();
         Lane {
@@ -117,7 +117,7 @@ impl Lane {
         self.table.lock().unwrap_or_else(|e| e.into_inner())
     }
 
-    /// Unlocks the table and wakes the runs that are to be woken.
+    /// Unlocks the table and wakes the runs that must be woken.
     fn release(&self, mut table: MutexGuard<'_, LaneTable>) {
         let to_wake = std::mem::take(&mut table.to_wake);
         drop(table);
@@ -126,7 +126,7 @@ impl Lane {
         }
     }
 
-    /// Requests of this lane that no child has claimed.
+    /// Returns the number of requests of this lane that no child has claimed.
     pub fn unclaimed(&self) -> u32 {
         let table = self.lock();
         (self.ready(&table).count() + table.waiting.len()) as u32
@@ -179,7 +179,7 @@ impl Lane {
             && (one_client || self.ready(table).count() < self.ahead as usize)
     }
 
-    /// The slots whose requests no child has claimed.
+    /// Returns the slots whose requests no child has claimed.
     fn ready<'a>(&'a self, table: &'a LaneTable) -> impl Iterator<Item = (u32, &'a Arc<InFlight>)> {
         let slots = table.in_slot.iter().enumerate();
         slots.filter_map(|(slot, in_flight)| {
@@ -189,8 +189,8 @@ impl Lane {
         })
     }
 
-    /// A client has a request: if many of another client's have been offered ahead, takes those back that
-    /// would keep it waiting. Their bodies have not been begun with: there are none.
+    /// Prepares for a request of a client. If many requests of another client have been offered ahead, takes back those
+    /// that would make this client wait. Their bodies have not been started, because they have none.
     fn let_in(&self, table: &mut LaneTable, client: Client) {
         let Offered::Of(other) = table.offered else {
             return;
@@ -220,8 +220,7 @@ impl Lane {
         table.held -= 1;
     }
 
-    /// Whether what the memory says of this lane's requests can be true; `lives`: whether the pool has such a
-    /// child.
+    /// Whether the memory's state of this lane's requests is possible. `lives` tells whether the pool has such a child.
     pub fn is_intact(&self, lives: impl Fn(ChildId) -> bool) -> bool {
         let table = self.lock();
         let mut slots = table.in_slot.iter().zip(0..);
@@ -235,7 +234,7 @@ impl Lane {
             )
     }
 
-    /// Handles requests that are done as if their children had signalled it.
+    /// Handles requests that are done as if their children had notified.
     pub fn take_done(&self, pool: &PoolState) {
         let mut table = self.lock();
         for slot in 0..self.port.slots() {
@@ -246,13 +245,13 @@ impl Lane {
         self.release(table);
     }
 
-    /// Offers nothing to the children any more.
+    /// Stops offering requests to the children.
     pub fn suspend(&self) {
         self.lock().suspended = true;
     }
 
-    /// Ends the requests that are in slots, writes the lane's memory as it was at the start, and offers requests
-    /// again. No process of the pool is left.
+    /// Ends the requests that are in slots, resets the lane's memory to its initial state, and offers requests again.
+    /// Call it only after all processes of the pool have exited.
     pub fn renew(&self, pool: &PoolState, verdict: &ExecError) {
         let mut table = self.lock();
         table.suspended = true;
@@ -268,15 +267,15 @@ impl Lane {
         self.release(table);
     }
 
-    /// How many requests of this client wait, and the client that has most, with how many. Called when the
-    /// pool's queue is full.
+    /// Returns how many requests of this client wait, and the client with the most waiting requests, with their number.
+    /// Called when the pool's queue is full.
     pub fn lines(&self, client: Client) -> (usize, Option<(Client, usize)>) {
         let mut table = self.lock();
         self.let_in(&mut table, client);
         (table.waiting.len_of(client), table.waiting.longest())
     }
 
-    /// Refuses the newest of a client's requests that wait. Returns whether there was one.
+    /// Refuses the newest waiting request of a client. Returns whether there was one.
     pub fn refuse_newest(&self, pool: &PoolState, client: Client) -> bool {
         let mut table = self.lock();
         let Some(in_flight) = table.waiting.newest(client).cloned() else {
@@ -294,7 +293,7 @@ impl Lane {
         true
     }
 
-    /// Wakes a child if one is to be woken; otherwise, when all are busy, asks for more.
+    /// Wakes a child if one must be woken. If all children are busy, asks for more.
     pub fn wake_a_child(&self, pool: &PoolState, now_ns: u64) -> bool {
         if sys::wake(pool.port.choose_wake(now_ns, pool.budget)) {
             self.counters.futex_wakes.fetch_add(1, Ordering::Relaxed);
@@ -306,7 +305,7 @@ impl Lane {
         false
     }
 
-    /// Fills free slots from the private queue.
+    /// Moves requests from the private queue to free slots.
     fn feed(&self, pool: &PoolState, table: &mut LaneTable) {
         let mut fed = false;
         while table
@@ -330,9 +329,9 @@ impl Lane {
         }
     }
 
-    /// The one way out of a lane: removes the request, wakes its run once the table is unlocked, and
-    /// gives its slot to the next request. `verdict` is how it ends if not by the answer already read;
-    /// one given before is kept.
+    /// Removes a request from the lane; every request leaves through this method. Wakes its run once the table is
+    /// unlocked, and gives its slot to the next request. `verdict` is how it ends if not by the response already read;
+    /// an earlier verdict is kept.
     fn finish(
         &self,
         pool: &PoolState,
@@ -361,8 +360,8 @@ impl Lane {
         self.feed(pool, table);
     }
 
-    /// [`Lane::finish`] for a request whose child writes no more: it has handed the slot back, or is
-    /// dead. What it had published by then is read first.
+    /// Like [`Lane::finish`], for a request whose child writes no more, because it has returned the slot or is dead.
+    /// The bytes that the child had published are read first.
     fn finish_taken(
         &self,
         pool: &PoolState,
@@ -377,14 +376,14 @@ impl Lane {
                 state.verdict.get_or_insert(error);
             }
         } else {
-            // One call is enough: nobody writes any more.
+            // One call is enough, since the child writes no more.
             self.discard(pool, in_flight, &mut state, slot);
         }
         self.counters.accepted.fetch_add(1, Ordering::Relaxed);
         self.finish(pool, table, in_flight, state, verdict);
     }
 
-    /// Takes what a child sends for a request that nobody waits for any more, for the error log.
+    /// Reads the bytes of a child whose client has left, for the error log.
     fn discard(
         &self,
         pool: &PoolState,
@@ -399,7 +398,7 @@ impl Lane {
         })
     }
 
-    /// Gives back the slot of a request whose response has been read to its end by its run.
+    /// Releases the slot of a request whose response its run has read to the end.
     pub fn give_back(&self, pool: &PoolState, in_flight: &Arc<InFlight>, slot: u32) {
         let mut table = self.lock();
         let mine = table.in_slot[slot as usize]
@@ -415,8 +414,8 @@ impl Lane {
         self.release(table);
     }
 
-    /// Handles what the children have signalled: responses are read out of slots that are done,
-    /// runs are woken, answers nobody wants are thrown away. Returns whether there was anything.
+    /// Handles the notifications of the children: reads responses out of slots that are done, wakes runs, and discards
+    /// responses whose client has left. Returns whether there was any notification.
     pub fn take_notified(&self, pool: &PoolState) -> bool {
         let mut guard: Option<MutexGuard<'_, LaneTable>> = None;
         let any = self.port.take_notified(|slot| {
@@ -436,15 +435,15 @@ impl Lane {
         let mut state = in_flight.lock();
         match self.port.state(slot) {
             SlotState::Done(child) => {
-                // Not validated: used only for the access log.
+                // Not validated, because only the access log uses it.
                 state.claimed_by(child, || match self.port.begun_ns(slot) {
                     0 => sys::now_ns(),
                     begun => begun,
                 });
                 return self.finish_taken(pool, table, slot, &in_flight, state, None);
             }
-            // A streaming answer is read when the server polls for it, so that a slow client's
-            // backlog stays in the ring and holds the script back.
+            // A streaming response is read when the server polls for it, so the backlog of a slow client stays in the
+            // ring and slows the script down.
             SlotState::Claimed(child) => {
                 state.claimed_by(child, || self.claimed_ns(&in_flight, slot));
             }
@@ -453,14 +452,14 @@ impl Lane {
         if !state.wanted {
             match self.discard(pool, &in_flight, &mut state, slot) {
                 Discarded::SoFar => {}
-                // It goes on writing, or has just been handed back.
+                // The child is still writing, or has just returned the slot.
                 Discarded::Some | Discarded::All => self.port.notify_again(slot),
             }
         }
         table.to_wake.extend(state.waker.take());
     }
 
-    /// When the child began with a request: its own word, as far as it can be true.
+    /// Returns when the child began with a request: the child's own value, limited to what is possible.
     pub fn claimed_ns(&self, in_flight: &InFlight, slot: u32) -> u64 {
         let now = sys::now_ns();
         match self.port.begun_ns(slot) {
@@ -469,12 +468,11 @@ impl Lane {
         }
     }
 
-    /// Ends what a dead child had in hand: what it had published is kept, then `verdict` unless it
-    /// had handed its slot back, and so given its whole answer.
+    /// Ends the requests of a dead child. The bytes that it had published are kept; then `verdict` follows, unless the
+    /// child had returned the slot and so completed its response.
     pub fn child_gone(&self, pool: &PoolState, child: ChildId, verdict: &ExecError) -> Lost {
         let mut table = self.lock();
-        // What we saw counts as much as what the memory says: a process that dies may have
-        // written nonsense there.
+        // The front's own records count as much as the memory, because a dying process may have written nonsense there.
         let theirs = |slot: usize, in_flight: &InFlight| {
             let says = self.port.state(slot as u32);
             says == SlotState::Claimed(child)
@@ -504,7 +502,7 @@ impl Lane {
         lost
     }
 
-    /// The requests that children work on now, and since when (CLOCK_MONOTONIC nanoseconds).
+    /// Returns the requests that children are working on now, and since when (CLOCK_MONOTONIC nanoseconds).
     pub fn claimed(&self) -> Vec<(ChildId, Arc<InFlight>, u64)> {
         let table = self.lock();
         let mut out = Vec::new();
@@ -519,8 +517,7 @@ impl Lane {
         out
     }
 
-    /// Takes a request back that no child has claimed, giving it this verdict; `false` when one
-    /// has claimed it.
+    /// Takes back a request that no child has claimed, with this verdict. Returns `false` if a child has claimed it.
     pub fn take_back(
         &self,
         pool: &PoolState,
@@ -540,7 +537,7 @@ impl Lane {
         true
     }
 
-    /// Ends every request that no child has claimed and that `doomed` names.
+    /// Ends every request that no child has claimed and for which `doomed` is true.
     pub fn refuse_unclaimed(
         &self,
         pool: &PoolState,
@@ -550,7 +547,8 @@ impl Lane {
         let unclaimed: Vec<Arc<InFlight>> = {
             let table = self.lock();
             let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
-            // Those that wait first: a slot that became free would only be given to a doomed one.
+            // Waiting requests go first: a slot that becomes free would otherwise go to one that is about to be
+            // refused.
             let all = table.waiting.iter().chain(ready);
             all.filter(|e| doomed(e)).cloned().collect()
         };
@@ -559,7 +557,7 @@ impl Lane {
         }
     }
 
-    /// When the oldest request that no child has claimed was started.
+    /// Returns when the oldest request that no child has claimed was started.
     pub fn oldest_unclaimed(&self) -> Option<u64> {
         let table = self.lock();
         let ready = self.ready(&table).map(|(_, in_flight)| in_flight);
@@ -567,13 +565,14 @@ impl Lane {
         unclaimed.map(|in_flight| in_flight.started_ns).min()
     }
 
-    /// Announces that the thread sleeps. On `false` something has happened: look again.
+    /// Announces that the thread will sleep. Returns `false` if something has happened meanwhile; the thread must check
+    /// again then.
     pub fn go_to_sleep(&self) -> bool {
         self.counters.front_sleeps.fetch_add(1, Ordering::Relaxed);
         self.port.go_to_sleep()
     }
 
-    /// Makes sure that the timer task looks at what waits, and soon enough.
+    /// Makes sure that the timer task checks the waiting requests, and soon enough.
     pub fn arm_timer(&self, pool: &PoolState) {
         let mut table = self.lock();
         let due = self.alarm_due(pool, &table);
@@ -593,7 +592,7 @@ impl Lane {
         }
     }
 
-    /// The timer task's: sets the alarm to what is due now.
+    /// Sets the alarm to what is due now. Called by the timer task.
     pub fn reset_alarm(&self, pool: &PoolState) -> Alarm {
         let mut table = self.lock();
         table.alarm = self.alarm_due(pool, &table);
@@ -605,12 +604,12 @@ impl Lane {
         self.registered.load(Ordering::Relaxed)
     }
 
-    /// Notes that the lane's thread now listens to the pool's bell.
+    /// Records that the lane's thread now listens to the pool's bell.
     pub fn set_registered(&self) {
         self.registered.store(true, Ordering::Relaxed);
     }
 
-    /// Whether the lane has no request.
+    /// Whether the lane has no requests.
     pub fn is_empty(&self) -> bool {
         let table = self.lock();
         table.held == 0 && table.waiting.is_empty()

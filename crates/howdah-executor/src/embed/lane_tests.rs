@@ -1,5 +1,5 @@
-//! How exchanges leave a lane, step by step on one thread: the child is played by the test, so
-//! that what is a race between processes elsewhere has one order here.
+//! Tests of how exchanges leave a lane, step by step on one thread. The test plays the child, so events that race
+//! between processes otherwise have a fixed order here.
 
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
@@ -86,7 +86,7 @@ impl Bench {
         Bench { home, log, child }
     }
 
-    /// A request that the child has claimed.
+    /// Starts a request, which the child claims.
     fn claimed(&self) -> (EmbedRun, Claim) {
         let run = self.start();
         (run, self.child.claim(0).expect("a request is there"))
@@ -117,7 +117,7 @@ impl Bench {
         Ok(EmbedRun::new(self.home.clone(), in_flight, body))
     }
 
-    /// The child takes a request and answers it: which of `runs` that was.
+    /// Lets the child claim a request and respond to it. Returns the index of that request in `runs`.
     fn answer_one(&self, runs: &mut [EmbedRun]) -> usize {
         let mut claim = self.child.claim(0).expect("a request is there");
         answer(&mut claim);
@@ -136,7 +136,7 @@ impl Bench {
         self.home.lane().take_notified(&self.home.shared.pool)
     }
 
-    /// What the supervisor does when it has reaped the child; what was lost with it.
+    /// Does what the supervisor does when it has reaped the child. Returns what was lost with it.
     fn reap(&self) -> Lost {
         self.home
             .lane()
@@ -159,13 +159,13 @@ fn write_head(claim: &mut Claim) {
     assert_eq!(claim.payload(&head), head.len());
 }
 
-/// Writes a complete answer with the body `hello`.
+/// Writes a complete response with the body `hello`.
 fn answer(claim: &mut Claim) {
     write_head(claim);
     assert_eq!(claim.body(b"hello"), 5);
 }
 
-/// Polls to the end, or as far as it goes: body, and how it ended.
+/// Polls to the end, or as far as possible. Returns the body and how it ended.
 fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
     let mut cx = Context::from_waker(Waker::noop());
     let mut body = Vec::new();
@@ -180,13 +180,13 @@ fn poll(run: &mut EmbedRun) -> (Vec<u8>, Poll<Result<(), ExecError>>) {
     }
 }
 
-/// A child that handed its request back and left at once was reaped before its slot was looked
-/// at: the request was counted as lost, and its client got a 502 for an answer that was complete.
+/// Regression test: a child that returned its slot and exited at once was reaped before the front checked the slot. The
+/// request was counted as lost, and its client got a 502 for a complete response.
 #[test]
 fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_answer() {
     let bench = Bench::new();
     let (mut run, mut claim) = bench.claimed();
-    // The front has seen the child at it, as it does with an answer that comes in pieces.
+    // The front has seen the child at work, as it does with a response that arrives in pieces.
     write_head(&mut claim);
     let _ = claim.publish();
     assert_eq!(poll(&mut run), (vec![], Poll::Pending));
@@ -196,17 +196,18 @@ fn a_slot_that_is_done_by_a_child_that_left_before_it_was_looked_at_keeps_its_an
     assert_eq!(bench.reap(), Lost::default(), "nothing is lost");
     assert_eq!(poll(&mut run), (b"hello".to_vec(), Poll::Ready(Ok(()))));
     bench.assert_empty();
-    // Its sign is still there to be taken, and means nothing any more.
+    // The child's notification is still there, and has no effect any more.
     assert!(bench.take_notified());
     bench.assert_empty();
 }
 
-/// The same child, never seen at work: its whole answer came between two looks.
+/// The same for a child that the front never saw at work, because its whole response arrived between two checks.
 #[test]
 fn a_slot_done_by_a_child_the_front_never_saw_is_given_back_when_the_child_is_reaped() {
     let bench = Bench::new();
     let (mut run, mut claim) = bench.claimed();
-    // Killed between its last word and the sign that there is one: nobody else will look.
+    // The child is killed after its last byte and before the notification, so nothing else makes the front check the
+    // slot.
     answer(&mut claim);
     let _ = claim.done();
     assert_eq!(bench.reap(), Lost::default());
@@ -262,8 +263,8 @@ fn what_a_dead_child_had_to_log_is_logged_although_its_client_had_left() {
     bench.assert_empty();
 }
 
-/// A quick script's end behind `fastcgi_finish_request()` comes in one piece with its answer: what
-/// it logged there was lost, and the database writes it reported.
+/// Regression test: the end of a quick script after `fastcgi_finish_request()` arrives together with its response. Its
+/// log messages and the database writes that it reported were lost.
 #[test]
 fn what_comes_in_one_piece_behind_the_end_of_an_answer_is_read() {
     let bench = Bench::new();
@@ -316,7 +317,8 @@ fn what_one_client_has_offered_ahead_is_taken_back_when_another_comes() {
         .map(|_| bench.start_for(client(1)).unwrap())
         .collect();
     assert_eq!(lane.unclaimed(), bench.home.shared.capacity);
-    // The queue is full: the newest of those makes room, and nobody for one more of the same client.
+    // The queue is full: the newest of these requests is refused for another client, and none is refused for one more
+    // of the same client.
     assert!(matches!(
         bench.start_for(client(1)),
         Err(ExecError::QueueFull)
@@ -339,7 +341,7 @@ fn what_one_client_has_offered_ahead_is_taken_back_when_another_comes() {
         runs.remove(at);
         order.push(left.remove(at));
     }
-    // One is offered ahead, and then they take turns.
+    // One is offered ahead, and then the clients take turns.
     assert_eq!(order, [0, 1, 101, 2, 102, 3]);
     while !runs.is_empty() {
         let at = bench.answer_one(&mut runs);

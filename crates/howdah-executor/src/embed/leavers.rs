@@ -1,36 +1,36 @@
-//! Clients who ask for scripts and leave while these run. A script that has begun runs to its end, so a
-//! few clients who ask and leave could have all processes of a pool work for nobody. Counts and remembers;
-//! the server decides what such a client may still ask for.
+//! Clients that request scripts and leave while these run. A script that has begun runs to its end, so a few such
+//! clients could make all processes of a pool work on abandoned requests. This module counts and remembers these
+//! clients; the server decides what such a client may still request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// How long a script must run on for nobody to count, in nanoseconds: a load test that ends leaves many short
-/// ones at once, which cost visitors nothing.
+/// How long an abandoned run must continue to count, in nanoseconds. A load test that ends leaves many short ones at
+/// once, which do not affect visitors.
 const LONG: u64 = 50_000_000;
-/// How long a client is remembered after it has left scripts that ran on, in nanoseconds.
+/// How long a client is remembered after it has left long-running scripts, in nanoseconds.
 const REMEMBERED: u64 = 10_000_000_000;
-/// Clients that are remembered.
+/// The maximum number of clients that are remembered.
 const MOST: usize = 4096;
 
-/// A pool's clients of that kind. Costs a request of anybody two reads of memory, unless half of the pool's
-/// processes work for nobody or a client is remembered.
+/// The clients of a pool that leave running scripts. The common path costs two atomic loads. The slower checks run only
+/// while half of the pool's processes work on abandoned requests or a client is remembered.
 #[derive(Debug)]
 pub(crate) struct Leavers {
-    /// Runs that must be abandoned, and run on for long, before their clients are remembered.
+    /// The number of long abandoned runs at which their clients are remembered.
     many: u32,
-    /// Runs whose clients have left.
+    /// The number of runs whose clients have left.
     abandoned: AtomicU32,
-    /// When the last of the clients is forgotten.
+    /// When the last client is forgotten; 0 if no client is remembered.
     until: AtomicU64,
     known: Mutex<Known>,
 }
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Runs whose clients have left: whose, and when.
+    /// The runs whose clients have left.
     abandoned: Vec<Abandoned>,
     /// When each client is forgotten.
     clients: HashMap<IpAddr, u64>,
@@ -46,7 +46,7 @@ pub(crate) struct Abandoned {
 impl Leavers {
     pub fn of(processes: u32) -> Leavers {
         Leavers {
-            // Half of the processes, and more than one: everybody changes his mind now and then.
+            // Half of the processes, and more than one, because any visitor leaves a page now and then.
             many: processes.div_ceil(2).max(2),
             abandoned: AtomicU32::new(0),
             until: AtomicU64::new(0),
@@ -58,7 +58,8 @@ impl Leavers {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A run's client has left, and a process has begun with it: to be given to [`Leavers::ended`].
+    /// Records that a run's client has left although a process has begun with the run. The result must be passed to
+    /// [`Leavers::ended`].
     pub fn left(&self, client: Option<IpAddr>, now: u64) -> Abandoned {
         let run = Abandoned { client, since: now };
         let mut known = self.lock();
@@ -68,7 +69,7 @@ impl Leavers {
         run
     }
 
-    /// The process is done with the run.
+    /// Records that the process has finished the run.
     pub fn ended(&self, run: Abandoned, now: u64) {
         let mut known = self.lock();
         self.look(&mut known, now);
@@ -78,7 +79,7 @@ impl Leavers {
         }
     }
 
-    /// Remembers the clients of the runs if half of the processes have worked for nobody for long.
+    /// Remembers the clients of the abandoned runs if half of the processes have worked on such runs for long.
     fn look(&self, known: &mut Known, now: u64) {
         let Known { abandoned, clients } = known;
         let is_long = |run: &&Abandoned| run.since + LONG <= now;
@@ -98,7 +99,7 @@ impl Leavers {
         }
     }
 
-    /// Whether this client is remembered; `now` is read only if anybody could be.
+    /// Whether this client is remembered. `now` is called only if any client could be.
     pub fn has(&self, client: IpAddr, now: impl FnOnce() -> u64) -> bool {
         let are_many = self.abandoned.load(Ordering::Relaxed) >= self.many;
         if !are_many && self.until.load(Ordering::Relaxed) == 0 {
@@ -131,7 +132,7 @@ mod tests {
         assert!(!leavers.has(A, || unreachable!("one changes his mind")));
         let second = leavers.left(Some(B), 6);
         assert!(!leavers.has(A, || 5 + LONG), "the other has only left");
-        // Whoever asks next finds both out.
+        // The next request of any client remembers both.
         let other = IpAddr::from([192, 0, 2, 3]);
         assert!(!leavers.has(other, || 6 + LONG));
         leavers.ended(first, 6 + LONG);

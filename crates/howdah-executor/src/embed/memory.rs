@@ -1,4 +1,4 @@
-//! A pool's shared memory: a memfd that the front maps, and that the zygote inherits.
+//! A pool's shared memory: a memfd that the front maps and the zygote inherits.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -8,7 +8,7 @@ use howdah_os::mapping::PoolMemory;
 use howdah_proto::shm::{FrontPort, Geometry, Region};
 use rustix::fs::{MemfdFlags, SealFlags};
 
-/// The memory of a pool, as the front has it.
+/// The front's view of a pool's memory.
 #[derive(Debug)]
 pub(crate) struct Memory {
     file: OwnedFd,
@@ -16,9 +16,8 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Creates zeroed memory for this geometry, and the ports of its front threads. It is sealed against
-    /// shrinking: a process that holds the descriptor cannot make the front fault (SIGBUS) by
-    /// truncating it.
+    /// Creates zeroed memory for this geometry, and the ports of its front threads. The memory is sealed against
+    /// shrinking, so a process that has the descriptor cannot crash the front (SIGBUS) by truncating it.
     pub fn create(geometry: Geometry) -> io::Result<(Memory, Vec<FrontPort>)> {
         let file = rustix::fs::memfd_create(
             "howdah-pool",
@@ -33,12 +32,12 @@ impl Memory {
         Ok((Memory { file, region }, ports))
     }
 
-    /// The view of the pool's layout in this memory.
+    /// Returns the pool's layout in this memory.
     pub fn region(&self) -> &Region {
         &self.region
     }
 
-    /// The memory's descriptor, which the zygote inherits.
+    /// Returns the memory's descriptor, which the zygote inherits.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.file.as_fd()
     }

@@ -1,16 +1,16 @@
-//! The embed mode: PHP in forked processes, reached over shared memory. The front side of a pool.
+//! The embed mode: PHP in forked processes, over shared memory. This is the front's side of a pool.
 //!
 //! ```text
 //! EmbedPool ─ start() → Run        (front threads)      lane → slot → child → slot → lane
 //!          └─ Supervisor           (its own thread)     zygote: fork, signal, reap
 //! ```
 //!
-//! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: what the server
-//!   polls; `leavers`: whose clients have left; `bailouts`: whose scripts bail out; `body`: feeding the request body; `timer`: the queue's clock.
-//! - A pool of workers is the same with children that boot one script (`supervisor/workers`,
-//!   `watch`, `glob`).
-//! - `supervisor`, `children`, `zygote`: the processes; `pm`: how many, as a pure decision.
-//! - `shared`: what all of them share; `sys`: the only module with `unsafe`.
+//! - `lane`: a front thread's slots and queue; `in_flight`: one request; `run`: the run that the server polls;
+//!   `leavers`: clients that leave running scripts; `bailouts`: clients whose scripts bail out; `body`: feeds the
+//!   request body; `timer`: the deadlines of the queue.
+//! - A pool of workers is the same, but its children boot one script (`supervisor/workers`, `file_watcher`, `glob`).
+//! - `supervisor`, `children`, `zygote`: the processes; `pm` in `common`: their number, as a pure decision.
+//! - `shared`: the state that all of them share; `sys` in `common`: the only module with `unsafe`.
 
 pub mod bailouts;
 pub(crate) mod body;
@@ -62,7 +62,7 @@ use run::{EmbedRun, Home};
 use shared::EmbedShared;
 use supervisor::Supervisor;
 
-/// Most bytes of paths of scripts.
+/// The maximum total length of the script paths that are read, in bytes.
 const MOST_PATHS: u64 = 4 << 20;
 
 /// A pool of PHP processes forked from one zygote (modes `embed` and `worker`).
@@ -74,19 +74,21 @@ pub struct EmbedPool {
 /// How often the exchange had to call the kernel, for measurements.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ExchangeCosts {
-    /// Children woken from their sleep between requests.
+    /// How often a child was woken from its sleep between requests.
     pub futex_wakes: u64,
-    /// Times a front thread announced that it sleeps.
+    /// How often a front thread announced that it sleeps.
     pub front_sleeps: u64,
-    /// Times a child rang a sleeping front thread.
+    /// How often a child rang the bell of a sleeping front thread.
     pub bells: u64,
 }
 
 impl EmbedPool {
-    /// Creates the pool's memory and starts its supervisor, which starts the zygote. `fronts` is
-    /// the number of front threads (see [`front_thread::attach`]). Returns at once: requests queue
-    /// until children can be forked; [`EmbedPool::ready`] resolves then, or says why not. An error
-    /// means that the pool's memory or thread cannot be created, or `max_children` is out of range.
+    /// Creates the pool's memory and starts its supervisor, which starts the zygote. `fronts` is the number of front
+    /// threads (see [`front_thread::attach`]). Returns at once: requests queue until children can be forked.
+    /// [`EmbedPool::ready`] then resolves, or returns the reason for a failure.
+    ///
+    /// # Errors
+    /// The pool's memory or thread cannot be created, or `max_children` is out of range.
     pub fn start(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,
@@ -96,8 +98,8 @@ impl EmbedPool {
         EmbedPool::begin(EmbedShared::new(config, log, fronts)?, launcher)
     }
 
-    /// [`EmbedPool::start`] without a process: the first request starts the zygote. What would keep it
-    /// from starting is found then, or by a trial before ([`crate::launch::trial_command`]).
+    /// Like [`EmbedPool::start`], but starts no process: the first request starts the zygote. A reason why the zygote
+    /// cannot start is found then, or earlier by a trial ([`crate::launch::trial_command`]).
     pub fn start_asleep(
         config: PoolConfig,
         launcher: Arc<dyn Launcher>,
@@ -133,28 +135,27 @@ impl EmbedPool {
         Ok(Arc::new(EmbedPool { shared, homes }))
     }
 
-    /// Waits until the zygote is ready, or its first attempt has failed (it is tried again all
-    /// the same).
+    /// Waits until the zygote is ready, or its first start has failed (further attempts follow all the same).
     pub async fn ready(&self) -> Result<(), ExecError> {
         Condition::settled(self.shared.condition.subscribe()).await
     }
 
-    /// Whether its first request is yet to come, and its first process with it.
+    /// Whether the pool has had no request yet, and therefore has no process.
     pub fn is_asleep(&self) -> bool {
         self.shared.asleep.load(Ordering::Acquire)
     }
 
-    /// The pool's condition at this moment.
+    /// Returns the pool's current condition.
     pub fn condition(&self) -> Condition {
         self.shared.condition.borrow().clone()
     }
 
-    /// Ends the pool: requests in flight and waiting are finished, by `limit` at the latest (then
-    /// `Stopping`), children leave, the zygote exits. Requests started from now on go to
-    /// `successor`; without one they are refused (`Stopping`). Returns at once.
+    /// Drains the pool: requests that run or wait are finished within `limit` (after it they fail with `Stopping`),
+    /// children exit, the zygote exits. Requests that start from now on go to `successor`; without one they are refused
+    /// (`Stopping`). Returns at once.
     pub fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
         if let Some(successor) = successor {
-            // A second drain keeps the first's successor.
+            // The successor of the first call remains.
             if self.shared.successor.set(successor.clone()).is_ok() {
                 successor.beside_predecessor(true);
             }
@@ -163,23 +164,23 @@ impl EmbedPool {
         self.shared.pool.ask(Ask::Drain(Instant::now() + limit));
     }
 
-    /// A pool of workers replaces them, one after the other, by newly booted ones; a pool without
-    /// has nothing to do.
+    /// Replaces the children one after the other: workers by newly booted ones, and the children of a pool that watches
+    /// files by those of a new zygote. Other pools do nothing.
     pub fn restart(&self) {
         self.shared.pool.ask(Ask::Restart);
     }
 
-    /// Waits until all processes of a draining pool are gone.
+    /// Waits until all processes of a draining pool have exited.
     pub async fn drained(&self) {
         let mut condition = self.shared.condition.subscribe();
-        // An error means that nobody is left to change it: the pool is gone, too.
+        // An error means that the sender is gone, and the pool with it.
         let _ = condition.wait_for(|c| *c == Condition::Closed).await;
     }
 
-    /// What the exchange has cost since the start.
+    /// Returns the costs of the exchange since the start.
     pub fn exchange_costs(&self) -> ExchangeCosts {
-        // The bells are never read (a read could swallow a ring that epoll has not reported yet),
-        // so their counters tell how often they were rung.
+        // The bells are never read (a read could swallow a ring that epoll has not reported yet), so their counters
+        // show how often they were rung.
         let bells = self
             .shared
             .bells
@@ -273,7 +274,7 @@ impl Executor for EmbedPool {
 
     fn beside_predecessor(&self, beside: bool) {
         self.shared.pool.port.open_shared_cache(!beside);
-        // Also what was kept before it was known.
+        // This includes values that were stored before the predecessor was known.
         self.shared.pool.port.forget_shared_cache();
         if !beside && self.condition() == Condition::Closed {
             self.shared.tell_successor();
@@ -366,8 +367,8 @@ impl Pool for EmbedPool {
 }
 
 impl EmbedPool {
-    /// Has the zygote work on a file of scripts, which is given back at its beginning; none: it cannot. Workers
-    /// have all they need when they have booted.
+    /// Makes the zygote work on a file of scripts. Returns the file at its beginning, or `None` if the zygote cannot.
+    /// Not done for workers, which have loaded all their code when they have booted.
     async fn on_scripts(&self, work: ScriptsWork, content: &[u8]) -> Option<std::fs::File> {
         let config = &self.shared.pool.config;
         if config.worker.is_some() || !config.opcache || self.is_asleep() {
@@ -415,7 +416,7 @@ impl EmbedPool {
             let child = shared.pool.port.child(row.id.index);
             let in_flight = running.get(&row.id);
             let busy = in_flight.is_some() || child.busy_since.is_some();
-            // A child may serve a moment before its supervisor hears that it was forked.
+            // A child may serve for a moment before its supervisor learns that it was forked.
             let life = match row.life {
                 "Starting" | "Booting" if child.live => "Serving",
                 life => life,

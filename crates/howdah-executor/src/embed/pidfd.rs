@@ -1,34 +1,33 @@
-//! Whether a pidfd that a zygote has sent is of a process that it has forked.
+//! Checks whether a pidfd that a zygote has sent belongs to a process that the zygote has forked.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
 
-/// Who forked the process that a pidfd refers to.
+/// Which process forked the process of a pidfd.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Origin {
-    /// One that the zygote has forked; or one that has ended and been reaped, to which a signal goes
-    /// nowhere.
+    /// The zygote forked it; or it has exited and been reaped, and a signal to it has no effect.
     Zygote,
     /// The descriptor belongs to another process, or is not a pidfd.
     Other,
-    /// The kernel does not say: /proc is missing, or hides other users' processes (`hidepid`).
+    /// It is not known: /proc is missing, or hides other users' processes (`hidepid`).
     Unknown,
 }
 
-/// Whether a descriptor is a pidfd of process `pid`, forked by `zygote`, if that is known.
+/// Checks whether a descriptor is a pidfd of process `pid`, and whether `zygote` forked that process, if that is known.
 pub fn origin(pidfd: BorrowedFd<'_>, pid: i32, zygote: Option<i32>) -> Origin {
     let look = || {
         named(pidfd, pid)?;
         let found = forked_by(pid, zygote);
-        // Asked again: until it has been reaped the number is nobody else's, so what was read is of it.
+        // Checked again: the process has not been reaped, so its id was not reused while its parent was read.
         named(pidfd, pid).map(|()| found)
     };
     look().unwrap_or_else(|otherwise| otherwise)
 }
 
-/// Whether a process is the zygote's child (proc_pid_stat(5)).
+/// Checks whether a process is the zygote's child (proc_pid_stat(5)).
 ///
-/// A zygote leads a process group, which its children are born into and nobody else can be put
-/// into: that still shows that the zygote has ended before its report is read.
+/// A zygote leads a process group, into which its children are born and no other process can be put. The group shows
+/// the origin even if the zygote has exited before its report is read.
 fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
     let is_zygote = |id: i32| zygote == Some(id);
     let id = rustix::process::Pid::from_raw(pid);
@@ -43,8 +42,8 @@ fn forked_by(pid: i32, zygote: Option<i32>) -> Origin {
     }
 }
 
-/// Whether it is a pidfd of that process, which has not been reaped (proc_pid_fdinfo(5)); otherwise
-/// what it is.
+/// Checks whether the descriptor is a pidfd of that process and the process has not been reaped (proc_pid_fdinfo(5)).
+/// `Err` is what it is otherwise.
 fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
     let path = format!("/proc/self/fdinfo/{}", pidfd.as_raw_fd());
     let text = std::fs::read_to_string(path).map_err(|_| Origin::Unknown)?;
@@ -52,14 +51,14 @@ fn named(pidfd: BorrowedFd<'_>, pid: i32) -> Result<(), Origin> {
     match found.and_then(|found| found.trim().parse::<i32>().ok()) {
         Some(-1) => Err(Origin::Zygote),
         Some(found) if found == pid && pid > 0 => Ok(()),
-        // None: no pidfd.
+        // `None` means that it is not a pidfd.
         _ => Err(Origin::Other),
     }
 }
 
 fn parent(pid: i32) -> Option<i32> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-    // The name in brackets may hold blanks and brackets itself.
+    // The name in parentheses may itself contain blanks and parentheses.
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
     fields.nth(1)?.parse().ok()
 }

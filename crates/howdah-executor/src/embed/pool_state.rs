@@ -1,5 +1,5 @@
-//! What the lanes of a pool know of it: its configuration, its log, the shared memory, how many requests it
-//! has, and the supervisor's message queue.
+//! The state of a pool that its lanes need: its configuration, its log, the shared memory, the number of its requests,
+//! and the supervisor's message queue.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -17,31 +17,30 @@ use crate::Log;
 use crate::common::sys;
 use crate::config::{PoolConfig, ProcessManager};
 
-/// What a front thread wants of the supervisor.
+/// A message from a front thread to the supervisor.
 #[derive(Debug)]
 pub(crate) enum Ask {
-    /// Kill a child whose memory or answers make no sense.
+    /// Kill a child whose memory or response is invalid.
     Kill(ChildId, &'static str),
-    /// Replace all workers by newly booted ones.
+    /// Replace all children by those of a new zygote.
     Restart,
-    /// Finish what is in flight, by then at the latest, and end all processes.
+    /// Finish the requests in flight until this deadline, and end all processes.
     Drain(Instant),
-    /// Have the zygote do this with a file of scripts.
+    /// Make the zygote do this with a file of scripts. The sender is notified when it is done.
     Scripts(ScriptsWork, OwnedFd, oneshot::Sender<()>),
 }
 
-/// A pool, but for its lanes.
+/// The state of a pool, without its lanes.
 pub(crate) struct PoolState {
     pub config: PoolConfig,
     pub log: Log,
-    /// Cores there are to run children: how many the front keeps awake (see
-    /// [`PoolPort::choose_wake`]).
+    /// The number of cores for children: how many children the front keeps awake (see [`PoolPort::choose_wake`]).
     pub budget: u32,
     pub port: PoolPort,
-    /// Requests started and not yet through (waiting, published or claimed).
-    /// Every thread writes it with every request, so it has a cache line of its own.
+    /// The number of requests that have started and not finished (waiting, published or claimed). Every thread writes
+    /// it with every request, so it has its own cache line.
     pub outstanding: CachePadded<AtomicU32>,
-    /// No new requests: the pool drains.
+    /// Whether the pool drains and accepts no new requests.
     pub closing: AtomicBool,
     /// Whether the supervisor could fork more children if it were asked to.
     pub may_grow: AtomicBool,
@@ -78,7 +77,7 @@ impl PoolState {
         }
     }
 
-    /// Puts a request into the supervisor's queue and wakes it.
+    /// Puts a message into the supervisor's queue and wakes the supervisor.
     pub fn ask(&self, ask: Ask) {
         self.letters
             .lock()
@@ -87,32 +86,32 @@ impl PoolState {
         sys::ring(self.supervisor_bell.as_fd());
     }
 
-    /// Informs the supervisor that requests wait and no child sleeps that could be woken; rings once until
-    /// it has looked.
+    /// Tells the supervisor that requests wait and no sleeping child can be woken. Rings only once until the supervisor
+    /// has reacted.
     pub fn want_children(&self) {
         if self.may_grow.load(Ordering::Relaxed) && !self.wanted.swap(true, Ordering::AcqRel) {
             sys::ring(self.supervisor_bell.as_fd());
         }
     }
 
-    /// Wakes the supervisor so that it looks at the pool's state.
+    /// Wakes the supervisor, which then checks the pool's state.
     pub fn nudge(&self) {
         sys::ring(self.supervisor_bell.as_fd());
     }
 
-    /// The supervisor's: what has been asked since the last call.
+    /// Takes the messages since the last call. Called by the supervisor.
     pub fn take_letters(&self) -> Vec<Ask> {
         sys::silence(self.supervisor_bell.as_fd());
         self.wanted.store(false, Ordering::Release);
         std::mem::take(&mut *self.letters.lock().unwrap_or_else(|e| e.into_inner()))
     }
 
-    /// The supervisor's: readable when there is something to take.
+    /// Returns a descriptor that is readable when there are messages. Used by the supervisor.
     pub fn letter_bell(&self) -> BorrowedFd<'_> {
         self.supervisor_bell.as_fd()
     }
 
-    /// The bell by which the supervisor is woken.
+    /// Returns the bell that wakes the supervisor.
     pub fn supervisor_bell(&self) -> &OwnedFd {
         &self.supervisor_bell
     }

@@ -1,5 +1,5 @@
-//! The run the server polls: feeds the request body, gives out events, and on its end or when it
-//! is dropped leaves the slot in order.
+//! The run that the server polls. It feeds the request body and returns events. When it ends or is dropped, it leaves
+//! the slot in a consistent state.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -16,8 +16,8 @@ use super::shared::EmbedShared;
 use crate::common::sys;
 use crate::{Event, ExecError, Run, RunTiming};
 
-/// A lane and its pool. The runs of a thread share one, so that counting its references never
-/// touches a cache line of another thread.
+/// A lane and its pool. The runs of a thread share one, so reference counting never touches a cache line of another
+/// thread.
 pub(crate) struct Home {
     pub shared: Arc<EmbedShared>,
     pub front: u32,
@@ -29,7 +29,7 @@ impl Home {
     }
 }
 
-/// The [`Run`] of a request in an embed pool: what the server polls.
+/// The [`Run`] of a request in an embed pool, which the server polls.
 pub(crate) struct EmbedRun {
     home: Arc<Home>,
     in_flight: Arc<InFlight>,
@@ -54,7 +54,8 @@ impl EmbedRun {
         Poll::Ready(Err(error))
     }
 
-    /// Leaves the request to the lane. `error` is why, if the answer was not usable.
+    /// Detaches the run from the request, which the lane then completes. `error` is the reason, if the response was not
+    /// usable.
     fn let_go(&mut self, error: Option<&ExecError>) {
         let lane = self.home.lane();
         let in_flight = &self.in_flight;
@@ -99,7 +100,7 @@ impl EmbedRun {
         if discarded == Discarded::Some {
             lane.port.notify_again(slot);
         }
-        // A slot whose memory is nonsense and whose child nobody knows would never come back.
+        // A slot with corrupt memory whose child is not known would otherwise never be released.
         let stray = matches!(error, Some(ExecError::ResponseCorrupt)) && !known;
         if discarded == Discarded::All || stray {
             lane.give_back(&self.home.shared.pool, in_flight, slot);

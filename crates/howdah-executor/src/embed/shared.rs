@@ -1,5 +1,5 @@
-//! What the front threads, the supervisor and the status page of a pool share: the memory, the
-//! lanes, the counters.
+//! The state that the front threads, the supervisor and the status page of a pool share: the memory, the lanes, the
+//! counters.
 
 use std::collections::VecDeque;
 use std::os::fd::{AsFd, OwnedFd};
@@ -21,8 +21,8 @@ use crate::config::{MAX_CHILDREN, PoolConfig};
 use crate::status::SlowRow;
 use crate::{ExecError, Executor, Log};
 
-/// Slots of a front thread beyond one for each child: requests published before a child is free
-/// to claim them, so that it never waits for the front. The rest of the queue is private memory.
+/// The number of slots of a front thread beyond one for each child. Requests in these slots are published before a
+/// child is free to claim them, so a child never waits for the front. The rest of the queue is in private memory.
 const READY_AHEAD: u32 = 64;
 
 /// A child, as the supervisor describes it for the status page.
@@ -45,27 +45,27 @@ pub(crate) struct Counters {
     pub failures: [AtomicU64; ExecError::NAMES.len()],
 }
 
-/// What the front threads and the supervisor of an embed pool share.
+/// The state that the front threads and the supervisor of an embed pool share.
 pub(crate) struct EmbedShared {
     pub pool: PoolState,
-    /// Padded, so that two threads share no cache line.
+    /// Padded, so two threads share no cache line.
     pub lanes: Vec<CachePadded<Lane>>,
-    /// One a front thread; the children hold duplicates.
+    /// One for each front thread; the children have duplicates.
     pub bells: Vec<OwnedFd>,
     pub counters: Counters,
     /// The limit of `outstanding`: one request for each child, and the queue.
     pub capacity: u32,
-    /// [`Condition::Down`], for a check without the lock.
+    /// Whether the condition is [`Condition::Down`], for a check without the lock.
     pub down: AtomicBool,
-    /// No zygote has been started; the first request has one started.
+    /// Whether no zygote has been started. The first request starts one.
     pub asleep: AtomicBool,
     pub condition: tokio::sync::watch::Sender<Condition>,
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub started: Instant,
-    /// PHP's version and whether opcache is on, once known.
+    /// PHP's version and whether opcache is on, once these are known.
     pub php: Mutex<(String, bool)>,
     pub board: Mutex<Vec<BoardRow>>,
-    /// The last slow requests, the newest first.
+    /// The most recent slow requests, the newest first.
     pub slow: Mutex<VecDeque<SlowRow>>,
     /// The pool's memory.
     pub memory: Memory,
@@ -111,7 +111,7 @@ impl EmbedShared {
         })
     }
 
-    /// This pool has ended: tells its successor, unless a predecessor of this one still runs.
+    /// Tells the successor that this pool has ended, unless a predecessor of this pool is still running.
     pub fn tell_successor(&self) {
         if let Some(successor) = self.successor.get()
             && self.pool.port.shared_cache_is_open()
@@ -120,8 +120,11 @@ impl EmbedShared {
         }
     }
 
-    /// Lets a client's request on front thread `front` in, if there is room in the queue, or somebody who has
-    /// more requests in it makes some.
+    /// Admits a client's request on front thread `front`, if there is room in the queue, or if a client with more
+    /// requests in it can be made to give up one.
+    ///
+    /// # Errors
+    /// `Stopping`, `PoolDown` or `QueueFull`.
     pub fn enter(&self, front: u32, client: Client) -> Result<(), ExecError> {
         if self.pool.closing.load(Ordering::Acquire) {
             return Err(ExecError::Stopping);
@@ -134,7 +137,7 @@ impl EmbedShared {
             self.pool.leave();
             return Err(ExecError::QueueFull);
         }
-        // Again, now that a drain would wait for us.
+        // Check again, now that a drain would wait for this request.
         if self.pool.closing.load(Ordering::Acquire) {
             self.pool.leave();
             return Err(ExecError::Stopping);
@@ -151,10 +154,11 @@ impl EmbedShared {
         Ok(())
     }
 
-    /// Refuses the newest request of the client that has most in the queue, if that is more than this client
-    /// would have.
+    /// Refuses the newest request of the client with the most requests in the queue, if that client has more than this
+    /// one would have. Returns whether it did.
     fn make_room_for(&self, front: u32, client: Client) -> bool {
-        // Whoever has filled the queue sends most of the requests that come here: they are refused first.
+        // The client that has filled the queue sends most of the requests that come here. They are refused first,
+        // without a check of the other lanes.
         let (own, longest) = self.lanes[front as usize].lines(client);
         if longest.is_some_and(|(longest, _)| longest == client) {
             return false;
@@ -174,7 +178,7 @@ impl EmbedShared {
             .is_some_and(|(lane, (other, _))| lane.refuse_newest(&self.pool, other))
     }
 
-    /// The sum of a counter over all lanes.
+    /// Returns the sum of a counter over all lanes.
     pub fn sum(&self, counter: impl Fn(&LaneCounters) -> &AtomicU64) -> u64 {
         let each = self.lanes.iter().map(|lane| counter(&lane.counters));
         each.map(|n| n.load(Ordering::Relaxed)).sum()
@@ -185,14 +189,14 @@ impl EmbedShared {
         self.counters.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// What the children ring: one bell a front thread, then the supervisor's, for a child that has
-    /// begun its last request.
+    /// Returns duplicates of the bells that children ring: one for each front thread, and then the supervisor's, for a
+    /// child that has begun its last request.
     pub fn children_s_bells(&self) -> std::io::Result<Vec<OwnedFd>> {
         let bells = self.bells.iter().chain([self.pool.supervisor_bell()]);
         bells.map(OwnedFd::try_clone).collect()
     }
 
-    /// Requests that no child has taken yet.
+    /// Returns the number of requests that no child has claimed yet.
     pub fn queue_len(&self) -> u32 {
         self.lanes.iter().map(|lane| lane.unclaimed()).sum()
     }
@@ -204,7 +208,8 @@ impl EmbedShared {
         }
     }
 
-    /// Handles a bug of ours: without its supervisor the pool can only refuse requests.
+    /// Handles a panic of the supervisor, which is a bug of this program: without a supervisor the pool can only refuse
+    /// requests.
     pub fn supervisor_panicked(&self) {
         let (name, message) = (
             "SupervisorPanicked",
@@ -224,7 +229,7 @@ impl EmbedShared {
         }
     }
 
-    /// The error that requests are refused with while the pool is down.
+    /// Returns the error with which requests are refused while the pool is down.
     pub fn down_error(&self) -> ExecError {
         match &*self.condition.borrow() {
             Condition::Down { name, message } => ExecError::PoolDown {
@@ -239,15 +244,15 @@ impl EmbedShared {
     }
 }
 
-/// Raises a high-water mark; does not write when the mark is high enough.
+/// Raises a high-water mark. Does not write if the mark is already high enough.
 fn raise(mark: &AtomicU32, value: u32) {
     if mark.load(Ordering::Relaxed) < value {
         mark.fetch_max(value, Ordering::Relaxed);
     }
 }
 
-/// Rows of the scoreboard: all children twice (an old zygote's may still finish their requests
-/// while the new one's serve), and room for replacements.
+/// Returns the number of rows of the scoreboard: twice the number of children, because those of an old zygote may still
+/// finish their requests while the new one's serve, and some for replacements.
 fn rows(max_children: u32) -> u32 {
     (2 * max_children + 8).min(Geometry::MAX_CHILDREN)
 }

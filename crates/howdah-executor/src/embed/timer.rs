@@ -1,6 +1,5 @@
-//! The clock of a lane's queue: wakes one more child when those awake turn out to be stuck, and
-//! ends requests whose `queue_timeout` has passed. A task of the lane's own thread, asleep while
-//! nothing waits.
+//! The timer of a lane's queue. It wakes one more child when the awake ones turn out to be stuck, and ends requests
+//! whose `queue_timeout` has passed. It is a task of the lane's own thread, which sleeps while no request waits.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,8 +11,8 @@ use crate::ExecError;
 use crate::common::condition::Condition;
 use crate::common::sys;
 
-/// While requests wait although children sleep, the wake decision is taken again this often (the
-/// age test of `PoolPort::choose_wake` needs time to pass).
+/// The interval at which the wake decision is repeated while requests wait although children sleep (the age test of
+/// `PoolPort::choose_wake` needs time to pass).
 const WAKE_AGAIN: Duration = Duration::from_millis(1);
 
 /// Runs until the pool is closed.
@@ -32,7 +31,7 @@ pub(crate) async fn run(shared: Arc<EmbedShared>, front: u32) {
             Alarm::Deadline => patience_left(&shared, front),
             Alarm::Soon => WAKE_AGAIN,
         };
-        // A notification says that the alarm has become more urgent, or the pool is closed.
+        // A notification means that the alarm has become more urgent, or that the pool is closed.
         let rung = tokio::time::timeout(wait, lane.timer.notified()).await;
         if rung.is_err() {
             look(&shared, front);
@@ -40,7 +39,7 @@ pub(crate) async fn run(shared: Arc<EmbedShared>, front: u32) {
     }
 }
 
-/// How long the oldest request may still wait.
+/// Returns how long the oldest request may still wait.
 fn patience_left(shared: &EmbedShared, front: u32) -> Duration {
     let Some(oldest) = shared.lanes[front as usize].oldest_unclaimed() else {
         return WAKE_AGAIN;

@@ -1,4 +1,4 @@
-//! The front's end of a zygote: its control socket, its process, its output. Decides nothing.
+//! The front's end of a zygote: its control socket, its process, its output. It makes no decisions.
 
 use std::io;
 use std::io::IoSliceMut;
@@ -21,15 +21,15 @@ pub(crate) struct ZygoteClient {
     process: Zygote,
 }
 
-/// What a look at the control socket gave.
+/// The result of reading the control socket once.
 pub(crate) enum ZygoteMessage {
-    /// A message, and the descriptor that came with it.
+    /// A report, and the descriptor that came with it.
     Report(Report, Option<OwnedFd>),
-    /// A packet that is no message of ours.
+    /// A packet that is not a valid report.
     ProtocolError(Vec<u8>),
     /// No packet is waiting.
     Nothing,
-    /// The zygote has closed its end: it is gone or going.
+    /// The zygote has closed its end: it has exited or is exiting.
     Closed,
 }
 
@@ -38,13 +38,13 @@ pub(crate) enum ZygoteMessage {
 pub(crate) struct ProtocolError(String);
 
 impl ProtocolError {
-    /// The packet is no report at all.
+    /// Creates the error for a packet that is not a report.
     pub fn unreadable(bytes: &[u8]) -> ProtocolError {
         let text = String::from_utf8_lossy(bytes);
         ProtocolError(format!("not a report: {text:.200}"))
     }
 
-    /// A report of this kind, and why it cannot be.
+    /// Creates the error for a report of this kind, with the reason why it cannot be true.
     pub fn of(report: &str, why: &str) -> ProtocolError {
         ProtocolError(format!("a report `{report}` that cannot be true: {why}"))
     }
@@ -57,7 +57,7 @@ impl std::fmt::Display for ProtocolError {
 }
 
 impl ZygoteClient {
-    /// Starts a zygote for the pool; also returns the reading end of its output.
+    /// Starts a zygote for the pool. Also returns the reading end of its output.
     pub fn start(
         shared: &EmbedShared,
         launcher: &dyn Launcher,
@@ -80,27 +80,30 @@ impl ZygoteClient {
         Ok((link, Output::new(read)))
     }
 
-    /// The zygote's process id.
+    /// Returns the zygote's process id.
     pub fn pid(&self) -> i32 {
         self.process.pid
     }
 
-    /// Readable when a report has come.
+    /// Returns a descriptor that is readable when a report has arrived.
     pub fn control(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
-    /// Readable when the process has ended.
+    /// Returns a descriptor that is readable when the process has exited.
     pub fn pidfd(&self) -> BorrowedFd<'_> {
         self.process.pidfd.as_fd()
     }
 
-    /// Sends a command. An error means that the zygote is gone or does not read.
+    /// Sends a command.
+    ///
+    /// # Errors
+    /// The zygote is gone or does not read.
     pub fn send(&self, command: &Command) -> io::Result<()> {
         self.send_with(command, &[])
     }
 
-    /// The same, with descriptors.
+    /// Like [`ZygoteClient::send`], with descriptors.
     pub fn send_with(&self, command: &Command, passed: &[BorrowedFd<'_>]) -> io::Result<()> {
         let text = command.encode();
         let control = self.control.as_fd();
@@ -134,7 +137,7 @@ impl ZygoteClient {
         let mut descriptor = None;
         for message in ancillary.drain() {
             if let RecvAncillaryMessage::ScmRights(fds) = message {
-                // One is expected; any more are closed by being dropped.
+                // One is expected. Any others are dropped and so closed.
                 descriptor = fds.fold(descriptor, |first, fd| first.or(Some(fd)));
             }
         }
@@ -145,7 +148,7 @@ impl ZygoteClient {
         }
     }
 
-    /// Whether the process has ended. Reaps it if it is ours; a master reaps its own.
+    /// Whether the process has exited. Reaps it if it is a child of this process; a master reaps its own children.
     pub fn ended(&self) -> bool {
         if !readable(self.pidfd()) {
             return false;
@@ -157,7 +160,7 @@ impl ZygoteClient {
         true
     }
 
-    /// Closes the conversation: the zygote reads the end of the file and leaves.
+    /// Closes the control socket. The zygote reads the end of the file and exits.
     pub fn hang_up(self) -> ZygoteClient {
         let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
         self

@@ -1,13 +1,13 @@
-//! Where FastCGI applications listen: `unix:PATH`, `HOST:PORT`, `HOST:FIRST-LAST`, each with an
-//! optional weight. Parses; resolves and connects nothing.
+//! The addresses of FastCGI applications: `unix:PATH`, `HOST:PORT`, `HOST:FIRST-LAST`, each with an optional weight.
+//! This module only parses; it resolves and connects nothing.
 
 use std::fmt;
 use std::net::IpAddr;
 use std::path::PathBuf;
 
-/// Most backends a pool can name, ranges counted out.
+/// The maximum number of backends that a pool can name, including every port of a range.
 pub const MAX_BACKENDS: usize = 256;
-/// Longest path of a unix socket: `sun_path` of unix(7) less its NUL.
+/// The maximum length of a unix socket's path in bytes: `sun_path` of unix(7) without its NUL.
 pub const MAX_UNIX_PATH: usize = 107;
 
 /// An address of a FastCGI application.
@@ -15,7 +15,7 @@ pub const MAX_UNIX_PATH: usize = 107;
 pub enum Address {
     /// The path of a unix socket.
     Unix(PathBuf),
-    /// A TCP port. A name is resolved when it is connected to, so that a container may move.
+    /// A TCP host and port. A host name is resolved at each connection, so a container may move.
     Tcp(String, u16),
 }
 
@@ -34,11 +34,11 @@ impl fmt::Display for Address {
 pub struct Backend {
     /// The address to connect to.
     pub address: Address,
-    /// A backend of weight 2 is as busy with two requests as one of weight 1 with one.
+    /// A backend of weight 2 with two requests is as busy as a backend of weight 1 with one.
     pub weight: u32,
 }
 
-/// Why a text is no address. [`fmt::Display`] says what would do.
+/// Why a text is not an address. [`fmt::Display`] says what is expected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AddressError {
     /// Neither `unix:PATH` nor `HOST:PORT`.
@@ -47,13 +47,13 @@ pub enum AddressError {
     RelativePath,
     /// `unix:` with a path longer than [`MAX_UNIX_PATH`].
     LongPath,
-    /// The port is not a number of 1..=65535.
+    /// The port is not a number in 1..=65535.
     Port(String),
     /// A range of ports whose end is below its beginning, such as `9007-9000`.
     ReversedRange(u16, u16),
     /// More backends than [`MAX_BACKENDS`].
     TooMany,
-    /// A word behind the address that is not `weight=N`, N of 1..=100.
+    /// A word after the address that is not `weight=N` with N in 1..=100.
     Word(String),
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for AddressError {
     }
 }
 
-/// Reads an address: one backend, or those of a range.
+/// Parses an address, which gives one backend or, for a range of ports, several.
 pub fn parse(text: &str) -> Result<Vec<Backend>, AddressError> {
     let mut words = text.split_ascii_whitespace();
     let address = words.next().ok_or(AddressError::Form)?;

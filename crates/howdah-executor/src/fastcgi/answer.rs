@@ -1,4 +1,4 @@
-//! Parses an answer: records become a head, a body, and messages for the log. Reads no socket.
+//! Parses a response: records become a head, a body, and messages for the log. This module reads from no socket.
 
 use bytes::{Bytes, BytesMut};
 use howdah_proto::cgi_response::{CgiError, CgiParser};
@@ -8,29 +8,29 @@ use howdah_proto::response::ResponseError;
 
 use crate::{ExecError, Head};
 
-/// Messages are handed to the log in lines up to this size; longer ones come in parts.
+/// The maximum length of a logged message in bytes. A longer message is split.
 const LONGEST_MESSAGE: usize = 16 << 10;
-/// Bytes of messages taken from one request. More is dropped, and the log says so.
+/// The maximum number of message bytes that are accepted from one request. The rest is dropped, which the log says.
 const MOST_MESSAGES: usize = 1 << 20;
-/// What php-fpm writes before each message, and between two.
+/// The text that php-fpm writes before each message, and between two messages.
 const PREFIX: &[u8] = b"PHP message: ";
 const BETWEEN: &[u8] = b"; PHP message: ";
 
-/// What has been read of an answer.
+/// The part of a response that has been received.
 #[derive(Debug, Default)]
 pub struct Answer {
     decoder: Decoder,
     cgi: CgiParser,
-    /// The beginning of a record that has not come whole.
+    /// The beginning of a record that has not arrived completely.
     pending: Vec<u8>,
     head: Option<Head>,
     saw_head: bool,
     body: BytesMut,
-    /// How the application ended the request; `None` until END_REQUEST has come.
+    /// How the application ended the request; `None` before END_REQUEST.
     end: Option<End>,
     stderr: Vec<u8>,
     stderr_bytes: usize,
-    /// Whether any byte has come.
+    /// Whether any byte has arrived.
     heard: bool,
 }
 
@@ -38,7 +38,7 @@ pub struct Answer {
 pub type Sink<'s> = &'s mut dyn FnMut(Level, &[u8]);
 
 impl Answer {
-    /// Parses the bytes just read; lines for the log go to `log`.
+    /// Parses the bytes that were just read. Passes lines for the log to `log`.
     pub fn feed(&mut self, bytes: &[u8], log: Sink<'_>) -> Result<(), ExecError> {
         self.heard |= !bytes.is_empty();
         let joined;
@@ -60,7 +60,7 @@ impl Answer {
                     self.flush_log(log);
                     self.end = Some(end);
                 }
-                // Nobody asked.
+                // GET_VALUES was not sent on this connection.
                 Some(Piece::Values(_)) => {
                     let kind = howdah_proto::fastcgi::kind::GET_VALUES_RESULT;
                     return Err(not_fastcgi(RecordError::UnexpectedType(kind)));
@@ -103,17 +103,17 @@ impl Answer {
         }
     }
 
-    /// Writes what is left of the messages: nothing more will come.
+    /// Logs the remaining messages, after the last bytes have arrived.
     pub fn flush_log(&mut self, log: Sink<'_>) {
         write_log(&std::mem::take(&mut self.stderr), log);
     }
 
-    /// The response head, if it has come and has not been taken yet.
+    /// Returns the response head, if it has arrived and has not been taken yet.
     pub fn take_head(&mut self) -> Option<Head> {
         self.head.take()
     }
 
-    /// What has come of the body since it was last taken.
+    /// Returns the part of the body that has arrived since the last call.
     pub fn take_body(&mut self) -> Option<Bytes> {
         if self.body.is_empty() {
             return None;
@@ -121,28 +121,28 @@ impl Answer {
         Some(self.body.split().freeze())
     }
 
-    /// How the application ended the request; `None` until END_REQUEST has come.
+    /// Returns how the application ended the request, or `None` before END_REQUEST.
     pub fn end(&self) -> Option<End> {
         self.end
     }
 
-    /// Whether a head has come: the answer cannot be taken back.
+    /// Whether a head has arrived. The request cannot be repeated after that.
     pub fn saw_head(&self) -> bool {
         self.saw_head
     }
 
-    /// Whether anything has come: the request has been taken.
+    /// Whether any byte has arrived, which means that the backend has accepted the request.
     pub fn heard(&self) -> bool {
         self.heard
     }
 
-    /// What to make of a connection that was closed now: an application that ends its STDOUT and
-    /// leaves out END_REQUEST has answered.
+    /// Whether the response is complete if the connection is closed now. It is if the application has ended its STDOUT,
+    /// even without END_REQUEST.
     pub fn is_complete_at_close(&self) -> bool {
         self.saw_head && self.decoder.stdout_ended()
     }
 
-    /// What is wrong with an answer that has ended without a head.
+    /// Returns the error of a response that has ended without a head.
     pub fn headless(&self) -> ExecError {
         match self.cgi.is_empty() {
             true => ExecError::ResponseMissing,
@@ -159,8 +159,8 @@ fn not_cgi(error: CgiError) -> ExecError {
     ExecError::ResponseInvalid(ResponseError::Cgi(error))
 }
 
-/// Where the first message ends, if that is known: where php-fpm begins another, at a line's end
-/// that no trace continues (php's other programs), or at the longest.
+/// Returns where the first message ends, if that is known: where php-fpm begins another message, or at the maximum
+/// length.
 fn message_end(bytes: &[u8]) -> Option<usize> {
     let next = bytes.windows(BETWEEN.len()).position(|w| w == BETWEEN);
     next.map(|at| at + 2)
@@ -176,8 +176,8 @@ fn write_log(message: &[u8], log: Sink<'_>) {
     }
 }
 
-/// The syslog level of a message, by the word PHP puts before it; what says nothing is a notice, as
-/// `error_log()` is.
+/// Returns the syslog level of a message, by the word that PHP puts before it. A message without such a word is a
+/// notice, like those of `error_log()`.
 fn level_of(message: &[u8]) -> Level {
     let Some(rest) = message.strip_prefix(b"PHP ") else {
         return Level::Notice;

@@ -1,21 +1,21 @@
-//! Assigns requests to backends: the queue, the limits, the kept connections. Decides on values and
-//! times passed in; connects nothing, reads no clock and wakes nobody.
+//! Assigns requests to backends: the queue, the limits, the kept connections. It decides from the values and times that
+//! callers pass in. It connects nothing, reads no clock and calls no waker.
 //!
-//! A request is granted a backend, or waits in its client's line ([`FairQueue`]). Of the client whose turn it
-//! is, a request of the thread that gives a backend back goes first, so that a kept connection stays with the
-//! runtime that watches it, unless the first has waited noticeably longer ([`FAIRNESS`]). When the queue is
-//! full, the newest request of the client that has most of them makes room for a client that has fewer.
+//! A request is granted a backend, or waits in its client's line ([`FairQueue`]). Among the requests of the client
+//! whose turn it is, one of the thread that released a backend goes first, so a kept connection stays with the runtime
+//! that watches it, unless the first request has waited noticeably longer ([`FAIRNESS`]). When the queue is full, the
+//! newest request of the client with the most requests is refused in favour of a client that has fewer.
 //!
-//! Limits. A FastCGI backend runs as many requests as it has processes; what else is connected
-//! waits in the kernel's backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP).
-//! So requests wait here, and a backend is given at most its limit: configured, or reported by the
-//! backend (`FCGI_MAX_CONNS` of php-cgi), or felt out as a congestion window is: more with each
-//! answer while requests wait, less when the backlog is full.
+//! Limits. A FastCGI backend runs as many requests as it has processes. Further connections wait in the kernel's
+//! backlog, whose overflow is an error (EAGAIN) or seconds of silence (TCP). Therefore requests wait here, and a
+//! backend is given at most its limit. The limit is configured, or reported by the backend (`FCGI_MAX_CONNS` of
+//! php-cgi), or found like a congestion window: it grows with each response while requests wait, and shrinks when the
+//! backlog is full.
 //!
-//! Kept connections. Each holds a process of the backend, which does nothing else (`fcgi_read` of
-//! main/fastcgi.c blocks without a timeout). They are kept only where the limit is known, count
-//! towards it, and are closed rather than used again while a new connection gets no answer:
-//! perhaps the backend has fewer processes than was said.
+//! Kept connections. Each one occupies a process of the backend, which does nothing else (`fcgi_read` of main/fastcgi.c
+//! blocks without a timeout). Connections are kept only where the limit is known, and count towards it. While a new
+//! connection gets no response, connections are closed instead of kept, because the backend may have fewer processes
+//! than its limit says.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -26,17 +26,17 @@ use super::member::Member;
 use super::ticket::{Grant, Ticket};
 use crate::common::fair_queue::{Client, FairQueue};
 
-/// How much longer another thread's request must have waited to go before our own.
+/// How much longer than a request of the own thread another thread's request must have waited to go first.
 const FAIRNESS: Duration = Duration::from_millis(10);
-/// How many of a line are looked at for one of our own.
+/// How many requests of a line are searched for one of the own thread.
 const NEAR: usize = 64;
 
-/// What became of a request asking for a backend.
+/// The outcome for a request that asks for a backend.
 #[derive(Debug)]
 pub enum Entry<C> {
     /// The request can run now, on the granted backend.
     Granted(Grant<C>),
-    /// The request waits in line; the ticket gets the grant.
+    /// The request waits in line, and the ticket receives the grant.
     Waits(Arc<Ticket<C>>),
     /// The queue is full and the request is refused.
     Full,
@@ -48,22 +48,22 @@ pub struct Balance<C> {
     /// The backends, in the order of the configuration.
     pub members: Vec<Member<C>>,
     queue: FairQueue<Arc<Ticket<C>>>,
-    /// Most requests that ever waited at once.
+    /// The highest number of requests that have waited at once.
     pub most_queued: u32,
     /// Requests that had to wait, since the start.
     pub waited: u64,
-    /// Most requests that ever ran at once.
+    /// The highest number of requests that have run at once.
     pub most_busy: u32,
-    /// Where the search begins, so that equals take turns.
+    /// The backend at which the search begins, so equals take turns.
     turn: usize,
     keep: bool,
-    /// Whether somebody starts and ends the programs behind the backends ([`Balance::watch`]).
+    /// Whether a supervisor starts and ends the programs behind the backends ([`Balance::watch`]).
     watched: bool,
 }
 
 impl<C> Balance<C> {
-    /// `weights`: a backend each. `limit`: of each backend, if known. `keep`: whether connections
-    /// may be kept.
+    /// Creates a balance with a backend for each of `weights`. `limit` is the limit of each backend, if it is known.
+    /// `keep` is whether connections may be kept.
     pub fn new(weights: &[u32], limit: Option<u32>, keep: bool, fronts: usize) -> Balance<C> {
         Balance {
             members: weights
@@ -80,9 +80,9 @@ impl<C> Balance<C> {
         }
     }
 
-    /// Tells the balance that a supervisor starts and ends the programs: none gets requests until it is
-    /// opened, work gathers on the first, and one that runs a single request at a time is closed when
-    /// a request on it breaks off, since its program may still be running it.
+    /// Records that a supervisor starts and ends the programs. Then no backend gets requests until it is opened, work
+    /// concentrates on the first ones, and a backend that runs a single request at a time is closed when a request on
+    /// it breaks off, since its program may still be running that request.
     pub fn watch(&mut self) {
         self.watched = true;
         for member in &mut self.members {
@@ -90,14 +90,14 @@ impl<C> Balance<C> {
         }
     }
 
-    /// The program behind the backend takes requests from now on.
+    /// Lets the program behind the backend receive requests from now on.
     pub fn open(&mut self, backend: usize, front: usize, wake: &mut Vec<Waker>) {
         self.members[backend].open = true;
         self.members[backend].failures_in_a_row = 0;
         self.serve(front, wake);
     }
 
-    /// The backend gets no more requests. The caller closes the returned connections, which were kept.
+    /// Stops sending requests to the backend. Returns its kept connections, which the caller must close.
     pub fn shut(&mut self, backend: usize) -> Vec<C> {
         let member = &mut self.members[backend];
         member.open = false;
@@ -106,7 +106,7 @@ impl<C> Balance<C> {
         kept.map(|(connection, _)| connection).collect()
     }
 
-    /// Notes that a request on this backend ended early, whichever side ended it.
+    /// Records that a request on this backend ended early, whichever side ended it.
     pub fn broke_off(&mut self, backend: usize) {
         let member = &mut self.members[backend];
         if self.watched && member.limit.now == 1 {
@@ -114,12 +114,12 @@ impl<C> Balance<C> {
         }
     }
 
-    /// Requests waiting in line now.
+    /// Returns the number of requests that wait in line now.
     pub fn queued(&self) -> u32 {
         self.queue.len() as u32
     }
 
-    /// How long the first in line has waited.
+    /// Returns how long the oldest request in line has waited.
     pub fn waited(&self, now: Instant) -> Duration {
         self.queue
             .firsts()
@@ -128,7 +128,7 @@ impl<C> Balance<C> {
             .unwrap_or_default()
     }
 
-    /// Requests running now, on all backends.
+    /// Returns the number of requests that run now, on all backends.
     pub fn busy(&self) -> u32 {
         self.members.iter().map(|m| m.busy).sum()
     }
@@ -138,8 +138,8 @@ impl<C> Balance<C> {
         self.keep && self.members[backend].limit.known
     }
 
-    /// A client's request on this thread asks to run. Nobody overtakes those in line. A request that makes
-    /// room for it is added to `wake`.
+    /// Asks for a backend for a client's request on this thread. The request never overtakes those in line. If another
+    /// request is refused to make room for it, that request's waker is added to `wake`.
     pub fn enter(
         &mut self,
         (front, client): (usize, Client),
@@ -163,8 +163,8 @@ impl<C> Balance<C> {
         Entry::Waits(ticket)
     }
 
-    /// Refuses the newest request of the client that has most in line, if that is more than this client would
-    /// have.
+    /// Refuses the newest request of the client with the most requests in line, if that client has more than this one
+    /// would have. Returns whether it did.
     fn make_room_for(&mut self, client: Client, wake: &mut Vec<Waker>) -> bool {
         let longest = self.queue.longest();
         let longest = longest.filter(|(_, length)| *length > self.queue.len_of(client) + 1);
@@ -177,8 +177,8 @@ impl<C> Balance<C> {
         true
     }
 
-    /// A request that was granted a backend which did not take it goes back to where it came from:
-    /// before all others. `since`: when it first got in line.
+    /// Puts back a request whose granted backend did not accept it, before all others. `since` is when it was first
+    /// queued.
     pub fn enter_again(
         &mut self,
         (front, client): (usize, Client),
@@ -192,7 +192,7 @@ impl<C> Balance<C> {
         ticket
     }
 
-    /// Whether a backend other than this is up.
+    /// Whether another backend is up.
     pub fn another_is_up(&self, backend: usize) -> bool {
         let others = self.members.iter().enumerate();
         others
@@ -200,14 +200,14 @@ impl<C> Balance<C> {
             .any(|(_, m)| m.open && m.is_up())
     }
 
-    /// A request leaves the line. What it was granted meanwhile is returned.
+    /// Removes a request from the line. Returns the grant that it may have received meanwhile.
     pub fn leave(&mut self, ticket: &Arc<Ticket<C>>) -> Option<Grant<C>> {
         self.queue
             .remove(ticket.client, |other| Arc::ptr_eq(other, ticket));
         ticket.slot().grant.take()
     }
 
-    /// The least busy backend that has room, `but` excepted.
+    /// Returns a grant of the least busy backend with room, except `but`.
     fn choose(&mut self, front: usize, fresh: bool, but: Option<usize>) -> Option<Grant<C>> {
         let count = self.members.len();
         let mut best: Option<usize> = None;
@@ -235,7 +235,7 @@ impl<C> Balance<C> {
         let full = member.busy + member.kept_count >= member.limit.now;
         let mut connection = if fresh { None } else { member.take_kept(front) };
         if connection.is_none() && full {
-            // All that is allowed is open: one that is idle elsewhere is used, or makes room.
+            // All allowed connections are open, so an idle one of another thread is used, or is closed to make room.
             let oldest = member.take_oldest();
             connection = if fresh { None } else { oldest };
         }
@@ -249,13 +249,13 @@ impl<C> Balance<C> {
         })
     }
 
-    /// Another backend with room for a request that cannot go to `but` now.
+    /// Returns a grant of another backend with room, for a request that cannot go to `but` now.
     pub fn instead_of(&mut self, front: usize, fresh: bool, but: usize) -> Option<Grant<C>> {
         self.choose(front, fresh, Some(but))
     }
 
-    /// A grant comes back, with a connection that could serve again. Whoever is to be woken for it
-    /// is added to `wake`.
+    /// Returns a grant, with its connection if that can serve again. Wakers of requests that receive a grant are added
+    /// to `wake`.
     pub fn release(
         &mut self,
         front: usize,
@@ -280,7 +280,7 @@ impl<C> Balance<C> {
         self.serve(front, wake);
     }
 
-    /// Grants to those in line what can be granted, after thread `front` has given something back.
+    /// Grants backends to requests in line, as far as possible, after thread `front` has released a grant.
     pub fn serve(&mut self, front: usize, wake: &mut Vec<Waker>) {
         while let Some(line) = self.queue.next_line() {
             let first = line.front().map(|first| first.since + FAIRNESS);
@@ -302,7 +302,7 @@ impl<C> Balance<C> {
         }
     }
 
-    /// A new connection to a backend is made for this request.
+    /// Records that a new connection to a backend is made for this request.
     pub fn connected(&mut self, backend: usize, request: u64, now: Instant) {
         let keep = self.may_keep(backend);
         let member = &mut self.members[backend];
@@ -312,14 +312,14 @@ impl<C> Balance<C> {
         }
     }
 
-    /// The first bytes have come on a request's new connection, or the request has ended.
+    /// Records that the first bytes have arrived on a request's new connection, or that the request has ended.
     pub fn heard(&mut self, backend: usize, request: u64) {
         let silent = &mut self.members[backend].silent;
         silent.retain(|(id, _)| *id != request);
     }
 
-    /// A new connection has been silent for [`SILENCE`]: takes out what is kept, whose processes may
-    /// be the ones it waits for.
+    /// Takes out the kept connections of a backend, because a new connection has been silent for [`SILENCE`]: it may be
+    /// waiting for one of their processes.
     pub fn make_room(&mut self, backend: usize) -> Vec<C> {
         let member = &mut self.members[backend];
         member.kept_count = 0;
@@ -341,7 +341,7 @@ impl<C> Balance<C> {
         out
     }
 
-    /// When there is something to do next: a probe, or a kept connection's end.
+    /// Returns when there is something to do next: a probe, or a kept connection that expires.
     pub fn next_due(&self, keep_for: Duration) -> Option<Instant> {
         let probes = self.members.iter().filter_map(|m| match &m.health {
             Health::Down { probe_at, .. } => Some(*probe_at),
@@ -352,7 +352,7 @@ impl<C> Balance<C> {
         probes.chain(ends).min()
     }
 
-    /// Wakes everybody in line: what they wait for may never come.
+    /// Wakes every request in line, since the backend that it waits for may never come.
     pub fn wake_all(&mut self, wake: &mut Vec<Waker>) {
         for ticket in self.queue.iter() {
             wake.extend(ticket.slot().waker.take());

@@ -1,4 +1,4 @@
-//! Decisions of the balance, on connections that are numbers and a clock that is moved by hand.
+//! Tests of the balance, with numbers as connections and a manual clock.
 
 use super::*;
 use crate::ExecError;
@@ -31,7 +31,7 @@ impl Table {
             .enter((front, client), false, 10, self.now, &mut wake)
     }
 
-    /// Enters, expecting a grant: the backend and its connection.
+    /// Enters and expects a grant. Returns the backend and its connection.
     fn granted(&mut self, front: usize) -> (usize, Option<u32>) {
         match self.enter(front) {
             Entry::Granted(grant) => (grant.backend, grant.connection),
@@ -109,7 +109,7 @@ fn clients_take_turns_and_who_fills_the_queue_makes_room() {
         .map(|_| waits(table.enter_as(0, client(1))))
         .collect();
     assert!(matches!(table.enter_as(0, client(1)), Entry::Full));
-    // On another thread, and while the queue is full.
+    // The client's request is on another thread, and comes while the queue is full.
     let visitor = waits(table.enter_as(1, client(2)));
     assert!(matches!(
         many[9].take(Waker::noop()),
@@ -127,7 +127,7 @@ fn clients_take_turns_and_who_fills_the_queue_makes_room() {
         assert_eq!(grant(ticket), None);
     }
     assert_eq!(table.balance.queued(), 10);
-    // Nobody makes room for a client that would have as many.
+    // No request is refused in favour of a client that would have as many.
     for _ in 0..3 {
         waits(table.enter_as(0, client(3)));
     }
@@ -144,7 +144,7 @@ fn a_kept_connection_is_used_again_by_its_own_thread_first() {
     table.release(1, 0, Some(8));
     assert_eq!(table.granted(1), (0, Some(8)));
     assert_eq!(table.granted(0), (0, Some(7)));
-    // Room is left for a new one.
+    // There is still room for a new connection.
     assert_eq!(table.granted(0), (0, None));
 }
 
@@ -156,9 +156,9 @@ fn never_more_open_than_the_limit_kept_ones_included() {
     table.release(0, 0, Some(7));
     table.release(0, 0, Some(8));
     assert_eq!(table.balance.members[0].kept_count, 2);
-    // The other thread takes the one idle longest instead of opening a third.
+    // The other thread takes the connection that has been idle longest instead of opening a third one.
     assert_eq!(table.granted(1), (0, Some(7)));
-    // A request that needs a new one makes room for it.
+    // A request that needs a new connection closes that one to make room.
     let entry = table
         .balance
         .enter((1, None), true, 10, table.now, &mut Vec::new());
@@ -185,7 +185,7 @@ fn the_other_threads_line_is_served_when_it_has_waited_noticeably_longer() {
     drop(more);
     let late = table.waits(0);
     table.release(0, 0, None);
-    // The one before has waited nearly as long as theirs.
+    // The first one has waited nearly as long as the other thread's.
     assert_eq!(grant(&late), None);
     assert_eq!(grant(&theirs), None);
     table.release(0, 0, None);

@@ -1,9 +1,9 @@
-//! A connection to a backend: made without blocking, written and read without a system call that
-//! could have been spared. Knows no records.
+//! A connection to a backend. It is made without blocking, and written and read with as few system calls as possible.
+//! It does not know the format of records.
 //!
-//! Only readability is watched. A socket that is also watched for room wakes its thread each time
-//! the backend has read something, which is each request; room is watched for only after a send has
-//! found none, through a descriptor of its own.
+//! Only readability is watched. If a socket is also watched for room, its thread wakes each time the backend has read
+//! something, which is at each request. Therefore room is watched only after a send has found none, through a
+//! descriptor of its own.
 
 use std::io;
 use std::net::SocketAddr;
@@ -22,21 +22,21 @@ use tokio::io::unix::AsyncFd;
 use super::address::Address;
 use crate::common::sys;
 
-/// A connection attempt that has not ended yet.
+/// A connection attempt that has not finished yet.
 pub type Connecting = Pin<Box<dyn Future<Output = io::Result<OwnedFd>> + Send>>;
 
 /// A connected socket, registered with the runtime of the thread that polls it.
 #[derive(Debug)]
 pub struct Connection {
     socket: AsyncFd<OwnedFd>,
-    /// Registered when a send has found no room.
+    /// Registered after a send has found no room.
     room: Option<AsyncFd<OwnedFd>>,
-    /// The front thread whose runtime `socket` is registered with.
+    /// The front thread with whose runtime `socket` is registered.
     front: usize,
 }
 
-/// Connects to a unix socket, which works at once or not at all: a full backlog is `EAGAIN`
-/// (`WouldBlock`), where TCP would be silent.
+/// Connects to a unix socket, which succeeds or fails at once. A full backlog is `EAGAIN` (`WouldBlock`), where TCP
+/// would stay silent.
 pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
@@ -44,7 +44,7 @@ pub fn connect_unix(path: &Path) -> io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Begins to connect to a TCP port. A name's addresses are tried in order.
+/// Starts to connect to a TCP port. The addresses of a name are tried in order.
 pub fn connect_tcp(host: String, port: u16) -> Connecting {
     Box::pin(async move {
         let addresses: Vec<SocketAddr> = match host.parse() {
@@ -58,7 +58,8 @@ pub fn connect_tcp(host: String, port: u16) -> Connecting {
             match tokio::net::TcpStream::connect(address).await {
                 Ok(stream) => {
                     let stream = stream.into_std()?;
-                    // php does not set it on its side of a TCP connection; it would wait for us.
+                    // PHP does not set TCP_NODELAY on its side of a connection. Without it on this side, the kernel
+                    // would hold parts of a request back until PHP has acknowledged the earlier ones.
                     stream.set_nodelay(true)?;
                     return Ok(OwnedFd::from(stream));
                 }
@@ -69,15 +70,15 @@ pub fn connect_tcp(host: String, port: u16) -> Connecting {
     })
 }
 
-/// What [`connect`] returns: a finished attempt to connect, or one under way.
+/// The result of [`connect`]: a finished attempt to connect, or one under way.
 pub enum Start {
-    /// The attempt has ended (unix sockets).
+    /// The attempt has finished (unix sockets).
     Now(io::Result<OwnedFd>),
-    /// The attempt takes time: await it (TCP).
+    /// The attempt takes time and must be awaited (TCP).
     Later(Connecting),
 }
 
-/// Connects to `address` without blocking: a unix socket at once, a TCP port by a future.
+/// Connects to `address` without blocking: to a unix socket at once, to a TCP port by a future.
 pub fn connect(address: &Address) -> Start {
     match address {
         Address::Unix(path) => Start::Now(connect_unix(path)),
@@ -86,7 +87,7 @@ pub fn connect(address: &Address) -> Start {
 }
 
 impl Connection {
-    /// Takes a connected, non-blocking socket. Within the runtime of that front thread.
+    /// Creates a connection from a connected, non-blocking socket. Call it within the runtime of that front thread.
     pub fn new(socket: OwnedFd, front: usize) -> io::Result<Connection> {
         Ok(Connection {
             socket: sys::register(socket, Interest::READABLE)?,
@@ -95,7 +96,7 @@ impl Connection {
         })
     }
 
-    /// The connection on this front thread, if it has been on another.
+    /// Moves the connection to this front thread, if it has been on another.
     pub fn moved_to(self, front: usize) -> io::Result<Connection> {
         if self.front == front {
             return Ok(self);
@@ -103,12 +104,12 @@ impl Connection {
         Connection::new(self.socket.into_inner(), front)
     }
 
-    /// Sends as many of the bytes as the socket takes and returns their number.
+    /// Sends as many of the bytes as the socket accepts, and returns their number.
     pub fn poll_send(&mut self, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
         loop {
             if let Some(room) = &self.room {
-                // Clears an earlier event: either it is reported again, or there is room now.
+                // Clears an earlier event. If there is still no room, a new event follows.
                 ready!(room.poll_write_ready(cx))?.clear_ready();
             }
             match send(self.socket.get_ref(), bytes, flags) {
@@ -132,7 +133,7 @@ impl Connection {
             let mut ready = ready!(self.socket.poll_read_ready(cx))?;
             match recv(self.socket.get_ref(), &mut *into, RecvFlags::DONTWAIT) {
                 Ok((n, _)) => {
-                    // Less than asked for: all that was there. More is a new edge.
+                    // Fewer bytes than requested means that no more were available. More bytes are a new edge.
                     if n > 0 && n < into.len() {
                         ready.clear_ready();
                     }

@@ -1,19 +1,19 @@
-//! Tracks which backends can be reached: when one is excluded, probed, and used again. Like
-//! [`super::balance`], it decides on values and times passed in.
+//! Tracks which backends are reachable: when a backend is excluded, probed, and used again. Like [`super::balance`], it
+//! decides from the values and times that callers pass in.
 
 use std::time::{Duration, Instant};
 
 use super::balance::Balance;
 use super::member::{HIGHEST_LIMIT, Health, Member};
 
-/// Failures in a row that take a backend out of the choice while another is up.
+/// The number of failures in a row that exclude a backend while another is up.
 const FAILURES_IN_A_ROW: u32 = 3;
-/// First and longest time between two attempts to reach a backend that is down.
+/// The first time between two attempts to reach a backend that is down. `PROBE_LAST` is the maximum.
 const PROBE_FIRST: Duration = Duration::from_millis(50);
 const PROBE_LAST: Duration = Duration::from_secs(1);
 
 impl<C> Balance<C> {
-    /// A backend has answered as it should.
+    /// Records a correct response of a backend.
     pub fn succeeded(&mut self, backend: usize, now: Instant) {
         let wanted = self.queued() > 0;
         let member = &mut self.members[backend];
@@ -24,14 +24,14 @@ impl<C> Balance<C> {
         }
     }
 
-    /// A backend's backlog was full.
+    /// Records that a backend's backlog was full.
     pub fn overflowed(&mut self, backend: usize, now: Instant) {
         let member = &mut self.members[backend];
         member.overflows += 1;
         member.limit.overflowed(now, member.busy);
     }
 
-    /// A backend's answer broke off or made no sense. Returns whether that takes it out.
+    /// Records that a backend's response broke off or was invalid. Returns whether this excludes the backend.
     pub fn failed(&mut self, backend: usize, why: &str, now: Instant) -> bool {
         let other_is_up = self.another_is_up(backend);
         let member = &mut self.members[backend];
@@ -39,13 +39,13 @@ impl<C> Balance<C> {
         member.failures_in_a_row += 1;
         let out = member.failures_in_a_row >= FAILURES_IN_A_ROW && other_is_up && member.is_up();
         if out {
-            // It was reached: looking again at once would say nothing new.
+            // The backend was reachable, so an immediate probe would give no new information.
             self.down_for(backend, why, now, PROBE_LAST);
         }
         out
     }
 
-    /// A backend cannot be reached. Returns whether that is news.
+    /// Records that a backend is not reachable. Returns whether it was up before.
     pub fn down(&mut self, backend: usize, why: &str, now: Instant) -> bool {
         self.members[backend].failures += 1;
         self.down_for(backend, why, now, PROBE_FIRST)
@@ -67,7 +67,7 @@ impl<C> Balance<C> {
         news
     }
 
-    /// An attempt to reach it failed again.
+    /// Records that another attempt to reach the backend has failed.
     pub fn still_down(&mut self, backend: usize, reason: &str, now: Instant) {
         if let Health::Down {
             probe_at,
@@ -82,8 +82,8 @@ impl<C> Balance<C> {
         }
     }
 
-    /// The backend can be reached. `limit`: what it says it can run at once, if it does and nothing is
-    /// configured. Returns whether that is news.
+    /// Records that the backend is reachable. `limit` is the number of requests that it can run at once, if it reported
+    /// one; a configured limit takes precedence. Returns whether it was down before.
     pub fn up(&mut self, backend: usize, limit: Option<u32>) -> bool {
         let member = &mut self.members[backend];
         let news = !member.is_up();
@@ -98,7 +98,7 @@ impl<C> Balance<C> {
         news
     }
 
-    /// Since when no backend could be reached, and the last one's reason.
+    /// Returns since when all backends have been down, and the reason of the one that failed last.
     pub fn all_down(&self) -> Option<(Instant, &str)> {
         let mut last: Option<(Instant, &str)> = None;
         for member in &self.members {
@@ -114,8 +114,8 @@ impl<C> Balance<C> {
         last
     }
 
-    /// Backends to be tried again now. Each is returned once: the attempt decides when to try
-    /// again, or is given up after `patience`.
+    /// Returns the backends that must be probed now. Each is returned once: the probe schedules the next one, or counts
+    /// as abandoned after `patience`.
     pub fn take_due(&mut self, now: Instant, patience: Duration) -> Vec<usize> {
         let due = self.due(now);
         for backend in &due {

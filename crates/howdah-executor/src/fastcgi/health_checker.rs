@@ -1,5 +1,5 @@
-//! A pool's own thread: tries backends that are down, closes connections that are idle too long,
-//! and sees a draining pool to its end. Runs no requests.
+//! The thread of a pool that probes backends which are down, closes connections that have been idle too long, and
+//! completes the drain of a pool. It runs no requests.
 
 use std::io;
 use std::sync::Arc;
@@ -15,11 +15,11 @@ use super::connection::{Connection, Start, connect};
 use super::shared::FastCgiShared;
 use crate::common::condition::Condition;
 
-/// Longest attempt to connect.
+/// The maximum time of an attempt to connect.
 const CONNECT: Duration = Duration::from_secs(1);
-/// How long an answer to GET_VALUES is waited for. Whoever gives none may be busy.
+/// The maximum time to wait for a response to GET_VALUES. A backend that sends none may be busy.
 const ANSWER: Duration = Duration::from_millis(500);
-/// The thread looks around at least this often.
+/// The maximum time between two rounds of the thread.
 const ROUND: Duration = Duration::from_secs(1);
 
 /// Runs until the pool is closed.
@@ -33,7 +33,7 @@ pub fn run(shared: Arc<FastCgiShared>) -> io::Result<()> {
 
 async fn keep(shared: Arc<FastCgiShared>) {
     let all = match shared.watched {
-        // Its programs are only about to be started.
+        // The programs of the pool have not been started yet.
         true => 0..0,
         false => 0..shared.config.backends.len(),
     };
@@ -41,7 +41,7 @@ async fn keep(shared: Arc<FastCgiShared>) {
         .map(|backend| tokio::spawn(look(shared.clone(), backend)))
         .collect();
     for attempt in first {
-        // A panic there is printed; the backend counts as up until a request finds out.
+        // A panic in the task is printed. The backend counts as up until a request finds otherwise.
         let _ = attempt.await;
     }
     shared.condition.send_if_modified(|condition| {
@@ -126,13 +126,14 @@ async fn look(shared: Arc<FastCgiShared>, backend: usize) {
     }
 }
 
-/// Connects and asks what it can run at once (§4.1). An application that does not know the question
-/// hangs up or stays silent, which is as good: it is there. Only what is not FastCGI is refused.
+/// Connects to a backend and asks how many requests it can run at once (§4.1). An application that does not know the
+/// question closes the connection or stays silent, which also shows that it is there. Only a response that is not
+/// FastCGI is an error.
 pub async fn probe(address: &Address) -> io::Result<Option<u32>> {
     probe_within(address, ANSWER).await
 }
 
-/// [`probe`], with this limit for the answer.
+/// Like [`probe`], with this limit for the response.
 pub async fn probe_within(address: &Address, limit: Duration) -> io::Result<Option<u32>> {
     let socket = match connect(address) {
         Start::Now(done) => done,
@@ -142,7 +143,7 @@ pub async fn probe_within(address: &Address, limit: Duration) -> io::Result<Opti
     };
     let socket = match socket {
         Ok(socket) => socket,
-        // It is there, with more to do than it can.
+        // The backend is there, but its backlog is full.
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
         Err(error) => return Err(error),
     };
@@ -180,7 +181,7 @@ async fn ask(connection: &mut Connection) -> io::Result<Option<u32>> {
                 let told = encode::pairs(values).find(|(name, _)| *name == MAX_CONNS.as_bytes());
                 let number =
                     told.and_then(|(_, value)| std::str::from_utf8(value).ok()?.parse().ok());
-                // `PHP_FCGI_CHILDREN=0` is one process without children.
+                // `PHP_FCGI_CHILDREN=0` means one process without children.
                 return Ok(number.map(|n: u32| n.max(1)));
             }
             Ok((Some(_), _)) => return Ok(None),

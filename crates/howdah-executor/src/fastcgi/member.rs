@@ -1,28 +1,27 @@
-//! One backend: its limit of requests, its kept connections and its counters. Changed by
-//! [`super::balance`] and [`super::health`] alone.
+//! One backend: its limit of requests, its kept connections and its counters. Only [`super::balance`] and
+//! [`super::health`] change it.
 
 use std::time::{Duration, Instant};
 
-/// A new connection that has been silent for this long may be waiting for a process that a kept
-/// connection holds.
+/// A new connection that has been silent for this long may be waiting for a process that a kept connection occupies.
 pub const SILENCE: Duration = Duration::from_millis(100);
-/// Where an unknown limit starts: few enough for any backlog.
+/// The first value of an unknown limit, small enough for any backlog.
 pub(super) const FIRST_LIMIT: u32 = 16;
-/// Where it ends: above php-fpm's `listen.backlog` of 511 nothing is gained.
+/// The maximum of an unknown limit. More than php-fpm's `listen.backlog` of 511 gains nothing.
 pub(super) const HIGHEST_LIMIT: u32 = 512;
-/// After an overflow it grows by one in this time.
+/// After an overflow, the limit grows by one in this time.
 const GROWTH: Duration = Duration::from_secs(1);
 
 /// How many requests a backend is given at once.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Most requests the backend is given at once, as things are now.
+    /// The current maximum number of requests that the backend is given at once.
     pub now: u32,
-    /// The limit is configured or the backend has named it, so connections can be kept.
+    /// Whether the limit is configured or reported by the backend, so connections can be kept.
     pub known: bool,
-    /// Configured: nothing the backend says changes it.
+    /// Whether the limit is configured, so no report of the backend changes it.
     pub(super) configured: bool,
-    /// It has never overflowed: grow with each answer.
+    /// Whether the backlog has never overflowed, so the limit grows with each response.
     steep: bool,
     grown: Option<Instant>,
 }
@@ -55,12 +54,12 @@ impl Limit {
     }
 }
 
-/// Whether a backend can be reached.
+/// Whether a backend is reachable.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Health {
-    /// The backend is taken to be reachable: no attempt has shown otherwise.
+    /// The backend is assumed to be reachable, since no attempt has shown otherwise.
     Up,
-    /// The backend could not be reached, or its answers made no sense.
+    /// The backend was not reachable, or its responses were invalid.
     Down {
         /// When the backend was found to be down.
         since: Instant,
@@ -68,43 +67,42 @@ pub enum Health {
         probe_at: Instant,
         /// Time between the last two attempts.
         interval: Duration,
-        /// What the last attempt met with.
+        /// The error of the last attempt.
         why: String,
     },
 }
 
-/// One backend, as the choice sees it.
+/// One backend, as the balance sees it.
 #[derive(Debug)]
 pub struct Member<C> {
     pub(super) weight: u32,
-    /// Requests granted and not given back.
+    /// The number of requests that have been granted and not released.
     pub busy: u32,
-    /// Connections without a request, by front thread, the latest last.
+    /// Connections without a request, by front thread, the most recent last.
     pub(super) kept: Vec<Vec<(C, Instant)>>,
     /// Number of connections in `kept`.
     pub kept_count: u32,
-    /// How many requests it may be given at once.
+    /// How many requests the backend may be given at once.
     pub limit: Limit,
-    /// Whether it can be reached.
+    /// Whether the backend is reachable.
     pub health: Health,
-    /// New connections without an answer yet, by request. Only looked after where connections are
-    /// kept.
+    /// New connections without a response yet, by request. They are recorded only where connections are kept.
     pub(super) silent: Vec<(u64, Instant)>,
     pub(super) failures_in_a_row: u32,
-    /// Requests it has answered as it should.
+    /// The number of its correct responses.
     pub answered: u64,
-    /// Connections opened to the backend.
+    /// The number of connections that have been opened to the backend.
     pub connects: u64,
-    /// Attempts that failed: connecting, or an answer that broke off or made no sense.
+    /// The number of failed attempts: to connect, or with a response that broke off or was invalid.
     pub failures: u64,
-    /// Times the backend's backlog was full.
+    /// How often the backend's backlog was full.
     pub overflows: u64,
-    /// The backend gets requests. False only where a supervisor has not opened it ([`Balance::watch`]).
+    /// Whether the backend gets requests. It is false only where a supervisor has not opened it ([`Balance::watch`]).
     pub open: bool,
-    /// Requests that ran into `request_terminate_timeout`.
+    /// The number of requests that reached `request_terminate_timeout`.
     pub overdue: u64,
-    /// How many requests the program behind it may still be granted; none: any number. Counted when
-    /// they are granted, since whoever looks at the answers looks too late.
+    /// How many more requests the program behind it may be granted; `None` means any number. It is counted when a
+    /// request is granted, because a count of the responses would come too late.
     pub quota: Option<u64>,
 }
 
@@ -137,7 +135,7 @@ impl<C> Member<C> {
         self.open && self.is_up() && self.busy < self.limit.now && self.quota != Some(0)
     }
 
-    /// Takes a kept connection, own thread's latest first.
+    /// Takes the most recent kept connection of this thread.
     pub(super) fn take_kept(&mut self, front: usize) -> Option<C> {
         let own = self.kept[front].pop();
         let taken = own.map(|(connection, _)| connection)?;
@@ -145,7 +143,7 @@ impl<C> Member<C> {
         Some(taken)
     }
 
-    /// Takes the connection that has been idle longest, whosever it is.
+    /// Takes the connection that has been idle longest, of any thread.
     pub(super) fn take_oldest(&mut self) -> Option<C> {
         let oldest = self.kept.iter_mut().filter(|list| !list.is_empty());
         let list = oldest.min_by_key(|list| list[0].1)?;

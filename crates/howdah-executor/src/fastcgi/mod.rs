@@ -1,21 +1,22 @@
-//! The fastcgi mode: PHP in processes that others run (php-fpm, php-cgi, any FastCGI responder),
-//! reached over unix sockets or TCP.
+//! The fastcgi mode: PHP in processes that this server does not manage (php-fpm, php-cgi, any FastCGI responder), over
+//! unix sockets or TCP.
 //!
 //! ```text
 //! FastCgiPool ─ start() → Run     (front threads)   balance → connection → records → events
 //!            └─ health_checker  (its own thread)  probes, idle connections, the end
 //! ```
 //!
-//! - `address`: where backends listen. `balance`: who gets which, and the queue (`ticket`: a place in
-//!   it); `member`: a backend's limit and kept connections; `health`: who can be reached. Pure decisions.
-//! - `connection`: a socket. `request`, `answer`: records both ways, as bytes. `run`: one request
-//!   from the queue to its end, over as many attempts as are safe; `talk`: one of them.
-//! - `health_checker`: what happens between requests. `shared`: what all of them share.
+//! - `address`: the addresses of backends. `balance`: which request gets which backend, and the queue (`ticket`: a
+//!   waiting request); `member`: a backend's limit and kept connections; `health`: which backends are reachable. These
+//!   are pure decisions.
+//! - `connection`: a socket. `request`, `answer`: records in both directions, as bytes. `run`: one request from the
+//!   queue to its end, over as many attempts as are safe; `talk`: one attempt.
+//! - `health_checker`: the work between requests. `shared`: the state that all of them share.
 //!
-//! What a web server gets wrong here, and what this one does instead: a full backlog (`EAGAIN` on a
-//! unix socket), a backend that restarts (`ECONNREFUSED`, `ENOENT`) and a kept connection that PHP
-//! has closed are not errors of a request. It waits its turn in a bounded queue with a deadline, and
-//! only when that is full or past, or no backend has been there for a while, it is refused by name.
+//! Other web servers treat these as errors of a request; this one does not: a full backlog (`EAGAIN` on a unix socket),
+//! a backend that restarts (`ECONNREFUSED`, `ENOENT`), and a kept connection that PHP has closed. The request waits in
+//! a bounded queue with a deadline. It is refused with a named error only if the queue is full, the deadline has
+//! passed, or no backend has been reachable for a while.
 
 pub mod address;
 mod answer;
@@ -56,7 +57,7 @@ pub struct FastCgiPool {
 }
 
 impl FastCgiPool {
-    /// Begins to look for the backends; returns at once.
+    /// Starts to probe the backends. Returns at once.
     ///
     /// # Errors
     /// The health checker's thread cannot be started.
@@ -64,8 +65,8 @@ impl FastCgiPool {
         FastCgiPool::begin(config, log, fronts, false)
     }
 
-    /// As [`FastCgiPool::start`], for a supervisor that starts and ends the programs behind the backends:
-    /// none gets requests until it is opened ([`balance::Balance::watch`]).
+    /// Like [`FastCgiPool::start`], for a supervisor that starts and ends the programs behind the backends: no backend
+    /// gets requests until it is opened ([`balance::Balance::watch`]).
     pub(crate) fn watched(
         config: FastCgiConfig,
         log: Log,
@@ -210,8 +211,8 @@ impl Executor for FastCgiPool {
 }
 
 impl Pool for FastCgiPool {
-    /// Once every backend has been tried. Those that cannot be reached are no reason not to start:
-    /// they may come later, and the log says so.
+    /// Resolves once every backend has been tried. A pool starts even if backends are unreachable: they may come up
+    /// later, and the log reports them.
     fn ready(&self) -> Happens<'_, Result<(), ExecError>> {
         Box::pin(async { Condition::settled(self.shared.condition.subscribe()).await })
     }
@@ -219,7 +220,7 @@ impl Pool for FastCgiPool {
     fn drain(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
         let shared = &self.shared;
         if let Some(successor) = successor {
-            // A second drain keeps the first's successor.
+            // The successor of the first call remains.
             let _ = shared.successor.set(successor);
         }
         let at = Instant::now() + limit;
@@ -241,7 +242,7 @@ impl Pool for FastCgiPool {
     fn drained(&self) -> Happens<'_, ()> {
         Box::pin(async {
             let mut condition = self.shared.condition.subscribe();
-            // An error means that nobody is left to change it: the pool is gone, too.
+            // An error means that the sender is gone, and the pool with it.
             let _ = condition.wait_for(|c| *c == Condition::Closed).await;
         })
     }
@@ -254,10 +255,10 @@ impl Drop for FastCgiPool {
     }
 }
 
-/// Whether a backend can be reached, for `howdah check`: `Err` is a sentence.
+/// Checks whether a backend is reachable, for `howdah check`. `Err` is a sentence.
 ///
 /// # Errors
-/// It cannot, or what answers is not FastCGI.
+/// The backend is not reachable, or its response is not FastCGI.
 pub fn check(address: &address::Address) -> Result<(), String> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

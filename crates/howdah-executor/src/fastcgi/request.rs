@@ -1,5 +1,5 @@
-//! A script request as FastCGI records: what of the frame goes where, and the body in pieces that
-//! can be sent again. Writes into a buffer; sends nothing.
+//! A script request as FastCGI records: how the parts of the frame are encoded, and the body in pieces that can be sent
+//! again. It writes into a buffer and sends nothing.
 
 use std::os::unix::fs::FileExt;
 use std::task::{Context, Poll};
@@ -10,36 +10,39 @@ use howdah_proto::request::{RequestFrame, layout};
 use crate::script_names::names_a_script_to_php;
 use crate::{BodyCutOff, ExecError, ScriptBody};
 
-/// Bytes of body put into the buffer at once.
+/// The maximum number of body bytes that are written to the buffer at once.
 const CHUNK: usize = 64 << 10;
 
-/// What the records of a request depend on in addition to its frame.
+/// The input for a request's records in addition to its frame.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestFacts<'a> {
-    /// What the application is asked to be.
+    /// The role that the application is asked to play.
     pub role: Role,
-    /// Directories that are called otherwise there.
+    /// Directories whose path is different where the scripts run.
     pub roots: &'a Roots,
-    /// Whether the connection is to stay open after the request.
+    /// Whether the connection stays open after the request.
     pub keep: bool,
 }
 
-/// Directories here, and what they are called where the scripts run.
+/// Pairs of a directory here and its path where the scripts run.
 pub type Roots = [(String, String)];
 
-/// Variables that hold a path of this machine.
+/// Variables that contain a path of this machine.
 const PATHS: [&[u8]; 2] = [b"SCRIPT_FILENAME", b"DOCUMENT_ROOT"];
 
-/// Variables that an authorizer does not get (§6.3). It is asked about a request, not to run a script: a script
-/// only if it is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`head`].
+/// Variables that an authorizer does not get (§6.3). It is asked about a request, not to run a script; a script is
+/// named only if the authorizer is PHP, which needs one. `PATH_TRANSLATED` is never sent: see [`head`].
 const NOT_FOR_AUTHORIZERS: [&[u8]; 3] = [b"CONTENT_LENGTH", b"PATH_INFO", b"SCRIPT_NAME"];
 
 /// Writes BEGIN_REQUEST and PARAMS.
 ///
-/// `PHP_SELF` stays out: PHP makes it itself (`sapi_cgi_register_variables`). What would have PHP run
-/// another script than `SCRIPT_FILENAME` stays out ([`names_a_script_to_php`]). The site's settings
-/// go as `PHP_VALUE` and `PHP_ADMIN_VALUE`, which php-fpm takes from its web server
-/// (`fpm_php_apply_defines_ex`); a client cannot send them, since its fields become `HTTP_*`.
+/// `PHP_SELF` is omitted, because PHP sets it itself (`sapi_cgi_register_variables`). Variables that would make PHP run
+/// a script other than `SCRIPT_FILENAME` are omitted as well ([`names_a_script_to_php`]). The site's settings are sent
+/// as `PHP_VALUE` and `PHP_ADMIN_VALUE`, which php-fpm accepts from its web server (`fpm_php_apply_defines_ex`). A
+/// client cannot send these, since its headers become `HTTP_*`.
+///
+/// # Errors
+/// A variable does not fit in a record.
 pub fn head(
     out: &mut Vec<u8>,
     frame: &RequestFrame,
@@ -90,7 +93,8 @@ pub fn head(
     Ok(())
 }
 
-/// A path as it is called where the script runs: the longest directory that is mapped.
+/// Translates a path to the one where the script runs, by the longest directory that is mapped. Returns the translated
+/// directory and the rest of the path.
 fn elsewhere<'p>(path: &'p [u8], roots: &'p Roots) -> (&'p [u8], &'p [u8]) {
     let within = |here: &str| {
         let rest = path.strip_prefix(here.trim_end_matches('/').as_bytes())?;
@@ -106,20 +110,20 @@ fn elsewhere<'p>(path: &'p [u8], roots: &'p Roots) -> (&'p [u8], &'p [u8]) {
     }
 }
 
-/// A request's body on its way out.
+/// A request's body while it is sent.
 #[derive(Debug)]
 pub struct Outgoing {
     body: ScriptBody,
-    /// Number of body bytes taken so far.
+    /// The number of body bytes written so far.
     at: u64,
-    /// The empty record that ends STDIN has been written.
+    /// Whether the empty record that ends STDIN has been written.
     ended: bool,
-    /// Bytes of a stream have been taken, which cannot be read a second time.
+    /// Whether a stream has been read from, so the body cannot be read again.
     spent: bool,
 }
 
 impl Outgoing {
-    /// Begins with the first byte of `body`.
+    /// Creates it at the first byte of `body`.
     pub fn new(body: ScriptBody) -> Outgoing {
         Outgoing {
             body,
@@ -129,29 +133,29 @@ impl Outgoing {
         }
     }
 
-    /// Whether all of it has been written.
+    /// Whether the whole body has been written.
     pub fn is_ended(&self) -> bool {
         self.ended
     }
 
-    /// Whether there is a body at all.
+    /// Whether the request has no body.
     pub fn is_empty(&self) -> bool {
         matches!(self.body, ScriptBody::Empty)
     }
 
-    /// Whether it can be sent from the beginning.
+    /// Whether the body can be sent again from the beginning.
     pub fn can_rewind(&self) -> bool {
         !self.spent
     }
 
-    /// Goes back to the beginning. For one that cannot: there is none.
+    /// Goes back to the beginning, if that is possible.
     pub fn rewind(&mut self) {
         if self.can_rewind() {
             (self.at, self.ended) = (0, false);
         }
     }
 
-    /// Writes the next piece as STDIN records; `Ready` also when there is no more.
+    /// Writes the next piece as STDIN records. Also returns `Ready` if there is no more.
     pub fn poll_fill(
         &mut self,
         cx: &mut Context<'_>,

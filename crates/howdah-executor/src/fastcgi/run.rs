@@ -1,15 +1,15 @@
-//! One request: from the line to a backend, over as many attempts as are safe, to its end. What the
-//! server polls. Every wait has a deadline, and every way out gives back what was granted.
+//! One request: from the queue to a backend, over as many attempts as are safe, to its end. The server polls it. Every
+//! wait has a deadline, and every exit releases the grant.
 //!
 //! ```text
 //! Waiting ─► Connect ─► (Connecting) ─► Talking ─► Over
 //!    ▲          │ full: Backoff ─┘          │
-//!    └──────────┴── down, or closed before anything was heard and safe to repeat
+//!    └──────────┴── down, or closed before any response and safe to repeat
 //! ```
-//! A request is repeated only when it cannot have been run (not a byte of it was taken, or the
-//! backend refused it by END_REQUEST), or may be run twice (RFC 9110 §9.2.2) and nothing of an answer
-//! has come. A POST therefore always takes a new connection: on a kept one nobody could tell whether
-//! PHP closed it before or after reading.
+//! A request is repeated only in two cases. In the first, it cannot have been run: no byte of it was sent, or the
+//! backend refused it by END_REQUEST. In the second, it may be run twice (RFC 9110 §9.2.2) and no part of a response
+//! has arrived. A POST therefore always uses a new connection, because on a kept one it is not known whether PHP closed
+//! it before or after reading the request.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -31,7 +31,7 @@ use crate::{Event, ExecError, Run, RunTiming, ScriptRequest};
 
 mod recovery;
 
-/// First wait before a full backlog is tried again.
+/// The first wait before a full backlog is tried again.
 const BACKOFF_FIRST: Duration = Duration::from_millis(1);
 
 enum RunStage {
@@ -43,16 +43,16 @@ enum RunStage {
     Over,
 }
 
-/// What one look at the stage gave.
+/// The result of advancing the stage once.
 enum RunStep {
-    /// Another stage, or the same at a later time: look again.
+    /// The stage has changed, or the time has: advance it again.
     Again,
-    /// Nothing can be done now; the request is woken when something can.
+    /// Nothing can be done now. The request is woken when something can.
     Pending,
     Event(Event),
 }
 
-/// The [`crate::Run`] of a request in a pool of backends: what the server polls.
+/// The [`crate::Run`] of a request in a pool of backends, which the server polls.
 pub struct FastCgiRun {
     context: RunContext,
     repeats: u32,
@@ -96,7 +96,7 @@ impl FastCgiRun {
         run
     }
 
-    /// Takes the granted backend: uses the kept connection, or has one made.
+    /// Uses the granted backend: its kept connection, or a new one.
     fn take(&mut self, grant: Grant<Connection>, now: Instant) {
         self.context.granted = Some((now, grant.backend));
         let kept = grant
@@ -104,7 +104,7 @@ impl FastCgiRun {
             .map(|kept| kept.moved_to(self.context.front));
         self.stage = match kept {
             Some(Ok(connection)) => self.talk(grant.backend, connection, true, now),
-            // One that cannot be watched here is closed, and another made.
+            // A connection that cannot be registered with this thread is closed, and a new one is made.
             Some(Err(_)) | None => RunStage::Connect(grant.backend),
         };
     }
@@ -121,8 +121,8 @@ impl FastCgiRun {
             if !reused {
                 balance.connected(backend, self.context.id, now);
             }
-            // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 takes the rest of a body that it has
-            // not read for the next request on the connection (CVE-2026-129289).
+            // php-fpm before 8.2.36, 8.3.37, 8.4.28 and 8.5.13 takes the unread rest of a body for the next request on
+            // the connection (CVE-2026-129289).
             balance.may_keep(backend) && self.context.body.is_empty()
         };
         RunStage::Talking(
@@ -146,7 +146,7 @@ impl FastCgiRun {
         )
     }
 
-    /// Gives back what was granted. `connection`: it can serve again.
+    /// Releases the grant. `connection` is the connection if it can serve again.
     fn let_go(&mut self, backend: usize, connection: Option<Connection>, success: bool) {
         let (front, id) = (self.context.front, self.context.id);
         let now = Instant::now();
@@ -160,7 +160,7 @@ impl FastCgiRun {
         });
     }
 
-    /// Leaves everything as if the request had never been; the stage is `Over` then.
+    /// Cancels the request and releases everything. The stage is `Over` afterwards.
     fn leave(&mut self) {
         match std::mem::replace(&mut self.stage, RunStage::Over) {
             RunStage::Waiting(ticket) => {
@@ -181,7 +181,8 @@ impl FastCgiRun {
                         .script(&shared.config.name, id, frame, level, text);
                 });
                 give_back(std::mem::take(&mut talk.out));
-                // Closed first: whoever is granted this place next must not find it taken.
+                // The connection is closed first: the next request that is granted this backend must find its process
+                // free.
                 drop(talk);
                 self.context.shared.balance().broke_off(backend);
                 self.let_go(backend, None, false);
@@ -209,12 +210,13 @@ impl FastCgiRun {
         }
     }
 
-    /// The answer is complete: the connection is kept if it can serve again.
+    /// Ends a request whose response is complete. Its connection is kept if it can serve again.
     fn finish(&mut self, backend: usize, mut talk: Talk) {
         let quiet = self.context.body.is_ended() && talk.sent == talk.out.len() && !talk.deaf;
         give_back(std::mem::take(&mut talk.out));
         let connection = (talk.keep && quiet).then_some(talk.connection);
-        // One that is not kept is closed before its place is: PHP waits for that (`fcgi_close`).
+        // A connection that is not kept is closed before the grant is released, because PHP waits for that
+        // (`fcgi_close`).
         self.let_go(backend, connection, true);
     }
 }
@@ -322,7 +324,8 @@ impl FastCgiRun {
         }
     }
 
-    /// Nothing can be done before `due`: sleeps, as long as the request may wait for a backend.
+    /// Sleeps until `due`, because nothing can be done before it. Fails if the request has waited too long for a
+    /// backend.
     fn wait_until(
         &mut self,
         cx: &mut Context<'_>,
@@ -373,7 +376,7 @@ impl Run for FastCgiRun {
         }
     }
 
-    /// PHP runs what it has got whole, also if the connection has been closed behind it.
+    /// PHP runs a request that it has received completely, even if the connection is closed then.
     fn is_claimed(&self) -> bool {
         match &self.stage {
             RunStage::Talking(_, talk) => {

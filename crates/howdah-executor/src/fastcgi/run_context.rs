@@ -1,4 +1,4 @@
-//! What a request has in every stage: its number and frame, its body, its timer.
+//! The data of a request that every stage needs: its number and frame, its body, its timer.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -16,10 +16,10 @@ use super::shared::FastCgiShared;
 use crate::common::fair_queue::Client;
 use crate::{ExecError, Held};
 
-/// Deadlines are checked at least this often: a drain may have begun.
+/// The maximum time between two checks of the deadlines, since a drain may have begun.
 pub const LOOK: Duration = Duration::from_secs(1);
 
-/// A request to a pool of backends, but for where it is.
+/// A request to a pool of backends, without its stage.
 pub struct RunContext {
     pub shared: Arc<FastCgiShared>,
     pub front: usize,
@@ -28,28 +28,28 @@ pub struct RunContext {
     pub role: Role,
     pub frame: RequestFrame,
     pub body: Outgoing,
-    /// Dropped with the connection, or when it is free for another request.
+    /// Dropped with the connection, or when the connection is free for another request.
     pub held: Option<Held>,
-    /// Whether it may be run twice (RFC 9110 §9.2.2).
+    /// Whether the request may be run twice (RFC 9110 §9.2.2).
     pub idempotent: bool,
     pub began: Instant,
-    /// When a backend was granted, and which.
+    /// When a backend was granted, and which one.
     pub granted: Option<(Instant, usize)>,
     pub timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl RunContext {
-    /// When it has waited for a backend for too long.
+    /// Returns the deadline for getting a backend.
     pub fn queue_deadline(&self) -> Instant {
         self.began + self.shared.config.queue_timeout
     }
 
-    /// Sleeps until `at`; `true`: it is past, look again.
+    /// Sleeps until `at`. Returns `true` if that time has passed and the caller should check again.
     pub fn sleep(&mut self, cx: &mut Context<'_>, now: Instant, at: Instant) -> bool {
         let at = tokio::time::Instant::from_std(at.min(now + LOOK));
         let timer = match &mut self.timer {
             Some(timer) => {
-                // An earlier end is kept: it only means to look once more.
+                // An earlier deadline is not postponed: it only causes one more check.
                 if timer.is_elapsed() || timer.deadline() > at {
                     timer.as_mut().reset(at);
                 }
@@ -60,7 +60,7 @@ impl RunContext {
         timer.as_mut().poll(cx).is_ready()
     }
 
-    /// What ends a request that has no backend yet.
+    /// Returns the error that ends a request without a backend, if there is one.
     pub fn waited_too_long(&self, now: Instant) -> Option<ExecError> {
         if self.shared.is_over(now) {
             return Some(ExecError::Stopping);
@@ -72,7 +72,7 @@ impl RunContext {
         self.shared.unreachable(now, true)
     }
 
-    /// Writes a line of the script into the error log.
+    /// Writes a line of the script to the error log.
     pub fn log_line(&self, level: Level, text: &[u8]) {
         let shared = &self.shared;
         shared

@@ -1,4 +1,5 @@
-//! What front threads and the health checker of a pool share: the balance, the pool's condition, counters.
+//! The state that the front threads and the health checker of a pool share: the balance, the pool's condition,
+//! counters.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -14,24 +15,24 @@ use crate::config::FastCgiConfig;
 use crate::{ExecError, Executor, Log};
 use howdah_proto::level::Level;
 
-/// What front threads and the health checker of a pool share.
+/// The state that the front threads and the health checker of a pool share.
 pub struct FastCgiShared {
     pub config: FastCgiConfig,
     pub log: Log,
     pub started: Instant,
     balance: Mutex<Balance<Connection>>,
     pub condition: watch::Sender<Condition>,
-    /// Something has changed that the health checker may have to act on.
+    /// Notified of a change that the health checker may have to act on.
     pub news: Notify,
     pub closing: AtomicBool,
-    /// By when a draining pool ends what it has.
+    /// The deadline by which a draining pool ends its requests.
     pub limit: Mutex<Option<Instant>>,
     pub successor: OnceLock<Arc<dyn Executor>>,
     pub failures: [AtomicU64; ExecError::NAMES.len()],
     pub fronts: usize,
     /// Whether a supervisor starts and ends the programs: see [`Balance::watch`].
     pub watched: bool,
-    /// Notified when a request has to wait or breaks off: for the supervisor of the programs.
+    /// Notified when a request has to wait or breaks off, for the supervisor of the programs.
     pub demand: Notify,
     /// Why the supervisor of the programs cannot start any; `None` when it can.
     pub refusal: Mutex<Option<ExecError>>,
@@ -71,8 +72,8 @@ impl FastCgiShared {
         self.balance.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Does something to the balance and then wakes whom it names: a woken task runs on its own
-    /// thread at once, and must not find the lock taken.
+    /// Changes the balance, and then calls the wakers that the change has added. A woken task runs on its own thread at
+    /// once and must not find the lock taken.
     pub fn with_balance<T>(
         &self,
         change: impl FnOnce(&mut Balance<Connection>, &mut Vec<Waker>) -> T,
@@ -90,7 +91,7 @@ impl FastCgiShared {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether a draining pool's time is up.
+    /// Whether the deadline of a draining pool has passed.
     pub fn is_over(&self, now: Instant) -> bool {
         self.closing.load(Ordering::Relaxed)
             && self
@@ -100,7 +101,8 @@ impl FastCgiShared {
                 .is_some_and(|limit| limit <= now)
     }
 
-    /// What to refuse a request with that no backend could take.
+    /// Returns the error for a request that no backend can take. With `patience`, backends may be down for
+    /// `restart_time` before there is an error.
     pub fn unreachable(&self, now: Instant, patience: bool) -> Option<ExecError> {
         if let Some(refusal) = self.refusal() {
             return Some(refusal);
@@ -113,13 +115,13 @@ impl FastCgiShared {
         })
     }
 
-    /// Why no program can be started; `None`: programs can be.
+    /// Returns why no program can be started, or `None` if programs can be.
     pub fn refusal(&self) -> Option<ExecError> {
         let refusal = self.refusal.lock().unwrap_or_else(PoisonError::into_inner);
         refusal.clone()
     }
 
-    /// From now on requests are refused with this, or no longer.
+    /// Sets the error with which requests are refused from now on, or clears it.
     pub fn set_refusal(&self, refusal: Option<ExecError>) {
         let some = refusal.is_some();
         *self.refusal.lock().unwrap_or_else(PoisonError::into_inner) = refusal;
@@ -128,7 +130,7 @@ impl FastCgiShared {
         }
     }
 
-    /// A backend could not be reached, or answers nonsense.
+    /// Logs that a backend is not reachable or sends invalid responses.
     pub fn note_down(&self, backend: usize, why: &str) {
         let address = &self.config.backends[backend].address;
         self.log.pool(

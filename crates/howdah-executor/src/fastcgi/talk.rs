@@ -1,5 +1,5 @@
-//! A request on its connection: sends and reads at once, returns what has arrived, and what is due
-//! by the clock. The run decides what to do about a [`Fault`].
+//! A request on its connection. It sends and reads in the same poll, and returns the data that has arrived and the
+//! events that are due by the clock. The run decides how to handle a [`Fault`].
 
 use std::cell::RefCell;
 use std::task::{Context, Poll};
@@ -15,15 +15,15 @@ use super::request;
 use super::run_context::{LOOK, RunContext};
 use crate::{Event, ExecError};
 
-/// Most bytes read from a connection at once.
+/// The maximum number of bytes in one read from a connection.
 const READ: usize = 64 << 10;
-/// Buffers grown beyond this by a body are freed: a short request would hold all of it while its
-/// script runs.
+/// The maximum capacity of a buffer that is reused, in bytes. A buffer that a body has made larger is freed, because a
+/// short request would occupy all of it while its script runs.
 const KEEP: usize = 8 << 10;
-/// Pieces of a body sent in one turn.
+/// The maximum number of pieces of a body that are sent in one poll.
 const PIECES: u32 = 16;
-/// What came is passed on if nothing more comes within this time: FastCGI does not tell a `flush()`
-/// from a buffer that was full.
+/// Received data is flushed if no more arrives within this time, because FastCGI does not distinguish a `flush()` from
+/// a buffer that was full.
 const LULL: Duration = Duration::from_millis(20);
 
 thread_local! {
@@ -31,7 +31,7 @@ thread_local! {
     static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
 }
 
-/// A request on its connection: what has been sent, and what has been read.
+/// A request on its connection: the data sent and the data received.
 pub struct Talk {
     pub connection: Connection,
     pub reused: bool,
@@ -40,22 +40,22 @@ pub struct Talk {
     pub sent: usize,
     /// No byte of the request has been sent.
     pub untouched: bool,
-    /// Sending has failed; an answer may still be there.
+    /// Whether sending has failed. A response may still arrive.
     pub deaf: bool,
     pub answer: Answer,
     pub began: Instant,
-    /// Since then nothing has been sent although there was something to send.
+    /// Since when nothing has been sent although there is something to send.
     pub send_stalled: Option<Instant>,
     pub last_read: Instant,
-    /// Something was given out that has not been flushed.
+    /// Whether an event was returned that has not been flushed.
     pub unflushed: bool,
-    /// This is a new connection while others are kept, and nothing has come on it yet.
+    /// Whether this is a new connection while others are kept, and nothing has arrived on it yet.
     pub silent: bool,
-    /// Kept connections were closed to make room for this one.
+    /// Whether kept connections were closed to make room for this one.
     pub made_room: bool,
 }
 
-/// Why a request cannot go on with its connection.
+/// Why a request cannot continue on its connection.
 pub enum Fault {
     /// The backend has closed the connection.
     Closed,
@@ -66,7 +66,7 @@ pub enum Fault {
 }
 
 impl Talk {
-    /// One turn of a request on its connection.
+    /// Advances a request on its connection.
     pub fn poll(
         &mut self,
         cx: &mut Context<'_>,
@@ -123,7 +123,7 @@ impl Talk {
                 let length = long.length;
                 return Err(Fault::Error(ExecError::VariableTooLong { length }));
             }
-            // With what there is of the body, so that a request is one write.
+            // Together with the available part of the body, so a request takes one write.
             if let Poll::Ready(Err(error)) = run.body.poll_fill(cx, &mut self.out) {
                 return Err(Fault::Error(error));
             }
@@ -147,7 +147,7 @@ impl Talk {
                     self.sent += n;
                     (self.untouched, self.send_stalled) = (false, None);
                 }
-                // PHP that answers without reading its input closes; the answer is read first.
+                // If PHP responds without reading its input, it closes the connection. Its response is read first.
                 Poll::Ready(Err(_)) => self.deaf = true,
                 Poll::Pending => {
                     self.send_stalled.get_or_insert_with(Instant::now);
@@ -159,7 +159,7 @@ impl Talk {
         Ok(())
     }
 
-    /// Reads once; `false` when the backend has closed the connection.
+    /// Reads once. Returns `false` if the backend has closed the connection.
     fn poll_read(
         &mut self,
         cx: &mut Context<'_>,
@@ -184,7 +184,7 @@ impl Talk {
         })
     }
 
-    /// Nothing can be done now: what is due by the clock?
+    /// Handles what is due by the clock, when there is nothing to send or read.
     fn idle(
         &mut self,
         cx: &mut Context<'_>,
@@ -219,7 +219,7 @@ impl Talk {
             let waits = self.silent && !self.made_room;
             let silent = waits.then(|| self.began + SILENCE);
             if past(silent) {
-                // From now on nothing is kept until it is heard of, see `Balance::release`.
+                // From now on no connection is kept until this one has received data; see `Balance::release`.
                 self.made_room = true;
                 let kept = run.shared.balance().make_room(backend);
                 drop(kept);
@@ -234,14 +234,14 @@ impl Talk {
     }
 }
 
-/// An empty buffer, one this thread used before if there is any.
+/// Returns an empty buffer, if possible one that this thread has used before.
 pub fn spare() -> Vec<u8> {
     let mut buffer = SPARE.with_borrow_mut(Vec::pop).unwrap_or_default();
     buffer.clear();
     buffer
 }
 
-/// A buffer for the next request of this thread.
+/// Stores a buffer for the next request of this thread.
 pub fn give_back(buffer: Vec<u8>) {
     SPARE.with_borrow_mut(|spare| {
         if spare.len() < 64 && buffer.capacity() > 0 && buffer.capacity() <= KEEP {

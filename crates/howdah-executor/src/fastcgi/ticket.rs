@@ -1,5 +1,5 @@
-//! What a request holds while it waits for a backend, and what it is given then. Made and granted by
-//! [`super::balance`].
+//! A ticket, which a request holds while it waits for a backend, and the grant that it receives then.
+//! [`super::balance`] creates and grants them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
@@ -8,18 +8,18 @@ use std::time::Instant;
 use crate::ExecError;
 use crate::common::fair_queue::Client;
 
-/// A request's place in the line.
+/// A request that waits in line.
 #[derive(Debug)]
 pub struct Ticket<C> {
-    /// Only a new connection will do: the request cannot be repeated.
+    /// Whether the request needs a new connection, because it cannot be repeated.
     pub fresh: bool,
-    /// Any other backend than this, while another is up: it has failed the request before.
+    /// A backend to avoid while another is up, because it has failed the request before.
     pub avoid: Option<usize>,
-    /// When the request got in line.
+    /// When the request was queued.
     pub since: Instant,
     /// The front thread that runs it.
     pub front: usize,
-    /// Whose request it is.
+    /// The client of the request.
     pub(super) client: Client,
     slot: Mutex<TicketState<C>>,
 }
@@ -27,7 +27,7 @@ pub struct Ticket<C> {
 #[derive(Debug)]
 pub(super) struct TicketState<C> {
     pub(super) grant: Option<Grant<C>>,
-    /// The queue was full, and another client had fewer requests in it.
+    /// The request was refused, because the queue was full and another client had fewer requests in it.
     pub(super) refused: bool,
     pub(super) waker: Option<Waker>,
 }
@@ -57,10 +57,10 @@ impl<C> Ticket<C> {
         self.slot.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The grant, if it has come; otherwise the waker is called when it does.
+    /// Returns the grant if it has arrived. Otherwise the waker is called when it arrives.
     ///
     /// # Errors
-    /// [`ExecError::QueueFull`] if it has made room for another client's request.
+    /// [`ExecError::QueueFull`] if the request was refused in favour of another client's.
     pub fn take(&self, waker: &Waker) -> Result<Option<Grant<C>>, ExecError> {
         let mut slot = self.slot();
         if slot.refused {
@@ -73,11 +73,11 @@ impl<C> Ticket<C> {
     }
 }
 
-/// The right to run one request on a backend. Given back by [`Balance::release`].
+/// The permission to run one request on a backend. [`Balance::release`] returns it.
 #[derive(Debug)]
 pub struct Grant<C> {
     /// Index of the backend in [`Balance::members`](super::balance::Balance::members).
     pub backend: usize,
-    /// A kept connection; `None`: the request makes a new one.
+    /// A kept connection. With `None` the request makes a new one.
     pub connection: Option<C>,
 }

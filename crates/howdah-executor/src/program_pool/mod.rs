@@ -1,13 +1,13 @@
-//! The pool mode: starts and supervises FastCGI programs (php-cgi, or any other), as mod_fcgid
-//! does. The FastCGI client talks to them.
+//! The pool mode: it starts and supervises FastCGI programs (php-cgi, or any other), as mod_fcgid does. The FastCGI
+//! client sends them the requests.
 //!
 //! ```text
 //! ProgramPool ─ start() → FastCgiPool   (front threads)   queue, least busy, connections, records
 //!            └─ supervisor              (its own thread)  slots: start, open, replace, end ─ spawner
 //! ```
 //!
-//! - `slots`: a socket and the program behind it, one state each; `supervisor`: what happens to them,
-//!   and when; `sockets`: where they listen.
+//! - `slots`: a socket and the program behind it, with one state each; `supervisor`: when and how that state changes;
+//!   `sockets`: the listening sockets.
 
 mod slots;
 mod sockets;
@@ -31,7 +31,7 @@ use howdah_proto::level::Level;
 use slots::Slots;
 use supervisor::ProgramSupervisor;
 
-/// Most sockets of a pool: those of the programs and of their replacements.
+/// The maximum number of sockets of a pool, for the programs and their replacements.
 const MOST_SLOTS: usize = 1100;
 
 struct ProgramPoolShared {
@@ -43,14 +43,14 @@ struct ProgramPoolShared {
     board: Mutex<Vec<ChildRow>>,
 }
 
-/// A pool of mode `pool`: it starts FastCGI programs and sends them requests.
+/// A pool of mode `pool`, which starts FastCGI programs and sends them requests.
 pub struct ProgramPool {
     shared: Arc<ProgramPoolShared>,
 }
 
 impl ProgramPool {
-    /// Makes the sockets and starts the pool's spawner, which starts the programs. Returns at once:
-    /// requests queue until a program serves.
+    /// Creates the sockets and starts the pool's spawner, which starts the programs. Returns at once: requests queue
+    /// until a program serves.
     ///
     /// # Errors
     /// A socket or a thread cannot be created.
@@ -61,7 +61,7 @@ impl ProgramPool {
         fronts: u32,
     ) -> io::Result<Arc<ProgramPool>> {
         let (count, room) = match config.processes {
-            // One that serves, one that is being replaced.
+            // One that serves, and one for its replacement.
             Processes::Shared => (2, config.max_children),
             Processes::Independent { connections } => {
                 let replacements = (config.max_children / 4).max(1);
@@ -103,7 +103,7 @@ impl ProgramPool {
     }
 }
 
-/// The supervisor's thread. A pool without its supervisor can only refuse.
+/// Runs the supervisor's thread. If the supervisor fails, the pool can only refuse requests.
 fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
@@ -137,7 +137,7 @@ fn supervise(shared: Arc<ProgramPoolShared>, slots: Slots) {
 }
 
 impl ProgramPoolShared {
-    /// Has requests refused from now on, for this reason.
+    /// Makes the pool refuse requests from now on, for this reason.
     fn refuse(&self, name: String, message: String) {
         self.client.shared.set_refusal(Some(ExecError::PoolDown {
             name: name.clone(),
@@ -179,7 +179,7 @@ impl Executor for ProgramPool {
         }
         let board = shared.board.lock().unwrap_or_else(PoisonError::into_inner);
         status.children.clone_from(&board);
-        // The board is a moment old; who is busy is known.
+        // The board is slightly out of date; which programs are busy is known exactly.
         for row in &mut status.children {
             let busy = |client: &crate::status::BackendRow| client.busy > 0;
             let busy = status
@@ -192,7 +192,7 @@ impl Executor for ProgramPool {
         }
         let idle = status.children.iter().filter(|row| row.state == "Idle");
         status.idle_processes = idle.count() as u32;
-        // The sockets of programs that are there, in the order of the rows.
+        // Only the sockets of present programs, in the order of the rows.
         let rows = std::mem::take(&mut status.backends).into_iter().enumerate();
         status.backends = rows
             .filter(|(at, _)| board.iter().any(|row| usize::from(row.index) == *at))
@@ -215,7 +215,7 @@ impl Pool for ProgramPool {
     fn drained(&self) -> Happens<'_, ()> {
         Box::pin(async {
             let mut condition = self.shared.condition.subscribe();
-            // An error means that nobody is left to change it: the pool is gone, too.
+            // An error means that the sender is gone, and the pool with it.
             let _ = condition.wait_for(|c| *c == Condition::Closed).await;
         })
     }

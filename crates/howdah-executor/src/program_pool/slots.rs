@@ -1,4 +1,4 @@
-//! The slots of a pool: a listening socket each, and the program behind it, as one state. Starts and
+//! The slots of a pool: each has a listening socket and the program behind it, with one state. This module starts and
 //! ends nothing.
 
 use std::time::Instant;
@@ -11,24 +11,25 @@ use crate::programs::spawner_client::Process;
 pub(super) enum SlotStage {
     /// The slot has no program.
     Empty,
-    /// It has been asked for; it serves when it answers, or has lived for a while.
+    /// The program has been ordered. It serves once it responds, or once it has lived for a while.
     Starting,
     /// The program gets requests.
     Serving {
-        /// The slot of its replacement, which has been asked for.
+        /// The slot of its replacement, which has been ordered.
         replaced_by: Option<usize>,
     },
-    /// A request on it broke off: does it still run it? Gets no requests until it answers.
+    /// A request on the program broke off, and the program may still be running it. The program gets no requests until
+    /// it responds.
     Doubtful {
-        /// When the program is ended if it has not answered.
+        /// When the program is terminated if it has not responded.
         until: Instant,
     },
-    /// It gets no more requests, and leaves when it has none.
+    /// The program gets no more requests, and is ended when it has none left.
     Retiring {
-        /// When it is ended even if it still has requests.
+        /// When the program is ended even if it still has requests.
         until: Instant,
     },
-    /// It has been sent SIGTERM; the spawner sends SIGKILL.
+    /// The program has been sent SIGTERM; the spawner sends SIGKILL.
     Ending,
 }
 
@@ -36,37 +37,37 @@ pub(super) enum SlotStage {
 pub(super) struct Slot {
     pub listening: Listening,
     pub stage: SlotStage,
-    /// Since when the stage is what it is.
+    /// When the slot entered its stage.
     pub since: Instant,
-    /// The program, from the order to its end.
+    /// The program, from its order to its exit.
     pub process: Option<Process>,
     pub pid: i32,
     pub born: Instant,
-    /// Answers of the socket's programs before this one.
+    /// The number of requests that earlier programs on this socket had served.
     pub answered_before: u64,
-    /// Time-outs of the socket's programs that have been dealt with.
+    /// The number of time-outs on this socket that have been handled.
     pub overdue_seen: u64,
-    /// Its replacement is asked for after this many requests; 0: never.
+    /// The replacement is ordered after this many requests; 0 means never.
     pub worn_after: u64,
-    /// It has answered GET_VALUES: it can be asked whether it is free.
+    /// The program has responded to GET_VALUES, so it can be asked whether it is free.
     pub answers: bool,
-    /// A question to it is on its way.
+    /// A question to the program is under way.
     pub asked: bool,
-    /// When it was last seen to run something or to have answered.
+    /// When the program was last seen running a request or having served one.
     pub idle_since: Instant,
     pub answered_seen: u64,
-    /// Tells a program from those before it in the slot.
+    /// Distinguishes a program from earlier ones in the slot.
     pub incarnation: u64,
 }
 
 impl Slot {
-    /// Puts the slot into another stage, which it is in since `now`.
+    /// Changes the slot's stage, beginning at `now`.
     pub fn become_(&mut self, stage: SlotStage, now: Instant) {
         self.stage = stage;
         self.since = now;
     }
 
-    /// The word for the stage on the status page.
+    /// Returns the word for the stage on the status page.
     pub fn name(&self, busy: bool) -> &'static str {
         match self.stage {
             SlotStage::Empty => "Empty",
@@ -84,7 +85,7 @@ impl Slot {
 pub(super) struct Slots(pub Vec<Slot>);
 
 impl Slots {
-    /// Makes an empty slot for each socket.
+    /// Creates an empty slot for each socket.
     pub fn new(sockets: Vec<Listening>) -> Slots {
         let now = Instant::now();
         let slot = |listening| Slot {
@@ -106,7 +107,7 @@ impl Slots {
         Slots(sockets.into_iter().map(slot).collect())
     }
 
-    /// Index of the first slot without a program.
+    /// Returns the index of the first slot without a program.
     pub fn empty(&self) -> Option<usize> {
         self.0
             .iter()

@@ -1,10 +1,10 @@
-//! Listening sockets for FastCGI programs. The front makes them and passes them on as standard input
-//! (FastCGI specification §2.2): programs come and go, the sockets stay, and what connects while a
-//! program is being replaced waits in the backlog.
+//! Listening sockets for FastCGI programs. The front creates them and passes them to the programs as standard input
+//! (FastCGI specification §2.2). Programs come and go, but the sockets stay: connections that are made while a program
+//! is being replaced wait in the backlog.
 //!
-//! A unix socket has no name: it is bound in a private directory and unlinked at once; the front
-//! connects through a descriptor of the inode. Nobody else can, whatever user the programs run as,
-//! and nothing is left behind by a crash.
+//! A unix socket has no name: it is bound in a private directory and unlinked at once, and the front connects through a
+//! descriptor of the inode. No other process can connect, whatever user the programs run as, and a crash leaves nothing
+//! behind.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -17,20 +17,21 @@ use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 
 use crate::fastcgi::address::Address;
 
-/// Requests wait in our queue, not here; this is for what connects while a program starts.
+/// The length of the backlog. Requests wait in the pool's queue, not here; the backlog is for connections that are made
+/// while a program starts.
 const BACKLOG: i32 = 1024;
 
 /// A socket that a program accepts connections on.
 pub(super) struct Listening {
-    /// The address the front connects to.
+    /// The address to which the front connects.
     pub address: Address,
     /// The program's standard input.
     pub socket: Arc<OwnedFd>,
-    /// Keeps the inode reachable: see the module.
+    /// Keeps the inode reachable; see the module's documentation.
     _inode: OwnedFd,
 }
 
-/// A unix socket that only this process can connect to.
+/// Creates a unix socket to which only this process can connect.
 pub(super) fn unix() -> io::Result<Listening> {
     let directory = private_directory(&std::env::temp_dir(), "howdah-")?;
     let path = directory.join("s");

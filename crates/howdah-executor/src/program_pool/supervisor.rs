@@ -1,6 +1,6 @@
-//! Keeps a pool's programs: starts them as `pm` decides, opens their sockets to requests, replaces
-//! aged programs, ends those that hang, and backs off when they die at once. A thread and a runtime
-//! of its own a pool; runs no requests.
+//! Manages a pool's programs: it starts them as `pm` decides, opens their sockets to requests, replaces aged programs,
+//! terminates hanging ones, and backs off when they exit right after their start. Each pool has its own thread and
+//! runtime for this. It runs no requests.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, PoisonError};
@@ -24,47 +24,46 @@ use crate::fastcgi::health_checker;
 use crate::programs::spawner_client::{Fate, SpawnRefused};
 use crate::status::ChildRow;
 
-/// A program that does not answer GET_VALUES counts as serving when it has lived this long.
+/// A program that does not respond to GET_VALUES counts as serving when it has lived this long.
 const SETTLED: Duration = Duration::from_secs(1);
-/// How long a program may take for its first answer, on a machine that is busy. One that never
-/// answers gets its first request this much later.
+/// The maximum time for a program's first response to GET_VALUES, on a busy machine.
 const FIRST_ANSWER: Duration = Duration::from_secs(3);
-/// How long a program that serves may take for an answer.
+/// The maximum time for a serving program's response to GET_VALUES.
 const ANSWER: Duration = Duration::from_millis(500);
-/// A program that dies younger than this counts as a failed start.
+/// A program that exits before this age counts as a failed start.
 const INFANT: Duration = Duration::from_secs(1);
-/// This many failed starts in a row are a crash loop.
+/// The number of failed starts in a row that counts as a crash loop.
 const CRASH_LOOP: u32 = 5;
-/// Time a program gets between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
-/// Time a leaving program gets to finish its requests, if they have no limit of their own.
+/// The time that a retiring program has to finish its requests, if they have no limit of their own.
 const FINISH: Duration = Duration::from_secs(300);
-/// Longest wait between two looks at the programs: while something is under way, and otherwise.
+/// The maximum time between two checks of the programs, while something is under way. `TICK` is the time otherwise.
 const SOON: Duration = Duration::from_millis(20);
 const TICK: Duration = Duration::from_millis(250);
 
-/// A program's answer to a question: slot, incarnation, what it said.
+/// A program's response to a question: slot, incarnation, and the result of the probe.
 type ProbeResult = (usize, u64, std::io::Result<Option<u32>>);
 
-/// A socket, as the FastCGI client sees it now.
+/// A socket, as the FastCGI client sees it at one moment.
 #[derive(Clone, Copy)]
 struct View {
     busy: u32,
     answered: u64,
     overdue: u64,
     open: bool,
-    /// It has been granted all the requests it may have.
+    /// The program has been granted all the requests that it may have.
     exhausted: bool,
 }
 
-/// Starts and ends the programs of a pool, as its slots and its load ask for.
+/// Starts and ends the programs of a pool, according to its slots and its load.
 pub(super) struct ProgramSupervisor {
     shared: Arc<ProgramPoolShared>,
     slots: Slots,
     answers: mpsc::UnboundedReceiver<ProbeResult>,
     teller: mpsc::UnboundedSender<ProbeResult>,
     backoff: Backoff,
-    /// Number of programs in a row that died right after their start.
+    /// The number of programs in a row that exited right after their start.
     infants: u32,
     start_at: Instant,
     starts: u64,
@@ -120,7 +119,7 @@ impl ProgramSupervisor {
                 () = tokio::time::sleep(wait) => {}
             }
         }
-        // No request is left: the spawner ends what there is.
+        // No request is left. The spawner terminates the remaining programs.
         shared.link.close();
         let _ = link.wait_for(|c| *c == Condition::Closed).await;
         self.slots.0.clear();
@@ -145,7 +144,7 @@ impl ProgramSupervisor {
         (views, balance.queued(), balance.waited(Instant::now()))
     }
 
-    /// Does everything that is due; returns how long nothing will be.
+    /// Does everything that is due. Returns the time until the next check.
     fn turn(&mut self, now: Instant) -> Duration {
         let (views, waiting, waited) = self.views();
         for (at, view) in views.iter().enumerate() {
@@ -183,7 +182,7 @@ impl ProgramSupervisor {
         wait
     }
 
-    /// One slot: what the client saw of it, and what its stage waits for.
+    /// Updates one slot from the client's view of it, and advances its stage if that is due.
     fn look_at(&mut self, at: usize, view: View, now: Instant) {
         let limit = self.shared.config.client.request_terminate_timeout;
         let until = now + limit.unwrap_or(FINISH);
@@ -202,7 +201,7 @@ impl ProgramSupervisor {
                 self.terminate(at, "TerminateTimeout", now);
             }
             SlotStage::Serving { .. } if overdue => {
-                // It is not known which of its children hangs: all are replaced, the others finish.
+                // It is not known which of its children hangs, so all are replaced; their other requests finish first.
                 let text = "a request ran too long; the program is replaced, its other requests finish first";
                 self.say(Level::Warning, "TerminateTimeout", text);
                 self.shut(at);
@@ -212,12 +211,12 @@ impl ProgramSupervisor {
                 slot.become_(SlotStage::Doubtful { until }, now);
                 match slot.answers {
                     true => self.ask(at),
-                    // It cannot be asked: better a new one than a request behind a hanging one.
+                    // The program cannot be asked. A new one is better than a request that waits behind a hanging one.
                     false => self.terminate(at, "RequestBrokeOff", now),
                 }
             }
-            // Closed with the one request its single child may still be running: the child and the
-            // socket's backlog are its parent's affair.
+            // The socket was closed after a request broke off that one of the program's children may still be running.
+            // The program itself manages its children and the socket's backlog, so reopen the socket.
             SlotStage::Serving { .. } if !view.open => self.take_requests(at),
             SlotStage::Serving { .. } if now.duration_since(slot.born) >= INFANT => {
                 self.infants = 0;
@@ -251,7 +250,7 @@ impl ProgramSupervisor {
                         census.idle_expired += 1;
                     }
                 }
-                // Until it is gone it takes up a place.
+                // The program still counts until it is gone.
                 SlotStage::Serving { .. } | SlotStage::Doubtful { .. } | SlotStage::Ending => {
                     census.busy += 1
                 }
@@ -259,7 +258,7 @@ impl ProgramSupervisor {
             }
         }
         if self.shared.config.processes == Processes::Shared {
-            // Its children are PHP's own affair; an end takes up no place, a new one starts beside it.
+            // PHP manages the children itself. An ending program does not count, because a new one starts beside it.
             census.busy = census.busy.min(1);
             census.waiting = 0;
         }
@@ -280,8 +279,8 @@ impl ProgramSupervisor {
         }
     }
 
-    /// Programs that have served their `max_requests` or have grown beyond `max_memory` get a replacement
-    /// first, and leave when it is there.
+    /// Orders a replacement for each program that has served its `max_requests` or grown beyond `max_memory`. Retires
+    /// the program when its replacement serves.
     fn hand_over_to_replacements(&mut self, views: &[View], now: Instant) {
         let shared = self.shared.clone();
         let config = &shared.config;
@@ -327,19 +326,20 @@ impl ProgramSupervisor {
                         self.slots.0[at].stage = SlotStage::Serving { replaced_by };
                     }
                 }
-                // Every socket is in use: one leaves before another comes.
+                // Every socket is in use: one program must exit before another can start.
                 None => self.retire(at, now),
             }
             under_way += 1;
         }
     }
 
-    /// Asks the spawner for a program; `false`: there is no spawner now.
+    /// Orders a program from the spawner. Returns `false` if there is no spawner now.
     fn start(&mut self, at: usize, views: &[View], now: Instant) -> bool {
         let config = &self.shared.config;
         let (children, php_max_requests) = match config.processes {
             Processes::Shared => (config.max_children, config.max_requests),
-            // We count: PHP's own 500 would end it between two requests, unannounced.
+            // This server counts the requests. PHP's own limit of 500 would end the program between two requests
+            // without notice.
             Processes::Independent { .. } => (0, 0),
         };
         let mut order = Start {
@@ -379,7 +379,7 @@ impl ProgramSupervisor {
         }
     }
 
-    /// Lets the slot's program have requests.
+    /// Opens the slot's program to requests.
     fn open(&mut self, at: usize, now: Instant) {
         self.slots.0[at].become_(SlotStage::Serving { replaced_by: None }, now);
         self.shared.client.shared.set_refusal(None);
@@ -402,7 +402,7 @@ impl ProgramSupervisor {
 
     fn shut(&self, at: usize) {
         let kept = self.shared.client.shared.balance().shut(at);
-        // Closed outside of the lock.
+        // The connections are closed outside the lock.
         drop(kept);
     }
 
@@ -444,7 +444,7 @@ impl ProgramSupervisor {
         };
         tokio::spawn(async move {
             let said = health_checker::probe_within(&address, limit).await;
-            // Nobody may be left to hear it.
+            // The receiver may be gone.
             let _ = teller.send((at, incarnation, said));
         });
     }
@@ -486,7 +486,7 @@ impl ProgramSupervisor {
                 self.failed("CannotExecute", &message, now);
             }
             Some(Fate::Exited(exit)) => self.on_exit(at, exit, now),
-            // Its spawner is gone, which the link says.
+            // Its spawner is gone, which the spawner client logs.
             None => self.on_exit(at, Exit::Unseen, now),
         }
     }
@@ -518,14 +518,13 @@ impl ProgramSupervisor {
     fn clear(&mut self, at: usize, now: Instant) {
         self.shut(at);
         let slot = &mut self.slots.0[at];
-        // The spawner reaps it, and kills what it has forked.
+        // The spawner reaps it, and kills its children.
         slot.process = None;
         slot.pid = 0;
         slot.become_(SlotStage::Empty, now);
     }
 
-    /// Handles a failed start: the next comes later. After several in a row, with no program that serves,
-    /// requests are refused.
+    /// Handles a failed start by delaying the next. After several in a row, if no program serves, requests are refused.
     fn failed(&mut self, name: &str, message: &str, now: Instant) {
         let pause = self.backoff.failed();
         self.start_at = now + pause;
@@ -565,7 +564,7 @@ impl ProgramSupervisor {
     }
 }
 
-/// What becomes of a program next, and in which slot.
+/// Returns the next report about a program, with its slot.
 async fn next_fate(slots: &mut Slots) -> (usize, Option<Fate>) {
     std::future::poll_fn(|cx| {
         for (at, slot) in slots.0.iter_mut().enumerate() {

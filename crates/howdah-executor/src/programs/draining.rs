@@ -1,5 +1,5 @@
-//! The end of a pool of external programs: requests in flight and waiting, then the spawner with
-//! whatever still runs. Knows no mode.
+//! The end of a pool of external programs: first the requests that run or wait, then the spawner with any programs that
+//! still run. It does not depend on the mode.
 
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -11,21 +11,21 @@ use super::spawner_client::SpawnerClient;
 use crate::common::condition::Condition;
 use crate::{ExecError, Executor};
 
-/// The end of a pool: whether it has begun, by when requests must finish, and who waits for it.
+/// The end of a pool: whether it has begun, and the deadline for its requests.
 pub(crate) struct Draining {
     link: Arc<SpawnerClient>,
     places: Arc<SlotQueue>,
     successor: OnceLock<Arc<dyn Executor>>,
-    /// By when requests are finished; none: the pool does not end.
+    /// The deadline by which requests must finish; `None` if the pool is not draining.
     deadline: watch::Sender<Option<Instant>>,
-    /// The deadline has passed: runs are cut off.
+    /// Set when the deadline has passed: runs are cut off.
     cut: watch::Sender<bool>,
-    /// Runs whose answer has not been given in full. A place is free when its program has ended,
-    /// which is before the last of its answer has been read.
+    /// Runs whose response has not been delivered completely. A permit is released when its program has exited, which
+    /// is before the last of its response has been read.
     runs: watch::Sender<usize>,
 }
 
-/// A run that a draining pool waits for, until this is dropped.
+/// Counts as a run that a draining pool waits for, until it is dropped.
 pub(crate) struct RunGuard(watch::Sender<usize>);
 
 impl Drop for RunGuard {
@@ -35,7 +35,7 @@ impl Drop for RunGuard {
 }
 
 impl Draining {
-    /// Makes the ending of a pool that does not end yet.
+    /// Creates the state of a pool that is not draining.
     pub fn new(link: Arc<SpawnerClient>, places: Arc<SlotQueue>) -> Draining {
         Draining {
             link,
@@ -47,23 +47,23 @@ impl Draining {
         }
     }
 
-    /// Counts a run that the draining pool waits for until the result is dropped.
+    /// Counts a run that the draining pool waits for, until the result is dropped.
     pub fn in_flight(&self) -> RunGuard {
         self.runs.send_modify(|runs| *runs += 1);
         RunGuard(self.runs.clone())
     }
 
-    /// Whether new requests go elsewhere.
+    /// Whether draining has begun, so new requests go to the successor.
     pub fn has_begun(&self) -> bool {
         self.deadline.borrow().is_some()
     }
 
-    /// The pool that gets new requests; `None`: they are refused.
+    /// Returns the pool that gets new requests, or `None` if they are refused.
     pub fn successor(&self) -> Option<&Arc<dyn Executor>> {
         self.successor.get()
     }
 
-    /// True when runs in flight must end.
+    /// Returns a receiver of whether runs in flight must end.
     pub fn cut(&self) -> watch::Receiver<bool> {
         self.cut.subscribe()
     }
@@ -71,7 +71,7 @@ impl Draining {
     /// See [`crate::Pool::drain`].
     pub fn begin(&self, successor: Option<Arc<dyn Executor>>, limit: Duration) {
         if let Some(successor) = successor {
-            // A second drain keeps the first's successor.
+            // The successor of the first call remains.
             let _ = self.successor.set(successor);
         }
         let asked = Instant::now() + limit;
@@ -93,7 +93,7 @@ impl Draining {
             if let Ok(runtime) = runtime {
                 runtime.block_on(requests(&places, runs, deadline));
             }
-            // Without a runtime to be had they are cut off at once.
+            // If no runtime could be created, the requests are cut off at once.
             cut.send_replace(true);
             places.refuse(Some(ExecError::Stopping));
             link.close();
@@ -106,14 +106,14 @@ impl Draining {
         }
     }
 
-    /// Waits until the spawner and its programs are gone.
+    /// Waits until the spawner and its programs have exited.
     pub async fn over(&self) {
         let mut condition = self.link.condition();
-        // An error means that nobody is left to change it.
+        // An error means that the sender is gone.
         let _ = condition.wait_for(|c| *c == Condition::Closed).await;
     }
 
-    /// The pool's condition, in the status page's word.
+    /// Returns the pool's condition in the words of the status page.
     pub fn state(&self) -> String {
         match self.link.condition().borrow().clone() {
             Condition::Closed => Condition::Closed,
@@ -132,7 +132,7 @@ impl Drop for Draining {
     }
 }
 
-/// Until no request is left, or the deadline, which may come nearer.
+/// Waits until no request is left, or until the deadline, which may become earlier meanwhile.
 async fn requests(
     places: &SlotQueue,
     mut runs: watch::Receiver<usize>,
@@ -143,7 +143,7 @@ async fn requests(
         tokio::select! {
             () = async {
                 places.idle().await;
-                // The sender lives as long as the pool, or a run of it.
+                // The sender lives as long as the pool or any of its runs.
                 let _ = runs.wait_for(|runs| *runs == 0).await;
             } => return,
             () = tokio::time::sleep_until(until.into()) => return,

@@ -1,10 +1,10 @@
-//! Whether the other end of a line still answers: when to ask, and when it counts as stuck. No clock,
-//! no I/O. It is asked twice before that, half the limit apart, so that a machine which stood still
-//! as a whole (a paused container) does not count as silence of the other end.
+//! Decides when to ask whether the other end of a socket still responds, and when it counts as stuck. It has no clock
+//! and does no I/O. The other end is asked twice before it counts as stuck, half the limit apart. So a machine that was
+//! suspended as a whole (a paused container) does not count as silence of the other end.
 
 use std::time::{Duration, Instant};
 
-/// Decides by the clock when to ask the other end, and when it counts as stuck.
+/// Decides when to ask the other end, and when it counts as stuck.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Heartbeat {
     half: Duration,
@@ -12,19 +12,20 @@ pub(super) struct Heartbeat {
     asked: u8,
 }
 
-/// What the line's owner does now.
+/// What the caller has to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum HeartbeatAction {
     /// Nothing is due for this long.
     Wait(Duration),
-    /// Ask whether the other end still answers.
+    /// Ask whether the other end still responds.
     Ask,
-    /// The other end has not answered for the whole limit.
+    /// The other end has not responded for the whole limit.
     Stuck,
 }
 
 impl Heartbeat {
-    /// Heard at `now`; silence may last for `limit` from the first question on.
+    /// Starts with a sign of life at `now`. The other end counts as stuck after a silence of `limit` from the first
+    /// question on.
     pub fn new(limit: Duration, now: Instant) -> Heartbeat {
         let half = limit / 2;
         Heartbeat {
@@ -34,14 +35,14 @@ impl Heartbeat {
         }
     }
 
-    /// The other end sent something, whatever it was.
+    /// Records that the other end has sent any message.
     pub fn heard(&mut self, now: Instant) {
         self.asked = 0;
         self.due = now + self.half;
     }
 
-    /// What to do at `now`. The caller of [`HeartbeatAction::Ask`] asks at once; if it cannot, that counts as
-    /// silence, too.
+    /// Decides what to do at `now`. On [`HeartbeatAction::Ask`] the caller asks at once. If the caller cannot send the
+    /// question, this counts as silence, too.
     pub fn at(&mut self, now: Instant) -> HeartbeatAction {
         match self.due.saturating_duration_since(now) {
             Duration::ZERO if self.asked == 2 => HeartbeatAction::Stuck,
@@ -85,7 +86,7 @@ mod tests {
             HeartbeatAction::Wait(SECOND)
         );
         assert_eq!(heartbeat.at(start + 15 * SECOND), HeartbeatAction::Stuck);
-        // All stood still for an hour.
+        // The whole machine was suspended for an hour.
         let mut heartbeat = Heartbeat::new(10 * SECOND, start);
         assert_eq!(heartbeat.at(start + 5 * SECOND), HeartbeatAction::Ask);
         assert_eq!(heartbeat.at(start + 3600 * SECOND), HeartbeatAction::Ask);

@@ -1,10 +1,10 @@
-//! Decides which requests run and which wait: the rows of a pool's scoreboard, each with room for
-//! so many requests at once, and one bounded queue in front of them, which serves clients in turn.
-//! Starts no process and speaks no protocol.
+//! Decides which requests run and which wait. It contains the rows of a pool's scoreboard, each with room for a number
+//! of requests at once, and one bounded queue in front of them, which serves clients in turn. It starts no process and
+//! knows no protocol.
 //!
-//! In mode `cgi` a row is a program that may run, with room for one; in mode `pool` it is a FastCGI
-//! program with the connections it can serve. A request gets the row that is least busy for its
-//! room, the lowest of equals, so that work gathers on few warm programs.
+//! In mode `cgi` a row is a program that may run, with room for one request. In mode `pool` it is a FastCGI program
+//! with the connections that it can serve. A request gets the row that is least busy relative to its room, the lowest
+//! among equals, so work concentrates on few warm programs.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,12 +17,12 @@ use crate::ExecError;
 use crate::common::fair_queue::{Client, FairQueue};
 use crate::status::{ChildRow, PoolStatus};
 
-/// The places of a pool and the queue for them; see the module's documentation.
+/// The rows of a pool and the queue for them; see the module's documentation.
 pub(crate) struct SlotQueue {
     queue_size: u32,
     state: Mutex<QueueState>,
     failures: [AtomicU64; ExecError::NAMES.len()],
-    /// Notified each time a place is given back.
+    /// Notified each time a permit is released.
     left: tokio::sync::Notify,
 }
 
@@ -30,7 +30,7 @@ pub(crate) struct SlotQueue {
 struct QueueState {
     rows: Vec<Row>,
     waiting: FairQueue<Waiter>,
-    /// Nobody gets a place, for this reason.
+    /// While it is set, no request gets a permit, for this reason.
     refusal: Option<ExecError>,
     tickets: u64,
     accepted: u64,
@@ -68,7 +68,7 @@ struct Waiter {
     about: RequestSummary,
 }
 
-/// What the scoreboard shows of a request.
+/// The part of a request that the scoreboard shows.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RequestSummary {
     method: String,
@@ -77,7 +77,7 @@ pub(crate) struct RequestSummary {
 }
 
 impl RequestSummary {
-    /// Takes method, URI and script from the request's variables.
+    /// Takes the method, URI and script from the request's variables.
     pub fn new(frame: &RequestFrame) -> RequestSummary {
         let text = |name| {
             let value = frame.variable(name).unwrap_or_default();
@@ -91,22 +91,22 @@ impl RequestSummary {
     }
 }
 
-/// A row in use. Its epoch distinguishes it from earlier uses of the same index.
+/// A row in use. Its epoch distinguishes it from other uses of the same index.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct RowId {
     pub index: u16,
     epoch: u64,
 }
 
-/// Length of the queue and waiting time of its head at one moment.
+/// The length of the queue and the longest waiting time in it, at one moment.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueueView {
     pub waiting: u32,
-    /// How long the first request in the queue has waited.
+    /// How long the oldest request in the queue has waited.
     pub waited: Duration,
 }
 
-/// The right to run, given back when it is dropped.
+/// The permission to run, released when it is dropped.
 pub(crate) struct Permit {
     places: Arc<SlotQueue>,
     row: RowId,
@@ -120,12 +120,12 @@ impl std::fmt::Debug for Permit {
 }
 
 impl Permit {
-    /// The row that the place belongs to.
+    /// Returns the row that the permit belongs to.
     pub fn row(&self) -> RowId {
         self.row
     }
 
-    /// The process that runs in the row now.
+    /// Records the process that now runs in the row.
     pub fn set_pid(&self, pid: i32) {
         let mut state = self.places.lock();
         if let Some(used) = state.used(self.row) {
@@ -154,7 +154,7 @@ impl QueueState {
         row.used.as_mut().filter(|_| row.epoch == id.epoch)
     }
 
-    /// The row a request would get now.
+    /// Returns the row that a request would get now.
     fn free(&self) -> Option<usize> {
         let rows = self.rows.iter().enumerate();
         let with_room = rows.filter_map(|(index, row)| {
@@ -162,15 +162,16 @@ impl QueueState {
             let running = used.running.len() as u32;
             (running < used.room).then_some((index, running, used.room))
         });
-        // running/room, compared without division.
+        // Compares running/room without a division.
         let least = with_room.min_by(|(_, a, x), (_, b, y)| {
             (u64::from(*a) * u64::from(*y)).cmp(&(u64::from(*b) * u64::from(*x)))
         });
         least.map(|(index, ..)| index)
     }
 
-    /// Whether there is room in the queue: those who have left it leave their places, and the newest request of
-    /// the client that has most is refused, if that is more than this client would have.
+    /// Makes room in the queue if possible. Requests that are no longer waiting are removed. If there are none, the
+    /// newest request of the client with the most requests is refused, if that client has more than this one would
+    /// have. Returns whether there is room.
     fn make_room_for(&mut self, client: Client) -> bool {
         let before = self.waiting.len();
         self.waiting.retain(|waiter| !waiter.sender.is_closed());
@@ -182,7 +183,7 @@ impl QueueState {
         let Some(waiter) = longest.and_then(|(longest, _)| self.waiting.pop_newest(longest)) else {
             return false;
         };
-        // It may leave by itself this very moment.
+        // That request may stop waiting at this very moment.
         let _ = waiter.sender.send(Err(ExecError::QueueFull));
         true
     }
@@ -194,7 +195,7 @@ impl QueueState {
 }
 
 impl SlotQueue {
-    /// Makes a scoreboard without rows.
+    /// Creates a scoreboard without rows.
     pub fn new(queue_size: u32) -> Arc<SlotQueue> {
         Arc::new(SlotQueue {
             queue_size,
@@ -208,7 +209,7 @@ impl SlotQueue {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Adds a row; requests get it from now on.
+    /// Adds a row, which requests get from now on.
     pub fn open(self: &Arc<Self>, room: u32, pid: i32) -> RowId {
         let mut state = self.lock();
         let index = match state.rows.iter().position(|row| row.used.is_none()) {
@@ -238,10 +239,10 @@ impl SlotQueue {
         id
     }
 
-    /// A place, at once or when it is this request's turn.
+    /// Waits for a permit, which is granted at once or when it is this request's turn.
     ///
     /// # Errors
-    /// `QueueFull`, `QueueTimeout`, or the error given to [`SlotQueue::refuse`].
+    /// `QueueFull`, `QueueTimeout`, or the error passed to [`SlotQueue::refuse`].
     pub async fn take(
         self: &Arc<Self>,
         client: Client,
@@ -253,7 +254,7 @@ impl SlotQueue {
             if let Some(refusal) = &state.refusal {
                 return Err(refusal.clone());
             }
-            // Who came first goes first, also when a place became free this moment.
+            // Waiting requests go first, even if a row became free at this moment.
             if state.waiting.is_empty()
                 && let Some(index) = state.free()
             {
@@ -312,7 +313,7 @@ impl SlotQueue {
         }
     }
 
-    /// Gives free places to those who wait.
+    /// Grants permits for free rows to waiting requests.
     fn hand_out(self: &Arc<Self>) {
         loop {
             let (sender, place) = {
@@ -330,12 +331,13 @@ impl SlotQueue {
                 let place = self.occupy(&mut state, index, waiter.about);
                 (waiter.sender, place)
             };
-            // Who has gone this very moment gives it back by dropping it, outside of the lock.
+            // If the request has stopped waiting at this very moment, the permit is dropped here, outside the lock, and
+            // so released.
             let _ = sender.send(Ok(place));
         }
     }
 
-    /// Refuses all requests, waiting ones included, with this error; `None`: places are given again.
+    /// Refuses all requests with this error, including waiting ones. `None` grants permits again.
     pub fn refuse(self: &Arc<Self>, refusal: Option<ExecError>) {
         let waiting = {
             let mut state = self.lock();
@@ -355,7 +357,7 @@ impl SlotQueue {
         }
     }
 
-    /// The length of the queue now, and how long its head has waited.
+    /// Returns the current length of the queue, and how long its oldest request has waited.
     pub fn queue(&self) -> QueueView {
         let mut state = self.lock();
         state.waiting.retain(|waiter| !waiter.sender.is_closed());
@@ -370,8 +372,8 @@ impl SlotQueue {
         }
     }
 
-    /// Waits until no request runs and none waits. One that gives up waiting is noticed when a place is
-    /// given back, or at the next look from time to time.
+    /// Waits until no request runs and none waits. A request that gives up waiting is noticed when a permit is
+    /// released, or at the next periodic check.
     pub async fn idle(&self) {
         loop {
             let left = self.left.notified();
@@ -386,12 +388,12 @@ impl SlotQueue {
         }
     }
 
-    /// Counts a failure, once a request.
+    /// Counts a failure. Called once per failed request.
     pub fn count(&self, error: &ExecError) {
         self.failures[error.index()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Fills in the fields of the status that are known here.
+    /// Sets the fields of the status that this queue knows.
     pub fn fill(&self, status: &mut PoolStatus) {
         status.queue_size = self.queue_size;
         status.queue = self.queue().waiting;

@@ -1,4 +1,4 @@
-//! Which requests get a slot, and which are refused.
+//! Tests of which requests get a permit, and which are refused.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,6 +1,6 @@
-//! The spawner process: starts programs on order, reaps them, signals their groups, and ends them
-//! when the front is gone. Single-threaded, asleep in `poll(2)`; decides nothing but what must
-//! happen when nobody else can: a limit that passes, a front that is gone.
+//! The spawner process: it starts programs on command, reaps them, signals their process groups, and terminates them
+//! when the front is gone. It is single-threaded and sleeps in `poll(2)`. It decides only what the front cannot decide:
+//! what to do when a limit has passed or the front is gone.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -21,9 +21,9 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitId, WaitIdOptions};
 
 use howdah_os::descriptors::end_with_parent;
 
-/// When the front is gone, from SIGTERM to SIGKILL.
+/// The time between SIGTERM and SIGKILL when the front is gone or a program's limit has passed.
 const GRACE: Duration = Duration::from_secs(1);
-/// Most programs at once: the places of a pool, twice, for replacements.
+/// The maximum number of programs at once: twice the maximum of a pool, for replacements.
 const MOST: usize = 2048;
 
 /// How the descriptors of a start are used.
@@ -31,19 +31,19 @@ const MOST: usize = 2048;
 pub enum Protocol {
     /// Three descriptors: standard input, output and error.
     Cgi,
-    /// One: the listening socket as standard input (FastCGI specification §2.2). What the program
-    /// prints goes where the spawner's own messages go.
+    /// One descriptor: the listening socket as standard input (FastCGI specification §2.2). The program's output goes
+    /// where the spawner's own messages go.
     FastCgi,
 }
 
-/// What a spawner is started with, by the master.
+/// The settings with which the master starts a spawner.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Whether the programs speak CGI or FastCGI: which descriptors come with a start.
+    /// Whether the programs speak CGI or FastCGI, which determines the descriptors of a start.
     pub protocol: Protocol,
-    /// The configured program and its arguments; empty: there is none.
+    /// The configured program and its arguments. It is empty if there is none.
     pub command: Vec<OsString>,
-    /// Environment of every program, on top of the spawner's.
+    /// Environment variables of every program, added to the spawner's.
     pub environment: Vec<(OsString, OsString)>,
 }
 
@@ -56,10 +56,10 @@ struct Program {
     pid: Pid,
     pidfd: OwnedFd,
     stage: ProgramStage,
-    /// The end is reported; the process stays a zombie until it is released.
+    /// The exit has been reported. The process stays a zombie until it is released.
     exited: bool,
     released: bool,
-    /// SIGTERM was sent: processes of the group that are left at the release are killed.
+    /// SIGTERM was sent. Processes of the group that are left at the release are killed.
     ended: bool,
 }
 
@@ -70,10 +70,10 @@ struct Spawner {
     reports: VecDeque<SpawnerReport>,
 }
 
-/// Serves orders until the other end of `control` is closed, then ends all programs.
+/// Executes commands until the other end of `control` is closed, then terminates all programs.
 ///
 /// # Errors
-/// `poll(2)` failed; nothing else ends it.
+/// `poll(2)` failed. Nothing else makes it fail.
 pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
     let mut spawner = Spawner {
         control,
@@ -106,8 +106,7 @@ pub fn serve(control: OwnedFd, settings: Settings) -> io::Result<()> {
 }
 
 impl Spawner {
-    /// Checks that the program exists, so that a missing one is reported at the start and not by every
-    /// request.
+    /// Checks that the program exists, so a missing one is reported once at the start instead of by every request.
     fn find_program(&self) -> Result<(), String> {
         let Some(program) = self.settings.command.first().map(PathBuf::from) else {
             return Ok(());
@@ -116,7 +115,7 @@ impl Spawner {
             .map_err(|error| format!("cannot execute {}: {error}", program.display()))
     }
 
-    /// Sends what waits to be sent; `false` when the front is gone.
+    /// Sends the pending reports. Returns `false` if the front is gone.
     fn send_reports(&mut self) -> bool {
         while let Some(report) = self.reports.front() {
             let flags = SendFlags::NOSIGNAL | SendFlags::DONTWAIT;
@@ -138,7 +137,7 @@ impl Spawner {
         let mut fds = vec![PollFd::new(&self.control, interest)];
         let living = self.programs.values().filter(|p| !p.exited);
         fds.extend(living.map(|p| PollFd::new(&p.pidfd, PollFlags::IN)));
-        // Rounded up: waking a moment early would only spin.
+        // Rounded up: waking slightly too early would only spin.
         let timeout = pause.map(|pause| pause + Duration::from_millis(1));
         let timeout = timeout.map(|pause| Timespec {
             tv_sec: pause.as_secs() as i64,
@@ -150,7 +149,7 @@ impl Spawner {
         }
     }
 
-    /// Carries out what has been ordered; `false` when the front is gone.
+    /// Executes the pending commands. Returns `false` if the front is gone.
     fn take_orders(&mut self) -> bool {
         let mut packet = vec![0; MAX_PACKET];
         loop {
@@ -178,7 +177,7 @@ impl Spawner {
                 }
                 Some(SpawnerCommand::Release { id }) => self.release(id),
                 Some(SpawnerCommand::Ask) => self.reports.push_back(SpawnerReport::Here),
-                // The front is of the same build: this is a bug of ours, and going on would hide it.
+                // The front is from the same build, so this is a bug of this program, and to continue would hide it.
                 None => return false,
             }
         }
@@ -244,7 +243,7 @@ impl Spawner {
             Protocol::FastCgi => {
                 command.stdout(Stdio::inherit());
                 command.stderr(Stdio::inherit());
-                // php-cgi's parent takes its children along (`fastcgi_cleanup`).
+                // php-cgi's parent process terminates its children (`fastcgi_cleanup`).
                 Signal::TERM
             }
         };
@@ -263,7 +262,7 @@ impl Spawner {
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
-        // Nobody reaps it before this: the id is still its own.
+        // It cannot be reaped before this, so the id has not been reused.
         let pidfd = rustix::process::pidfd_open(pid, PidfdFlags::empty())?;
         Ok((pid, pidfd))
     }
@@ -280,8 +279,8 @@ impl Spawner {
             return;
         };
         program.released = true;
-        // A CGI program may leave something running in the background, as under other servers; what
-        // a FastCGI program forked has no use without it.
+        // A CGI program may leave a process in the background, as under other servers. The children of a FastCGI
+        // program are useless without it.
         if program.ended || fastcgi {
             program.signal(Signal::KILL);
         }
@@ -311,8 +310,8 @@ impl Spawner {
         }
     }
 
-    /// Ends what is over its limit, kills what has been asked to end and has not; returns when there
-    /// is something to do next.
+    /// Terminates programs that exceed their limit, and kills those that have not exited after SIGTERM. Returns the
+    /// time until the next such action.
     fn act_on_time(&mut self, now: Instant) -> Option<Duration> {
         let mut next: Option<Instant> = None;
         for program in self.programs.values_mut() {
@@ -338,7 +337,7 @@ impl Spawner {
         next.map(|at| at.saturating_duration_since(now))
     }
 
-    /// Ends all programs: the front is gone, so nobody waits for their answers.
+    /// Terminates all programs. The front is gone, so no client waits for their responses.
     fn end_all(&mut self) -> io::Result<()> {
         let deadline = Instant::now() + GRACE;
         for program in self.programs.values_mut() {
@@ -370,8 +369,8 @@ impl Spawner {
     }
 }
 
-/// `ENOEXEC` for what is neither a binary nor names its interpreter. The C library, by which std
-/// executes, would hand such a file to the shell (execvp(3)): any text with an executable bit.
+/// Returns `ENOEXEC` for a file that is not a binary and does not name its interpreter. The C library, which std uses
+/// for execution, would pass such a file to the shell (execvp(3)), even any text with an executable bit.
 fn check_format(file: &Path) -> io::Result<()> {
     let mut magic = [0; 4];
     match std::fs::File::open(file).and_then(|mut f| f.read_exact(&mut magic[..2]).map(|()| f)) {
@@ -385,7 +384,7 @@ fn check_format(file: &Path) -> io::Result<()> {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             Err(rustix::io::Errno::NOEXEC.into())
         }
-        // A binary need not be readable; what else is wrong with it the exec says.
+        // A binary need not be readable. The exec reports any other error.
         Err(_) => Ok(()),
     }
 }
@@ -403,13 +402,13 @@ impl Program {
         };
     }
 
-    /// To its whole group. The leader has not been reaped, so the group's number is still its own.
+    /// Signals the whole group. The leader has not been reaped, so the group's id has not been reused.
     fn signal(&self, signal: Signal) {
-        // It fails when nobody is left, or for what has changed its user: not ours to end.
+        // This fails if no process is left, or if a process has changed its user and may not be signalled.
         let _ = rustix::process::kill_process_group(self.pid, signal);
     }
 
-    /// How it ended, if it has; it stays a zombie.
+    /// Returns the program's exit, if it has exited. It stays a zombie.
     fn exit(&self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = rustix::process::waitid(WaitId::PidFd(self.pidfd.as_fd()), options);

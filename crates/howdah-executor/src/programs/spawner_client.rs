@@ -1,6 +1,6 @@
-//! The front's end of a spawner: starts it and starts it again, sends commands, and passes what is
-//! reported of a process to whoever waits for that process. A thread of its own a pool, since
-//! starting a process and writing logs may block. Runs no request.
+//! The front's end of a spawner: it starts and restarts the spawner, sends commands, and passes the reports about a
+//! process to the code that waits for that process. Each pool has its own thread for this, since starting a process and
+//! writing logs may block. It runs no request.
 
 use std::collections::HashMap;
 use std::io;
@@ -24,21 +24,21 @@ mod thread;
 
 use thread::ClientThread;
 
-/// What is known of a process.
+/// A report about a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fate {
     /// The process runs under this process id.
     Started(i32),
     /// The process was not started, for this errno.
     NotStarted(i32),
-    /// The process has ended; `Exit::Unseen` if its spawner ended before it said how.
+    /// The process has exited. It is `Exit::Unseen` if its spawner exited before it reported how.
     Exited(Exit),
 }
 
-/// A process asked for. Dropping it lets the spawner reap it; it does not end it.
+/// An ordered process. Dropping it lets the spawner reap the process; it does not terminate it.
 pub(crate) struct Process {
     pub id: u64,
-    /// What becomes of it. The end of the stream means that its spawner is gone.
+    /// The reports about the process. The end of the stream means that its spawner is gone.
     pub fates: mpsc::UnboundedReceiver<Fate>,
     link: Arc<SpawnerClient>,
 }
@@ -51,31 +51,31 @@ impl Drop for Process {
     }
 }
 
-/// Whoever waits for the reports of a process.
+/// The receiver of the reports about a process.
 struct ProcessWatcher {
     fates: mpsc::UnboundedSender<Fate>,
     /// The start has been reported.
     started: bool,
 }
 
-/// Why a command was not taken.
+/// Why a command was not sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum SpawnRefused {
-    /// The line is full: try again in a moment.
+    /// The socket is full: retry after a short pause.
     Busy,
     /// No spawner is connected now.
     NoSpawner,
-    /// The command does not fit a packet.
+    /// The command does not fit in a packet.
     TooLarge,
 }
 
-/// The front's connection to a spawner, and the thread that keeps one running.
+/// The front's connection to a spawner, and the thread that keeps a spawner running.
 pub(crate) struct SpawnerClient {
     mode: Mode,
     log: Log,
     control: Mutex<Option<Arc<OwnedFd>>>,
     processes: Mutex<HashMap<u64, ProcessWatcher>>,
-    /// Commands that found the line full: sent by the thread, which waits for room.
+    /// Commands for which the socket was full. The thread sends them when there is room.
     late: Mutex<Vec<SpawnerCommand>>,
     next: AtomicU64,
     condition: watch::Sender<Condition>,
@@ -85,7 +85,7 @@ pub(crate) struct SpawnerClient {
 }
 
 impl SpawnerClient {
-    /// Starts the thread, which starts the spawner, and kills it when it has not answered for `silence`.
+    /// Starts the thread. The thread starts the spawner, and kills it when it has not responded for `silence`.
     pub fn start(
         mode: Mode,
         silence: Duration,
@@ -121,23 +121,23 @@ impl SpawnerClient {
         Ok(link)
     }
 
-    /// The spawner's condition: `Starting`, `Ready`, `Down` or `Closed`.
+    /// Returns the spawner's condition: `Starting`, `Ready`, `Down` or `Closed`.
     pub fn condition(&self) -> watch::Receiver<Condition> {
         self.condition.subscribe()
     }
 
-    /// Waits until processes can be started, or the first attempt to get there has failed.
+    /// Waits until processes can be started, or the first attempt to start the spawner has failed.
     pub async fn ready(&self) -> Result<(), ExecError> {
         Condition::settled(self.condition.subscribe()).await
     }
 
-    /// Ends a process that may have been let go of by now.
+    /// Terminates a process. The process may already have been released.
     pub fn end(&self, id: u64, grace: Duration) {
         let grace_ms = grace.as_millis() as u64;
         self.send_reliably(SpawnerCommand::End { id, grace_ms });
     }
 
-    /// Lets the spawner go: programs that still run are ended.
+    /// Shuts the spawner down. Programs that still run are terminated.
     pub fn close(&self) {
         self.closing.store(true, Ordering::Release);
         crate::common::sys::ring(self.bell.as_fd());
@@ -157,7 +157,7 @@ impl SpawnerClient {
         self.late.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a process. `start.id` is set here. Never waits.
+    /// Orders a process, and sets `start.id`. Never waits.
     pub fn spawn(
         self: &Arc<Self>,
         start: &mut Start,
@@ -196,7 +196,7 @@ impl SpawnerClient {
         }
     }
 
-    /// Nothing is lost when the line is full; without a spawner there is nothing to be done.
+    /// Sends a command. If the socket is full, the command is sent later; without a spawner it is not needed.
     fn send_reliably(&self, command: SpawnerCommand) {
         if self.send(&command, &[]) == Err(SpawnRefused::Busy) {
             self.late().push(command);
@@ -213,12 +213,12 @@ impl SpawnerClient {
     }
 }
 
-/// Passes on what the spawner reports of a process; `false` for a second start, which cannot be.
-/// Nothing is passed on after a process's end: a spawner, which runs as the pool's user, could otherwise
-/// fill our memory or have us ask a program again and again.
+/// Passes on a spawner's report about a process. Returns `false` for a second start of one process, which is a protocol
+/// error. Nothing is passed on after the exit of a process: otherwise a spawner, which runs as the pool's user, could
+/// fill the front's memory or make the front ask a program repeatedly.
 fn report_fate(processes: &mut HashMap<u64, ProcessWatcher>, id: u64, fate: Fate) -> bool {
     let Some(heard) = processes.get_mut(&id) else {
-        // Nobody waits any more.
+        // No receiver waits for it any more.
         return true;
     };
     let is_start = matches!(fate, Fate::Started(_));

@@ -1,5 +1,5 @@
-//! A FastCGI backend that does what a test says, on the wire: a thread that accepts and a thread a
-//! connection. Speaks records by itself, so that the code under test does not test itself.
+//! A FastCGI backend that a test scripts at the level of records: one thread that accepts and one thread per
+//! connection. It has its own implementation of records, so the code under test is not tested against itself.
 
 use std::io::{Read, Write};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -13,13 +13,13 @@ use tempfile::TempDir;
 
 use super::PATIENCE;
 
-/// A request as the backend read it.
+/// A request as the backend received it.
 #[derive(Clone, Debug, Default)]
 pub struct Seen {
     pub keep: bool,
     pub params: Vec<(String, String)>,
     pub stdin: Vec<u8>,
-    /// Number of the connection, from 0.
+    /// The number of the connection, from 0.
     pub connection: usize,
 }
 
@@ -30,24 +30,24 @@ impl Seen {
     }
 }
 
-/// What all connections share.
+/// The records that all connections share.
 #[derive(Default)]
 pub struct Ledger {
     pub seen: Mutex<Vec<Seen>>,
     pub connections: AtomicUsize,
     pub open: AtomicUsize,
     pub most_open: AtomicUsize,
-    /// Connections whose other end was seen to close.
+    /// The number of connections that the other end has closed.
     pub closed: AtomicUsize,
     stop: AtomicBool,
 }
 
-/// The other side of a connection, for a test's script.
+/// The backend's end of a connection, for a test's script.
 pub struct Peer {
     stream: UnixStream,
     ledger: Arc<Ledger>,
     pub connection: usize,
-    /// The first record's header, read to tell a question from a request.
+    /// The header of the first record, which was read to distinguish a probe from a request.
     first: Option<[u8; 8]>,
 }
 
@@ -106,7 +106,7 @@ impl Peer {
         }
     }
 
-    /// Reads a request; `None`: the other end has closed.
+    /// Reads a request. Returns `None` if the other end has closed.
     pub fn request(&mut self) -> Option<Seen> {
         let mut seen = self.request_head()?;
         loop {
@@ -131,14 +131,14 @@ impl Peer {
         self.raw(&record(kind, content));
     }
 
-    /// A whole answer in one write, as php does.
+    /// Sends a complete response in one write, as PHP does.
     pub fn answer(&mut self, cgi: &str) {
         let mut all = record(STDOUT, cgi.as_bytes());
         all.extend(record(END, &[0; 8]));
         self.raw(&all);
     }
 
-    /// Reads nothing, and returns whether the other end is still open.
+    /// Returns whether the other end is still open, without reading.
     pub fn is_there(&self) -> bool {
         use rustix::event::{PollFd, PollFlags, poll};
         let mut fds = [PollFd::new(&self.stream, PollFlags::empty())];
@@ -227,7 +227,8 @@ impl Fake {
     }
 }
 
-/// A pool before these backends, four requests at once in each; tests change what they are about.
+/// Returns the configuration of a pool for these backends, with four requests at once on each. Tests change the values
+/// that they are about.
 pub fn fastcgi_config(backends: Vec<Backend>) -> FastCgiConfig {
     FastCgiConfig {
         name: "test".to_owned(),
@@ -281,7 +282,7 @@ fn accept(
                 return;
             }
             if first[1] == 9 {
-                // GET_VALUES: nothing to tell.
+                // GET_VALUES: respond with no values.
                 let _ = stream.write_all(&[1, 10, 0, 0, 0, 0, 0, 0]);
                 return;
             }
@@ -300,7 +301,7 @@ fn accept(
     }
 }
 
-/// As php does: answers each request, and keeps the connection if asked to.
+/// Responds to each request, and keeps the connection if asked to, as PHP does.
 pub fn serve(peer: &mut Peer) {
     while let Some(seen) = peer.request() {
         let uri = seen.param("REQUEST_URI").unwrap_or_default().to_owned();

@@ -1,6 +1,6 @@
-//! A zygote and children that are threads of the test: they speak the real protocol over the real
-//! shared memory, and misbehave on demand as no PHP process would. A `cat` process stands for the
-//! zygote's process, so that its end is a real one.
+//! A zygote and children that are threads of the test. They use the real protocol over the real shared memory, and
+//! misbehave on demand in ways that no PHP process would. A `cat` process takes the place of the zygote's process, so
+//! its exit is a real one.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,25 +21,25 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendAncillaryBuffer, SendAncillaryMessage, SendFlags};
 use rustix::thread::futex;
 
-/// Starts fake zygotes; what the next one says first can be chosen.
+/// Starts fake zygotes. The first report of the next one can be chosen.
 #[derive(Default)]
 pub struct FakeLauncher {
-    /// Said instead of `Ready` by the next zygotes, in turn.
+    /// Sent instead of `Ready` by the next zygotes, in turn.
     pub first_words: Mutex<Vec<Report>>,
-    /// Claimed by the next zygote once it is ready, with these descriptors.
+    /// Sent by the next zygote once it is ready, with these descriptors.
     pub claims: Mutex<Vec<(Report, Option<OwnedFd>)>>,
     pub launches: AtomicU32,
-    /// Process ids of the zygotes' stand-ins.
+    /// Process ids of the `cat` processes.
     pub pids: Mutex<Vec<i32>>,
 }
 
 struct Fake {
     region: &'static Region,
     control: OwnedFd,
-    /// Of the zygote's stand-in.
+    /// The pidfd of the `cat` process.
     pidfd: OwnedFd,
     bells: Vec<OwnedFd>,
-    /// Set when the "process" has been killed: its threads then do nothing any more.
+    /// Set when the "process" of a child has been killed. Its thread then does nothing any more.
     killed: Mutex<HashMap<ChildId, Arc<AtomicBool>>>,
 }
 
@@ -55,7 +55,7 @@ impl Launcher for FakeLauncher {
         let raw = rustix::process::Pid::from_raw(pid).unwrap();
         let pidfd = rustix::process::pidfd_open(raw, rustix::process::PidfdFlags::empty())?;
         let memory = Arc::new(PoolMemory::map(&fds.memory)?);
-        // Threads that are still at work when the zygote is gone keep it.
+        // Threads that still work when the zygote is gone use it.
         let region = Box::leak(Box::new(Region::open(memory).unwrap()));
         let fake = Arc::new(Fake {
             region,
@@ -118,7 +118,7 @@ impl Fake {
             if n == 0 {
                 break;
             }
-            // A killed zygote hears nothing any more.
+            // A killed zygote receives nothing any more.
             if process.try_wait().unwrap().is_some() {
                 break;
             }
@@ -130,7 +130,7 @@ impl Fake {
                     let killed = Arc::new(AtomicBool::new(false));
                     self.killed.lock().unwrap().insert(child, killed.clone());
                     let fake = self.clone();
-                    // No process: signals come by `Command::Signal`.
+                    // There is no process: signals arrive by `Command::Signal`.
                     self.tell(&Report::Spawned { child, pid: 0 });
                     std::thread::spawn(move || fake.child(child, max_requests, &killed));
                 }
@@ -162,13 +162,13 @@ impl Fake {
         }
     }
 
-    /// Whether the zygote's process has ended. Real children end with it.
+    /// Whether the zygote's process has exited. Real children exit with it.
     fn is_gone(&self) -> bool {
         let mut fds = [PollFd::new(&self.pidfd, PollFlags::IN)];
         poll(&mut fds, Some(&Timespec::default())).expect("a poll") > 0
     }
 
-    /// Sleeps until somebody changes the word; `false`: the zygote has ended.
+    /// Sleeps until the word changes. Returns `false` if the zygote has exited.
     fn sleep(&self, word: &AtomicU32, seen: u32) -> bool {
         let step = Timespec {
             tv_sec: 0,
@@ -231,10 +231,10 @@ impl Fake {
         }
     }
 
-    /// Does what the URI says; `false`: the process is dead.
+    /// Does what the URI says. Returns `false` if the process is dead.
     fn job(&self, mut claim: Claim, killed: &AtomicBool) -> bool {
         let front = claim.front();
-        // The first string of a frame.
+        // The URI is the first string of a frame.
         let frame = claim.frame_bytes();
         let end = frame[40..].iter().position(|b| *b == 0).unwrap();
         let uri = String::from_utf8(frame[40..40 + end].to_vec()).unwrap();

@@ -1,13 +1,13 @@
 #!/usr/bin/python3
-"""A program that behaves as badly as its query string says: a FastCGI responder where its standard
-input is a socket (specification, section 2.2), a CGI program otherwise. One request at a time."""
+"""A program that misbehaves as its query string says. It is a FastCGI responder if its standard input is
+a socket (specification, section 2.2), and a CGI program otherwise. It serves one request at a time."""
 import os, signal, socket, stat, struct, sys
 
 OK = b"Content-Type: text/plain\r\n\r\n"
 
 
 class Cgi:
-    """The CGI side: a process is a request."""
+    """The CGI protocol: one request per process."""
 
     query = os.environ.get("QUERY_STRING", "")
 
@@ -27,11 +27,11 @@ class Cgi:
 
 
 class Closed(Exception):
-    """The other end has left."""
+    """The other end has closed the connection."""
 
 
 class FastCgi:
-    """The FastCGI side: a connection is a request."""
+    """The FastCGI protocol: one request per connection."""
 
     query = ""
 

@@ -1,5 +1,5 @@
-//! What the executor's tests share: a log to look at, a pool configuration, front threads, and a
-//! driver that takes a run to its end.
+//! What the executor's tests share: a log, a pool configuration, front threads, and a driver that polls a run to its
+//! end.
 #![allow(dead_code)]
 
 pub mod backend;
@@ -23,10 +23,10 @@ use howdah_proto::level::Level;
 use howdah_proto::request::{FrameBuilder, RequestFrame};
 use howdah_proto::variables::Var;
 
-/// Whatever a test waits for comes within this time, or the test has failed.
+/// The maximum time that a test waits for anything. After it the test has failed.
 pub const PATIENCE: Duration = Duration::from_secs(20);
 
-/// Keeps every message and lets tests wait for one.
+/// A log that stores every message and lets tests wait for one.
 #[derive(Default)]
 pub struct TestLog {
     lines: Mutex<Vec<String>>,
@@ -39,7 +39,7 @@ impl TestLog {
         self.grown.notify_all();
     }
 
-    /// Waits for a line that contains `text`; returns it.
+    /// Waits for a line that contains `text`, and returns it.
     #[track_caller]
     pub fn wait_for(&self, text: &str) -> String {
         let deadline = Instant::now() + PATIENCE;
@@ -77,7 +77,7 @@ impl ScriptLog for TestLog {
     }
 }
 
-/// A small static pool; tests change what they are about.
+/// Returns the configuration of a small static pool. Tests change the values that they are about.
 pub fn config(children: u32) -> PoolConfig {
     PoolConfig {
         name: "test".to_owned(),
@@ -94,7 +94,7 @@ pub fn config(children: u32) -> PoolConfig {
         track_finished: false,
         request_slowlog_timeout: None,
         php_ini: None,
-        // Debian's php.ini buffers 4096 bytes, which flush() alone does not pass on.
+        // Debian's php.ini sets a buffer of 4096 bytes, which flush() alone does not send.
         defines: vec![("output_buffering".to_owned(), "0".to_owned())],
         opcache: true,
         user: None,
@@ -107,7 +107,7 @@ pub fn config(children: u32) -> PoolConfig {
     }
 }
 
-/// A front thread's runtime, with the hooks the server installs.
+/// Creates a front thread's runtime, with the hooks that the server installs.
 pub fn front_runtime(index: u32) -> tokio::runtime::Runtime {
     front_thread::attach(index);
     tokio::runtime::Builder::new_current_thread()
@@ -118,7 +118,7 @@ pub fn front_runtime(index: u32) -> tokio::runtime::Runtime {
         .unwrap()
 }
 
-/// Runs a future on this thread as front thread 0, and fails when it takes too long.
+/// Runs a future on this thread as front thread 0. Fails if it takes too long.
 #[track_caller]
 pub fn on_front<T>(future: impl Future<Output = T>) -> T {
     front_runtime(0).block_on(async {
@@ -128,17 +128,17 @@ pub fn on_front<T>(future: impl Future<Output = T>) -> T {
     })
 }
 
-/// What a run gave, from its first event to its end.
+/// The events of a run, from the first to the end.
 #[derive(Debug, Default)]
 pub struct Answer {
     pub head: Head,
     pub informational: Vec<Head>,
     pub body: Vec<u8>,
-    /// Bytes of the body at each flush.
+    /// The length of the body at each flush.
     pub flushes: Vec<usize>,
 }
 
-/// The answer's body as text.
+/// Returns the response's body as text.
 pub fn text(answer: &Answer) -> String {
     String::from_utf8_lossy(&answer.body).into_owned()
 }
@@ -147,7 +147,7 @@ pub async fn next_event(run: &mut Box<dyn Run>) -> Result<Event, ExecError> {
     poll_fn(|cx| run.poll_event(cx)).await
 }
 
-/// Polls a run to its end and collects what it gave.
+/// Polls a run to its end and collects its events.
 pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
     let mut answer = Answer::default();
     loop {
@@ -162,7 +162,7 @@ pub async fn finish(mut run: Box<dyn Run>) -> Result<Answer, ExecError> {
     }
 }
 
-/// A request for the fake child: its URI says what to do.
+/// Creates a request for the fake child, whose URI says what to do.
 pub fn request(uri: &str, body: ScriptBody) -> ScriptRequest {
     let length = match &body {
         ScriptBody::Empty => Some(0),

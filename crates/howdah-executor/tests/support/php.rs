@@ -1,5 +1,5 @@
-//! Pools of the real `howdah-php`: the binary is `HOWDAH_PHP`, or the one of this build, which is
-//! built when it is missing.
+//! Pools of the real `howdah-php`. The binary is `HOWDAH_PHP`, or the one of this build, which is built if it is
+//! missing.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -55,7 +55,7 @@ impl Site {
         Site::with_fronts(config, 1)
     }
 
-    /// A pool of workers that boot this script.
+    /// Creates a pool of workers that boot this script.
     pub fn worker(config: PoolConfig, text: &str) -> Site {
         Site::prepared(config, 1, |dir, config| {
             let script = dir.join("worker.php");
@@ -68,7 +68,7 @@ impl Site {
         Site::prepared(config, fronts, |_, _| {})
     }
 
-    /// A pool without a process before its first request.
+    /// Creates a pool without a process before its first request.
     pub fn asleep(config: PoolConfig) -> Site {
         let mut site = Site::prepared(config.clone(), 1, |_, _| {});
         let (log, launcher) = (Arc::new(TestLog::default()), Arc::new(DirectLauncher));
@@ -95,7 +95,7 @@ impl Site {
         Site { dir, pool, log }
     }
 
-    /// The same scripts in another pool.
+    /// Starts another pool with the same scripts.
     pub fn second_pool(&self, mut config: PoolConfig) -> Arc<EmbedPool> {
         config.program = program();
         EmbedPool::start(config, Arc::new(DirectLauncher), self.log.clone(), 1).unwrap()
@@ -106,7 +106,7 @@ impl Site {
     }
 
     pub fn script(&self, name: &str, text: &str) {
-        // Into place at once: a child may be reading it.
+        // Moved into place atomically, because a child may be reading it.
         let new = self.path(&format!("{name}.new"));
         std::fs::write(&new, text).unwrap();
         std::fs::rename(&new, self.path(name)).unwrap();
@@ -158,8 +158,8 @@ impl Site {
         finish(self.start(name, ScriptBody::Empty)).await
     }
 
-    /// The process id of a child. (The scoreboard hears of a fork a moment after the child has
-    /// begun to serve.)
+    /// Returns the process id of a child. (The scoreboard learns of a fork a moment after the child has begun to
+    /// serve.)
     pub async fn pid(&self, child: u16) -> i32 {
         let mut pid = 0;
         super::until("a process id", || {
@@ -188,7 +188,7 @@ pub fn kill(pid: i32, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// The parent of a process, from /proc/PID/stat.
+/// Returns the parent of a process, from /proc/PID/stat.
 pub fn parent(pid: i32) -> i32 {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
     let after_name = stat.rsplit_once(')').unwrap().1;

@@ -28,14 +28,14 @@ const CONTROL: &str = "TEST_SPAWNER_CONTROL";
 const COMMAND: &str = "TEST_SPAWNER_COMMAND";
 const PROTOCOL: &str = "TEST_SPAWNER_PROTOCOL";
 
-/// Starts spawners, and remembers their process ids.
+/// Starts spawners, and records their process ids.
 #[derive(Default)]
 pub struct TestLauncher {
     pub pids: Mutex<Vec<i32>>,
 }
 
 impl TestLauncher {
-    /// The process id of the spawner started last.
+    /// Returns the process id of the most recent spawner.
     pub fn pid(&self) -> i32 {
         *self.pids.lock().unwrap().last().unwrap()
     }
@@ -74,7 +74,7 @@ impl Launcher for TestLauncher {
     }
 }
 
-/// What the spawner's process does; called by the test of that name.
+/// Runs the spawner's process. The test with this name calls it.
 pub fn spawner_process() {
     let number = std::env::var(CONTROL).expect("started by a test").parse();
     let control = inherited(number.unwrap()).unwrap();
@@ -90,7 +90,7 @@ pub fn spawner_process() {
     spawner::serve(control, settings).unwrap();
 }
 
-/// php-cgi, started for each request.
+/// Returns the configuration of a pool that starts php-cgi for each request.
 pub fn cgi_config(children: u32) -> CgiConfig {
     CgiConfig {
         name: "test".to_owned(),
@@ -105,7 +105,7 @@ pub fn cgi_config(children: u32) -> CgiConfig {
     }
 }
 
-/// php-cgi, kept; tests change what they are about.
+/// Returns the configuration of a pool of running php-cgi programs. Tests change the values that they are about.
 pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolConfig {
     ProgramPoolConfig {
         name: "test".to_owned(),
@@ -127,7 +127,7 @@ pub fn program_pool_config(processes: Processes, children: u32) -> ProgramPoolCo
     }
 }
 
-/// A directory of scripts that goes with its value.
+/// A directory of scripts, which is removed when the value is dropped.
 pub struct Scripts(pub PathBuf);
 
 impl Scripts {
@@ -171,7 +171,7 @@ impl Drop for Scripts {
     }
 }
 
-/// A request for a script, as the server frames one.
+/// Creates a request for a script, like the server does.
 pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
     let length = match &body {
         ScriptBody::Empty => None,
@@ -209,7 +209,7 @@ pub fn request(script: &Path, query: &str, body: ScriptBody) -> ScriptRequest {
     }
 }
 
-/// Whether a process is there and no zombie.
+/// Whether a process exists and is not a zombie.
 pub fn lives(pid: i32) -> bool {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat"));
     stat.is_ok_and(|stat| {

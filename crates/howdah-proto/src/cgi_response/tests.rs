@@ -1,4 +1,4 @@
-//! Header blocks as programs write them, and what becomes of them.
+//! Header blocks as programs write them, and the heads that the parser makes of them.
 
 use super::*;
 

@@ -1,74 +1,73 @@
-//! Reads the records an application answers with. Incremental; content is handed out as slices of
-//! the input, in as many pieces as it arrives in. What it sends is a claim until it has come
-//! through here.
+//! Decodes the records of an application's response. The decoder is incremental: it returns content as slices of the
+//! input, in as many pieces as it arrives in. Data from an application is untrusted until it has passed this decoder.
 
 use super::{HEADER, REQUEST_ID, VERSION, kind};
 
-/// What [`Decoder::next`] hands out of an application's answer.
+/// A piece of an application's response, as [`Decoder::next`] returns it.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Piece<'a> {
     /// Bytes of the CGI response: header block, then body. Never empty.
     Stdout(&'a [u8]),
     /// Bytes for the error log. Never empty.
     Stderr(&'a [u8]),
-    /// The answer is complete; nothing follows.
+    /// The response is complete; nothing follows.
     End(End),
-    /// GET_VALUES_RESULT: see [`super::encode::pairs`].
+    /// The content of GET_VALUES_RESULT; [`super::encode::pairs`] parses it.
     Values(&'a [u8]),
 }
 
 /// How the application ended the request: the protocol status of END_REQUEST (§5.5).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// `FCGI_REQUEST_COMPLETE`, with the application's exit status, which PHP always gives as 0.
+    /// `FCGI_REQUEST_COMPLETE` with the application's exit status. PHP always sends 0.
     Complete {
         /// The exit status, as a CGI program would pass it to `exit()`.
         app_status: u32,
     },
-    /// `FCGI_CANT_MPX_CONN`: refused on this connection, since it serves another request.
+    /// `FCGI_CANT_MPX_CONN`: refused, because this connection is serving another request.
     CantMultiplex,
-    /// `FCGI_OVERLOADED`: refused, since the application has no room.
+    /// `FCGI_OVERLOADED`: refused, because the application has no capacity.
     Overloaded,
-    /// `FCGI_UNKNOWN_ROLE`: refused for good.
+    /// `FCGI_UNKNOWN_ROLE`: refused permanently.
     UnknownRole,
 }
 
-/// Why what came is not FastCGI.
+/// Why the bytes are not FastCGI.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RecordError {
     /// The first byte of a record is not 1.
     Version(u8),
-    /// A record of a type that no application sends.
+    /// The record has a type that no application sends.
     UnexpectedType(u8),
-    /// A record for a request that was not made on this connection.
+    /// The record is for a request that was not made on this connection.
     UnknownRequest(u16),
     /// END_REQUEST or GET_VALUES_RESULT with an impossible length.
     BadLength(u16),
-    /// END_REQUEST with a protocol status nobody defined.
+    /// END_REQUEST has an undefined protocol status.
     BadProtocolStatus(u8),
-    /// Content on a stream that its empty record had ended.
+    /// Content arrived on a stream that an empty record had already ended.
     AfterStreamEnd,
     /// Bytes follow END_REQUEST, where nothing may follow.
     AfterEnd,
 }
 
-/// Longest GET_VALUES_RESULT that is read: there are three short names to ask for.
+/// The maximum length of GET_VALUES_RESULT, in bytes. Only three short names exist to ask for.
 const MAX_VALUES: u16 = 1024;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum DecoderStage {
-    /// The next bytes are a record's header.
+    /// The next bytes are a record header.
     Header,
-    /// The next bytes are content of a record of this type.
+    /// The next bytes are the content of a record of this type.
     Content(u8),
     /// The next bytes are padding; a header follows.
     Padding,
-    /// The next bytes are padding of END_REQUEST; nothing follows.
+    /// The next bytes are the padding of END_REQUEST; nothing follows.
     LastPadding(End),
     Over,
 }
 
-/// Reads the records of one answer from bytes that arrive in any pieces.
+/// Decodes the records of one response from bytes that arrive in pieces of any size.
 #[derive(Debug)]
 pub struct Decoder {
     stage: DecoderStage,
@@ -91,9 +90,9 @@ impl Default for Decoder {
 }
 
 impl Decoder {
-    /// Takes from the front of `input`: the next piece, if there is one, and how many bytes were
-    /// used, which may be some without a piece. Without a piece more bytes are needed: behind those
-    /// used, at most `MAX_VALUES` + 7 are kept waiting.
+    /// Decodes from the start of `input`. Returns the next piece, if there is one, and the number of bytes that were
+    /// used, which may be more than 0 even without a piece. No piece means that more bytes are needed; the caller then
+    /// holds at most `MAX_VALUES` + 7 unused bytes.
     pub fn next<'a>(&mut self, input: &'a [u8]) -> Result<(Option<Piece<'a>>, usize), RecordError> {
         let mut at = 0;
         loop {
@@ -129,7 +128,7 @@ impl Decoder {
                 }
                 DecoderStage::Header => {
                     let Some(header) = rest.first_chunk::<HEADER>() else {
-                        // What is wrong already is not waited for.
+                        // Report an error at once if the first byte is already wrong.
                         if let Some(version) = rest.first().filter(|v| **v != VERSION) {
                             return Err(RecordError::Version(*version));
                         }
@@ -145,8 +144,8 @@ impl Decoder {
         }
     }
 
-    /// Reads a header, and the content of a record that is only of use as a whole. Nothing is used
-    /// of one that is not all there.
+    /// Reads a header. For a record that is only useful as a whole, also reads its content; if the content is
+    /// incomplete, no bytes are used.
     fn header<'a>(
         &mut self,
         header: &[u8; HEADER],
@@ -199,13 +198,12 @@ impl Decoder {
         Ok((None, used))
     }
 
-    /// Whether the answer is complete.
+    /// Whether the response is complete.
     pub fn is_over(&self) -> bool {
         self.stage == DecoderStage::Over
     }
 
-    /// Whether the application has ended its STDOUT: the body is complete, although END_REQUEST
-    /// has not come.
+    /// Whether the application has ended its STDOUT. The body is then complete, although END_REQUEST has not arrived.
     pub fn stdout_ended(&self) -> bool {
         self.stdout_ended
     }

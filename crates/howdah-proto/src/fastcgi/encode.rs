@@ -1,34 +1,35 @@
-//! Writes a request's records into a buffer. The caller sends it; one buffer holds BEGIN_REQUEST,
-//! PARAMS and a small body, so that a request is one write.
+//! Writes a request's records into a buffer, which the caller sends. One buffer holds BEGIN_REQUEST, PARAMS and a small
+//! body, so a request takes one write.
 
 use super::{HEADER, MAX_CONTENT, REQUEST_ID, Role, VERSION, kind};
 
-/// A name and its value do not fit one record together, and PHP reads no pair from two.
+/// A name and its value together do not fit in one record, and PHP does not accept a pair that is split over two.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct VariableTooLong {
-    /// Bytes the pair would take, with its two length fields.
+    /// The length of the pair with its two length fields, in bytes.
     pub length: usize,
 }
 
-/// A record's header. `content` is at most 65535.
+/// Returns a record header. `content` is at most 65535.
 pub fn header(kind: u8, id: u16, content: usize) -> [u8; HEADER] {
     let id = id.to_be_bytes();
     let length = u16::try_from(content).unwrap_or(u16::MAX).to_be_bytes();
     [VERSION, kind, id[0], id[1], length[0], length[1], 0, 0]
 }
 
-/// BEGIN_REQUEST (§5.1). `keep`: the connection is ours to close.
+/// Appends BEGIN_REQUEST (§5.1). `keep` sets `FCGI_KEEP_CONN`: the web server closes the connection, not the
+/// application.
 pub fn begin(out: &mut Vec<u8>, role: Role, keep: bool) {
     out.extend_from_slice(&header(kind::BEGIN_REQUEST, REQUEST_ID, 8));
     let role = (role as u16).to_be_bytes();
     out.extend_from_slice(&[role[0], role[1], u8::from(keep), 0, 0, 0, 0, 0]);
 }
 
-/// The PARAMS stream (§5.2), begun in `out`. Ends with [`Params::finish`].
+/// The PARAMS stream (§5.2) in `out`. [`Params::finish`] ends it.
 #[derive(Debug)]
 pub struct Params<'o> {
     out: &'o mut Vec<u8>,
-    /// Where the open record's header is.
+    /// Offset of the open record's header.
     record: usize,
 }
 
@@ -40,7 +41,10 @@ impl<'o> Params<'o> {
         Params { out, record }
     }
 
-    /// Adds a variable whose value is the concatenation of `parts`.
+    /// Appends a variable whose value is the concatenation of `parts`.
+    ///
+    /// # Errors
+    /// The pair does not fit in one record.
     pub fn parts(&mut self, name: &[u8], parts: &[&[u8]]) -> Result<(), VariableTooLong> {
         let value: usize = parts.iter().map(|part| part.len()).sum();
         let pair = pair_len(name.len(), value);
@@ -62,7 +66,10 @@ impl<'o> Params<'o> {
         Ok(())
     }
 
-    /// Adds a variable to the stream.
+    /// Appends a variable.
+    ///
+    /// # Errors
+    /// The pair does not fit in one record.
     pub fn pair(&mut self, name: &[u8], value: &[u8]) -> Result<(), VariableTooLong> {
         self.parts(name, &[value])
     }
@@ -76,7 +83,7 @@ impl<'o> Params<'o> {
         self.out[self.record..self.record + HEADER].copy_from_slice(&closed);
     }
 
-    /// Ends the stream with its empty record.
+    /// Ends the stream with an empty record.
     pub fn finish(self) {
         let mut this = self;
         if this.content() > 0 {
@@ -87,7 +94,7 @@ impl<'o> Params<'o> {
     }
 }
 
-/// Bytes of a pair with its two lengths (§3.4).
+/// Returns the length in bytes of a pair with its two length fields (§3.4).
 fn pair_len(name: usize, value: usize) -> usize {
     let of = |length| if length < 128 { 1 } else { 4 };
     of(name) + of(value) + name + value
@@ -96,13 +103,13 @@ fn pair_len(name: usize, value: usize) -> usize {
 fn put_length(out: &mut Vec<u8>, length: usize) {
     match u8::try_from(length) {
         Ok(short @ 0..128) => out.push(short),
-        // At most MAX_CONTENT: the high bit is free to say that there are four bytes.
+        // The length is at most MAX_CONTENT, so the high bit is free to mark a length of four bytes.
         _ => out.extend_from_slice(&(length as u32 | 1 << 31).to_be_bytes()),
     }
 }
 
-/// STDIN records (§5.3) of `bytes`, which may be empty: then nothing is written, since an empty
-/// record ends the stream.
+/// Appends STDIN records (§5.3) with `bytes`. Appends nothing if `bytes` is empty, since an empty record would end the
+/// stream.
 pub fn stdin(out: &mut Vec<u8>, bytes: &[u8]) {
     for piece in bytes.chunks(MAX_CONTENT) {
         out.extend_from_slice(&header(kind::STDIN, REQUEST_ID, piece.len()));
@@ -110,12 +117,13 @@ pub fn stdin(out: &mut Vec<u8>, bytes: &[u8]) {
     }
 }
 
-/// The empty record that ends STDIN.
+/// Appends the empty record that ends STDIN.
 pub fn stdin_end(out: &mut Vec<u8>) {
     out.extend_from_slice(&header(kind::STDIN, REQUEST_ID, 0));
 }
 
-/// GET_VALUES (§4.1) for these names, all short: a question that costs an application no request.
+/// Appends GET_VALUES (§4.1) for these names, all of which must be short. An application replies to it without using up
+/// a request.
 pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
     let content: usize = names.iter().map(|name| pair_len(name.len(), 0)).sum();
     out.extend_from_slice(&header(kind::GET_VALUES, 0, content));
@@ -126,7 +134,7 @@ pub fn get_values(out: &mut Vec<u8>, names: &[&str]) {
     }
 }
 
-/// Reads name-value pairs (§3.4), as in GET_VALUES_RESULT. Ends at the first that is not whole.
+/// Parses name-value pairs (§3.4), as in GET_VALUES_RESULT. Stops at the first incomplete pair.
 pub fn pairs(mut bytes: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
     std::iter::from_fn(move || {
         let name = take_length(&mut bytes)?;

@@ -1,4 +1,4 @@
-//! Records as they are on the wire, both ways.
+//! Encoding and decoding of records, compared with their bytes on the wire.
 
 use super::encode::*;
 use super::*;
@@ -13,10 +13,10 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
 
 const COMPLETE: [u8; 8] = [0, 0, 0, 0, 0, 0, 0, 0];
 
-/// STDOUT, STDERR and the end.
+/// STDOUT, STDERR and the end of the request.
 type Answer = (Vec<u8>, Vec<u8>, Option<End>);
 
-/// An answer that arrives in these pieces.
+/// Decodes a response that arrives in these pieces.
 fn read(pieces: &[&[u8]]) -> Result<Answer, RecordError> {
     let (mut decoder, mut pending) = (Decoder::default(), Vec::new());
     let (mut out, mut err, mut end) = (Vec::new(), Vec::new(), None);
@@ -68,7 +68,7 @@ fn no_params_are_one_empty_record() {
 
 type Pair = (Vec<u8>, Vec<u8>);
 
-/// Each PARAMS record read by itself, as `fcgi_get_params` does: the pairs, and the records' number.
+/// Parses each PARAMS record on its own, as `fcgi_get_params` does. Returns the pairs and the number of records.
 fn read_as_php(mut wire: &[u8]) -> (Vec<Pair>, usize) {
     let (mut found, mut records) = (Vec::new(), 0);
     while let [1, 4, 0, 1, high, low, 0, 0, rest @ ..] = wire {

@@ -1,9 +1,8 @@
 //! Payload bytes in memory that another process may write at any time: frames, bodies, responses.
 //!
-//! They are read and written as relaxed atomic words, never through a plain reference, so that a
-//! process that ignores the protocol and writes during a copy changes what is copied and nothing
-//! else. Honest sides never meet: release and acquire on a slot's state and positions hand bytes
-//! over.
+//! They are read and written as relaxed atomic words, never through a plain reference. If a process ignores the
+//! protocol and writes during a copy, it changes the copied bytes and nothing else. Processes that follow the protocol
+//! never access the same bytes at once: release and acquire on a slot's state and positions hand the bytes over.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -11,7 +10,7 @@ use super::RING;
 
 const WORD: usize = size_of::<u64>();
 
-/// A run of shared bytes.
+/// A range of shared bytes.
 #[derive(Clone, Copy)]
 pub(super) struct SharedBytes<'a>(pub &'a [AtomicU64]);
 
@@ -37,8 +36,8 @@ impl SharedBytes<'_> {
         }
     }
 
-    /// Copies private bytes to offset `at`. A word that is only half theirs keeps its other bytes:
-    /// one side alone writes a run.
+    /// Copies private bytes to offset `at`. In a word that is only partly written, the other bytes keep their values;
+    /// this is safe because only one side writes a range.
     pub fn write(self, at: usize, bytes: &[u8]) {
         let (mut word, skip) = (at / WORD, at % WORD);
         let mut rest = bytes;
@@ -77,7 +76,7 @@ impl SharedBytes<'_> {
     }
 }
 
-/// The payload bytes of one ring, addressed by ever-growing positions.
+/// The payload bytes of one ring, addressed by positions that only grow.
 #[derive(Clone, Copy)]
 pub(super) struct ByteRing<'a>(pub SharedBytes<'a>);
 
@@ -100,7 +99,7 @@ impl ByteRing<'_> {
         self.0.read(0, second);
     }
 
-    /// Zeroes the first `len` (at most [`RING`]) bytes, wherever positions are.
+    /// Zeroes the first `len` (at most [`RING`]) bytes of the ring, regardless of positions.
     pub fn wipe(self, len: usize) {
         self.0.wipe(len);
     }

@@ -1,4 +1,4 @@
-//! The PHP process's side of a pool's memory. Trusts the front.
+//! The PHP process's side of a pool's memory. It trusts the front.
 
 use std::sync::atomic::{AtomicU32, Ordering, fence};
 
@@ -8,33 +8,33 @@ use super::{Bell, ChildId, RING, Region};
 use crate::request::MAX_FRAME;
 use crate::response::{FRAME_HEADER, kind};
 
-/// A child's place in the pool.
+/// A child's access to the pool.
 #[derive(Clone, Copy, Debug)]
 pub struct ChildPort {
     region: &'static Region,
     me: ChildId,
 }
 
-/// A claimed request, and the writer of its response. The slot is this child's until [`Claim::done`],
-/// which takes the claim: whoever holds one may read its frame.
+/// A claimed request, and the writer of its response. The slot belongs to this child until [`Claim::done`], which
+/// consumes the claim; the owner of a claim may read its frame.
 ///
-/// Response frames go into the slot's ring. Small writes gather in one body frame; nothing is
-/// seen by the front before [`Claim::show`] or [`Claim::publish`].
+/// Response frames go into the slot's ring. Small writes are collected in one body frame. The front sees nothing before
+/// [`Claim::show`] or [`Claim::publish`].
 #[derive(Debug)]
 pub struct Claim {
     region: &'static Region,
     me: ChildId,
     front: u32,
     slot: u32,
-    /// End of what is written, shown or not.
+    /// Position after the last written byte, whether or not the front can see it yet.
     written: u64,
-    /// Position of the open body frame's length field, and its length so far.
+    /// Position of the open body frame's length field, and the frame's length so far.
     open_body: Option<(u64, u32)>,
 }
 
 impl ChildPort {
-    /// The child `me`, whose row the front has prepared. Makes it eligible for wake-ups. A child has the
-    /// memory mapped as long as it lives.
+    /// Enters the pool as the child `me`, whose row the front has prepared, and makes the child eligible for wake-ups.
+    /// The child has the memory mapped for its whole life.
     pub fn enter(region: &'static Region, me: ChildId) -> ChildPort {
         let bit = 1u64 << (me.index % 64);
         region.header().live.0[me.index as usize / 64].fetch_or(bit, Ordering::SeqCst);
@@ -46,8 +46,8 @@ impl ChildPort {
         self.me
     }
 
-    /// Claims the oldest ready request of the first front thread that has one, beginning at
-    /// `start` (vary it, so that no thread is favoured).
+    /// Claims the oldest ready request of the first front thread that has one, beginning at `start`. Vary `start`, so
+    /// that no thread is favoured.
     pub fn claim(&self, start: u32) -> Option<Claim> {
         let fronts = self.region.geometry().fronts;
         (0..fronts).find_map(|i| self.claim_from((start + i) % fronts))
@@ -74,7 +74,7 @@ impl ChildPort {
                     )
                     .is_ok()
             };
-            // Whoever comes first steps over the entry; that it was us does not matter.
+            // One process advances the tail past the entry; it does not matter which.
             let _ = ring.tail.0.compare_exchange(
                 tail,
                 tail.wrapping_add(1),
@@ -94,9 +94,9 @@ impl ChildPort {
         }
     }
 
-    /// Announces sleep; returns the futex word and the value to wait on. The caller must look at
-    /// the rings (and [`ChildPort::must_retire`]) once more before it waits, and call
-    /// [`ChildPort::unpark`] when it does not wait or has been woken.
+    /// Announces that the child will sleep. Returns the futex word and the value to wait on. The caller must check the
+    /// rings (and [`ChildPort::must_retire`]) again before it waits, and must call [`ChildPort::unpark`] if it does not
+    /// wait or after it was woken.
     pub fn park(&self) -> (&'static AtomicU32, u32) {
         let park = &self.region.child(self.me.index).park;
         let seen = park.load(Ordering::SeqCst);
@@ -106,19 +106,19 @@ impl ChildPort {
         (park, seen)
     }
 
-    /// Takes back the announcement of [`ChildPort::park`].
+    /// Withdraws the announcement of [`ChildPort::park`].
     pub fn unpark(&self) {
         let bit = 1u64 << (self.me.index % 64);
         self.region.header().parked.0[self.me.index as usize / 64]
             .fetch_and(!bit, Ordering::SeqCst);
     }
 
-    /// How many front threads there are; the bell behind theirs is the supervisor's.
+    /// Returns the number of front threads. The bell after theirs is the supervisor's.
     pub fn fronts(&self) -> u32 {
         self.region.geometry().fronts
     }
 
-    /// Whether the front wants this child to leave.
+    /// Whether the front wants this child to exit.
     pub fn must_retire(&self) -> bool {
         self.region
             .child(self.me.index)
@@ -127,13 +127,13 @@ impl ChildPort {
             != 0
     }
 
-    /// Takes this child off the scoreboard: it claims nothing more, and nobody need wait for its end
-    /// to see that it is not awake.
+    /// Removes this child from the scoreboard. It claims no more requests and no longer counts as awake, even before it
+    /// has exited.
     pub fn leave(&self) {
         strike(self.region, self.me.index);
     }
 
-    /// Asks for a replacement: `max_requests` is reached, or is about to be.
+    /// Asks for a replacement, because `max_requests` is reached or is about to be.
     pub fn mark_spent(&self) {
         self.region
             .child(self.me.index)
@@ -141,7 +141,7 @@ impl ChildPort {
             .store(1, Ordering::Relaxed);
     }
 
-    /// Marks the start of a job, CLOCK_MONOTONIC nanoseconds.
+    /// Records the start of a job, in CLOCK_MONOTONIC nanoseconds.
     pub fn begin_job(&self, now_ns: u64) {
         self.region
             .child(self.me.index)
@@ -149,7 +149,7 @@ impl ChildPort {
             .store(now_ns, Ordering::Relaxed);
     }
 
-    /// Marks the end of a job; returns how many this process has done.
+    /// Records the end of a job. Returns the number of jobs that this process has finished.
     pub fn end_job(&self) -> u64 {
         let entry = self.region.child(self.me.index);
         entry.busy_since.store(0, Ordering::Relaxed);
@@ -159,12 +159,12 @@ impl ChildPort {
     }
 }
 
-/// What a read of the request body gave.
+/// The result of reading the request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyRead {
     /// This many bytes were copied into the buffer.
     Bytes(usize),
-    /// No bytes are there yet; the child has to wait for the front.
+    /// No bytes are available yet; the child has to wait for the front.
     Pending,
     /// The script has read the whole body.
     End,
@@ -177,12 +177,13 @@ impl Claim {
         self.region.slot(self.front, self.slot)
     }
 
-    /// The request frame, in place, for PHP: valid and unchanging until [`Claim::done`].
+    /// Returns the address of the request frame in shared memory, for PHP. The frame is valid and unchanging until
+    /// [`Claim::done`].
     pub fn frame(&self) -> *const u8 {
         self.region.frame(self.front, self.slot).0.as_ptr().cast()
     }
 
-    /// A copy of the request frame.
+    /// Returns a copy of the request frame.
     pub fn frame_bytes(&self) -> Vec<u8> {
         let len = self.head().frame_len.load(Ordering::Relaxed) as usize;
         let mut bytes = vec![0; len.min(MAX_FRAME)];
@@ -190,13 +191,13 @@ impl Claim {
         bytes
     }
 
-    /// Which front thread's bell belongs to this request.
+    /// Returns the front thread whose bell belongs to this request.
     pub fn front(&self) -> u32 {
         self.front
     }
 
-    /// Tells the front when the request was taken up (the clock of [`ChildPort::begin_job`]): for
-    /// the queue time in its access log.
+    /// Records when the child began with the request (by the clock of [`ChildPort::begin_job`]). The front logs the
+    /// queue time from it.
     pub fn begun(&self, now_ns: u64) {
         self.head().begun.store(now_ns, Ordering::Relaxed);
     }
@@ -206,10 +207,10 @@ impl Claim {
         self.head().aborted.load(Ordering::Relaxed) != 0
     }
 
-    /// Takes body bytes; the bell informs the front that there is room again.
+    /// Reads body bytes. The bell informs the front that there is room again.
     pub fn read_body(&self, out: &mut [u8]) -> (BodyRead, Bell) {
         let head = self.head();
-        // Order: the end first, so that bytes written before it are never missed.
+        // The end is loaded first, so bytes written before it are never missed.
         let end = head.body_end.load(Ordering::SeqCst);
         let w = head.body_w.0.load(Ordering::SeqCst);
         let r = head.body_r.0.load(Ordering::Relaxed);
@@ -238,8 +239,8 @@ impl Claim {
         (BodyRead::Bytes(take), bell)
     }
 
-    /// Announces that the child will sleep until the front reads, writes or aborts. The caller
-    /// must check once more what it waits for, then `FUTEX_WAIT` on the word for the value.
+    /// Announces that the child will sleep until the front reads, writes or aborts. The caller must check again for
+    /// what it waits for, and then `FUTEX_WAIT` on the word for the value.
     pub fn prepare_wait(&self) -> (&'static AtomicU32, u32) {
         let head = self.head();
         let seen = head.child_seq.load(Ordering::SeqCst);
@@ -248,7 +249,7 @@ impl Claim {
         (&head.child_seq, seen)
     }
 
-    /// Takes back the announcement of [`Claim::prepare_wait`].
+    /// Withdraws the announcement of [`Claim::prepare_wait`].
     pub fn end_wait(&self) {
         self.head().child_waiting.store(0, Ordering::SeqCst);
     }
@@ -273,7 +274,7 @@ impl Claim {
         }
     }
 
-    /// Appends body bytes; returns how many fitted. Zero means: publish, then wait for room.
+    /// Appends body bytes. Returns the number of bytes that fitted. If it is zero, publish and then wait for room.
     pub fn body(&mut self, bytes: &[u8]) -> usize {
         let mut room = self.room();
         if self.open_body.is_none() {
@@ -293,8 +294,8 @@ impl Claim {
         take
     }
 
-    /// Begins a frame of another kind whose payload of `len` bytes follows by
-    /// [`Claim::payload`]. Returns `false` when there is no room for its header yet.
+    /// Begins a frame of another kind. Its payload of `len` bytes follows with [`Claim::payload`]. Returns `false` if
+    /// there is no room for its header yet.
     pub fn begin(&mut self, kind: u32, len: u32) -> bool {
         if self.room() < FRAME_HEADER {
             return false;
@@ -305,32 +306,32 @@ impl Claim {
         true
     }
 
-    /// Appends payload bytes of a begun frame; returns how many fitted.
+    /// Appends payload bytes to a begun frame. Returns the number of bytes that fitted.
     pub fn payload(&mut self, bytes: &[u8]) -> usize {
         let take = self.room().min(bytes.len());
         self.put(&bytes[..take]);
         take
     }
 
-    /// Lets the front see everything written so far when it looks, without waking it: what a
-    /// child has done must not be lost with it, and is not worth a wake-up.
+    /// Makes everything written so far visible to the front without waking it. This is for data that is not worth a
+    /// wake-up but must survive the child.
     pub fn show(&mut self) {
         self.close_body();
         self.head().resp_w.0.store(self.written, Ordering::Release);
     }
 
-    /// Shows the front everything written so far.
+    /// Makes everything written so far visible to the front and notifies it.
     pub fn publish(&mut self) -> Bell {
         self.show();
         notify(self.region, self.front, self.slot)
     }
 
-    /// Whether the front has taken everything that was published, or nothing fits any more.
+    /// Whether there is room for a frame header and more in the response ring.
     pub fn has_room(&self) -> bool {
         self.room() > FRAME_HEADER
     }
 
-    /// Hands the slot back. Everything written is the answer.
+    /// Returns the slot to the front. Everything written so far is the response.
     pub fn done(mut self) -> Bell {
         self.show();
         self.head()

@@ -10,40 +10,40 @@ use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
 use crate::request::{MAX_FRAME, RequestFrame};
 use crate::shared_cache;
 
-/// What a slot is in, as the front reads it.
+/// The state of a slot, as the front reads it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotState {
     /// The front may fill the slot with a request.
     Free,
     /// The request is published and no child has claimed it yet.
     Ready,
-    /// This child has claimed the request and works on it.
+    /// This child has claimed the request and is working on it.
     Claimed(ChildId),
     /// The child has finished the request; its last bytes are in the response ring.
     Done(ChildId),
-    /// A value nobody writes: the memory is corrupt.
+    /// An undefined value: the memory is corrupt.
     Corrupt,
 }
 
-/// The memory said something impossible (a position beyond its ring). Named `ResponseCorrupt` in
-/// logs; the child that owns the slot is to be killed.
+/// The memory contains an impossible value (a position beyond its ring). Logs name it `ResponseCorrupt`; the child that
+/// owns the slot must be killed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// One front thread's rings and slots. [`Region::create`] makes one for each thread, and there is no
-/// other: a pool that keeps it with the thread's requests, under their lock, keeps two threads from
-/// publishing in one slot. (If they did, its request would be garbled, and no memory harmed.)
+/// One front thread's rings and slots. [`Region::create`] makes exactly one for each thread. If a pool keeps it
+/// together with the thread's requests, under their lock, then two threads can never publish in one slot. (If they did,
+/// the request would be garbled, but no memory would be harmed.)
 #[derive(Debug)]
 pub struct FrontPort {
     region: Region,
     front: u32,
-    /// The position that is filled next: what stands in the memory is written by this thread alone.
+    /// The position that is filled next. Only this thread writes the copy in shared memory.
     head: AtomicU32,
 }
 
 impl Region {
-    /// Initialises fresh, zeroed memory (the front, once per pool), and hands out the ports of its front
-    /// threads: there are no others.
+    /// Initialises fresh, zeroed memory. The front calls this once per pool. Returns the only ports of its front
+    /// threads.
     ///
     /// # Errors
     /// The geometry is out of range or does not fit the memory, or the memory is in use.
@@ -71,27 +71,27 @@ impl FrontPort {
         self.region.slot(self.front, slot)
     }
 
-    /// Number of slots of this front thread.
+    /// Returns the number of slots of this front thread.
     pub fn slots(&self) -> u32 {
         self.region.geometry().slots
     }
 
-    /// Whether one more request can be offered. Not, if very many were cancelled behind one that waits for
-    /// a child; there is room again when it has been claimed or cancelled.
+    /// Whether one more request can be published. There is no room if very many requests were cancelled behind one that
+    /// waits for a child; there is room again when that one has been claimed or cancelled.
     pub fn has_room(&self) -> bool {
-        // Each publication steps over what it can: nearly always that is enough.
+        // Each publication advances the tail as far as it can, so the first comparison nearly always suffices.
         self.length() < ENTRIES as u32 || self.unclaimed() < ENTRIES as u32
     }
 
-    /// Entries from the tail to the head. More than there are: the tail is nonsense.
+    /// Returns the number of entries from the tail to the head. If it exceeds the ring, the tail is invalid.
     fn length(&self) -> u32 {
         let tail = self.ring().tail.0.load(Ordering::Acquire);
         self.head.load(Ordering::Relaxed).wrapping_sub(tail)
     }
 
-    /// Writes a request into a free slot and offers it to the children; the ring has room. The body, if any, is
-    /// fed by [`FrontPort::write_body`] and [`FrontPort::end_body`]; `body_complete` says there
-    /// is none. Follow with [`PoolPort::choose_wake`].
+    /// Writes a request into a free slot and offers it to the children. The ring must have room. The body, if there is
+    /// one, follows with [`FrontPort::write_body`] and [`FrontPort::end_body`]; `body_complete` means that there is
+    /// none. Call [`PoolPort::choose_wake`] afterwards.
     pub fn publish(&self, slot: u32, frame: &RequestFrame, body_complete: bool) {
         let bytes = frame.as_bytes();
         assert!(bytes.len() <= MAX_FRAME);
@@ -113,12 +113,13 @@ impl FrontPort {
         head.state.store(state::ready(entry), Ordering::Release);
         self.step_over_claimed();
         ring.entries[at as usize % ENTRIES].store(entry, Ordering::Release);
-        // SeqCst pairs with the child's parked bit: either it sees this entry, or we see it asleep.
+        // SeqCst pairs with the child's parked bit: either the child sees this entry, or the front sees that the child
+        // sleeps.
         self.head.store(at.wrapping_add(1), Ordering::Relaxed);
         ring.head.0.store(at.wrapping_add(1), Ordering::SeqCst);
     }
 
-    /// Whether the positions of the ready ring are possible. Under the lock that publishes.
+    /// Whether the positions of the ready ring are possible. Call it under the lock that publishes.
     pub fn is_intact(&self) -> bool {
         let ring = self.ring();
         let head = self.head.load(Ordering::Relaxed);
@@ -126,14 +127,14 @@ impl FrontPort {
         ring.head.0.load(Ordering::Relaxed) == head && length as usize <= ENTRIES
     }
 
-    /// Writes this front thread's ring and slots as they were at the start, once no process of the pool is
-    /// left. All slots are free.
+    /// Resets this front thread's ring and slots to their initial state, after all processes of the pool have exited.
+    /// All slots are free then.
     pub fn renew(&self) {
         let ring = self.ring();
         self.head.store(0, Ordering::Relaxed);
         ring.head.0.store(0, Ordering::Relaxed);
         ring.tail.0.store(0, Ordering::Relaxed);
-        // Whoever sleeps is rung for, once.
+        // Marked as sleeping, so the next notification rings the bell once even if the thread is awake.
         ring.sleeping.0.store(1, Ordering::Relaxed);
         for word in &ring.notify.0 {
             word.store(0, Ordering::Relaxed);
@@ -143,7 +144,7 @@ impl FrontPort {
         }
     }
 
-    /// Moves the tail over entries that are no longer ready.
+    /// Advances the tail past entries that are no longer ready.
     fn step_over_claimed(&self) {
         let ring = self.ring();
         let head = self.head.load(Ordering::Relaxed);
@@ -167,7 +168,7 @@ impl FrontPort {
                 Ordering::Acquire,
             ) {
                 Ok(_) => tail = tail.wrapping_add(1),
-                // A child wrote it. A hostile one may write nonsense: never loop on its word.
+                // A child advanced the tail. A hostile child may write nonsense, so never loop because of its value.
                 Err(other) if head.wrapping_sub(other) as usize <= ENTRIES => tail = other,
                 Err(_) => {
                     ring.tail.0.store(head, Ordering::Release);
@@ -177,20 +178,20 @@ impl FrontPort {
         }
     }
 
-    /// Whether published requests wait that nobody has claimed.
+    /// Whether there are published requests that no child has claimed.
     pub fn has_unclaimed(&self) -> bool {
         self.step_over_claimed();
         self.length() != 0
     }
 
-    /// How many published requests nobody has claimed, cancelled ones that still stand between
-    /// them included.
+    /// Returns the number of published requests that no child has claimed, including cancelled ones that are still
+    /// between them.
     pub fn unclaimed(&self) -> u32 {
         self.step_over_claimed();
         self.length().min(ENTRIES as u32)
     }
 
-    /// Takes a published request back, if no child has claimed it. On `true` the slot is free.
+    /// Cancels a published request, if no child has claimed it. If it returns `true`, the slot is free.
     pub fn cancel(&self, slot: u32) -> bool {
         let state = &self.slot(slot).state;
         let raw = state.load(Ordering::Acquire);
@@ -200,7 +201,7 @@ impl FrontPort {
                 .is_ok()
     }
 
-    /// Reads the state of a slot; the child in it is its own claim.
+    /// Reads the state of a slot. The child in it is untrusted: the child itself wrote it.
     pub fn state(&self, slot: u32) -> SlotState {
         let raw = self.slot(slot).state.load(Ordering::Acquire);
         match state::tag(raw) {
@@ -212,21 +213,21 @@ impl FrontPort {
         }
     }
 
-    /// When the child says that it began with this slot's request: CLOCK_MONOTONIC nanoseconds, 0
-    /// before. Untrusted, like all that a child says.
+    /// Returns when the child began with this slot's request, according to the child: CLOCK_MONOTONIC nanoseconds, 0
+    /// before. Untrusted, like everything that a child writes.
     pub fn begun_ns(&self, slot: u32) -> u64 {
         self.slot(slot).begun.load(Ordering::Relaxed)
     }
 
-    /// Marks a slot as if its child had notified: it is not done with, but others come first.
+    /// Marks a slot as if its child had notified. The front is not finished with the slot but handles others first.
     pub fn notify_again(&self, slot: u32) {
         self.ring().notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);
     }
 
-    /// Frees a slot that is done, taken back, or whose child has been reaped. What is in it is
-    /// wiped, as far as it was used: all scripts of a pool have this memory mapped, and the next one
-    /// is not to find a visitor's cookies, form or page there. A child that writes false positions
-    /// keeps from the wipe what it could have copied.
+    /// Frees a slot that is done or cancelled, or whose child has been reaped. The used part of its contents is wiped,
+    /// because all scripts of a pool have this memory mapped, and the next script must not find a visitor's cookies,
+    /// form or page there. A child that writes false positions can prevent the wipe only of data that it could have
+    /// copied anyway.
     pub fn free(&self, slot: u32) {
         let head = self.slot(slot);
         let used =
@@ -238,15 +239,18 @@ impl FrontPort {
         self.region
             .body_ring(self.front, slot)
             .wipe(used(&head.body_w.0));
-        // One that died may have written what it had not published.
+        // A child that died may have written data that it had not published.
         let died = state::tag(head.state.load(Ordering::Relaxed)) == state::CLAIMED;
         let answered = if died { RING } else { used(&head.resp_w.0) };
         self.region.response_ring(self.front, slot).wipe(answered);
         head.state.store(state::FREE, Ordering::Release);
     }
 
-    /// Appends what the child has answered since the last call to `out`, at most `max` bytes, and
-    /// gives the room back. Returns the number of bytes and the child to wake if it waits for room.
+    /// Appends the response bytes since the last call to `out`, at most `max`, and releases their room in the ring.
+    /// Returns the number of bytes and the child to wake if it waits for room.
+    ///
+    /// # Errors
+    /// The positions in the shared memory are impossible.
     pub fn read_response(
         &self,
         slot: u32,
@@ -273,8 +277,11 @@ impl FrontPort {
         Ok((take, self.wake_waiting_child(head)))
     }
 
-    /// Copies body bytes into the slot; returns how many fitted and whom to wake. When not all
+    /// Copies body bytes into the slot. Returns the number of bytes that fitted and the child to wake. If not all
     /// fitted, the slot notifies as soon as there is room.
+    ///
+    /// # Errors
+    /// The positions in the shared memory are impossible.
     pub fn write_body(&self, slot: u32, bytes: &[u8]) -> Result<(usize, Wake<'_>), Corrupt> {
         let head = self.slot(slot);
         let w = head.body_w.0.load(Ordering::Relaxed);
@@ -302,7 +309,7 @@ impl FrontPort {
         Ok(RING - used as usize)
     }
 
-    /// Says that no more body comes: `complete`, or cut off because the client went away.
+    /// Ends the body: it is `complete`, or it is cut off because the client disconnected.
     pub fn end_body(&self, slot: u32, complete: bool) -> Wake<'_> {
         let head = self.slot(slot);
         head.body_end
@@ -310,7 +317,7 @@ impl FrontPort {
         self.wake_waiting_child(head)
     }
 
-    /// Tells the child that nobody reads its answer any more.
+    /// Tells the child that the client is gone and its response is discarded.
     pub fn abort(&self, slot: u32) -> Wake<'_> {
         let head = self.slot(slot);
         head.aborted.store(1, Ordering::SeqCst);
@@ -327,7 +334,7 @@ impl FrontPort {
         Wake(Some(&head.child_seq))
     }
 
-    /// Takes the slots at which something happened since the last call.
+    /// Calls `each` for every slot that was notified since the last call. Returns whether there was any.
     pub fn take_notified(&self, mut each: impl FnMut(u32)) -> bool {
         let words = (self.slots() as usize).div_ceil(64);
         let mut any = false;
@@ -348,7 +355,8 @@ impl FrontPort {
         any
     }
 
-    /// Announces sleep. Returns `false` when something has happened meanwhile: then do not sleep.
+    /// Announces that the thread will sleep. Returns `false` if something has happened meanwhile; the thread must not
+    /// sleep then.
     pub fn go_to_sleep(&self) -> bool {
         let ring = self.ring();
         ring.sleeping.0.store(1, Ordering::SeqCst);
@@ -364,29 +372,28 @@ impl FrontPort {
         true
     }
 
-    /// Announces that the thread is awake: no bell needed.
+    /// Announces that the thread is awake and needs no bell.
     pub fn woke_up(&self) {
         self.ring().sleeping.0.store(0, Ordering::SeqCst);
     }
 }
 
-/// What concerns the pool as a whole: which child to wake, the scoreboard.
+/// Operations on the pool as a whole: which child to wake, the scoreboard.
 #[derive(Clone, Debug)]
 pub struct PoolPort {
     region: Region,
 }
 
 impl PoolPort {
-    /// Creates the view of the pool whose memory `region` is.
+    /// Creates the view of the pool with the memory `region`.
     pub fn new(region: Region) -> PoolPort {
         PoolPort { region }
     }
 
-    /// Decides whether a child must be woken for a request just published: none if nobody
-    /// sleeps, or if `budget` children (about the number of cores) are awake and not stuck in
-    /// one job for longer than [`STUCK_AFTER_NS`]; they look at the rings before they sleep.
-    /// While requests stay unclaimed, ask again every millisecond or so: a child that was awake
-    /// may have got stuck.
+    /// Decides whether a child must be woken for a request that was just published. Wakes none if no child sleeps, or
+    /// if `budget` children (about the number of cores) are awake and not stuck in one job for longer than
+    /// [`STUCK_AFTER_NS`], since these check the rings before they sleep. While requests stay unclaimed, call it again
+    /// every millisecond or so, because a child that was awake may have become stuck.
     pub fn choose_wake(&self, now_ns: u64, budget: u32) -> Wake<'_> {
         fence(Ordering::SeqCst);
         let header = self.region.header();
@@ -443,7 +450,7 @@ impl PoolPort {
         Wake(None)
     }
 
-    /// How many children sleep and nobody has woken yet.
+    /// Returns the number of children that sleep and have not been woken yet.
     pub fn sleepers(&self) -> u32 {
         let words = (self.region.geometry().children as usize).div_ceil(64);
         self.region.header().parked.0[..words]
@@ -463,13 +470,13 @@ impl PoolPort {
         Some(park)
     }
 
-    /// Makes all values of the shared cache old.
+    /// Invalidates all values of the shared cache.
     pub fn forget_shared_cache(&self) {
         let header = self.region.header();
         header.shared_cache_epoch.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// What the shared cache holds; none if the pool has none.
+    /// Returns the contents and counters of the shared cache, or `None` if the pool has none.
     pub fn shared_cache_info(&self) -> Option<shared_cache::Info> {
         let parts = shared_cache::Parts::of(self.region.shared_cache())?;
         Some(parts.info())
@@ -480,14 +487,14 @@ impl PoolPort {
         self.region.shared_cache_is_open()
     }
 
-    /// Lets children use the shared cache, or not.
+    /// Allows or forbids children to use the shared cache.
     pub fn open_shared_cache(&self, open: bool) {
         let closed = u32::from(!open);
         let header = self.region.header();
         header.shared_cache_closed.store(closed, Ordering::SeqCst);
     }
 
-    /// Prepares a scoreboard row for a process about to be forked.
+    /// Prepares a scoreboard row for a process that is about to be forked.
     pub fn enlist(&self, child: ChildId) {
         self.strike(child.index);
         let entry = self.region.child(child.index);
@@ -500,38 +507,37 @@ impl PoolPort {
             .store(u32::from(child.incarnation), Ordering::SeqCst);
     }
 
-    /// Takes a dead process off the scoreboard.
+    /// Removes a dead process from the scoreboard.
     pub fn strike(&self, index: u16) {
         strike(&self.region, index);
     }
 
-    /// Whether the words that nobody changes are what they were.
+    /// Whether the constant words of the header still have their initial values.
     pub fn is_intact(&self) -> bool {
         self.region.header_is_intact()
     }
 
-    /// Writes what is not a front thread's as it was at the start, once no process of the pool is left.
-    /// `epoch`: one that the shared cache has not had yet.
+    /// Resets the memory that does not belong to a front thread to its initial state, after all processes of the pool
+    /// have exited. `epoch` must be a value that the shared cache has not had yet.
     pub fn renew(&self, epoch: u64) {
         self.region.renew_header(epoch);
     }
 
-    /// Wakes a child that sleeps between jobs, whatever the memory says of it. One that does not sleep is not
-    /// disturbed.
+    /// Wakes a child that sleeps between jobs, whatever its row says. A child that does not sleep is not disturbed.
     pub fn rouse(&self, index: u16) -> Wake<'_> {
         let park = &self.region.child(index).park;
         park.fetch_add(1, Ordering::SeqCst);
         Wake(Some(park))
     }
 
-    /// Asks a child to leave when it is idle, and wakes it if it sleeps.
+    /// Asks a child to exit when it is idle, and wakes it if it sleeps.
     pub fn retire(&self, index: u16) -> Wake<'_> {
         self.region.child(index).retire.store(1, Ordering::SeqCst);
         fence(Ordering::SeqCst);
         Wake(self.unpark(index))
     }
 
-    /// A child's row: what it says of itself (untrusted, for scheduling and display).
+    /// Returns a child's row. The child writes it, so it is untrusted: use it for scheduling and display only.
     pub fn child(&self, index: u16) -> ChildStatus {
         let entry = self.region.child(index);
         let word = |w: &[AtomicU64; WORDS]| {
@@ -550,24 +556,24 @@ impl PoolPort {
     }
 }
 
-/// What a child's row of the scoreboard says.
+/// A child's row of the scoreboard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ChildStatus {
     /// The child is in its loop and can claim requests.
     pub live: bool,
-    /// The child sleeps between jobs and nobody has woken it yet.
+    /// The child sleeps between jobs and has not been woken yet.
     pub parked: bool,
-    /// Has begun the last of its `max_requests`, or is about to, and wants to be replaced.
+    /// The child has begun the last of its `max_requests`, or is about to, and wants to be replaced.
     pub spent: bool,
-    /// CLOCK_MONOTONIC nanoseconds since when it runs its present job (shutdown functions after
-    /// `fastcgi_finish_request()` included).
+    /// When the child began its current job, in CLOCK_MONOTONIC nanoseconds. The job includes shutdown functions after
+    /// `fastcgi_finish_request()`.
     pub busy_since: Option<u64>,
-    /// Number of jobs this process has finished.
+    /// The number of jobs that this process has finished.
     pub requests: u64,
 }
 
-/// Takes a process off the scoreboard: it is neither awake nor to be woken. Does nothing for a row that
-/// does not exist.
+/// Removes a process from the scoreboard: it is not awake and is not woken any more. Does nothing for a row that does
+/// not exist.
 pub(super) fn strike(region: &Region, index: u16) {
     let bit = 1u64 << (index % 64);
     let (header, word) = (region.header(), index as usize / 64);
@@ -577,8 +583,7 @@ pub(super) fn strike(region: &Region, index: u16) {
     }
 }
 
-/// Rings the bell of front thread `front` if it sleeps; the child's half of the doorbell, and the
-/// front's own when one thread has work for another.
+/// Marks the slot as notified. Returns whether the bell of front thread `front` must be rung because the thread sleeps.
 pub(super) fn notify(region: &Region, front: u32, slot: u32) -> Bell {
     let ring = region.ring(front);
     ring.notify.0[slot as usize / 64].fetch_or(1 << (slot % 64), Ordering::SeqCst);

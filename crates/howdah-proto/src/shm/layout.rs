@@ -1,5 +1,5 @@
-//! Where things are in the shared memory, and the one door to it: [`Region`]. With [`SharedMemory`], all
-//! of this module's `unsafe`.
+//! The layout of the shared memory, and [`Region`], the only access to it. Together with [`SharedMemory`], it contains
+//! all `unsafe` of this module.
 
 #![allow(unsafe_code)]
 
@@ -14,20 +14,21 @@ use crate::request::MAX_FRAME;
 const MAGIC: u64 = u64::from_ne_bytes(*b"HOWDAH\x01\0");
 const PAGE: usize = 4096;
 pub(super) const WORDS: usize = 16;
-/// Entries of a ready ring: twice the slots, for entries that have been claimed or cancelled and not yet
-/// been stepped over. Many cancelled ones behind one that is ready may fill it.
+/// The number of entries of a ready ring: twice the slots, to leave room for entries that were claimed or cancelled and
+/// that the tail has not passed yet. Many cancelled entries behind a ready one may fill the ring.
 pub(super) const ENTRIES: usize = 2 * Geometry::MAX_SLOTS as usize;
 
-/// How many of each thing a pool's memory holds.
+/// The dimensions of a pool's memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Geometry {
-    /// Front threads, each with its own ready ring.
+    /// The number of front threads, each with its own ready ring.
     pub fronts: u32,
-    /// Slots of each front thread: how many requests it can have in flight or ready.
+    /// The number of slots of each front thread: how many requests it can have in flight or ready.
     pub slots: u32,
-    /// Rows of the scoreboard: the most children that can live at once, replacements included.
+    /// The number of rows of the scoreboard: the maximum number of children that can live at once, including
+    /// replacements.
     pub children: u32,
-    /// Words of the cache that PHP shares; 0: there is none.
+    /// The size of the cache that PHP shares, in words; 0 if there is none.
     pub shared_cache: u64,
 }
 
@@ -38,22 +39,22 @@ pub enum GeometryError {
     OutOfRange,
     /// The mapping is shorter than the geometry needs.
     TooShort,
-    /// The memory is not fresh: a front has initialised it.
+    /// The memory is not fresh: a front has already initialised it.
     InUse,
     /// The memory was not initialised by a front.
     NotAPool,
-    /// Initialised by a front of another version.
+    /// The memory was initialised by a front of this other version.
     OtherVersion(u32),
 }
 
 impl Geometry {
-    /// Most front threads a pool's memory can serve.
+    /// The maximum number of front threads.
     pub const MAX_FRONTS: u32 = 256;
-    /// Most slots of one front thread.
+    /// The maximum number of slots of one front thread.
     pub const MAX_SLOTS: u32 = 1024;
-    /// Most rows of a pool's scoreboard.
+    /// The maximum number of rows of the scoreboard.
     pub const MAX_CHILDREN: u32 = 1024;
-    /// Most words of a shared cache.
+    /// The maximum size of a shared cache, in words.
     pub const MAX_SHARED_CACHE: u64 = 1 << 37;
 
     /// Checks that each count is at least 1 and at most its maximum.
@@ -83,7 +84,7 @@ impl Geometry {
         self.slots_at() + self.fronts as usize * self.slots as usize * SLOT_LEN
     }
 
-    /// Bytes the mapping must have. Most of it is never touched and so costs no memory.
+    /// Returns the required length of the mapping in bytes. Most of it is never touched and so uses no physical memory.
     pub fn region_len(&self) -> usize {
         self.shared_cache_at() + self.shared_cache as usize * size_of::<u64>()
     }
@@ -93,7 +94,7 @@ const fn round(n: usize) -> usize {
     n.div_ceil(PAGE) * PAGE
 }
 
-/// A value that has its cache line to itself: part of the layout, and so of one size everywhere.
+/// A value in a cache line of its own. It is part of the layout, so its size must be the same everywhere.
 #[repr(C, align(64))]
 pub(super) struct Line<T>(pub T);
 
@@ -105,25 +106,25 @@ pub(super) struct PoolHeader {
     slots: AtomicU32,
     children: AtomicU32,
     shared_cache: AtomicU64,
-    /// Raised by the front: the values of the shared cache are old.
+    /// Increased by the front to invalidate the values of the shared cache.
     pub shared_cache_epoch: AtomicU64,
-    /// 1: the shared cache is not to be used, since processes outside the pool change what it would hold.
+    /// 1: the shared cache must not be used, because processes outside the pool change the data that it would hold.
     pub shared_cache_closed: AtomicU32,
-    /// Bit per child: sleeping on its `park` futex, nobody has woken it yet.
+    /// One bit per child: it sleeps on its `park` futex and has not been woken yet.
     pub parked: Line<[AtomicU64; WORDS]>,
-    /// Bit per child: in its loop, able to claim.
+    /// One bit per child: it is in its loop and can claim requests.
     pub live: Line<[AtomicU64; WORDS]>,
 }
 
 #[repr(C)]
 pub(super) struct FrontRing {
-    /// Next position to fill; only the front thread writes it.
+    /// The next position to fill. Only the front thread writes it.
     pub head: Line<AtomicU32>,
-    /// First position that may hold a ready slot; anyone may advance it.
+    /// The first position that may hold a ready slot. Any process may advance it.
     pub tail: Line<AtomicU32>,
-    /// 1 while the front thread sleeps (or is about to) and wants its bell rung.
+    /// 1 while the front thread sleeps (or is about to) and needs its bell rung.
     pub sleeping: Line<AtomicU32>,
-    /// One bit per slot, set when a child has changed something there.
+    /// One bit per slot, set when a child has changed something in it.
     pub notify: Line<[AtomicU64; WORDS]>,
     /// See [`entry`].
     pub entries: [AtomicU32; ENTRIES],
@@ -134,23 +135,23 @@ pub(super) struct FrontRing {
 pub(super) struct ChildEntry {
     /// Futex the child sleeps on between jobs.
     pub park: AtomicU32,
-    /// 1: the child leaves as soon as it is idle.
+    /// 1: the child exits as soon as it is idle.
     pub retire: AtomicU32,
     /// 1: the child has begun the last of its `max_requests` and asks to be replaced.
     pub spent: AtomicU32,
-    /// Number of the process that has this row, counted per row.
+    /// The number of the process that has this row, counted per row.
     pub incarnation: AtomicU32,
-    /// CLOCK_MONOTONIC nanoseconds at which the current job began, 0 between jobs.
+    /// CLOCK_MONOTONIC nanoseconds at which the current job began; 0 between jobs.
     pub busy_since: AtomicU64,
-    /// Jobs finished by this process.
+    /// The number of jobs that this process has finished.
     pub requests: AtomicU64,
 }
 
 #[repr(C, align(64))]
 pub(super) struct SlotHead {
-    /// The slot's state, as the functions of [`state`] write and read it.
+    /// The slot's state, encoded by the functions of [`state`].
     pub state: AtomicU32,
-    /// Bytes of the request frame.
+    /// Length of the request frame in bytes.
     pub frame_len: AtomicU32,
     /// 1: the client is gone; output is discarded and PHP may abort.
     pub aborted: AtomicU32,
@@ -162,7 +163,7 @@ pub(super) struct SlotHead {
     pub child_waiting: AtomicU32,
     /// 1 while the front waits for space in the body ring.
     pub front_wants_body_space: AtomicU32,
-    /// CLOCK_MONOTONIC nanoseconds at which the child began, 0 before.
+    /// CLOCK_MONOTONIC nanoseconds at which the child began with the request; 0 before.
     pub begun: AtomicU64,
     pub body_w: Line<AtomicU64>,
     pub body_r: Line<AtomicU64>,
@@ -170,9 +171,9 @@ pub(super) struct SlotHead {
     pub resp_r: Line<AtomicU64>,
 }
 
-/// An entry of a ready ring: the slot in bits 0-9, above it the low bits of the entry's position. The slot's
-/// state has the position, too: an entry whose request was cancelled never stands for the next request of
-/// its slot, which has an entry of its own behind those that came before it.
+/// An entry of a ready ring: bits 0-9 are the slot, and the bits above are the low bits of the entry's position. The
+/// slot's state also contains the position. Therefore the entry of a cancelled request is never mistaken for the next
+/// request of the same slot, which has its own entry further back.
 pub(super) mod entry {
     use super::Geometry;
 
@@ -185,14 +186,14 @@ pub(super) mod entry {
     pub fn slot(raw: u32) -> u32 {
         raw & (Geometry::MAX_SLOTS - 1)
     }
-    /// What of the position the slot's state has.
+    /// Returns the part of the position that the slot's state contains.
     pub fn position(raw: u32) -> u32 {
         raw >> SLOT_BITS
     }
 }
 
-/// Slot states as they stand in memory: tag in bits 0-3; of a ready one the position of its entry in the
-/// ring above; of others the child's index in 4-15, its incarnation in 16-31.
+/// Slot states as they are in memory. Bits 0-3 are the tag. In a ready slot, the bits above are the position of its
+/// entry in the ring; in others, bits 4-15 are the child's index and bits 16-31 its incarnation.
 pub(super) mod state {
     use super::super::ChildId;
     pub const FREE: u32 = 0;
@@ -231,22 +232,22 @@ const _: () = {
     );
 };
 
-/// Memory that processes share, as a pool's layout needs it.
+/// Memory that processes share, with the properties that a pool's layout needs.
 ///
 /// # Safety
-/// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on
-/// a page, and stay mapped there for as long as the value lives. Nothing of this process reaches them
-/// by another way than a [`Region`] and PHP's reading of a claimed frame.
+/// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on a page, and stay
+/// mapped there for as long as the value lives. This process accesses them only through a [`Region`], except for PHP's
+/// reading of a claimed frame.
 pub unsafe trait SharedMemory: Send + Sync + 'static {
-    /// Where the memory begins.
+    /// Returns the start of the memory.
     fn start(&self) -> NonNull<u8>;
-    /// How many bytes it has.
+    /// Returns the size of the memory in bytes.
     fn size(&self) -> usize;
 }
 
-/// A mapped pool. Holding a `Region` tells you: the memory is at least as long as the geometry
-/// needs, page-aligned, zeroed when created, and stays mapped as long as the value lives. It does
-/// not tell you that what another process wrote there makes sense.
+/// A mapped pool. A `Region` guarantees that the memory is at least as long as the geometry needs, page-aligned, zeroed
+/// when created, and stays mapped while the value lives. It does not guarantee that the values which another process
+/// wrote there make sense.
 #[derive(Clone)]
 pub struct Region {
     start: NonNull<u8>,
@@ -255,7 +256,7 @@ pub struct Region {
     _memory: Arc<dyn SharedMemory>,
 }
 
-// SAFETY: `start` points into memory that the value keeps mapped, and all of it is reached as atomics.
+// SAFETY: `start` points into memory that the value keeps mapped, and all accesses to it are atomic.
 unsafe impl Send for Region {}
 // SAFETY: as above.
 unsafe impl Sync for Region {}
@@ -299,7 +300,7 @@ impl Region {
         header.magic.store(MAGIC, Ordering::Release);
     }
 
-    /// Whether the words that nobody changes after the start are what they were.
+    /// Whether the words that never change after the start still have their initial values.
     pub(super) fn header_is_intact(&self) -> bool {
         let (header, geometry) = (self.header(), self.geometry);
         header.magic.load(Ordering::Relaxed) == MAGIC
@@ -310,8 +311,8 @@ impl Region {
             && header.shared_cache.load(Ordering::Relaxed) == geometry.shared_cache
     }
 
-    /// Writes the header and the scoreboard as they were at the start. The values of the shared cache are old
-    /// for all who have seen another `epoch`.
+    /// Resets the header and the scoreboard to their initial state. The values of the shared cache are invalid for all
+    /// processes that have seen another `epoch`.
     pub(super) fn renew_header(&self, epoch: u64) {
         let header = self.header();
         for words in [&header.parked.0, &header.live.0] {
@@ -331,7 +332,10 @@ impl Region {
         self.write_header();
     }
 
-    /// Opens memory that a front has initialised (a PHP process).
+    /// Opens memory that a front has initialised (in a PHP process).
+    ///
+    /// # Errors
+    /// The memory is too short, or it was not initialised by a front of this version.
     pub fn open(memory: Arc<dyn SharedMemory>) -> Result<Region, GeometryError> {
         if memory.size() < PAGE {
             return Err(GeometryError::TooShort);
@@ -369,7 +373,7 @@ impl Region {
         Ok(region)
     }
 
-    /// The memory of the cache that PHP shares.
+    /// Returns the memory of the cache that PHP shares.
     pub fn shared_cache(&self) -> &[AtomicU64] {
         let words = self.geometry.shared_cache as usize;
         let at = self.geometry.shared_cache_at();
@@ -380,7 +384,7 @@ impl Region {
         }
     }
 
-    /// Changes when the front makes all values of the pool's shared cache old.
+    /// Returns a number that changes when the front invalidates all values of the pool's shared cache.
     pub fn shared_cache_epoch(&self) -> u64 {
         self.header().shared_cache_epoch.load(Ordering::Acquire)
     }
@@ -390,23 +394,23 @@ impl Region {
         self.header().shared_cache_closed.load(Ordering::SeqCst) == 0
     }
 
-    /// How many of each thing there are.
+    /// Returns the dimensions of the memory.
     pub fn geometry(&self) -> Geometry {
         self.geometry
     }
 
-    /// The shared value at this offset.
+    /// Returns the shared value at this offset.
     ///
     /// # Safety
     /// A `T` consists of atomics alone, lies within the memory at `offset`, and is aligned there.
     unsafe fn at<T>(&self, offset: usize) -> &T {
-        // SAFETY: as this function demands; mapped as long as `self` lives, and initialised, since
-        // zeroes are a value of every atomic.
+        // SAFETY: required by this function; mapped as long as `self` lives, and initialised, since all-zero bytes are
+        // a valid value of every atomic.
         unsafe { self.start.add(offset).cast::<T>().as_ref() }
     }
 
     pub(super) fn header(&self) -> &PoolHeader {
-        // SAFETY: every memory that is opened has a page, which the header fits.
+        // SAFETY: memory that is opened has at least one page, and the header fits in it.
         unsafe { self.at(0) }
     }
 
@@ -436,7 +440,7 @@ impl Region {
         unsafe { self.at(self.slot_at(front, slot)) }
     }
 
-    /// `N` bytes of a slot.
+    /// Returns `N` bytes of a slot.
     fn bytes<const N: usize>(&self, front: u32, slot: u32, offset: usize) -> SharedBytes<'_> {
         const { assert!(N.is_multiple_of(8)) };
         assert!(offset.is_multiple_of(8) && offset + N <= SLOT_LEN);

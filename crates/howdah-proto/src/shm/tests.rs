@@ -1,4 +1,4 @@
-//! The exchange between threads standing in for processes: the memory is the same.
+//! Tests of the exchange, with threads in place of processes. The memory is the same.
 
 #![allow(unsafe_code)]
 
@@ -13,7 +13,7 @@ use crate::request::{FrameBuilder, RequestFrame};
 use crate::response::{self, Frame, Parser, kind};
 use crate::variables::Var;
 
-/// Memory of this process that stands for a mapping.
+/// Memory of this process, in place of a mapping.
 struct Allocation(NonNull<u8>, Layout);
 
 // SAFETY: only its address and layout are read.
@@ -39,7 +39,7 @@ impl Drop for Allocation {
     }
 }
 
-/// A fresh pool, the children's view of it, which lives for ever, and its front threads' ports.
+/// A fresh pool, its region, which is leaked for the children, and the ports of its front threads.
 struct Memory {
     region: &'static Region,
     ports: Vec<FrontPort>,
@@ -70,7 +70,7 @@ impl Memory {
         }
     }
 
-    /// The port of the one front thread.
+    /// Takes the port of the only front thread.
     fn port(&mut self) -> FrontPort {
         self.ports.pop().unwrap()
     }
@@ -363,9 +363,9 @@ fn nonsense_positions_from_a_child_are_named_not_followed() {
     let _ = claim;
 }
 
-/// How often the memory of a pool contains `text`.
+/// Returns how often `text` occurs in the memory of a pool.
 fn found(memory: &Memory, text: &[u8]) -> usize {
-    // SAFETY: the allocation's own length; nobody writes meanwhile.
+    // SAFETY: the allocation's own length; no thread writes meanwhile.
     let bytes = unsafe {
         let start = std::ptr::from_ref(memory.region.header()).cast::<u8>();
         std::slice::from_raw_parts(start, memory.size)
@@ -388,10 +388,10 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
         port.publish(slot, &request(), false);
         let _ = port.write_body(slot, SECRET).unwrap();
     };
-    // Answered.
+    // After the response is complete.
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
-    // More than the ring holds, so that it is filled all around.
+    // More than the ring holds, so every byte of the ring is filled.
     for _ in 0..RING / 1024 + 3 {
         claim.body(&SECRET.repeat(50));
         let _ = claim.publish();
@@ -401,12 +401,12 @@ fn nothing_of_a_request_is_left_when_its_slot_is_free() {
     assert!(found(&memory, SECRET) > 100);
     port.free(0);
     assert_eq!(found(&memory, SECRET), 0, "answered");
-    // Taken back before a child had it.
+    // After a request was cancelled before a child claimed it.
     fill(1);
     assert!(port.cancel(1));
     port.free(1);
     assert_eq!(found(&memory, SECRET), 0, "taken back");
-    // The child died with bytes that it had not published.
+    // After the child died with bytes that it had not published.
     fill(0);
     let mut claim = its_child.claim(0).unwrap();
     claim.body(SECRET);

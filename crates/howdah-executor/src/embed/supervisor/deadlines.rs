@@ -1,5 +1,5 @@
-//! Wall-clock limits of requests: the slow log, `request_terminate_timeout`, and the signals that
-//! enforce it. `max_execution_time` is PHP's own affair and counts CPU time.
+//! Wall-clock limits of requests: the slow log, `request_terminate_timeout`, and the signals that enforce it. PHP
+//! enforces `max_execution_time` itself, which counts CPU time.
 
 use std::os::fd::AsFd;
 use std::time::{Duration, Instant, SystemTime};
@@ -69,8 +69,8 @@ impl Supervisor {
         soon
     }
 
-    /// A child may be busy without holding a slot: in shutdown functions and destructors of a request whose
-    /// response is complete.
+    /// Terminates children that have been busy for too long without a slot: in shutdown functions and destructors of a
+    /// request whose response is complete.
     pub(super) fn end_long_shutdowns(&mut self, limit: Duration, now: Instant, now_ns: u64) {
         let is_late = |id: ChildId| {
             let since = self.shared.pool.port.child(id.index).busy_since?;
@@ -85,9 +85,9 @@ impl Supervisor {
         }
     }
 
-    /// How much of a run's `age` counts towards `request_terminate_timeout`; none if there is no limit. What a
-    /// script does once its response is complete (`finished`) may take its time, as under php-fpm, unless
-    /// `track_finished` is set; when its child is to leave, the time since then counts.
+    /// Returns how much of a run's `age` counts towards `request_terminate_timeout`, or `None` if there is no limit.
+    /// The script's work after its response is complete (`finished`) has no limit, as in php-fpm, unless
+    /// `track_finished` is set. Once its child has been asked to exit, the time since then counts.
     fn age_that_counts(
         &self,
         id: ChildId,
@@ -148,7 +148,7 @@ impl Supervisor {
         }
     }
 
-    /// SIGKILL for children that have outlived their SIGTERM.
+    /// Sends SIGKILL to children that have outlived their SIGTERM. Returns the time until the next one is due.
     pub(super) fn kill_the_deaf(&mut self, now: Instant) -> Duration {
         let mut soon = Duration::from_secs(3600);
         let mut deaf = Vec::new();

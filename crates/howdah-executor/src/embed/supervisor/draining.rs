@@ -1,4 +1,4 @@
-//! The end of a pool: requests in flight, then children, then the zygote.
+//! The end of a pool: first requests in flight, then children, then the zygote.
 
 use std::time::{Duration, Instant};
 
@@ -6,7 +6,7 @@ use rustix::process::Signal;
 
 use super::{Ask, Condition, ExecError, KILL_GRACE, Life, Ordering, Supervisor, ZygoteState};
 
-/// How often to look, at an end, for what children hand back: they ring front threads only.
+/// How often to check, while draining, for slots that children return, since children ring only front threads.
 const HANDED_BACK: Duration = Duration::from_millis(10);
 
 impl Supervisor {
@@ -26,12 +26,13 @@ impl Supervisor {
         }
     }
 
-    /// One step of the end: requests in flight, then children, then the zygote.
+    /// Does one step of the drain: first requests in flight, then children, then the zygote. Returns the time until the
+    /// next step.
     pub(super) fn drain(&mut self, until: Instant, now: Instant) -> Duration {
         let late = until <= now;
         if self.shared.pool.outstanding.load(Ordering::Acquire) > 0 {
-            // A front thread whose last client is gone has left; a script that ran on behind its
-            // answer then hands its slot back to nobody but us.
+            // A front thread without clients has exited. A script that continued after its response then returns its
+            // slot with no thread but this one to notice it.
             for lane in &self.shared.lanes {
                 lane.take_notified(&self.shared.pool);
             }
@@ -43,7 +44,7 @@ impl Supervisor {
             self.refuse_all(&ExecError::Stopping);
             self.fail_claimed(&ExecError::Stopping);
         }
-        // Idle children leave by themselves, and at once; whoever does not is made to.
+        // Idle children exit by themselves, at once. Others are terminated.
         let (mut leave, mut end) = (Vec::new(), Vec::new());
         for child in self.children.iter() {
             let port = &self.shared.pool.port;
@@ -54,7 +55,7 @@ impl Supervisor {
                 Life::Retiring if late && now.duration_since(child.since) >= KILL_GRACE => {
                     end.push(child.id);
                 }
-                // Nobody needs it any more.
+                // It is not needed any more.
                 Life::Booting => end.push(child.id),
                 Life::Starting | Life::Retiring | Life::Terminating { .. } => {}
             }

@@ -1,11 +1,11 @@
-//! Finds out that a pool's shared memory has been damaged, by a wild write of an extension say, and
-//! rebuilds the pool: without its memory no request reaches a child, and everything else looks well.
+//! Detects damage to a pool's shared memory, for example by a stray write of an extension, and rebuilds the pool. With
+//! damaged memory, requests do not reach the children although everything else looks fine.
 //!
 //! ```text
-//! Damaged → all children are killed, the zygote leaves → none is left → the memory is written as at the
-//!           start → the next zygote
+//! Damaged → all children are killed, the zygote exits → no process is left → the memory is reset to its
+//!           initial state → the next zygote
 //! ```
-//! Requests that no child had been offered wait meanwhile.
+//! Requests that had not been offered to a child wait meanwhile.
 
 use std::time::{Duration, Instant};
 
@@ -16,19 +16,19 @@ use rustix::process::Signal;
 use super::{Condition, ExecError, Life, Supervisor, sys};
 use crate::common::process;
 
-/// How often the memory is looked at.
+/// How often the memory is checked.
 const LOOK_INTERVAL: Duration = Duration::from_secs(1);
-/// Requests wait this long although children sleep: the children are woken, whatever the memory says.
+/// If requests have waited this long although children sleep, the children are woken, whatever the memory says.
 const DEAF_AFTER: Duration = Duration::from_secs(2);
 
-/// What the supervisor remembers of the memory.
+/// The state of the memory checks.
 pub(super) struct Healing {
     looked_at: Instant,
-    /// What the pool had answered when all children were woken.
+    /// The number of requests that the pool had accepted when all children were woken.
     roused: Option<u64>,
-    /// What the pool had answered at the last look.
+    /// The number of requests that the pool had accepted at the last check.
     answered: u64,
-    /// The memory is damaged: no zygote is started before it has been renewed.
+    /// Whether the memory is damaged. No zygote is started before the memory has been reset.
     damaged: bool,
 }
 
@@ -44,14 +44,14 @@ impl Healing {
 }
 
 impl Supervisor {
-    /// Looks at the pool's memory, and has the pool rebuilt if it is damaged.
+    /// Checks the pool's memory, and rebuilds the pool if the memory is damaged.
     pub(super) fn look_at_memory(&mut self, now: Instant) {
         if now.duration_since(self.healing.looked_at) < LOOK_INTERVAL || self.healing.damaged {
             return;
         }
         self.healing.looked_at = now;
         for lane in &self.shared.lanes {
-            // One whose sign has been overwritten would be found by nobody.
+            // A done slot whose notification has been overwritten would otherwise never be found.
             lane.take_done(&self.shared.pool);
         }
         if let Some(damage) = self.damage().or_else(|| self.children_are_deaf()) {
@@ -68,7 +68,7 @@ impl Supervisor {
         (!intact).then_some("what it says of requests cannot be true")
     }
 
-    /// Whether requests wait although children sleep, and go on sleeping when they are woken.
+    /// Returns damage if requests wait although children sleep, and the children sleep on after they were woken.
     fn children_are_deaf(&mut self) -> Option<&'static str> {
         let answered = self.shared.sum(|counters| &counters.accepted);
         let progress = std::mem::replace(&mut self.healing.answered, answered) != answered;
@@ -113,12 +113,13 @@ impl Supervisor {
             }
         }
         self.send_other_zygotes_away(now);
-        // It may be another user's: it leaves by itself when it reads the end, after the signals.
+        // The zygote may belong to another user. It exits by itself when it reads the end of its socket, after the
+        // signals.
         self.send_zygote_away(now);
     }
 
-    /// Whether the next zygote may be started: there is memory for it. Renews damaged memory once no process
-    /// is left that could write to it.
+    /// Whether the next zygote may be started because the memory is intact. Resets damaged memory once no process is
+    /// left that could write to it.
     pub(super) fn has_memory(&mut self) -> bool {
         if !self.healing.damaged {
             return true;
@@ -131,13 +132,13 @@ impl Supervisor {
             lane.renew(&self.shared.pool, &pool_corrupt());
         }
         self.healing = Healing::new(Instant::now());
-        // Requests that go on waiting are in no memory yet: their threads are to look again.
+        // Requests that still wait are not in the memory yet, so their threads must check again.
         self.shared.ring_all();
         true
     }
 }
 
-/// The failure of a request that was in damaged memory.
+/// Returns the failure of a request that was in damaged memory.
 pub(super) fn pool_corrupt() -> ExecError {
     ExecError::PoolDown {
         name: "PoolCorrupt".to_owned(),

@@ -1,9 +1,9 @@
-//! Manages a pool's processes: starts and restarts the zygote, forks and retires children as `pm`
-//! decides, ends requests that run too long, and cleans up after processes that died.
+//! Manages a pool's processes: it starts and restarts the zygote, forks and retires children as `pm` decides, ends
+//! requests that run too long, and cleans up after processes that died.
 //!
-//! A thread of its own a pool, asleep in `poll(2)`. Not a task of a front thread: it execs, reads
-//! /proc and writes logs, all of which may block; and a front thread that hangs must not take the
-//! supervision of its children with it.
+//! Each pool has its own thread for this, which sleeps in `poll(2)`. It is not a task of a front thread for two
+//! reasons. It executes programs, reads /proc and writes logs, all of which may block. And a hanging front thread must
+//! not end the supervision of its children.
 
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd};
@@ -36,40 +36,39 @@ use crate::common::pm::{self, Backoff, Census};
 use crate::common::sys;
 use crate::launch::Launcher;
 
-/// Time a process gets between SIGTERM and SIGKILL.
+/// The time between SIGTERM and SIGKILL.
 const KILL_GRACE: Duration = Duration::from_secs(1);
-/// A zygote without children has this long to leave.
+/// The time that a zygote without children has to exit.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
-/// A child that dies younger than this, before it has served a request, counts as a failed fork.
+/// A child that dies before this age, and before it has served a request, counts as a failed fork.
 const INFANT: Duration = Duration::from_secs(1);
 
-/// A zygote that lived longer than this did not die of its start: the back-off is reset.
+/// If a zygote lived longer than this, its start was not the reason of its exit, and the back-off is reset.
 const STEADY: Duration = Duration::from_secs(10);
 
-/// The state of the pool's present zygote.
+/// The state of the pool's current zygote.
 enum ZygoteState {
-    /// There is no zygote yet: the first request starts one.
+    /// There is no zygote yet. The first request starts one.
     Asleep,
-    /// There is no zygote; the next is started at this time.
+    /// There is no zygote. The next one is started at this time.
     None { start_at: Instant },
     /// PHP's module startup is under way.
     Starting {
         link: ZygoteClient,
         deadline: Instant,
     },
-    /// The zygote is ready and forks a child on each command.
+    /// The zygote is ready and forks a child at each command.
     Ready { link: ZygoteClient },
-    /// It has been asked to leave (its control socket is closed) and is killed at this time.
+    /// The zygote has been asked to exit (its control socket is closed) and is killed at this time.
     Leaving {
         link: ZygoteClient,
         kill_at: Instant,
     },
-    /// The pool ends: the last zygote has left and none follows.
+    /// The pool has ended: the last zygote has exited and no other follows.
     Gone,
 }
 
-/// The supervisor of a pool: starts its zygotes, and has them fork and its children retired or
-/// killed.
+/// The supervisor of a pool. It starts zygotes, which fork the children, and retires and kills children.
 pub(crate) struct Supervisor {
     shared: Arc<EmbedShared>,
     launcher: Arc<dyn Launcher>,
@@ -78,21 +77,21 @@ pub(crate) struct Supervisor {
     outputs: Vec<Output>,
     children: Children,
     traces: HashMap<ChildId, Arc<InFlight>>,
-    /// Who waits for work on scripts, and the generation of the zygote that does it.
+    /// The waiting sender for work on scripts, and the generation of the zygote that does the work.
     scripts: Option<(u64, oneshot::Sender<()>)>,
     start_backoff: Backoff,
     ready_at: Instant,
-    /// A child of the present zygote that has ended had served a request.
+    /// Whether a child of the current zygote that has exited had served a request.
     served: bool,
     fork_backoff: Backoff,
     fork_at: Instant,
-    /// The next plan is the first since the zygote became ready.
+    /// Whether the next plan is the first since the zygote became ready.
     first_plan: bool,
     memory_looked_at: Instant,
     deaths_looked_at: Instant,
     drain_until: Option<Instant>,
     last_complaint: String,
-    /// What the newest zygote, or a child of it, wrote last.
+    /// The last line of output of the newest zygote or its children.
     last_words: String,
     workers: workers::Workers,
     healing: healing::Healing,
@@ -153,7 +152,7 @@ impl Supervisor {
                 self.open_letter(letter);
             }
         }
-        // Nothing can arrive any more: requests that still wait are failed.
+        // Nothing can arrive any more, so requests that still wait are refused.
         self.refuse_all(&ExecError::Stopping);
         self.read_outputs();
         self.shared.condition.send_replace(Condition::Closed);
@@ -186,7 +185,7 @@ impl Supervisor {
             .iter()
             .map(|fd| PollFd::new(fd, PollFlags::IN))
             .collect();
-        // Rounded up: waking a moment early would only spin.
+        // Rounded up: waking slightly too early would only spin.
         let wait = wait + Duration::from_micros(500);
         let timeout = Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -211,7 +210,7 @@ impl Supervisor {
         (generation == self.generation && present) || self.workers.has_former(generation)
     }
 
-    /// Does everything that is due; returns how long nothing will be.
+    /// Does everything that is due. Returns the time until the next action.
     fn turn(&mut self, now: Instant) -> Duration {
         let mut wait = self.tend_zygote(now).min(self.tend_workers(now));
         if let Some(until) = self.drain_until {
@@ -230,7 +229,7 @@ impl Supervisor {
         wait.min(self.kill_the_deaf(now)).min(self.tick())
     }
 
-    /// How long to wait at most before limits are checked again.
+    /// Returns the maximum wait until limits are checked again.
     fn tick(&self) -> Duration {
         let config = &self.shared.pool.config;
         let mut tick = Duration::from_secs(1);

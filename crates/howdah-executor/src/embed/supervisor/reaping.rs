@@ -16,24 +16,23 @@ use super::{
 };
 use crate::common::process;
 
-/// Children and their replacements.
+/// The progress of replacing children.
 #[derive(Default)]
 struct Replacements {
-    /// To be replaced.
+    /// Children that must be replaced.
     worn: Vec<ChildId>,
-    /// Their replacement serves: they may leave.
+    /// Children whose replacement serves, so they can exit.
     relieved: Vec<ChildId>,
-    /// Their replacement did not come up.
+    /// Children whose replacement did not start.
     forsaken: Vec<ChildId>,
-    /// How many replacements are starting.
+    /// The number of replacements that are starting.
     under_way: u32,
 }
 
 impl Supervisor {
-    /// Notes that a zygote has forked a child. Signals go by the descriptor that came with the report.
-    /// The report is a claim, as all that a zygote says: the child must have been asked for, be
-    /// reported once, and be that zygote's own. Otherwise a pool's user could have us signal any
-    /// process of ours.
+    /// Records that a zygote has forked a child. Signals are sent through the descriptor that came with the report.
+    /// Like everything from a zygote, the report is untrusted: the child must have been ordered, be reported once, and
+    /// belong to that zygote. Otherwise the user of a pool could make this process signal any of its other processes.
     pub(super) fn on_spawned(
         &mut self,
         id: ChildId,
@@ -55,8 +54,8 @@ impl Supervisor {
             return Ok(());
         };
         child.pid = pid;
-        // Without the descriptor, or not knowing whose it is, signals go by the zygote: a bare process
-        // id is only its word, and might name any process.
+        // If there is no descriptor, or its origin is unknown, signals are sent through the zygote. A bare process id
+        // is only the zygote's claim and might name any process.
         child.pidfd = fd.filter(|_| origin == Some(Origin::Zygote));
         child.born = now;
         let life = if self.shared.pool.config.worker.is_some() {
@@ -105,7 +104,7 @@ impl Supervisor {
         if matches!(child.life, Life::Booting) {
             return self.boot_ended(&child, exit, now);
         }
-        // A worker script may end as it likes between two requests, any child after its last one.
+        // A worker script may exit between any two requests, any other child after its last one.
         let may_end = row.spent || self.shared.pool.config.worker.is_some();
         let bailed_out = row.spent && exit == Exit::Code(EXIT_BAILED_OUT);
         if bailed_out || exit == Exit::Code(EXIT_BROKEN) {
@@ -116,7 +115,7 @@ impl Supervisor {
         let expected = by_itself || matches!(child.life, Life::Retiring | Life::Terminating { .. });
         if !expected || (lost > 0 && matches!(child.life, Life::Retiring)) {
             let how = process::exit_text(exit);
-            // The line about the request, an error, says the same and more.
+            // The log line about the request, which is an error, contains the same and more.
             self.say(
                 if awaited { Level::Info } else { Level::Warning },
                 "ChildDied",
@@ -133,7 +132,7 @@ impl Supervisor {
         }
     }
 
-    /// Finds children that have ended after their zygote: nobody reports these, so their pidfds are read.
+    /// Finds children that have exited after their zygote. No zygote reports these, so their pidfds are checked.
     pub(super) fn look_for_orphans(&mut self) {
         let gone: Vec<ChildId> = self
             .children
@@ -151,8 +150,8 @@ impl Supervisor {
         }
     }
 
-    /// A zygote that does not answer a fork command, or does not tell of a child's end, in time
-    /// is stuck: it is killed, and what follows is as for any dead zygote.
+    /// Kills a zygote that has not responded to a fork command, or not reported the exit of a child, in time. After
+    /// that it is handled like any dead zygote.
     pub(super) fn look_for_a_stuck_zygote(&mut self, now: Instant) {
         let limit = self.shared.pool.config.timeouts.fork;
         if now.duration_since(self.deaths_looked_at) >= Duration::from_secs(1).min(limit / 4) {
@@ -187,7 +186,7 @@ impl Supervisor {
         }
     }
 
-    /// Reads the scoreboard: who has been idle since when.
+    /// Reads from the scoreboard since when each child has been idle.
     pub(super) fn look_at_children(&mut self, now: Instant) {
         for child in self.children.iter_mut() {
             if let Life::Serving {
@@ -205,7 +204,7 @@ impl Supervisor {
         }
     }
 
-    /// Counts the children by what they do; also those that have been idle for too long, since when.
+    /// Counts the children by state. Also returns the children that have been idle for too long, and since when.
     fn census(&self, now: Instant) -> (Census, Vec<(Instant, ChildId)>) {
         let pool = &self.shared.pool;
         let mut census = Census::default();
@@ -224,8 +223,7 @@ impl Supervisor {
                         }
                     }
                 }
-                // Until it has been reaped it takes up a place, or a pool of hung children would
-                // grow beyond its limit.
+                // It counts until it has been reaped. Otherwise a pool of hanging children would grow beyond its limit.
                 Life::Terminating { .. } => census.busy += 1,
                 Life::Retiring => {}
             }
@@ -244,7 +242,7 @@ impl Supervisor {
         (census, idle)
     }
 
-    /// Forks and retires children as `pm` plans; returns when to look again.
+    /// Forks and retires children as `pm` plans. Returns the time until the next plan.
     pub(super) fn grow_and_shrink(&mut self, now: Instant) -> Duration {
         let (census, mut idle) = self.census(now);
         let config = &self.shared.pool.config;
@@ -278,7 +276,7 @@ impl Supervisor {
         plan.again.unwrap_or(Duration::from_secs(3600))
     }
 
-    /// Asks the zygote to fork a child.
+    /// Orders a child from the zygote.
     pub(super) fn fork(&mut self, now: Instant) -> Option<ChildId> {
         let ZygoteState::Ready { link } = &self.zygote else {
             return None;
@@ -290,7 +288,7 @@ impl Supervisor {
             max_requests: self.shared.pool.config.max_requests,
         };
         if link.send(&command).is_err() {
-            // Its socket is full or closed; the latter is noticed by reading it.
+            // The zygote's socket is full or closed. A closed socket is noticed when it is read.
             self.children.remove(id);
             self.shared.pool.port.strike(id.index);
             return None;
@@ -305,9 +303,9 @@ impl Supervisor {
         }
     }
 
-    /// Children that have grown beyond `max_memory` get a replacement first, and leave when it is
-    /// there. One that has begun the last of its `max_requests` leaves by itself; its replacement is
-    /// forked meanwhile.
+    /// Orders a replacement for each child that has grown beyond `max_memory`. The child retires when its replacement
+    /// serves. A child that has begun the last of its `max_requests` exits by itself, and its replacement is forked
+    /// meanwhile.
     pub(super) fn hand_over_to_replacements(&mut self, now: Instant) {
         let Replacements {
             worn,
@@ -346,7 +344,7 @@ impl Supervisor {
         }
     }
 
-    /// Which children are to be replaced, and how far the replacement of others has come.
+    /// Returns which children must be replaced, and the progress of the replacements under way.
     fn replacements(&mut self, now: Instant) -> Replacements {
         let mut found = Replacements::default();
         let worker = self.shared.pool.config.worker.is_some();
@@ -363,7 +361,7 @@ impl Supervisor {
                 let its_life = self.children.iter().find(|c| c.id == *successor);
                 match its_life.map(|c| &c.life) {
                     Some(Life::Starting | Life::Booting) => found.under_way += 1,
-                    // Its script did not boot: the old one serves on until one does.
+                    // The replacement's script did not boot, so the old worker continues until one does.
                     None | Some(Life::Retiring | Life::Terminating { .. }) if worker => {
                         found.forsaken.push(child.id);
                     }

@@ -1,4 +1,4 @@
-//! Scripts compiled in advance: the zygote lists what its opcode cache has, or compiles such a list.
+//! Scripts that are compiled in advance: the zygote lists the scripts in its opcode cache, or compiles such a list.
 
 use std::os::fd::{AsFd, OwnedFd};
 
@@ -9,7 +9,7 @@ use super::super::zygote::ProtocolError;
 use super::{Supervisor, ZygoteState};
 
 impl Supervisor {
-    /// Has the zygote work on scripts; `done` is dropped if that is not to be had.
+    /// Makes the zygote work on scripts. Drops `done` if that is not possible.
     pub(super) fn work_on_scripts(
         &mut self,
         work: ScriptsWork,
@@ -29,7 +29,7 @@ impl Supervisor {
     pub(super) fn on_scripts_done(&mut self, generation: u64) -> Result<(), ProtocolError> {
         match self.scripts.take() {
             Some((of, done)) if of == generation => {
-                // Who has waited may have gone on.
+                // The waiting task may have been dropped.
                 let _ = done.send(());
                 Ok(())
             }

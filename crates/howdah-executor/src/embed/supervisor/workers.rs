@@ -1,13 +1,13 @@
-//! What a pool of workers needs in addition: scripts that boot, and fail to; and, also for a pool without a
-//! worker script that watches files, the restart of all children by a zygote of their own, so that
-//! they begin with a fresh opcache, while the old ones serve on until each has its successor.
+//! What a pool of workers needs in addition: scripts that boot, or fail to. It also restarts all children through a
+//! second zygote, so they begin with a fresh opcache, while each old child serves until its successor does. A pool
+//! without a worker script uses this restart, too, if it watches files.
 //!
 //! ```text
 //! Restart → a second zygote starts → Ready: it is the pool's zygote, the first becomes a former
 //!           one → children of the former are outdated, each is replaced by one that has booted →
-//!           the former has no children left and is told to leave
+//!           the former has no children left and is told to exit
 //! ```
-//! Whatever fails on the way, the running processes go on with their code.
+//! If any step fails, the running processes continue with their code.
 
 use std::os::fd::BorrowedFd;
 use std::path::PathBuf;
@@ -25,26 +25,25 @@ use super::zygote_lifecycle::REPORTS_A_TURN;
 use super::{LEAVE_LIMIT, Life, Supervisor, ZygoteClient, ZygoteMessage, ZygoteState};
 use crate::common::process;
 
-/// From one restart to the next: scripts that ask for one at each request get few.
+/// The minimum time between two restarts, for scripts that ask for one at each request.
 const BETWEEN_RESTARTS: Duration = Duration::from_secs(1);
 
-/// Several files change together: a restart waits until none has for this long.
+/// Several files often change together, so a restart waits until no file has changed for this long.
 const SETTLED: Duration = Duration::from_millis(150);
 
-/// A zygote that has been replaced and forks no more.
+/// A zygote that has been replaced and does not fork any more.
 struct Former {
     generation: u64,
     link: ZygoteClient,
-    /// When it is killed, once it has been asked to leave; `None` before.
+    /// When it is killed, once it has been asked to exit; `None` before that.
     leaving: Option<Instant>,
 }
 
-/// What the supervisor keeps for restarts by a second zygote: the zygotes involved, and the watch
-/// on files.
+/// The supervisor's state for restarts through a second zygote: the zygotes involved, and the watch on files.
 pub(super) struct Workers {
-    /// A worker of the present zygote has booted.
+    /// Whether a worker of the current zygote has booted.
     booted: bool,
-    /// A second zygote, starting, and how long it may.
+    /// A second zygote that is starting, and the deadline for its start.
     next: Option<(ZygoteClient, Instant)>,
     former: Vec<Former>,
     wanted: Option<&'static str>,
@@ -52,13 +51,13 @@ pub(super) struct Workers {
     watch: Watching,
 }
 
-/// What is watched for changes.
+/// The files that are watched for changes.
 enum Watching {
     /// The watch has not been set up yet.
     Yet,
-    /// There is nothing to be watched.
+    /// No files are watched.
     Nothing,
-    /// Files; when one last changed, if nothing has followed from it.
+    /// The watcher, and the time of the last change that has not caused a restart yet.
     Files(FileWatcher, Option<Instant>),
 }
 
@@ -74,8 +73,8 @@ impl Workers {
         }
     }
 
-    /// How many of `forks` may be begun while so many boot: one until the first has booted. It
-    /// fills opcache for the others, and a script that cannot boot fails once, not many times.
+    /// Returns how many of `forks` may begin while `booting` children boot. Only one child may boot until the first has
+    /// booted: it fills opcache for the others, and a script that cannot boot fails once instead of many times.
     pub fn allow(&self, forks: u32, booting: u32) -> u32 {
         if self.booted {
             forks
@@ -84,7 +83,7 @@ impl Workers {
         }
     }
 
-    /// Whether no zygote but the present one is left.
+    /// Whether no zygote but the current one is left.
     pub fn are_gone(&self) -> bool {
         self.next.is_none() && self.former.is_empty()
     }
@@ -94,14 +93,14 @@ impl Workers {
         self.next.is_some()
     }
 
-    /// Whether the children of that generation have a former zygote.
+    /// Whether the zygote of that generation is a former one that still manages its children.
     pub fn has_former(&self, generation: u64) -> bool {
         self.former
             .iter()
             .any(|f| f.generation == generation && f.leaving.is_none())
     }
 
-    /// The descriptors whose events the supervisor has to wait for on behalf of these zygotes.
+    /// Returns the descriptors on which the supervisor has to wait for these zygotes.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let next = self
             .next
@@ -120,7 +119,7 @@ impl Workers {
 }
 
 impl Supervisor {
-    /// The zygote that holds the children of a generation.
+    /// Returns the zygote of the children of a generation.
     pub(super) fn link_of(&self, generation: u64) -> Option<&ZygoteClient> {
         match &self.zygote {
             ZygoteState::Ready { link } if generation == self.generation => Some(link),
@@ -133,8 +132,8 @@ impl Supervisor {
         }
     }
 
-    /// A worker that takes requests has booted, although its word of that may still be under way:
-    /// the zygote passes it on.
+    /// Finds workers that accept requests and have therefore booted. Their message about it may still be under way,
+    /// because the zygote forwards it.
     pub(super) fn look_for_the_booted(&mut self, now: Instant) {
         let serves = |c: &&Child| {
             matches!(c.life, Life::Booting) && self.shared.pool.port.child(c.id.index).live
@@ -157,7 +156,7 @@ impl Supervisor {
             self.workers.booted = true;
             self.fork_backoff.succeeded();
         }
-        // Without its zygote it leaves, and the pool waits for the next one.
+        // A worker without its zygote exits, and the pool waits for the next zygote.
         if self.has_zygote(generation) {
             self.is_up();
         }
@@ -172,7 +171,7 @@ impl Supervisor {
                 message,
             } => {
                 if let Some(child) = self.children.get(child) {
-                    // Its end is no news any more.
+                    // Its exit needs no further report.
                     child.become_(Life::Retiring, now);
                     self.boot_failed(&name, &message, now);
                 }
@@ -186,7 +185,7 @@ impl Supervisor {
         worker.map(|w| w.script.clone()).unwrap_or_default()
     }
 
-    /// A child whose script was booting is gone without a word.
+    /// Handles a child that has exited without a message while its script was booting.
     pub(super) fn boot_ended(&mut self, child: &Child, exit: Exit, now: Instant) {
         let script = self.worker_script();
         let message = format!(
@@ -207,20 +206,20 @@ impl Supervisor {
         }
     }
 
-    /// Whether the pool's children are ever replaced by those of a second zygote.
+    /// Whether the pool ever replaces its children by those of a second zygote.
     pub(super) fn restarts(&self) -> bool {
         let config = &self.shared.pool.config;
         config.worker.is_some() || !config.watch.is_empty()
     }
 
-    /// Begins to replace all children, now or as soon as it can be done.
+    /// Orders the replacement of all children, which begins as soon as possible.
     pub(super) fn restart_workers(&mut self, why: &'static str) {
         if self.restarts() && self.drain_until.is_none() {
             self.workers.wanted = Some(why);
         }
     }
 
-    /// Does what is due; returns how long nothing will be.
+    /// Does everything that is due. Returns the time until the next action.
     pub(super) fn tend_workers(&mut self, now: Instant) -> Duration {
         if !self.restarts() {
             return Duration::from_secs(3600);
@@ -266,7 +265,7 @@ impl Supervisor {
         wait
     }
 
-    /// Looks for changes of watched files; returns how long to wait at most before the next look.
+    /// Checks for changes of watched files. Returns the maximum wait until the next check.
     fn look_at_files(&mut self, now: Instant) -> Duration {
         let never = Duration::from_secs(3600);
         if let Watching::Yet = self.workers.watch {
@@ -314,7 +313,7 @@ impl Supervisor {
     fn start_second_zygote(&mut self, why: &str, now: Instant) {
         self.workers.wanted = None;
         self.workers.restarted_at = Some(now);
-        // What was not there to be watched may be by now.
+        // A directory that did not exist before may exist by now.
         self.workers.watch = self.begin_to_watch();
         let (name, what) = match self.shared.pool.config.worker {
             Some(_) => ("WorkerRestart", "all workers are being replaced"),
@@ -360,7 +359,7 @@ impl Supervisor {
         }
     }
 
-    /// Has the zygotes leave that are not the present one.
+    /// Makes all zygotes except the current one exit.
     pub(super) fn send_other_zygotes_away(&mut self, now: Instant) {
         let mut former = std::mem::take(&mut self.workers.former);
         if let Some((link, _)) = self.workers.next.take() {
@@ -398,7 +397,7 @@ impl Supervisor {
         }
     }
 
-    /// Hears the zygotes that are not the present one.
+    /// Reads the reports of the zygotes except the current one.
     pub(super) fn read_other_reports(&mut self) {
         self.read_reports_of_the_next();
         for at in (0..self.workers.former.len()).rev() {
@@ -450,7 +449,7 @@ impl Supervisor {
                 }
                 ZygoteMessage::ProtocolError(bytes) => Err(ProtocolError::unreadable(&bytes)),
                 ZygoteMessage::Closed => {
-                    // Its children leave after what they run; their pidfds tell of it.
+                    // Its children exit after their current requests; their pidfds show it.
                     let former = &mut self.workers.former[at];
                     former.leaving = Some(Instant::now());
                     let message = "a former zygote ended before its workers";

@@ -1,4 +1,4 @@
-//! Starts the zygote, acts on its reports, and restarts it when it has ended.
+//! Starts the zygote, handles its reports, and restarts it when it has exited.
 
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::{
     ZygoteMessage, ZygoteState, sys,
 };
 
-/// Reports read in a row before anything else is looked at: a zygote that sends without end holds
-/// nothing else up.
+/// The maximum number of reports that are read in a row, so a zygote that sends without end does not hold up anything
+/// else.
 pub(super) const REPORTS_A_TURN: usize = 256;
 
 impl Supervisor {
-    /// Has the present zygote leave, if there is one.
+    /// Makes the current zygote exit, if there is one.
     pub(super) fn send_zygote_away(&mut self, now: Instant) {
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         self.zygote = match was {
@@ -82,7 +82,7 @@ impl Supervisor {
         Duration::from_secs(3600)
     }
 
-    /// Whether the pool is being drained and needs no process any more.
+    /// Whether the pool is draining and needs no more processes.
     pub(super) fn is_over(&self, now: Instant) -> bool {
         self.drain_until.is_some_and(|until| {
             until <= now || self.shared.pool.outstanding.load(Ordering::Acquire) == 0
@@ -113,7 +113,7 @@ impl Supervisor {
         self.go_down(name, message);
     }
 
-    /// Says why the pool cannot serve, once until it is something else.
+    /// Logs why the pool cannot serve, once until the reason changes.
     pub(super) fn complain(&mut self, name: &str, message: &str) {
         let complaint = format!("{name}: {message}");
         if complaint != self.last_complaint {
@@ -126,7 +126,7 @@ impl Supervisor {
         }
     }
 
-    /// Requests are refused until a later attempt succeeds.
+    /// Refuses requests until a later attempt succeeds.
     pub(super) fn go_down(&mut self, name: &str, message: &str) {
         let error = ExecError::PoolDown {
             name: name.to_owned(),
@@ -162,7 +162,7 @@ impl Supervisor {
                 return;
             }
         };
-        // It has closed its socket: if the process lingers, it serves nobody.
+        // It has closed its socket, so the process is of no use even if it is still alive.
         if !link.ended() {
             link.kill();
             link.ended();
@@ -178,7 +178,8 @@ impl Supervisor {
         if self.has_worked() || now.duration_since(self.ready_at) >= STEADY {
             self.start_backoff.succeeded();
         }
-        // At once when it has worked; later and later when it dies again and again without.
+        // The restart is immediate if the zygote has worked, and delayed more and more if zygotes exit repeatedly
+        // without having worked.
         let pause = self.start_backoff.failed() - Duration::from_millis(100);
         let when = match pause.is_zero() {
             true => String::new(),
@@ -195,7 +196,7 @@ impl Supervisor {
         self.let_children_go(now);
     }
 
-    /// The present zygote is dead: its children finish what they run.
+    /// Retires the children of the current zygote, which is dead. They finish their current requests.
     fn let_children_go(&mut self, now: Instant) {
         let generation = self.generation;
         let mut unborn = Vec::new();
@@ -211,7 +212,7 @@ impl Supervisor {
                     child.become_(Life::Retiring, now);
                     sys::wake(self.shared.pool.port.retire(child.id.index));
                 }
-                // Without their zygote nobody would pass on how their boot goes.
+                // Without its zygote, no process would forward the outcome of its boot.
                 Life::Booting => unbooted.push(child.id),
                 Life::Retiring | Life::Terminating { .. } => {}
             }
@@ -225,7 +226,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether a child of the present zygote has come as far as to take requests: the zygote did not
+    /// Whether a child of the current zygote has got as far as accepting requests, which means that the zygote did not
     /// die of its start.
     fn has_worked(&self) -> bool {
         let mut own = self
@@ -239,8 +240,9 @@ impl Supervisor {
             })
     }
 
-    /// PHP ends the process where it cannot start; its last words, if any, explain it better than
-    /// we can. (Without the process's id: the same complaint is logged once.)
+    /// Returns the message for a zygote that exited during its start. PHP exits where it cannot start, and its last
+    /// output, if any, explains the reason best. (The message contains no process id, so the same complaint is logged
+    /// once.)
     pub(super) fn ended_while_starting(&self) -> String {
         match self.last_words.as_str() {
             "" => "the zygote ended during its start, without a message".to_owned(),
@@ -296,8 +298,9 @@ impl Supervisor {
         }
     }
 
-    /// A zygote runs code of its pool's user (preloading) and belongs to that user: whoever sends
-    /// what cannot be true is not believed in anything else. What follows is as for any dead zygote.
+    /// Kills a zygote that has sent a report which cannot be true. A zygote runs code of its pool's user (preloading)
+    /// and belongs to that user, so nothing else from it is believed either. After that it is handled like any dead
+    /// zygote.
     fn end_for_protocol_error(&mut self, error: &ProtocolError) {
         let (ZygoteState::Starting { link, .. } | ZygoteState::Ready { link }) = &self.zygote
         else {
@@ -309,8 +312,8 @@ impl Supervisor {
         self.zygote_ended(Instant::now());
     }
 
-    /// Acts on a report of the zygote of this generation. What it says is a claim: it concerns
-    /// children of that zygote only, in the state in which such a report is due.
+    /// Handles a report of the zygote of this generation. The report is untrusted: it can only concern children of that
+    /// zygote, in the state in which such a report is expected.
     pub(super) fn on_report(
         &mut self,
         report: Report,
@@ -379,8 +382,7 @@ impl Supervisor {
         }
     }
 
-    /// Whether the zygote of this generation has been asked to fork that child, and has not
-    /// answered.
+    /// Whether the zygote of this generation has been asked to fork that child, and has not replied.
     pub(super) fn is_starting(&mut self, child: ChildId, generation: u64) -> bool {
         self.children
             .get(child)
@@ -424,7 +426,7 @@ impl Supervisor {
         }
     }
 
-    /// Notes that the pool can serve requests.
+    /// Records that the pool can serve requests.
     pub(super) fn is_up(&mut self) {
         self.last_complaint.clear();
         self.shared.down.store(false, Ordering::Release);

@@ -1,5 +1,5 @@
-//! What a request does when a connection cannot be made, or fails: wait, try another backend, be repeated
-//! where that is safe, or fail.
+//! The reaction of a request to a connection that cannot be made, or fails: it waits, tries another backend, is
+//! repeated where that is safe, or fails.
 
 use std::io;
 use std::time::{Duration, Instant};
@@ -10,9 +10,9 @@ use super::{FastCgiRun, RunStage};
 use crate::ExecError;
 use crate::fastcgi::talk::{Fault, Talk, give_back};
 
-/// Longest wait before a full backlog is tried again.
+/// The maximum wait before a full backlog is tried again.
 const BACKOFF_LAST: Duration = Duration::from_millis(50);
-/// Times a request that nobody answered is repeated on a new connection.
+/// How often a request without a response is repeated on a new connection.
 const REPEATS: u32 = 1;
 
 impl FastCgiRun {
@@ -30,7 +30,7 @@ impl FastCgiRun {
         let short = ours.iter().any(|e| Some(e.raw_os_error()) == code);
         let full = match error.kind() {
             io::ErrorKind::WouldBlock => true,
-            // A TCP backlog that is full says nothing at all.
+            // A full TCP backlog gives no reply at all.
             io::ErrorKind::TimedOut => {
                 let balance = self.context.shared.balance();
                 let member = &balance.members[backend];
@@ -64,7 +64,7 @@ impl FastCgiRun {
         self.again(false, None);
     }
 
-    /// A connection failed, and is closed: the request goes on if that is safe, or fails.
+    /// Handles a failed connection, which is closed: the request continues if that is safe, or fails.
     pub(super) fn recover(
         &mut self,
         backend: usize,
@@ -81,7 +81,7 @@ impl FastCgiRun {
             self.context.shared.balance().broke_off(backend);
             self.context.shared.demand.notify_one();
         }
-        // What is granted is still ours.
+        // The grant is still held.
         self.stage = RunStage::Connect(backend);
         let now = Instant::now();
         let replayable = self.context.body.can_rewind() && !saw_head;
@@ -96,7 +96,7 @@ impl FastCgiRun {
                 return Ok(());
             }
             Fault::RefusedRun(_) => ExecError::BackendRefused,
-            // PHP has closed it after its last request (max_requests), or was restarted.
+            // PHP has closed the connection after its last request (max_requests), or was restarted.
             Fault::Closed if reused && !heard && safe => {
                 self.again(true, None);
                 return Ok(());
@@ -120,7 +120,7 @@ impl FastCgiRun {
         Err(error)
     }
 
-    /// Counts an error against the backend, if it is the backend's.
+    /// Counts an error against the backend, if the backend caused it.
     fn note_failure(&self, backend: usize, error: &ExecError, now: Instant) {
         let theirs = matches!(
             error,
@@ -136,13 +136,13 @@ impl FastCgiRun {
         }
     }
 
-    /// Waits a little, with what is granted in hand.
+    /// Waits briefly, while it holds the grant.
     pub(super) fn back_off(&mut self, backend: usize, now: Instant) {
         self.stage = RunStage::Backoff(backend, now + self.backoff);
         self.backoff = (self.backoff * 2).min(BACKOFF_LAST);
     }
 
-    /// Puts the request back into the line, ahead of later ones.
+    /// Puts the request back in line, before later ones.
     pub(super) fn again(&mut self, fresh: bool, avoid: Option<usize>) {
         self.leave();
         self.context.body.rewind();
@@ -157,7 +157,7 @@ impl FastCgiRun {
         self.stage = RunStage::Waiting(ticket);
     }
 
-    /// Begins again on another backend, if one has room now.
+    /// Starts again on another backend, if one has room now.
     pub(super) fn elsewhere(&mut self, backend: usize) -> bool {
         let fresh = !self.context.idempotent;
         let other = self

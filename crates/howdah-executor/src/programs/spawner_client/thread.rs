@@ -1,4 +1,4 @@
-//! The thread that starts a spawner, starts it again when it ends, and reads what it reports.
+//! The thread that starts a spawner, restarts it when it exits, and reads its reports.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,11 +19,11 @@ use crate::common::pm::Backoff;
 use crate::launch::{Launcher, SpawnerFds, Zygote};
 use crate::programs::heartbeat::{Heartbeat, HeartbeatAction};
 
-/// An exec and a look at the program take milliseconds.
+/// How long a spawner may take to start. To execute it and to check the program takes milliseconds.
 const START_LIMIT: Duration = Duration::from_secs(30);
-/// A spawner that lived longer than this did not die of its start.
+/// If a spawner lived longer than this, its start was not the reason of its exit.
 const STEADY: Duration = Duration::from_secs(10);
-/// After its line is closed, how long a spawner may take to end its programs.
+/// How long a spawner may take to terminate its programs after its socket is closed.
 const LEAVE_LIMIT: Duration = Duration::from_secs(5);
 
 /// The thread that keeps a spawner running.
@@ -31,7 +31,7 @@ pub(super) struct ClientThread {
     pub(super) link: Arc<SpawnerClient>,
     pub(super) silence: Duration,
     pub(super) outputs: Vec<Output>,
-    /// The present spawner has started a program, so it is in working order.
+    /// The current spawner has started a program, so it works.
     pub(super) worked: bool,
 }
 
@@ -59,8 +59,9 @@ impl ClientThread {
             if self.worked || since.elapsed() >= STEADY {
                 backoff.succeeded();
             }
-            // Requests wait for one that could be started before, as they do in mode `embed`. The state changes before
-            // the line is logged, so that code which waits for the line never sees the state of the dead spawner.
+            // If a spawner could be started before, requests wait for the next one, as in mode `embed`. The state
+            // changes before the line is logged, so code that waits for the line never sees the state of the dead
+            // spawner.
             let next = match was_ready {
                 true => Condition::Starting,
                 false => Condition::Down {
@@ -75,7 +76,8 @@ impl ClientThread {
                 self.link.say(Level::Error, &name, &text);
                 last_complaint = complaint;
             }
-            // At once when it has worked; later and later when it dies again and again without.
+            // The restart is immediate if the spawner has worked, and delayed more and more if spawners exit repeatedly
+            // without having worked.
             let pause = backoff.failed() - Duration::from_millis(100);
             self.pause(pause.max(Duration::from_millis(if was_ready { 0 } else { 100 })));
         }
@@ -91,7 +93,7 @@ impl ClientThread {
         let (ours, theirs) = packet_pair()?;
         let (read, write) = rustix::pipe::pipe_with(rustix::pipe::PipeFlags::CLOEXEC)?;
         rustix::io::ioctl_fionbio(&read, true)?;
-        // Some frames of the longest kind fit without anybody having to wait.
+        // Several frames of the maximum length fit without waiting.
         rustix::net::sockopt::set_socket_send_buffer_size(&ours, 4 * MAX_PACKET)?;
         let fds = SpawnerFds {
             control: theirs,
@@ -102,7 +104,7 @@ impl ClientThread {
         Ok((spawner, ours))
     }
 
-    /// Hears one spawner until it is gone (its name for why) or is to go (`None`).
+    /// Communicates with one spawner until it fails (returns the name and the reason) or the client is closed (`None`).
     fn serve(&mut self, spawner: &Zygote, control: OwnedFd) -> Option<(String, String)> {
         let link = self.link.clone();
         let control = Arc::new(control);
@@ -119,7 +121,7 @@ impl ClientThread {
                 wait = match heartbeat.at(Instant::now()) {
                     HeartbeatAction::Wait(left) => left,
                     HeartbeatAction::Ask => {
-                        // A line that is full, too, is one that nobody reads.
+                        // A full socket also means that the spawner does not read it.
                         let _ = link.send(&SpawnerCommand::Ask, &[]);
                         continue;
                     }
@@ -162,13 +164,13 @@ impl ClientThread {
         };
         *link.control() = None;
         link.late().clear();
-        // The end of the streams shows that nobody manages the processes any more.
+        // The end of the streams tells their receivers that no spawner manages the processes any more.
         link.processes().clear();
         let _ = rustix::net::shutdown(&control, rustix::net::Shutdown::Both);
         why
     }
 
-    /// Passes a report on; an error if the spawner is to be replaced.
+    /// Handles a report. Returns an error if the spawner must be replaced.
     fn on_report(&mut self, report: SpawnerReport) -> Result<(), (String, String)> {
         match report {
             SpawnerReport::Failed { name, message } => return Err((name, message)),
@@ -189,7 +191,7 @@ impl ClientThread {
         Ok(())
     }
 
-    /// Commands that found the line full; whether it still is.
+    /// Sends the commands for which the socket was full. Returns whether it is still full.
     fn send_what_is_late(&self) -> bool {
         let mut late = std::mem::take(&mut *self.link.late()).into_iter();
         while let Some(command) = late.next() {
@@ -214,7 +216,7 @@ impl ClientThread {
         ];
         let pipes: Vec<_> = self.outputs.iter().map(Output::pipe).collect();
         fds.extend(pipes.iter().map(|pipe| PollFd::new(pipe, PollFlags::IN)));
-        // Rounded up: waking a moment early would only spin.
+        // Rounded up: waking slightly too early would only spin.
         let wait = wait + Duration::from_millis(1);
         let timeout = Timespec {
             tv_sec: wait.as_secs() as i64,
@@ -248,7 +250,7 @@ impl ClientThread {
         });
     }
 
-    /// Waits for a spawner whose line is closed; reaps it if it is ours.
+    /// Waits for the exit of a spawner whose socket is closed, and reaps the spawner if it is a child of this process.
     fn shut_down(&mut self, spawner: &Zygote) {
         let deadline = Instant::now() + LEAVE_LIMIT;
         loop {
@@ -260,7 +262,8 @@ impl ClientThread {
             };
             match rustix::event::poll(&mut fds, Some(&timeout)) {
                 Ok(0) if left.is_zero() => {
-                    // The programs go with it: see PR_SET_PDEATHSIG in `sys`.
+                    // The programs die with it, by the `PR_SET_PDEATHSIG` that
+                    // `howdah_os::descriptors::end_with_parent` sets.
                     let kill = rustix::process::Signal::KILL;
                     let _ = rustix::process::pidfd_send_signal(&spawner.pidfd, kill);
                     break;
@@ -276,8 +279,8 @@ impl ClientThread {
     }
 }
 
-/// Kills a spawner that does not answer, and with it its programs: see `PR_SET_PDEATHSIG` in `sys`.
-/// Returns the name and the sentence for the log.
+/// Kills a spawner that does not respond, and with it its programs, by the `PR_SET_PDEATHSIG` that
+/// `howdah_os::descriptors::end_with_parent` sets. Returns the name and the sentence for the log.
 fn kill(spawner: &Zygote, silence: Duration) -> (String, String) {
     let (pid, silence) = (spawner.pid, silence.as_secs_f64());
     let kill = rustix::process::Signal::KILL;
