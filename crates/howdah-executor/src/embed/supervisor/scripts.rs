@@ -16,6 +16,7 @@ impl Supervisor {
         file: &OwnedFd,
         done: oneshot::Sender<()>,
     ) {
+        self.forget_abandoned_scripts();
         if let ZygoteState::Ready { link } = &self.zygote
             && self.scripts.is_none()
             && link
@@ -23,6 +24,16 @@ impl Supervisor {
                 .is_ok()
         {
             self.scripts = Some((self.generation, done));
+        }
+    }
+
+    /// Drops the sender of work whose zygote is neither the pool's nor a former one that is still read.
+    pub(super) fn forget_abandoned_scripts(&mut self) {
+        if let Some((of, _)) = &self.scripts
+            && *of != self.generation
+            && !self.workers.has_former(*of)
+        {
+            self.scripts = None;
         }
     }
 

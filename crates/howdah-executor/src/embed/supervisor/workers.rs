@@ -395,6 +395,7 @@ impl Supervisor {
             }
             self.workers.former.push(one);
         }
+        self.forget_abandoned_scripts();
     }
 
     /// Reads the reports of the zygotes except the current one.

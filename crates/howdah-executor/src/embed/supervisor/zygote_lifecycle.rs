@@ -21,6 +21,8 @@ pub(super) const REPORTS_A_TURN: usize = 256;
 impl Supervisor {
     /// Makes the current zygote exit, if there is one.
     pub(super) fn send_zygote_away(&mut self, now: Instant) {
+        // Its reports are not read any more.
+        self.scripts = None;
         let was = std::mem::replace(&mut self.zygote, ZygoteState::Gone);
         self.zygote = match was {
             ZygoteState::Starting { link, .. } | ZygoteState::Ready { link } => {
