@@ -9,8 +9,20 @@ use std::os::fd::AsFd;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
-use howdah_proto::shm::SharedMemory;
 use rustix::mm::{MapFlags, ProtFlags, mmap, mmap_anonymous, munmap};
+
+/// Memory that processes share.
+///
+/// # Safety
+/// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on a page, and stay
+/// mapped there for as long as the value lives. This process accesses them only through the type that the value is
+/// handed to.
+pub unsafe trait SharedMemory: Send + Sync + 'static {
+    /// Returns the start of the memory.
+    fn start(&self) -> NonNull<u8>;
+    /// Returns the size of the memory in bytes.
+    fn size(&self) -> usize;
+}
 
 /// A memory mapping that is unmapped when the value is dropped.
 #[derive(Debug)]

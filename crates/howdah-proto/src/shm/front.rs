@@ -3,9 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-use super::layout::{
-    ENTRIES, FrontRing, Geometry, GeometryError, SharedMemory, SlotHead, WORDS, entry, state,
-};
+use howdah_os::mapping::SharedMemory;
+
+use super::layout::{ENTRIES, FrontRing, Geometry, GeometryError, SlotHead, WORDS, entry, state};
 use super::{Bell, ChildId, RING, Region, STUCK_AFTER_NS, Wake};
 use crate::request::{MAX_FRAME, RequestFrame};
 use crate::shared_cache;

@@ -7,6 +7,8 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use howdah_os::mapping::SharedMemory;
+
 use super::bytes::{ByteRing, SharedBytes};
 use super::{RING, VERSION};
 use crate::request::MAX_FRAME;
@@ -231,19 +233,6 @@ const _: () = {
         "frames are written in one u32 order only"
     );
 };
-
-/// Memory that processes share, with the properties that a pool's layout needs.
-///
-/// # Safety
-/// From [`SharedMemory::start`] on, [`SharedMemory::size`] bytes are readable and writable, begin on a page, and stay
-/// mapped there for as long as the value lives. This process accesses them only through a [`Region`], except for PHP's
-/// reading of a claimed frame.
-pub unsafe trait SharedMemory: Send + Sync + 'static {
-    /// Returns the start of the memory.
-    fn start(&self) -> NonNull<u8>;
-    /// Returns the size of the memory in bytes.
-    fn size(&self) -> usize;
-}
 
 /// A mapped pool. A `Region` guarantees that the memory is at least as long as the geometry needs, page-aligned, zeroed
 /// when created, and stays mapped while the value lives. It does not guarantee that the values which another process

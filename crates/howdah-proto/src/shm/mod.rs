@@ -27,7 +27,8 @@ mod layout;
 
 pub use child::{BodyRead, ChildPort, Claim};
 pub use front::{ChildStatus, FrontPort, PoolPort, SlotState};
-pub use layout::{Geometry, GeometryError, Region, SharedMemory};
+pub use howdah_os::mapping::SharedMemory;
+pub use layout::{Geometry, GeometryError, Region};
 
 /// The version of this layout together with the frames and [`crate::variables::NAMES`]. If a front and a `howdah-php`
 /// have different versions, they refuse each other with a named error instead of misreading memory.
