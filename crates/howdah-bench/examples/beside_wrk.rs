@@ -1,8 +1,7 @@
-//! Measures the generator beside `wrk -t1`: the same server, the same connections, in turns, and
-//! the ratio of each pair. Without a URL the server is the built-in one that does nothing.
+//! Compares the generator with `wrk -t1`: the same server, the same connections, in turns, and the ratio of each pair.
+//! Without a URL the server is the built-in one that does nothing.
 //!
-//! `cargo run --release -p howdah-bench --example beside_wrk -- [--url URL] [--pairs 7] [--seconds
-//! 3] [-c 100]`
+//! `cargo run --release -p howdah-bench --example beside_wrk -- [--url URL] [--pairs 7] [--seconds 3] [-c 100]`
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -67,7 +66,7 @@ fn measure() -> Result<(), String> {
     println!("pair  howdah/s     wrk/s   ratio   howdah/cpu-s    wrk/cpu-s   ratio");
     let (mut rates, mut costs) = (Vec::new(), Vec::new());
     for pair in 0..options.pairs {
-        // ABBA: neither is always first.
+        // The order is ABBA, so that neither is always first.
         let (ours, wrks) = if pair % 2 == 0 {
             let ours = howdah(&url, &options)?;
             (ours, wrk(&url, &options)?)
@@ -102,16 +101,16 @@ fn print_ratios(what: &str, ratios: &mut [f64]) {
     }
 }
 
-/// What one of the two reached.
+/// The result of one of the two generators.
 struct Reached {
-    /// Answers per second.
+    /// Responses per second.
     rate: f64,
     /// Cores the generator used.
     cpu: f64,
 }
 
 impl Reached {
-    /// Answers per second of CPU: on a machine that is busy otherwise, the fairer figure.
+    /// Returns the responses per second of CPU time, which is the fairer figure on a machine that is busy otherwise.
     fn per_cpu_second(&self) -> f64 {
         self.rate / self.cpu
     }
@@ -163,11 +162,11 @@ fn wrk(url: &str, options: &Options) -> Result<Reached, String> {
     })
 }
 
-/// CPU time of children that have been waited for: proc(5), fields 16 and 17 of /proc/self/stat.
+/// Returns the CPU time of children that have been waited for: proc(5), fields 16 and 17 of /proc/self/stat.
 fn children_ticks() -> Result<u64, String> {
     let text = std::fs::read_to_string("/proc/self/stat").map_err(|e| e.to_string())?;
     let (_, rest) = text.rsplit_once(") ").ok_or("no stat of this process")?;
-    // The state, field 3, is the first of the rest.
+    // The first of the remaining fields is the state, field 3.
     let mut times = rest.split(' ').skip(13).map(str::parse::<u64>);
     match (times.next(), times.next()) {
         (Some(Ok(user)), Some(Ok(system))) => Ok(user + system),

@@ -5,18 +5,18 @@ use std::path::PathBuf;
 
 use strum::IntoStaticStr;
 
-/// Why a run is not possible, or no longer possible. Each variant has one name; the message says
-/// what was attempted, on what, and what to try.
+/// Why a run is not possible, or no longer possible. Each variant has one name. The message says what was attempted, on
+/// what, and what to try.
 #[derive(Clone, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum BenchError {
-    /// A target is no URL that can be requested.
+    /// A target is not a URL that can be requested.
     BadUrl {
         /// The URL that was given.
         url: String,
         /// What is wrong with it.
         why: String,
     },
-    /// Options that contradict each other, or a value outside its range.
+    /// Options contradict each other, or a value is outside its range.
     Impossible(String),
     /// A file named on the command line cannot be read.
     MissingFile {
@@ -34,7 +34,7 @@ pub enum BenchError {
         /// The resolver's message.
         why: String,
     },
-    /// The first connection of the run failed: there is nothing to measure.
+    /// The first connection of the run failed, so there is nothing to measure.
     Unreachable {
         /// The address of the server.
         address: String,
@@ -48,14 +48,14 @@ pub enum BenchError {
         /// What was wrong with the handshake or the certificate.
         why: String,
     },
-    /// More connections than this process may have open files.
+    /// The run needs more connections than this process may have open files.
     TooFewDescriptors {
         /// How many open files the run needs.
         wanted: u64,
         /// How many the process may have (`ulimit -n`, after raising it to the hard limit).
         limit: u64,
     },
-    /// A request failed at its socket and `Plan::on_socket_error` says to stop (ab without `-r`).
+    /// A request failed at its socket, and `Plan::on_socket_error` says to stop (ab without `-r`).
     SocketError(String),
     /// The system refused something the run needs.
     System {
@@ -67,12 +67,12 @@ pub enum BenchError {
 }
 
 impl BenchError {
-    /// The variant's name, for scripts and tests.
+    /// Returns the variant's name, for scripts and tests.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 
-    /// The exit code: 2 for the command line, 6 if there is no server, 1 for everything else.
+    /// Returns the exit code: 2 for a mistake on the command line, 6 if there is no server, 1 for everything else.
     pub fn exit_code(&self) -> u8 {
         match self {
             BenchError::BadUrl { .. }

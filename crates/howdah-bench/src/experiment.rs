@@ -1,6 +1,6 @@
-//! More than one run, as data, in the order measured: a comparison of servers, a sweep over
-//! concurrency, a search for the highest rate. [`crate::driver`] measures them, [`crate::report`]
-//! draws the conclusions. A saved file holds one [`Document`]; its form is `docs/bench-json.md`.
+//! Several runs as data, in the order measured: a comparison of servers, a sweep over concurrency, a search for the
+//! highest rate. [`crate::driver`] measures them, [`crate::report`] draws the conclusions. A saved file holds one
+//! [`Document`]; its format is described in `docs/bench-json.md`.
 
 use serde::{Deserialize, Serialize};
 use strum::IntoStaticStr;
@@ -8,7 +8,7 @@ use strum::IntoStaticStr;
 use crate::run::{Run, SCHEMA};
 use crate::slo::Slo;
 
-/// What a saved file holds.
+/// The content of a saved file.
 #[derive(Clone, Debug, IntoStaticStr)]
 #[strum(serialize_all = "lowercase")]
 #[allow(
@@ -26,39 +26,38 @@ pub enum Document {
     Search(Search),
 }
 
-/// Servers measured alternately.
+/// Servers that were measured alternately.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Comparison {
-    /// The first is the base; one may be the control: the base once more.
+    /// The servers. The first is the base. One may be the control, which is the base again.
     pub arms: Vec<Arm>,
     /// Every window, in the order measured.
     pub windows: Vec<Window>,
-    /// Differences below this share are "the same".
+    /// Differences below this share count as "the same".
     pub margin: f64,
-    /// Seed of the intervals' resampling.
+    /// The seed for resampling the intervals.
     pub seed: u64,
 }
 
 /// One of the servers compared.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Arm {
-    /// `A`, `B` …; the control is `A again`.
+    /// The arm's name: `A`, `B` …; the control is `A again`.
     pub name: String,
-    /// The URL; the first one, if there are several.
+    /// The URL, or the first one if there are several.
     pub url: String,
-    /// Whether this is the base measured a second time, which shows the noise.
+    /// Whether this is the base measured again, which shows the noise.
     pub control: bool,
 }
 
-/// One arm measured once.
+/// One measurement of one arm.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Window {
-    /// The block's number; every arm is measured once in a block, in an order that changes from
-    /// block to block.
+    /// The block's number. Every arm is measured once in a block, in an order that changes from block to block.
     pub block: u32,
     /// The arm's index in `Comparison::arms`.
     pub arm: usize,
-    /// What the window measured.
+    /// The run that was measured.
     pub run: Run,
 }
 
@@ -67,18 +66,18 @@ pub struct Window {
 pub struct Sweep {
     /// Every measurement of a level, in the order measured.
     pub points: Vec<SweepPoint>,
-    /// Seed of the order.
+    /// The seed of the order.
     pub seed: u64,
 }
 
-/// A level measured once.
+/// One measurement of one level.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct SweepPoint {
-    /// Number of clients.
+    /// The number of clients.
     pub concurrency: u32,
     /// How many times the level had been measured before.
     pub repetition: u32,
-    /// What the window measured.
+    /// The run that was measured.
     pub run: Run,
 }
 
@@ -89,24 +88,24 @@ pub struct Search {
     pub slo: Slo,
     /// Every trial, in the order made.
     pub trials: Vec<Trial>,
-    /// The highest rate that held and was confirmed; None if not even the lowest did.
+    /// The highest rate that held and was confirmed; `None` if not even the lowest did.
     pub found: Option<f64>,
-    /// Why the search ended there, in a sentence; None if the objective broke at a higher rate. It
-    /// is set when the generator reached its limit or somebody interrupted.
+    /// Why the search ended there, in a sentence; `None` if the objective broke at a higher rate. It is set when the
+    /// generator reached its limit or the search was interrupted.
     #[serde(default)]
     pub limited_by: Option<String>,
 }
 
-/// A trial of one rate.
+/// One trial of a rate.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Trial {
-    /// Offered rate, requests per second.
+    /// The offered rate, in requests per second.
     pub rate: f64,
     /// Whether this trial repeats an earlier one to confirm it.
     pub confirming: bool,
-    /// Terms of the objective that broke, in words; empty if it held.
+    /// The terms of the objective that the trial broke, in words; empty if it held.
     pub broken: Vec<String>,
-    /// What the trial measured.
+    /// The run that was measured.
     pub run: Run,
 }
 
@@ -132,12 +131,12 @@ struct Envelope {
 }
 
 impl Document {
-    /// The value of `kind` in the file.
+    /// Returns the value of `kind` in the file.
     pub fn kind(&self) -> &'static str {
         self.into()
     }
 
-    /// The document as JSON, indented, with a line feed at the end.
+    /// Returns the document as indented JSON, with a line feed at the end.
     pub fn to_json(&self) -> String {
         let kind = self.kind();
         let schema = SCHEMA;
@@ -152,8 +151,8 @@ impl Document {
         text.expect("plain data becomes JSON") + "\n"
     }
 
-    /// Reads what [`Document::to_json`] wrote. The error says what is wrong with the text, without
-    /// the file's name.
+    /// Parses the output of [`Document::to_json`]. The error says what is wrong with the text, without the name of the
+    /// file.
     pub fn from_json(text: &str) -> Result<Document, String> {
         let head: Envelope = serde_json::from_str(text)
             .map_err(|e| format!("not a saved run of howdah bench: {e}"))?;
@@ -165,8 +164,8 @@ impl Document {
                 "saved in format version {schema}; this program reads version {SCHEMA}"
             ));
         }
-        // By hand and not by serde's tag: a tagged enum is buffered, and buffered maps lose the
-        // numbers among their keys.
+        // This is not done with serde's tag, because a tagged enum is buffered, and buffered maps lose their numeric
+        // keys.
         let document = match kind.as_str() {
             "run" => serde_json::from_str(text).map(Document::Run),
             "comparison" => serde_json::from_str(text).map(Document::Comparison),
@@ -183,7 +182,7 @@ impl Document {
         Ok(document)
     }
 
-    /// Every run of the document, to be changed.
+    /// Returns all runs of the document, to be changed.
     pub fn runs_mut(&mut self) -> Vec<&mut Run> {
         match self {
             Document::Run(run) => vec![run],
@@ -193,7 +192,7 @@ impl Document {
         }
     }
 
-    /// Checks what the types cannot guarantee.
+    /// Checks the rules that the types cannot guarantee.
     fn check(&self) -> Result<(), String> {
         let runs: Vec<&Run> = match self {
             Document::Run(run) => vec![run],
@@ -248,14 +247,14 @@ impl Document {
 }
 
 impl Comparison {
-    /// The runs of an arm, in the order of their blocks.
+    /// Returns the runs of an arm, in the order of their blocks.
     pub fn runs(&self, arm: usize) -> Vec<&Run> {
         let mut windows: Vec<&Window> = self.windows.iter().filter(|w| w.arm == arm).collect();
         windows.sort_by_key(|w| w.block);
         windows.into_iter().map(|w| &w.run).collect()
     }
 
-    /// `(base, arm)` of every block that has both (the last may have been interrupted).
+    /// Returns `(base, arm)` of every block that has both. The last block may have been interrupted.
     pub fn pairs(&self, arm: usize) -> Vec<(&Run, &Run)> {
         let find = |block: u32, arm: usize| {
             let mut found = self.windows.iter();
@@ -270,7 +269,7 @@ impl Comparison {
             .collect()
     }
 
-    /// The index of the control among the arms, if there is one.
+    /// Returns the index of the control among the arms, if there is one.
     pub fn control(&self) -> Option<usize> {
         self.arms.iter().position(|arm| arm.control)
     }

@@ -1,9 +1,8 @@
-//! Latencies in constant memory: an HdrHistogram of nanoseconds with three significant digits.
-//! Not a summary: every percentile can be asked for, and histograms of threads and runs add up.
+//! Latencies in constant memory: an HdrHistogram of nanoseconds with three significant digits. It is not a summary: any
+//! percentile can be computed, and histograms of threads and runs can be added.
 //!
-//! In JSON a histogram is an object of readable figures (milliseconds) and `hdr`, its exact
-//! content: the HdrHistogram V2 compressed encoding in base64, as HdrHistogram's own tools write
-//! it. Only `hdr` is read back.
+//! In JSON a histogram is an object with readable figures (milliseconds) and `hdr`, its exact content: the HdrHistogram
+//! V2 compressed encoding in base64, as HdrHistogram's own tools write it. Only `hdr` is read back.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,7 +11,7 @@ use hdrhistogram::serialization::{
 };
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
-/// Durations, in nanoseconds. What is longer than an hour counts as an hour.
+/// A histogram of durations in nanoseconds. Durations over an hour count as an hour.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Histogram(hdrhistogram::Histogram<u64>);
 
@@ -25,7 +24,7 @@ impl Default for Histogram {
 }
 
 impl Histogram {
-    /// An empty histogram with three significant digits: a percentile is right within 0.1 %.
+    /// Creates an empty histogram with three significant digits, so a percentile is accurate to 0.1 %.
     pub fn new() -> Histogram {
         Histogram(hdrhistogram::Histogram::new_with_bounds(1, LONGEST, 3).expect("valid bounds"))
     }
@@ -36,7 +35,7 @@ impl Histogram {
         self.0.saturating_record(nanoseconds.clamp(1, LONGEST));
     }
 
-    /// Adds what another has recorded.
+    /// Adds the durations of another histogram.
     pub fn add(&mut self, other: &Histogram) {
         self.0.add(&other.0).expect("equal bounds");
     }
@@ -46,52 +45,53 @@ impl Histogram {
         self.0.reset();
     }
 
-    /// How many durations were recorded.
+    /// Returns how many durations were recorded.
     pub fn len(&self) -> u64 {
         self.0.len()
     }
 
-    /// Whether nothing was recorded.
+    /// Returns whether no duration was recorded.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 
-    /// The duration within which the fraction `quantile` (0 to 1) lies, in nanoseconds. 0 if empty.
+    /// Returns the duration below which the fraction `quantile` (0 to 1) of the durations lies, in nanoseconds. 0 if
+    /// empty.
     pub fn quantile(&self, quantile: f64) -> u64 {
         self.0.value_at_quantile(quantile)
     }
 
-    /// The longest duration, in nanoseconds. 0 if empty.
+    /// Returns the longest duration, in nanoseconds. 0 if empty.
     pub fn max(&self) -> u64 {
         self.0.max()
     }
 
-    /// The shortest duration, in nanoseconds. 0 if empty.
+    /// Returns the shortest duration, in nanoseconds. 0 if empty.
     pub fn min(&self) -> u64 {
         if self.is_empty() { 0 } else { self.0.min() }
     }
 
-    /// The mean, in nanoseconds. 0 if empty.
+    /// Returns the mean, in nanoseconds. 0 if empty.
     pub fn mean(&self) -> f64 {
         self.0.mean()
     }
 
-    /// The standard deviation, in nanoseconds.
+    /// Returns the standard deviation, in nanoseconds.
     pub fn stdev(&self) -> f64 {
         self.0.stdev()
     }
 
-    /// How many durations are at most this long, in nanoseconds.
+    /// Returns how many durations are at most this long, in nanoseconds.
     pub fn count_up_to(&self, nanoseconds: u64) -> u64 {
         self.0.count_between(0, nanoseconds.min(LONGEST))
     }
 
-    /// The underlying histogram, for what this type does not offer.
+    /// Returns the underlying histogram, for operations that this type does not offer.
     pub fn inner(&self) -> &hdrhistogram::Histogram<u64> {
         &self.0
     }
 
-    /// The histogram in the HdrHistogram V2 compressed encoding, in base64.
+    /// Returns the histogram in the HdrHistogram V2 compressed encoding, in base64.
     pub fn encode(&self) -> String {
         let mut bytes = Vec::new();
         V2DeflateSerializer::new()
@@ -100,7 +100,7 @@ impl Histogram {
         BASE64.encode(bytes)
     }
 
-    /// Reads what [`Histogram::encode`] wrote; the error says what is wrong with the text.
+    /// Parses the output of [`Histogram::encode`]. The error says what is wrong with the text.
     pub fn decode(text: &str) -> Result<Histogram, String> {
         let bytes = BASE64
             .decode(text)

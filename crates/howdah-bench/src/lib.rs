@@ -1,15 +1,14 @@
-//! The load tester: what to send and when, what came back, what the figures mean, and how to report
-//! them. Shares no code with the server, so that neither can hide the mistakes of the other.
+//! The load tester: what to send and when, what came back, what the figures mean, and how to report them. It shares no
+//! code with the server, so a mistake in one cannot hide in the other.
 //!
 //! - [`plan`]: what to measure: targets, arrivals, when to stop, the connection, the checks.
-//! - [`outcome`]: the one name each request ends with.
+//! - [`outcome`]: the one name with which each request ends.
 //! - [`run`]: what one run measured, as data; also the documented JSON (`docs/bench-json.md`).
 //! - [`histogram`]: latencies, in constant memory.
-//! - [`stats`]: intervals, verdicts, models: what figures mean.
-//! - [`experiment`]: several runs: comparison, sweep, search; [`slo`]: what such a search has to
-//!   hold.
-//! - [`response`]: reads answers of HTTP/1.x.
-//! - [`engine`]: sends the requests and counts; HTTP/1.x over epoll.
+//! - [`stats`]: intervals, verdicts and models: what the figures mean.
+//! - [`experiment`]: several runs: comparison, sweep, search. [`slo`]: the objective of a search or a run.
+//! - [`response`]: parses responses of HTTP/1.x.
+//! - [`engine`]: sends the requests and counts the outcomes; HTTP/1.x over epoll.
 //! - [`report`]: the reports: text, files, pages.
 //! - [`driver`]: several runs that answer one question.
 //! - [`command`]: the command line.

@@ -1,9 +1,8 @@
-//! The one name each request ends with. The same word in the text report, the JSON, the CSV, the
-//! plots and the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
+//! The one name with which each request ends. It is the same word in the text report, the JSON, the CSV, the plots and
+//! the tests. Only [`Outcome::Good`] is throughput: a fast error page is not.
 //!
-//! What is *not* an outcome: a request still on its way when the run ended (`Run::in_flight`) and
-//! an arrival that was due but never sent (`Run::unsent`). Both are counted there, under these
-//! names.
+//! A request that was still in progress when the run ended (`Run::in_flight`) and an arrival that was due but never
+//! sent (`Run::unsent`) have *no* outcome. They are counted separately, under these names.
 
 use serde::{Deserialize, Serialize};
 use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
@@ -11,15 +10,14 @@ use strum::{Display, EnumMessage, IntoStaticStr, VariantArray};
 /// The stage at which a request was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Kind {
-    /// The request was not lost: a good answer.
+    /// The request was not lost: it got a good response.
     Good,
-    /// A complete answer came, with the wrong status or the wrong content. Ab counts it as
-    /// "Complete requests" and in its requests per second.
+    /// A complete response came, with the wrong status or the wrong content. Ab counts it among "Complete requests" and
+    /// in its requests per second.
     Answer,
-    /// There was no connection. Ab: "Failed requests (Connect)".
+    /// No connection was established. Ab: "Failed requests (Connect)".
     Connect,
-    /// The connection was established, but no complete answer came. Ab: "Receive", "Exceptions", or
-    /// nothing.
+    /// The connection was established, but no complete response came. Ab: "Receive", "Exceptions", or nothing.
     Transport,
 }
 
@@ -41,7 +39,7 @@ pub enum Kind {
     VariantArray,
 )]
 pub enum Outcome {
-    /// The expected status, complete, and every check passed.
+    /// The response was complete, had an expected status, and passed every check.
     #[strum(message = "good")]
     Good,
     /// A 2xx that was not among the expected statuses.
@@ -56,10 +54,10 @@ pub enum Outcome {
     /// A 5xx that was not among the expected statuses.
     #[strum(message = "unexpected 5xx")]
     Status5xx,
-    /// The status was right, a check of the body failed.
+    /// The status was as expected, but a check of the body failed.
     #[strum(message = "wrong body")]
     WrongBody,
-    /// The name was not found. Looked up once, before the run.
+    /// The name was not found. It is looked up once, before the run.
     #[strum(message = "name not found")]
     Dns,
     /// ECONNREFUSED: no server listens there.
@@ -68,51 +66,51 @@ pub enum Outcome {
     /// EAGAIN: the backlog of a unix socket was full. TCP would have waited, see `ConnectTimeout`.
     #[strum(message = "backlog full")]
     ConnectBacklog,
-    /// No connection within the timeout. On TCP a full backlog looks like this, or like 1 s, 3 s
-    /// and 7 s in the connect times: the kernel's SYN retries.
+    /// No connection was established within the timeout. On TCP a full backlog looks like this, or shows as 1 s, 3 s
+    /// and 7 s in the connect times, because of the kernel's SYN retries.
     #[strum(message = "connect timeout")]
     ConnectTimeout,
-    /// EADDRNOTAVAIL: this machine has no ephemeral port left towards that address. The client's
-    /// limit, not the server's.
+    /// EADDRNOTAVAIL: this machine has no free ephemeral port for that address. This is a limit of the client, not of
+    /// the server.
     #[strum(message = "no local port left")]
     PortsExhausted,
     /// Any other error of `connect`: no route, host down, permission, socket file missing.
     #[strum(message = "connect failed")]
     ConnectFailed,
-    /// The TLS handshake, certificate or a record failed.
+    /// The TLS handshake, the certificate or a record was invalid.
     #[strum(message = "TLS failed")]
     Tls,
     /// ECONNRESET or EPIPE on an established connection.
     #[strum(message = "connection reset")]
     Reset,
-    /// The connection was closed in order, before the first byte of an answer.
+    /// The connection was closed in order before the first byte of a response.
     #[strum(message = "closed without an answer")]
     ClosedEarly,
-    /// The answer ended before it was complete: in the head, short of Content-Length, before the
-    /// last chunk, or before END_STREAM.
+    /// The response ended before it was complete: in the header, short of Content-Length, before the last chunk, or
+    /// before END_STREAM.
     #[strum(message = "truncated")]
     Truncated,
-    /// No complete answer within the timeout, counted from when it was sent.
+    /// No complete response came within the timeout, counted from the time the request was sent.
     #[strum(message = "timeout")]
     Timeout,
-    /// What came is not HTTP, or more than the answer said it would be.
+    /// The response is not valid HTTP, or is longer than it declared.
     #[strum(message = "not valid HTTP")]
     ProtocolError,
 }
 
-/// How many outcomes there are.
+/// The number of outcomes.
 pub const OUTCOMES: usize = Outcome::ALL.len();
 
 impl Outcome {
-    /// All of them, in the order of reports.
+    /// All outcomes, in the order of reports.
     pub const ALL: &[Outcome] = Outcome::VARIANTS;
 
-    /// The name, as in the JSON.
+    /// Returns the name, as in the JSON.
     pub fn name(self) -> &'static str {
         self.into()
     }
 
-    /// The stage at which a request with this outcome was lost.
+    /// Returns the stage at which a request with this outcome was lost.
     pub fn kind(self) -> Kind {
         match self {
             Outcome::Good => Kind::Good,
@@ -136,12 +134,12 @@ impl Outcome {
         }
     }
 
-    /// A few words for people: the message beside the variant.
+    /// Returns a short description: the message beside the variant.
     pub fn words(self) -> &'static str {
         self.get_message().unwrap_or_default()
     }
 
-    /// The outcome of a complete answer whose status was not expected.
+    /// Returns the outcome of a complete response whose status was not expected.
     pub fn of_unexpected_status(status: u16) -> Outcome {
         match status / 100 {
             2 => Outcome::Status2xx,
@@ -152,12 +150,12 @@ impl Outcome {
         }
     }
 
-    /// Whether the server gave a complete answer. Ab's "Complete requests" counts these.
+    /// Returns whether the server sent a complete response. Ab's "Complete requests" counts these.
     pub fn is_answer(self) -> bool {
         matches!(self.kind(), Kind::Good | Kind::Answer)
     }
 
-    /// Position in [`Outcome::ALL`].
+    /// Returns the position in [`Outcome::ALL`].
     pub fn index(self) -> usize {
         self as usize
     }

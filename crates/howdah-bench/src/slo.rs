@@ -1,5 +1,4 @@
-//! A service level objective, as `p99<100ms,errors<0.1%`: what a run has to hold. Pure; judges a
-//! finished [`Run`].
+//! A service level objective for a run, such as `p99<100ms,errors<0.1%`. It judges a finished [`Run`] and does no I/O.
 
 use std::fmt;
 
@@ -8,7 +7,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use crate::error::BenchError;
 use crate::run::Run;
 
-/// An objective: all of its terms have to hold.
+/// An objective, all of whose terms must hold.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Slo {
     terms: Vec<Term>,
@@ -18,18 +17,17 @@ pub struct Slo {
 /// A term of an objective.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Term {
-    /// This share of the requests (0.99) must have a good answer within this time, seconds.
+    /// This share of the requests (0.99) must have a good response within this time, in seconds.
     Quantile(f64, f64),
-    /// The mean latency of good answers must be below this, seconds.
+    /// The mean latency of good responses must be below this, in seconds.
     Mean(f64),
     /// The share of ended requests that were errors must be below this.
     Errors(f64),
 }
 
 impl Slo {
-    /// Reads `p99<100ms,errors<0.1%`: terms separated by commas; `pNN` (with a fraction, as p99.9),
-    /// `max` or `mean` below a duration (`250us`, `100ms`, `1.5s`), `errors` below a percentage.
-    /// `<=` is read as `<`.
+    /// Parses `p99<100ms,errors<0.1%`: terms separated by commas; `pNN` (with a fraction, as p99.9), `max` or `mean`
+    /// below a duration (`250us`, `100ms`, `1.5s`), `errors` below a percentage. `<=` is read as `<`.
     pub fn parse(text: &str) -> Result<Slo, BenchError> {
         let terms: Result<Vec<Term>, String> = text.split(',').map(term).collect();
         match terms {
@@ -43,16 +41,16 @@ impl Slo {
         }
     }
 
-    /// The terms, in the order given.
+    /// Returns the terms, in the order given.
     pub fn terms(&self) -> &[Term] {
         &self.terms
     }
 
-    /// The terms that the run broke, in words; empty if it held them all.
+    /// Returns the terms that the run broke, in words; empty if it held all of them.
     ///
-    /// A request that was never sent, or that is unanswered after longer than the limit, was not
-    /// answered in time and counts against the percentile. Otherwise the worst overload would look
-    /// best: a server that answers hardly any request may answer those quickly.
+    /// A request that was never sent, or that is still unanswered after longer than the limit, counts against the
+    /// percentile because it was not answered in time. Otherwise the worst overload would look best: a server that
+    /// answers hardly any requests may answer those quickly.
     pub fn broken_by(&self, run: &Run) -> Vec<String> {
         self.terms
             .iter()
@@ -150,7 +148,7 @@ fn positive(text: &str) -> Result<f64, String> {
     }
 }
 
-/// A duration in seconds: `250us`, `100ms`, `1.5s`, `2m`, `1h`.
+/// Parses a duration and returns seconds: `250us`, `100ms`, `1.5s`, `2m`, `1h`.
 pub fn seconds(text: &str) -> Result<f64, String> {
     let text = text.trim();
     let (number, unit) = text.split_at(

@@ -1,4 +1,4 @@
-//! Counts are exact: what is asked for is sent, what is sent is accounted for.
+//! Counts are exact: the requested number is sent, and every request that was sent is counted.
 
 use std::time::Duration;
 
@@ -35,7 +35,7 @@ fn a_closed_loop_sends_exactly_what_was_asked_for() {
         assert_eq!(run.errors(), 0, "{:?}", run.reasons);
         assert_eq!(run.ended, Ended::Requests);
         assert_eq!(run.document.first_length, Some(24));
-        // A client that starts late, when the last requests are issued, never connects.
+        // A client that starts late, when the last requests have been issued, never connects.
         let opened = run.connections.opened;
         assert!((1..=u64::from(concurrency)).contains(&opened), "{opened}");
         assert_eq!(run.connections.reused, n - opened);

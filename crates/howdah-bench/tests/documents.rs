@@ -1,5 +1,5 @@
-//! The pages about the load tester say what there is: every field of the JSON, every outcome, every
-//! reason for an invalid comparison.
+//! The documentation of the load tester is complete: every field of the JSON, every outcome, every reason for an
+//! invalid comparison.
 
 mod runs;
 
@@ -20,7 +20,7 @@ fn page(name: &str) -> String {
     std::fs::read_to_string(path).unwrap()
 }
 
-/// Names of all fields, but not those that are data (outcomes, statuses, reasons).
+/// Collects the names of all fields, except those that are data (outcomes, statuses, reasons).
 fn fields(value: &Value, into: &mut BTreeSet<String>) {
     match value {
         Value::Object(map) => {

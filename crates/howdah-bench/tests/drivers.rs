@@ -1,4 +1,4 @@
-//! Several runs: what is measured when, and that the results are complete.
+//! Several runs: the order of measurements, and that the results are complete.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -87,8 +87,7 @@ fn a_search_ends_at_a_rate_that_held_every_time_it_was_confirmed() {
         assert!(trial.confirming && trial.broken.is_empty());
         assert_eq!(trial.rate, found);
     }
-    // A rate that no server can answer does not hold merely because nothing was sent that could
-    // fail.
+    // A rate that no server can sustain must not hold merely because nothing was sent that could fail.
     let broken = |t: &howdah_bench::experiment::Trial| !t.broken.is_empty();
     assert!(search.trials.iter().any(broken));
     assert!(

@@ -1,4 +1,4 @@
-//! Files for other tools: ab's `-g` and `-e` beside those of ab itself, CSV, HdrHistogram logs.
+//! Files for other tools: ab's `-g` and `-e` compared with those of ab itself, CSV, HdrHistogram logs.
 
 mod runs;
 
@@ -25,7 +25,7 @@ fn small() -> Run {
         .run()
 }
 
-/// The files that ab writes for thirty answers of our server.
+/// Returns the files that ab writes for thirty responses of our server.
 fn by_ab() -> (String, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap();
@@ -61,7 +61,7 @@ fn by_ab() -> (String, String) {
     )
 }
 
-/// Replaces runs of digits by 0, and names of days and months by x, which leaves the form.
+/// Replaces runs of digits by 0, and names of days and months by x, which leaves the format.
 fn form(line: &str) -> String {
     let mut out = String::new();
     for c in line.chars() {

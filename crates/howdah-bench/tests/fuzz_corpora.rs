@@ -9,7 +9,7 @@ use howdah_bench::plan::template::Random;
 #[path = "../../../fuzz/bench_checks.rs"]
 mod bench_checks;
 
-/// Mutations of every seed.
+/// The number of mutations of every seed.
 const MUTATIONS: u64 = 2000;
 
 fn mutate(random: &mut Random, seed: &[u8]) -> Vec<u8> {
@@ -32,7 +32,7 @@ fn exercise(target: &str, check: fn(&[u8])) {
     exercise_with(target, check, MUTATIONS, 1);
 }
 
-/// Replays every seed with this number of mutations, and cut off at every `step`th byte.
+/// Replays every seed with this number of mutations, and truncated at every `step`th byte.
 fn exercise_with(target: &str, check: fn(&[u8]), mutations: u64, step: usize) {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR"))
         .join("../../fuzz/corpus")
@@ -67,7 +67,7 @@ fn targets() {
     exercise("bench_target", bench_checks::bench_target);
 }
 
-/// A saved run is long, and a report on it is work: fewer of each.
+/// A saved run is long, and a report on it takes time, so there are fewer of each.
 #[test]
 fn saved_runs() {
     exercise_with("bench_saved", bench_checks::bench_saved, 60, 97);

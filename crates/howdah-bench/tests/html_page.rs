@@ -1,6 +1,5 @@
-//! The page with plots, opened in real Chromium: nothing is loaded from elsewhere, nothing is wider
-//! than a phone, dark and light and paper differ as they should, and the pictures hold what was
-//! measured.
+//! The page with plots, opened in real Chromium: nothing is loaded from elsewhere, nothing is wider than a phone, dark,
+//! light and paper differ as they should, and the pictures contain the measurements.
 
 mod chromium;
 mod runs;
@@ -119,7 +118,7 @@ fn every_page_is_readable_on_a_desktop_and_on_a_phone() {
 
 #[test]
 fn a_picture_of_every_page_is_not_blank_and_dark_is_dark() {
-    // A blank picture of this size has under 10 KB.
+    // A blank picture of this size takes less than 10 KB.
     PAGES.picture("run", (1100, 1400), 40_000, &[]);
     let dark = "--blink-settings=preferredColorScheme=0";
     PAGES.picture("comparison", (1100, 1400), 40_000, &[dark]);

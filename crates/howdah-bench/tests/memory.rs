@@ -1,5 +1,5 @@
-//! The generator's memory does not depend on the number of requests. Alone in its file: it counts what
-//! the whole process allocates.
+//! The generator's memory does not depend on the number of requests. This test is alone in its file, because it counts
+//! the allocations of the whole process.
 
 use howdah_bench::engine::null::{NullServer, RequestEnd};
 use howdah_bench::engine::{Control, run};
@@ -9,7 +9,7 @@ use peak_alloc::PeakAlloc;
 #[global_allocator]
 static ALLOCATED: PeakAlloc = PeakAlloc;
 
-/// How many bytes more were allocated at one time of a run than before it, by both ends.
+/// Returns how many more bytes were allocated at the peak of a run than before it, by both ends.
 fn measure(server: &NullServer, concurrency: u32, requests: u64) -> usize {
     let before = ALLOCATED.current_usage();
     ALLOCATED.reset_peak_usage();
@@ -37,14 +37,13 @@ fn memory_depends_on_connections_and_not_on_requests() {
     let server = NullServer::start(RequestEnd::EmptyLine, NullServer::answer(24), true).unwrap();
     let short = measure(&server, 8, 15_000);
     let long = measure(&server, 8, 150_000);
-    // A record of 32 bytes per request would be 4 MB. Each second more of a run has a histogram of its own.
+    // A record of 32 bytes per request would be 4 MB. Each additional second of a run has its own histogram.
     assert!(
         long < short + 400_000,
         "{short} bytes, ten times the requests {long}"
     );
 
-    // Both ends are in this process, whose open files are limited: 4000 connections are 8000 of
-    // them.
+    // Both ends are in this process, whose open files are limited: 4000 connections use 8000 of them.
     let many = measure(&server, 4000, 12_000);
     let each = many.saturating_sub(long) / 4000;
     assert!(each < 1000, "{each} bytes for each of 4000 connections");

@@ -1,5 +1,5 @@
-//! What the report says about a server that fails in known ways, and that the figures it expects of
-//! ab are those that ab prints for the same server.
+//! The report's statements about a server that fails in known ways. The figures that it expects of ab are compared with
+//! those that ab prints for the same server.
 
 mod faulty;
 
@@ -18,7 +18,7 @@ fn tells(run: &Run, sentences: &[&str]) {
     }
 }
 
-/// The first of a server's requests fail, as a backend's do while it starts; the rest are good.
+/// Starts a server whose first requests fail, as those of a starting backend do; the rest are good.
 fn first(failing: u64, fault: Reply) -> Faulty {
     Faulty::start(move |request| {
         if request.number <= failing {

@@ -42,8 +42,8 @@ fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// HTTP/1.1 over TLS: answers `ok` until the client leaves. `/endless`: a body without an end of
-/// its own, and the socket is closed.
+/// HTTP/1.1 over TLS: responds with `ok` until the client leaves. `/endless`: a body without an end marker, after which
+/// the socket is closed.
 fn https_server() -> SocketAddr {
     let provider = Arc::new(rustls::crypto::ring::default_provider());
     let certificates: Vec<_> = CertificateDer::pem_file_iter(file("localhost.pem"))
@@ -110,8 +110,7 @@ fn https_is_measured_with_any_certificate_unless_it_is_to_be_verified() {
     assert!(matches!(error, BenchError::MissingFile { .. }), "{error}");
 }
 
-/// HTTPS with a request for a client certificate; answers with the result of the handshake and
-/// closes the connection.
+/// HTTPS with a request for a client certificate: responds with the result of the handshake and closes the connection.
 fn telling_server() -> SocketAddr {
     let mut roots = rustls::RootCertStore::empty();
     roots
@@ -197,7 +196,7 @@ fn version_ciphers_name_and_certificate_are_the_clients_to_choose() {
         ),
     ] {
         plan.connection.tls.ciphers = vec![openssl.to_owned()];
-        // One of the two: by the kind of the server's key.
+        // Only one of the two can succeed, depending on the kind of the server's key.
         if run(&plan, Control::default()).is_ok() {
             expect(&plan, iana);
             agreed += 1;
@@ -293,8 +292,8 @@ fn a_server_without_tls_or_without_http2_is_named() {
     assert_eq!(error.name(), "TlsRefused", "{error}");
 }
 
-/// HTTP/2 with prior knowledge. `/500`: an error; `/reset`: the stream is; `/cut`: reset after the
-/// head; `/silent`: never answered; `/leave`: GOAWAY after ten; else the request's body, or `ok`.
+/// HTTP/2 with prior knowledge. `/500`: an error; `/reset`: the stream is reset; `/cut`: it is reset after the header;
+/// `/silent`: no response; `/leave`: GOAWAY after ten; otherwise the request's body, or `ok`.
 struct Http2Server {
     address: SocketAddr,
     requests: Arc<AtomicU64>,
@@ -375,7 +374,7 @@ async fn answer(
             stream
                 .send_data(Bytes::from_static(b"part"), false)
                 .unwrap();
-            // A reset takes back what is still queued: the connection has to write first.
+            // A reset discards data that is still queued, so the connection has to write first.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }

@@ -1,5 +1,5 @@
-//! The report on standard output, for runs with known figures: as a whole in golden files, and the
-//! most important sentences one by one.
+//! The report on standard output for runs with known figures: as a whole in golden files, and its most important
+//! sentences one by one.
 
 mod runs;
 
@@ -48,7 +48,7 @@ fn says(run: &Run, sentences: &[&str]) {
     }
 }
 
-/// The fields that scripts search for: the same names, the same order, the number first.
+/// The fields that scripts search for have the same names, the same order, and the number first.
 #[test]
 fn abs_fields_come_in_abs_order() {
     let text = report(&mostly_errors(), Style::default());
@@ -153,7 +153,7 @@ fn two_kinds_of_requests_have_no_mean() {
 fn what_ab_would_print_is_abs_arithmetic() {
     let ab = AbFigures::of(&mostly_errors());
     assert_eq!(ab.complete, 10_000);
-    // The first answer was an error page, so for ab the good ones have the wrong length.
+    // The first response was an error page, so for ab the good ones have the wrong length.
     assert_eq!(ab.length, 1397);
     assert_eq!(ab.non_2xx, 8603);
     assert!((ab.per_second - 5649.7).abs() < 0.1);
@@ -353,7 +353,7 @@ fn a_search_says_what_held_and_what_broke() {
         })
         .run();
     assert_eq!(slo.broken_by(&good), Vec::<String>::new());
-    // What was answered was quick; a tenth was not even sent.
+    // The responses that came were quick, but a tenth of the requests was not even sent.
     let broken = slo.broken_by(&late);
     assert_eq!(
         broken,

@@ -1,5 +1,5 @@
-//! The report states the truth about a server that fails in known ways; the figures of ab for the
-//! same server are beside it.
+//! The report states the truth about a server that fails in known ways. The figures of ab for the same server are shown
+//! beside it.
 
 mod faulty;
 
@@ -16,7 +16,7 @@ use howdah_bench::plan::{Arrivals, Backlog, OnSocketError, Spacing, Stop, Templa
 use howdah_bench::report::text::{Style, report};
 use howdah_bench::run::Ended;
 
-/// Every `nth` request gets this reply, the others a short page.
+/// Starts a server that gives every `nth` request this reply, and the others a short page.
 fn every(nth: u64, fault: Reply) -> Faulty {
     Faulty::start(move |request| {
         if request.number.is_multiple_of(nth) {
@@ -27,7 +27,7 @@ fn every(nth: u64, fault: Reply) -> Faulty {
     })
 }
 
-/// 1000 requests, of which every tenth fails: 900 good ones, and 100 of one name.
+/// Measures 1000 requests, of which every tenth fails: 900 are good, and 100 have one outcome.
 #[track_caller]
 fn one_in_ten(fault: Reply, outcome: Outcome) -> howdah_bench::run::Run {
     let server = every(10, fault);
@@ -56,8 +56,8 @@ fn error_pages_are_no_throughput() {
     let run = one_in_ten(fault.clone(), Outcome::Status5xx);
     assert_eq!(run.statuses[&502], 100);
     assert!(run.good_rate() < run.achieved_rate());
-    // The success rate of oha is the share of answers with any status among all requests that
-    // ended, so it shows nothing here.
+    // The success rate of oha is the share of responses with any status among all requests that ended, so it shows
+    // nothing here.
     assert_eq!(run.answers(), run.ended_requests());
     let server_of_wrk = every(10, fault.clone());
     let (requests, not_2xx) = wrk(&server_of_wrk.url);
@@ -272,16 +272,15 @@ fn a_server_that_refuses_to_keep_connections_is_seen_to() {
     assert_eq!((run.connections.opened, server.accepted()), (200, 200));
 }
 
-/// Apache's prefork and its `lingering_close`: a process closes half of a connection and serves
-/// nobody until the client has closed the rest, or two seconds are over. A client that dawdles
-/// measures itself.
+/// This imitates Apache's prefork and its `lingering_close`: a process closes half of a connection and serves no other
+/// client until this client has closed the rest, or two seconds have passed. A client that delays this measures itself.
 #[test]
 fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
     use std::io::{Read, Write};
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let url = format!("http://{}/", listener.local_addr().unwrap());
     std::thread::spawn(move || {
-        // One after the other, since there is one process.
+        // Connections are served one after the other, since there is one process.
         for stream in listener.incoming() {
             let mut stream = stream.unwrap();
             let mut request = [0; 4096];
@@ -294,7 +293,7 @@ fn a_connection_is_closed_as_soon_as_the_server_has_closed_its_half() {
     });
     let mut plan = closed(&url, 2, 60);
     plan.connection.keep_alive = false;
-    // A second for each would be a minute.
+    // A delay of a second for each connection would take a minute in total.
     plan.stop.time = Some(std::time::Duration::from_secs(20));
     let run = measure(&plan);
     assert_eq!((run.good(), run.errors()), (60, 0), "{:?}", run.reasons);
@@ -318,7 +317,7 @@ fn a_body_that_ends_with_the_connection_is_complete() {
 fn idle_connections_that_the_server_closes_lose_no_request() {
     let server = Faulty::start(|request| {
         let page = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
-        // Closes without having said so.
+        // Closes the connection without having announced it.
         if request.number.is_multiple_of(2) {
             Reply::Bytes(page.into())
         } else {
@@ -344,7 +343,7 @@ fn counts_match_the_servers_log_when_time_cuts_the_run_off() {
     assert_eq!(run.ended, Ended::Time);
     assert_eq!(run.sent, run.good() + run.in_flight.count);
     assert!(run.in_flight.count + run.in_flight.connecting <= 8);
-    // Requests in progress reach the server soon.
+    // The requests in progress reach the server shortly after the run has ended.
     let deadline = Instant::now() + Duration::from_secs(10);
     while server.requests() < run.sent && Instant::now() < deadline {
         std::thread::yield_now();

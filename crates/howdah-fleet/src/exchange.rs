@@ -1,4 +1,4 @@
-//! A request of the protocol as a call of `registry.lua`, and what Valkey answers and passes on.
+//! Encodes a request of the protocol as a call of `registry.lua`, and decodes Valkey's replies and published messages.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::protocol::{
 };
 use crate::valkey::Valkey;
 
-/// What is made old, as the server writes it.
+/// An invalidation, in the encoding of the server.
 pub type Text = Arc<str>;
 
-/// How the log writes that everything is old; what others make old never begins so.
+/// How the log encodes an invalidation of everything. No other invalidation begins with this.
 pub const EVERYTHING: &str = "*";
 
 /// A fleet's registry in Valkey.
 #[derive(Clone, Debug)]
 pub struct Registry {
     valkey: Valkey,
-    /// The fleet's name, in braces: one hash slot of a cluster.
+    /// The prefix of all keys, with the fleet's name in braces, which places them in one hash slot of a cluster.
     prefix: String,
-    /// How many replicas have to know of an exchange before it counts.
+    /// How many replicas must have received an exchange before it counts.
     replicas: u32,
     script: Script,
 }
 
-/// The part of a `Sync` that passes as JSON.
+/// The part of a `Sync` that is encoded as JSON.
 #[derive(Serialize)]
 struct Message<'a> {
     entries: Vec<&'a str>,
@@ -48,12 +48,12 @@ struct HintText {
     entries: Vec<String>,
 }
 
-/// What members say to each other through Valkey.
+/// A message that members send each other through Valkey.
 #[derive(Debug)]
 pub(crate) enum Said {
     /// Entries have been published.
     Hint(Hint<Text>),
-    /// A member has applied everything up to a number.
+    /// A member has applied all entries up to this number.
     Confirm(Session, Incarnation, u64),
 }
 
@@ -88,7 +88,7 @@ fn unreadable(what: &str) -> RedisError {
 }
 
 impl Registry {
-    /// The registry of the fleet with this name.
+    /// Creates the registry client of the fleet with this name.
     pub fn new(valkey: Valkey, fleet: &str, replicas: u32) -> Registry {
         Registry {
             valkey,
@@ -98,12 +98,12 @@ impl Registry {
         }
     }
 
-    /// Where it is, without a password.
+    /// The Valkey that holds the registry.
     pub fn valkey(&self) -> &Valkey {
         &self.valkey
     }
 
-    /// What its keys and channels begin with.
+    /// The prefix of its keys and channels.
     pub(crate) fn prefix(&self) -> &str {
         &self.prefix
     }
@@ -112,12 +112,13 @@ impl Registry {
         format!("{}:hints", self.prefix)
     }
 
-    /// Where a process hears that its entries are confirmed; its sessions are numbered in the last 16 bits.
+    /// The channel on which a process receives confirmations of its entries. The last 16 bits of a session number the
+    /// sessions of one process.
     fn confirmations(&self, of: Session) -> String {
         format!("{}:confirmed:{:x}", self.prefix, of >> 16)
     }
 
-    /// Connects to the server, or to the one that Sentinels or a cluster name, within this time.
+    /// Connects to the server, or to the primary that Sentinels or cluster nodes name, within this time.
     pub async fn connect(&self, patience: Duration) -> Result<MultiplexedConnection, RedisError> {
         let config = AsyncConnectionConfig::new()
             .set_connection_timeout(Some(patience))
@@ -128,7 +129,7 @@ impl Registry {
             .await
     }
 
-    /// Carries a request out. `word` is a random one.
+    /// Carries a request out. `word` is a random number.
     pub async fn exchange(
         &self,
         connection: &mut MultiplexedConnection,
@@ -147,7 +148,7 @@ impl Registry {
                 known,
                 is_new,
             } => {
-                // With the sessions of members that the registry knows by name only.
+                // Each name is sent with the session of a member that the registry knows only by name.
                 let known = known.iter().map(|name| (row_key(&absent(name)), name));
                 call.arg("join")
                     .arg(session)
@@ -194,8 +195,8 @@ impl Registry {
         reply(answer)
     }
 
-    /// Waits until the replicas have what was written: one that takes the primary's place must not have an
-    /// older state than a lease was given by.
+    /// Waits until the replicas have received the changes: a replica that is promoted must not have an older state than
+    /// the one by which a lease was granted.
     pub(crate) async fn replicated(
         &self,
         connection: &mut MultiplexedConnection,
@@ -219,7 +220,7 @@ impl Registry {
         Ok(())
     }
 
-    /// Says that everything up to `number` has been applied.
+    /// Publishes that this member has applied all entries up to `number`.
     pub(crate) async fn confirm(
         &self,
         connection: &mut MultiplexedConnection,
@@ -232,7 +233,7 @@ impl Registry {
         publish.query_async::<Value>(connection).await.map(drop)
     }
 
-    /// What is published on these channels from now on.
+    /// Subscribes to these channels, and returns the messages published from now on.
     pub(crate) async fn subscribe(
         &self,
         channels: &[&str],
@@ -243,7 +244,7 @@ impl Registry {
         Ok(messages.into_on_message())
     }
 
-    /// Listens for what is said to all, and to the process of this session.
+    /// Subscribes to the hints for all members, and to the confirmations for the process of this session.
     pub(crate) async fn listen(
         &self,
         session: Session,
@@ -267,7 +268,7 @@ fn json(value: &impl Serialize) -> Result<String, RedisError> {
         .map_err(|error| RedisError::from((ErrorKind::Client, "FleetVersion", error.to_string())))
 }
 
-/// A session as rows are named.
+/// The key of a session's row.
 fn row_key(session: &Session) -> String {
     session.to_string()
 }

@@ -1,5 +1,5 @@
-//! A member that runs: one thread drives the protocol over two connections to Valkey, and front threads ask
-//! it two things: whether stored pages may be served now, and whether a write is confirmed.
+//! A running member. One thread drives the protocol over two connections to Valkey. Front threads ask it whether stored
+//! pages may be served now, and whether a write is confirmed.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::future::Future;
@@ -27,99 +27,104 @@ use crate::renders::seal::RenderKey;
 use crate::renders::{Renders, ReportRender};
 use crate::valkey::Valkey;
 
-/// Upper bounds of the counts of confirmation times, in seconds.
+/// The upper bounds of the buckets of the confirmation time histogram, in seconds.
 const BOUNDS: [f64; 9] = [0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.25, 1.0, 5.0];
-/// What was said and not yet read; more is lost, which costs time.
+/// The maximum number of received messages that wait for the thread. More are dropped, which only costs time.
 const SAID: usize = 4096;
-/// How many different reasons the log gives for one outage.
+/// The maximum number of different reasons that are logged for one outage.
 const TROUBLES: usize = 4;
 
-/// What an administrator says of a fleet.
+/// The configuration of a fleet.
 #[derive(Clone, Debug, PartialEq)]
 pub struct FleetConfig {
-    /// Where Valkey is.
+    /// The address of Valkey.
     pub valkey: Valkey,
     /// The fleet's name.
     pub fleet: String,
-    /// This server's name, which no other member has.
+    /// This server's name, which is unique in the fleet.
     pub member: String,
-    /// How long stored pages are served after the last exchange.
+    /// How long stored pages may be served after the last exchange.
     pub lease: Duration,
-    /// How many replicas have to have an exchange before it counts.
+    /// How many replicas must have received an exchange before it counts.
     pub replicas: u32,
-    /// The secret by which members hand pages over; none: each renders for itself.
+    /// The secret by which members sign the pages that they share. `None`: each member renders for itself.
     pub key: Option<RenderKey>,
-    /// After how long a silent member is forgotten, which answers no write by itself then; none: never.
+    /// How long a member must be silent to be forgotten. From then on it does not respond to writes on its own. `None`:
+    /// members are not forgotten.
     pub forget_after: Option<Duration>,
 }
 
-/// What is worth a line in the log.
+/// An event that is logged.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum News {
-    /// Valkey does not answer, and why; stored pages are not served when the lease has run out.
+    /// Valkey does not answer, with the reason. Stored pages are not served once the lease has expired.
     Unreachable(String),
     /// Stored pages are served again.
     Leased,
-    /// Members that are not heard of, for whom stored pages are not served.
+    /// Members have not been heard from, and stored pages are not served because of them.
     Silent(Vec<String>),
-    /// Answers of writes leave that no other member has heard of: no stored page is served by any of them.
+    /// Responses to writes are sent although no other member has been notified. While this lasts, no member serves a
+    /// stored page.
     LetGo,
-    /// The others forget this member: answers of writes do not leave.
+    /// The others may have forgotten this member, so responses to writes are not sent.
     Fenced,
 }
 
-/// A member at one moment.
+/// The status of a member at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct FleetStatus {
     /// This server's name.
     pub member: String,
-    /// Where Valkey is, without a password.
+    /// The address of Valkey, without its password.
     pub valkey: String,
-    /// How many members the fleet has; 0: Valkey does not know this one.
+    /// The number of members of the fleet; 0 while Valkey does not know this member.
     pub members: u64,
-    /// The other members that this one knows of.
+    /// The other members that this one knows.
     pub others: Vec<String>,
-    /// Seconds until stored pages are not served any more; 0: they are not.
+    /// The number of seconds until stored pages are no longer served; 0 if they are not served now.
     pub lease_left: f64,
-    /// Members that are not heard of.
+    /// Members that have not been heard from.
     pub silent: Vec<String>,
-    /// Why the last exchange failed; empty: it did not.
+    /// The reason why the last exchange failed; empty if it succeeded.
     pub trouble: String,
-    /// Writes and purges of this member.
+    /// The number of writes and purges of this member.
     pub writes: u64,
-    /// How many of them nobody else has heard of: their answers left when no member served stored pages.
+    /// How many of these writes were answered although no other member had heard of them, while no member served stored
+    /// pages.
     pub let_go: u64,
-    /// How often other members' writes, or their number, have made pages old here.
+    /// How many invalidations were applied on this member because of the log: entries of other members, and
+    /// invalidations of everything.
     pub applied: u64,
-    /// How long confirmations took: upper bound in seconds (the last has none), count.
+    /// A histogram of confirmation times: the upper bound of each bucket in seconds (the last bucket has none), and its
+    /// count.
     pub confirmations: Vec<(Option<f64>, u64)>,
-    /// Seconds spent waiting for confirmations, added up.
+    /// The total time spent waiting for confirmations, in seconds.
     pub confirmation_seconds: f64,
-    /// What came of renders that members share: name, count; empty: they share none.
+    /// The name and count of each outcome of shared renders; empty if members do not share renders.
     #[serde(default)]
     pub renders: Vec<(String, u64)>,
 }
 
-/// Writes and orders on their way to the thread.
+/// Writes and commands waiting for the thread.
 #[derive(Debug, Default)]
 struct Outbox {
-    /// How many writes there have been.
+    /// The number of writes so far.
     writes: Ticket,
     entries: Vec<Text>,
     forgets: Vec<Name>,
     leaves: bool,
 }
 
-/// No other member has heard of a write, and they count on it that it is not answered.
+/// No other member has heard of a write, and the others rely on this member not to respond to it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fenced;
 
-/// What waiting writers see.
+/// The progress of confirmations, as waiting writers see it.
 #[derive(Clone, Copy, Debug)]
 struct Confirmed {
-    /// Writes with smaller tickets are done with.
+    /// Writes with smaller tickets are finished.
     first_unconfirmed: Ticket,
-    /// Of these, those with smaller tickets are refused if they are done with only now.
+    /// Finished writes with smaller tickets are refused if they finish only now.
     first_unrefused: Ticket,
 }
 
@@ -127,9 +132,9 @@ struct Confirmed {
 #[derive(Debug)]
 pub struct Fleet {
     config: FleetConfig,
-    /// Until when stored pages may be served.
+    /// The time until which stored pages may be served.
     lease: AtomicU64,
-    /// From when on no write is answered that the others have not heard of.
+    /// The time from which this member does not respond to writes that the others have not heard of.
     fenced_from: AtomicU64,
     outbox: Mutex<Outbox>,
     wake: Notify,
@@ -141,12 +146,13 @@ pub struct Fleet {
     has_left: watch::Sender<bool>,
 }
 
-/// Makes pages of this member old. Must not come back to the fleet.
+/// Invalidates pages of this member. Must not call the fleet.
 pub type Apply = Box<dyn Fn(&Entry<Text>) + Send>;
-/// Logs what has happened.
+/// Logs an event.
 pub type Report = Box<dyn Fn(News) + Send>;
 
-/// The time since the machine was started, suspended or not: a lease runs out meanwhile.
+/// Returns the time since boot, including the time for which the machine was suspended, because leases expire
+/// meanwhile.
 fn clock() -> Moment {
     let time = clock_gettime(ClockId::Boottime);
     let seconds = u64::try_from(time.tv_sec).unwrap_or_default();
@@ -164,7 +170,7 @@ fn nanoseconds(duration: Duration) -> Moment {
 }
 
 impl Fleet {
-    /// Starts a member, whose stored pages are not served before it has joined.
+    /// Starts a member. Stored pages are not served before it has joined.
     pub fn start(
         config: &FleetConfig,
         apply: Apply,
@@ -237,7 +243,7 @@ impl Fleet {
                 clock(),
             ),
             patience: config.lease / 2,
-            // Its first bit is clear, and its sessions are numbered in the last 16.
+            // The highest bit is clear, and the lowest 16 bits number the sessions of this process.
             process: random()? >> 17 << 16,
             sessions: 1,
             word: random()?,
@@ -256,7 +262,7 @@ impl Fleet {
         Ok(fleet)
     }
 
-    /// What it was started by.
+    /// Returns the configuration that the member was started with.
     pub fn config(&self) -> &FleetConfig {
         &self.config
     }
@@ -269,12 +275,12 @@ impl Fleet {
         self.status.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether stored pages may be served at this moment. To be asked after the page has been found.
+    /// Returns whether stored pages may be served now. It must be called after the page has been found.
     pub fn may_serve(&self) -> bool {
         clock() < self.lease.load(Ordering::SeqCst)
     }
 
-    /// This member has made pages old, and the others are to.
+    /// Publishes an invalidation that this member has already applied, so that the others apply it too.
     pub fn publish(&self, text: Text) -> Ticket {
         let mut outbox = self.outbox();
         outbox.entries.push(text);
@@ -285,39 +291,40 @@ impl Fleet {
         ticket
     }
 
-    /// The ticket of the last write so far; 0: there was none.
+    /// Returns the ticket of the latest write, or 0 if there was none.
     pub fn last(&self) -> Ticket {
         self.outbox().writes
     }
 
-    /// Renders that members share, if they do.
+    /// Returns the shared renders, if the members share any.
     pub fn renders(&self) -> Option<&Arc<Renders>> {
         self.renders.as_ref()
     }
 
-    /// The last entry of the log that has been carried out here, with all before it; none: at present none is
-    /// known. A render that begins now sees what they are about.
+    /// Returns the last log entry that has been applied here along with all entries before it. `None` if it is unknown
+    /// at present. A render that begins now sees the writes of these entries.
     pub fn position(&self) -> Option<Position> {
         self.positions.last_applied()
     }
 
-    /// Whether a render that began at `position`, on any member, sees everything by which this one has made
-    /// pages old so far. To be asked while no purge can be carried out here.
+    /// Returns whether a render that began at `position`, on any member, includes every write that has invalidated
+    /// pages here so far. It must be called while no purge can be applied here.
     pub fn is_within(&self, position: &Position) -> bool {
         self.positions.is_within(position, self.last())
     }
 
-    /// Whether no write is to be answered, since no other member would hear of it.
+    /// Returns whether responses to writes must not be sent, because no other member would hear of the writes.
     pub fn is_fenced(&self) -> bool {
         clock() >= self.fenced_from.load(Ordering::SeqCst)
     }
 
-    /// Waits until no member serves a page that is older than this write: a lease at most. An error: the write
-    /// must not be answered.
+    /// Waits until no member serves a page that is older than this write, for at most one lease. On error, the response
+    /// to the write must not be sent.
     pub async fn confirmed(&self, ticket: Ticket) -> Result<(), Fenced> {
         let mut confirmed = self.confirmed.subscribe();
         let wait = confirmed.wait_for(|confirmed| confirmed.first_unconfirmed > ticket);
-        // The sender is this value's own. A process may have been stopped since the thread saw it.
+        // The sender belongs to `self`, so it is not dropped while we wait. The fence is checked again, because the
+        // process may have been stopped since the thread last checked it.
         let is_refused = wait.await.is_ok_and(|c| ticket < c.first_unrefused);
         match ticket > 0 && (is_refused || self.is_fenced()) {
             true => Err(Fenced),
@@ -325,23 +332,23 @@ impl Fleet {
         }
     }
 
-    /// As [`Fleet::confirmed`], for a thread without a runtime.
+    /// Does the same as [`Fleet::confirmed`], for a thread without a runtime.
     pub fn wait(&self, ticket: Ticket) -> Result<(), Fenced> {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        // Without memory for a runtime the write counts as unconfirmed.
+        // If the runtime cannot be created, for example without memory, the write counts as unconfirmed.
         runtime.map_or(Err(Fenced), |runtime| {
             runtime.block_on(self.confirmed(ticket))
         })
     }
 
-    /// An administrator vouches for it that a member runs no more: the others wait for it no longer.
+    /// Forgets a member that an administrator asserts is no longer running. The others stop waiting for it.
     pub fn forget(&self, member: &str) {
         self.outbox().forgets.push(member.into());
         self.wake.notify_one();
     }
 
-    /// What the other members answer to a question, by their names, in two seconds at most: for a thread without
-    /// a runtime.
+    /// Asks the other members a question, and returns their responses by member name after at most two seconds. For a
+    /// thread without a runtime.
     pub fn ask(&self, question: &str) -> Result<BTreeMap<String, String>, String> {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
@@ -354,15 +361,15 @@ impl Fleet {
         runtime.block_on(self.questions.ask(question, word, others, silent))
     }
 
-    /// Serves no stored page any more, and leaves when all is published.
+    /// Stops serving stored pages, and leaves the fleet once everything is published.
     pub fn leave(&self) {
         self.lease.store(0, Ordering::SeqCst);
         self.outbox().leaves = true;
         self.wake.notify_one();
     }
 
-    /// As [`Fleet::leave`], for a thread without a runtime. Whether it has left within this time; a member that
-    /// has not is waited for until it is started again.
+    /// Does the same as [`Fleet::leave`], for a thread without a runtime, and returns whether the member has left
+    /// within this time. The others wait for a member that has not left until it is started again.
     pub fn leave_within(&self, time: Duration) -> bool {
         self.leave();
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -375,7 +382,7 @@ impl Fleet {
         })
     }
 
-    /// The member at this moment.
+    /// Returns the current status of the member.
     pub fn status(&self) -> FleetStatus {
         let left = self.lease.load(Ordering::SeqCst).saturating_sub(clock());
         FleetStatus {
@@ -390,7 +397,7 @@ impl Fleet {
     }
 }
 
-/// The thread has ended: nothing is served from the store, and nobody waits.
+/// Records on drop that the thread has ended: stored pages are not served, and no writer waits.
 struct Ended(Arc<Fleet>);
 
 impl Drop for Ended {
@@ -414,11 +421,11 @@ type Exchanged = (
 );
 type InFlight = Pin<Box<dyn Future<Output = Exchanged> + Send>>;
 
-/// What the log knows already.
+/// The state that has already been logged.
 #[derive(Default)]
 struct Saying {
     leased: bool,
-    /// The reasons given in this outage: the first may be a timeout and only the second name the cause.
+    /// The reasons already logged for this outage. The first may be a timeout, and only the second may name the cause.
     troubles: BTreeSet<String>,
     silent: Vec<Name>,
     let_go: u64,
@@ -430,13 +437,13 @@ struct Driver {
     fleet: Arc<Fleet>,
     registry: Arc<Registry>,
     member: Member<Text>,
-    /// How long an exchange may take.
+    /// The maximum duration of an exchange.
     patience: Duration,
     process: Session,
     sessions: Session,
     word: u64,
     connection: Option<MultiplexedConnection>,
-    /// Writes that are not confirmed, with when they were made.
+    /// Unconfirmed writes, each with the time at which it was made.
     written: VecDeque<(Ticket, Moment)>,
     apply: Apply,
     report: Report,
@@ -470,7 +477,7 @@ impl Driver {
                     self.answered(answer);
                 }
                 () = self.fleet.wake.notified() => {}
-                // An hour: a timer does not take any number.
+                // The sleep is limited to an hour, because a timer does not accept arbitrarily long durations.
                 () = tokio::time::sleep(sleep.min(Duration::from_secs(3600))) => {}
             }
         }
@@ -509,7 +516,7 @@ impl Driver {
             let reply = registry
                 .exchange(&mut connection, &request, word, patience)
                 .await;
-            // A connection on which something failed may yet carry what was given up.
+            // After a failure, the connection may still carry the request that was given up, so it is closed.
             let connection = reply.is_ok().then_some(connection);
             (reply, connection)
         })
@@ -567,13 +574,14 @@ impl Driver {
                     incarnation,
                     number,
                 } => {
-                    // Who is confirmed may ask at once what this member has applied.
+                    // A member that receives the confirmation may immediately ask what this member has applied.
                     self.fleet.positions.applied(self.position(), unpublished);
                     let (registry, connection) = (self.registry.clone(), self.connection.clone());
                     tokio::spawn(async move {
                         if let Some(mut connection) = connection {
                             let what = (session, &incarnation, number);
-                            // One that is lost costs the writer time: the next exchange says it, too.
+                            // A lost confirmation only costs the writer time, because the next exchange confirms the
+                            // entries too.
                             let _ = registry.confirm(&mut connection, to, what).await;
                         }
                     });
@@ -582,7 +590,7 @@ impl Driver {
         }
     }
 
-    /// Hands what is said on, by a connection of its own.
+    /// Receives messages of the other members over a separate connection.
     fn listen(&self) -> mpsc::Receiver<Said> {
         let (to, heard) = mpsc::channel(SAID);
         let (registry, process) = (self.registry.clone(), self.process);
@@ -592,7 +600,7 @@ impl Driver {
                 if let Ok(said) = registry.listen(process).await {
                     let mut said = std::pin::pin!(said);
                     while let Some(said) = said.next().await {
-                        // Who does not keep up reads the log.
+                        // If the thread does not keep up, messages are dropped, and it reads the entries from the log.
                         let _ = to.try_send(said);
                     }
                 }
@@ -602,7 +610,7 @@ impl Driver {
         heard
     }
 
-    /// Shows front threads, the status and the log what has changed. All effects have been carried out.
+    /// Updates the state that front threads see, the status and the log. All effects have been carried out.
     fn show(&mut self) {
         let unpublished = self.member.first_unpublished();
         self.fleet.positions.applied(self.position(), unpublished);
@@ -640,7 +648,7 @@ impl Driver {
         status.let_go = self.member.let_go();
         let trouble = status.trouble.clone();
         drop(status);
-        // Whose write is let go reads in the status that it was.
+        // The status is updated before, so that a writer whose write was not published finds it counted there.
         self.fleet.confirmed.send_if_modified(|shown| {
             let modified = shown.first_unconfirmed != first;
             shown.first_unconfirmed = first;
@@ -670,13 +678,13 @@ impl Driver {
             self.said.silent = silent;
         }
         let let_go = self.member.let_go();
-        // Once until there is a lease again: each write does it meanwhile.
+        // The event is reported once until there is a lease again, because every write in between causes it.
         if let_go > self.said.let_go && !std::mem::replace(&mut self.said.lets_go, true) {
             (self.report)(News::LetGo);
         }
         self.said.lets_go &= !leased;
         self.said.let_go = let_go;
-        // A member that starts is fenced for as long as it takes to join.
+        // A starting member is fenced until it has joined, which is not reported while Valkey answers.
         let fenced = self.fleet.is_fenced() && !trouble.is_empty();
         if fenced && !self.said.fenced {
             (self.report)(News::Fenced);

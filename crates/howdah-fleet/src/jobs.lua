@@ -1,18 +1,18 @@
--- The scheduled jobs of a fleet: one row each, with its last run and the lock of that. Reads and changes them
--- in one step. src/jobs.rs says what the fields mean.
+-- The scheduled jobs of a fleet. Each job has a row with its last run and that run's lock. The script reads and
+-- changes the rows atomically. src/jobs.rs documents the fields.
 --
--- KEYS: a hash. ARGV: how long a lock holds without being renewed (ms), the message as JSON.
+-- KEYS: a hash. ARGV: how long a lock holds without being renewed (ms), the request as JSON.
 
 local hash = KEYS[1]
 local LOCK, message = tonumber(ARGV[1]), cjson.decode(ARGV[2])
--- A clock that is further ahead (s) would claim runs that are not due.
+-- How far a member's clock may be ahead (s). One that is further ahead would claim runs that are not due.
 local AHEAD = 300
 
 local function info(section, name)
     return string.match(redis.call('INFO', section), name .. ':(%w+)') or ''
 end
 
--- Not by TIME: a user who may do what the registry does may do this.
+-- TIME is not used, so that the permissions that the registry needs are sufficient.
 local now = math.floor(tonumber(info('server', 'server_time_usec')) / 1000)
 local incarnation = info('server', 'run_id') .. '.' .. info('replication', 'master_replid')
 
@@ -32,7 +32,8 @@ local function runs(row)
     return row.token ~= '' and row.ended == 0
 end
 
--- A Valkey that has lost rows hears of them within the time of a lock; one that was hung has renewed none.
+-- If Valkey has lost rows, members report them within the duration of a lock. If it was hung, no lock was renewed
+-- meanwhile, so all locks are extended.
 if not seen or seen.incarnation ~= incarnation then
     seen = { incarnation = incarnation, since = now, at = now }
 elseif now < seen.at or now - seen.at > LOCK / 2 then
@@ -51,7 +52,7 @@ local replaced, lost = {}, {}
 for job, run in pairs(message.runs) do
     local row = rows[job]
     if not row or row.at < run.at then
-        -- Valkey has forgotten it.
+        -- Valkey has lost the row.
         run.decided = math.max(run.decided, row and row.decided or 0)
         run['until'] = now + LOCK
         rows[job] = run
@@ -80,15 +81,15 @@ local function claim(job, claim)
     end
     local row = rows[job] or { at = 0, decided = 0, token = '', member = '', ended = 0 }
     if row.token == claim.token and runs(row) then
-        -- The answer to this claim was lost.
+        -- The reply to an earlier request with this claim was lost.
         return { 'yours', tostring(row.at) }
     end
-    -- 0: by hand.
+    -- An instant of 0 means that the run was started by hand.
     if claim.instant > 0 then
         if claim.instant > now / 1000 + AHEAD then
             return { 'ahead', tostring(math.floor(claim.instant * 1000 - now)) }
         end
-        -- What a clock far ahead has decided counts for nothing.
+        -- A time that was decided by a clock far ahead is ignored.
         if claim.instant <= row.decided and row.decided <= now / 1000 + AHEAD then
             return { 'taken', row.member }
         end

@@ -1,12 +1,12 @@
-//! Which member runs a scheduled job: a row of each job in Valkey, with its last run and that run's lock.
+//! Decides which member runs a scheduled job. Each job has a row in Valkey with its last run and that run's lock.
 //!
-//! A run is known by the time at which it was due, so that members whose clocks differ mean the same one.
-//! The later of two runs wins: a time that was decided, and any before it, is decided for good. The holder
-//! renews the lock while the job runs. It runs out on the holder that nobody hears any more; that run is
-//! not done again, since what it has done is not known.
+//! A run is identified by the time at which it was due, so members whose clocks differ agree on which run they mean.
+//! The later of two runs wins: once the run of a certain time has been decided, that run and all earlier ones are
+//! decided for good. The holder renews the lock while the job runs. The lock expires if the holder is not heard from
+//! any more; that run is not repeated, since it is unknown how much of it was done.
 //!
-//! A Valkey that was emptied, restarted or replaced gives no lock for as long as one holds: meanwhile every
-//! member has told it what it runs, and what it ran lately.
+//! A Valkey that was emptied, restarted or replaced grants no lock for the duration of one lock. In this time every
+//! member reports what it runs and what it ran recently.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,71 +17,71 @@ use serde::{Deserialize, Serialize};
 
 use crate::exchange::Registry;
 
-/// A run that a member wants to do.
+/// A run that a member wants to start.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Claim {
-    /// A word of this run's own.
+    /// A random word that identifies this run.
     pub token: String,
-    /// Who wants it.
+    /// The name of the member that claims the run.
     pub member: String,
-    /// When it was due: seconds since 1970. 0: a person wants it.
+    /// When the run was due, in seconds since 1970; 0 if it was started by hand.
     pub instant: i64,
 }
 
-/// What became of a claim.
+/// The result of a claim.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// The run is this member's, since then by Valkey's clock.
+    /// The run belongs to this member. Holds the time of the claim by Valkey's clock.
     Yours(i64),
-    /// That run was decided before; the member that ran the job last.
+    /// The run was decided before. Holds the member that last ran the job.
     Taken(String),
-    /// The job runs on this member. The run is left out.
+    /// The job is running on this member, so the run is skipped.
     Runs(String),
-    /// It is so long until that time by Valkey's clock.
+    /// The run is not due yet. Holds the remaining time by Valkey's clock.
     Ahead(Duration),
-    /// Valkey may have lost locks. To be asked again after this time.
+    /// Valkey may have lost locks. The claim must be repeated after this time.
     Wait(Duration),
 }
 
-/// A job's last run in the fleet.
+/// The last run of a job in the fleet.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Run {
-    /// When it was claimed, by Valkey's clock: milliseconds since 1970.
+    /// When the run was claimed by Valkey's clock, in milliseconds since 1970.
     pub at: i64,
-    /// The latest time of the schedule that was decided: seconds since 1970.
+    /// The latest scheduled time that has been decided, in seconds since 1970.
     pub decided: i64,
-    /// The word of its claim.
+    /// The token of the claim.
     pub token: String,
-    /// Who ran it.
+    /// The name of the member that ran the job.
     pub member: String,
-    /// When it ended: seconds since 1970; 0: it goes on.
+    /// When the run ended, in seconds since 1970; 0 while it is running.
     pub ended: i64,
-    /// How it ended.
+    /// A description of how the run ended.
     pub how: String,
-    /// It ended as it should.
+    /// Whether the run succeeded.
     pub good: bool,
 }
 
-/// What a member says in one exchange, by the jobs' names.
+/// A member's request in one exchange. The maps are keyed by job name.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Message {
-    /// Runs that it wants to do.
+    /// The runs that the member wants to start.
     pub claims: BTreeMap<String, Claim>,
-    /// Runs that it does, or has done lately.
+    /// The runs that the member is doing or has done recently.
     pub runs: BTreeMap<String, Run>,
 }
 
-/// What it hears, by the jobs' names.
+/// The reply to a request. The maps are keyed by job name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Answer {
-    /// What became of its claims.
+    /// The results of the member's claims.
     pub claims: BTreeMap<String, Verdict>,
     /// The last run of each job of the fleet.
     pub rows: BTreeMap<String, Run>,
-    /// Its own runs whose lock has run out, and who runs the job now.
+    /// The member's own runs whose lock has expired, each with the member that runs the job now.
     pub replaced: BTreeMap<String, String>,
-    /// Runs whose member is not heard any more. Said once, to the first member that asks.
+    /// Runs that ended because their member was not heard from any more. Reported once, to the first member that asks.
     pub lost: BTreeMap<String, String>,
 }
 
@@ -93,7 +93,7 @@ struct AnswerText {
     lost: BTreeMap<String, String>,
 }
 
-/// The jobs of a fleet in Valkey.
+/// The job rows of a fleet in Valkey.
 pub struct JobRows {
     registry: Registry,
     script: Script,
@@ -103,8 +103,8 @@ pub struct JobRows {
 }
 
 impl JobRows {
-    /// Those of the fleet with this registry. A lock holds so long without being renewed; an exchange may take
-    /// that much time.
+    /// Creates the client for the jobs of the fleet with this registry. `lock` is how long a lock holds without being
+    /// renewed, `patience` the maximum duration of an exchange.
     pub fn new(registry: Registry, lock: Duration, patience: Duration) -> JobRows {
         JobRows {
             registry,
@@ -115,11 +115,11 @@ impl JobRows {
         }
     }
 
-    /// Says and hears what there is.
+    /// Sends a request and returns the reply.
     ///
     /// # Errors
-    /// What Valkey says; that it has not answered in time, or has too few replicas. The message may have
-    /// counted: saying it again changes nothing.
+    /// Fails with the error that Valkey returned, or because it did not reply in time or has too few replicas. The
+    /// request may have been carried out nevertheless; repeating it changes nothing.
     pub async fn exchange(&mut self, message: &Message) -> Result<Answer, String> {
         let answer = self.try_exchange(message).await;
         if answer.is_err() {

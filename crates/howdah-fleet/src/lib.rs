@@ -1,14 +1,15 @@
-//! One page cache on several servers: a write on one of them makes pages old on all of them before its
-//! answer leaves. Knows nothing of pages, sites or HTTP: what is made old is text that it hands on.
+//! One page cache on several servers: a write on any server invalidates pages on all of them before the response to
+//! that write is sent. This crate does not depend on pages, sites or HTTP. Invalidations are opaque strings that it
+//! transports.
 //!
-//! - [`protocol`]: what a member of the fleet does, as a value without I/O and clock.
-//! - [`fleet`]: a member that runs: a thread, and what the server asks it.
-//! - [`position`]: where a member is in the log.
-//! - [`renders`]: one render of a page for all members.
-//! - [`questions`]: what members ask each other for people.
-//! - [`valkey`]: where Valkey is, and how it is reached.
-//! - [`jobs`]: which member runs a scheduled job, by rows in Valkey (`jobs.lua`).
-//! - `exchange`: a request of the protocol as a call of `registry.lua`.
+//! - [`protocol`]: the state machine of a fleet member, a value without I/O or a clock.
+//! - [`fleet`]: a running member: its thread, and the interface that the server uses.
+//! - [`position`]: a member's position in the log.
+//! - [`renders`]: sharing one render of a page between all members.
+//! - [`questions`]: questions that one member asks the others on behalf of an administrator.
+//! - [`valkey`]: the address of Valkey, and how to connect to it.
+//! - [`jobs`]: decides which member runs a scheduled job, by rows in Valkey (`jobs.lua`).
+//! - [`Registry`]: encodes the requests of the protocol as calls of `registry.lua`.
 
 #![forbid(unsafe_code)]
 

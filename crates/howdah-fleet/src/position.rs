@@ -1,21 +1,21 @@
-//! Where a member is in the log, for renders that members share: which entries it has carried out at
-//! least, and which at most.
+//! A member's position in the log, which decides whether a shared render may be used: which entries the member has
+//! certainly applied, and which it may have applied.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::protocol::{Incarnation, Ticket};
 
-/// A place in the log of a fleet.
+/// A position in the log of a fleet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Position {
-    /// The log's incarnation: numbers of two are not compared.
+    /// The incarnation of the log. Numbers of different incarnations are not comparable.
     pub incarnation: Incarnation,
     /// The number of an entry.
     pub number: u64,
 }
 
 impl Position {
-    /// Whether it is at `other`, or behind it in the same log.
+    /// Returns whether this position includes `other`: it is in the same log, and not before `other`.
     pub fn has(&self, other: &Position) -> bool {
         self.incarnation == other.incarnation && self.number >= other.number
     }
@@ -23,15 +23,15 @@ impl Position {
 
 #[derive(Debug, Default)]
 struct Known {
-    /// Everything before it, and itself, has been carried out.
+    /// All entries up to and including this position have been applied.
     applied: Option<Position>,
-    /// Nothing behind it has been carried out; set before anything is.
+    /// No entry after this position has been applied. It is set before entries are applied.
     begun: Option<Position>,
-    /// This member's own writes with smaller tickets are in the log, at `begun` at the latest.
+    /// This member's own writes with smaller tickets are in the log, at `begun` or before it.
     first_unpublished: Ticket,
 }
 
-/// A member's place in the log, written by its thread.
+/// A member's position in the log, updated by the fleet thread.
 #[derive(Debug, Default)]
 pub(crate) struct Positions(Mutex<Known>);
 
@@ -40,14 +40,14 @@ impl Positions {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Entries up to `position` are about to be carried out.
+    /// Records that the entries up to `position` are about to be applied.
     pub fn begin(&self, position: Option<Position>, first_unpublished: Ticket) {
         let mut known = self.lock();
         known.begun = position;
         known.first_unpublished = first_unpublished;
     }
 
-    /// Entries up to `position` have been carried out.
+    /// Records that the entries up to `position` have been applied.
     pub fn applied(&self, position: Option<Position>, first_unpublished: Ticket) {
         let mut known = self.lock();
         known.begun.clone_from(&position);
@@ -55,13 +55,13 @@ impl Positions {
         known.first_unpublished = first_unpublished;
     }
 
-    /// The last entry that has been carried out here, with all before it.
+    /// Returns the last entry that has been applied here, along with all entries before it.
     pub fn last_applied(&self) -> Option<Position> {
         self.lock().applied.clone()
     }
 
-    /// Whether everything that has been made old here is in the log up to `position`: entries of others, and
-    /// this member's own `writes`.
+    /// Returns whether every invalidation applied here is in the log up to `position`: the entries of other members,
+    /// and this member's own `writes`.
     pub fn is_within(&self, position: &Position, writes: Ticket) -> bool {
         let known = self.lock();
         let begun = known.begun.as_ref();

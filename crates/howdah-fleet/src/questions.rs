@@ -1,8 +1,10 @@
-//! What members ask each other for people: who is asked publishes a question, and each other member answers
-//! with a line. Nothing that counts depends on it. Who can write to Valkey without being a member can ask, and
-//! lie in the name of a member: an explanation is wrong then, and nothing else.
+//! Questions that one member asks the others on behalf of an administrator. The asking member publishes a question, and
+//! each other member responds with one line. The cache's correctness does not depend on these responses. A client of
+//! Valkey that is not a member can ask questions and forge responses, which makes an explanation wrong but has no other
+//! effect.
 //!
-//! It runs on a thread and connections of its own: a stream of questions delays no exchange.
+//! Questions are handled by a separate thread with its own connections, so a flood of questions does not delay the
+//! exchanges.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -16,19 +18,19 @@ use tokio::time::{Instant, sleep, timeout, timeout_at};
 
 use crate::exchange::Registry;
 
-/// How long answers are waited for.
+/// How long a member waits for responses. Also the timeout of connections and the pause between retries.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// The longest question, in bytes.
+/// The maximum length of a question, in bytes.
 const LONGEST: usize = 16 << 10;
-/// Of a longer answer the rest is left out.
+/// The maximum length of a response, in bytes. Longer responses are truncated.
 const LONGEST_ANSWER: usize = 600;
-/// How many questions a member answers in a second; it passes over the others.
+/// How many questions a member answers per second. It ignores further ones.
 const ANSWERS: u32 = 20;
 
-/// Answers a question with a line.
+/// Returns the line that answers a question.
 pub type Answer = Box<dyn Fn(&str) -> String + Send + Sync>;
 
-/// The questions of a fleet, as one member sees them.
+/// Asks and answers the questions of a fleet, for one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Questions {
     registry: Arc<Registry>,
@@ -49,7 +51,7 @@ impl Questions {
         format!("{}:answers:{word}", self.registry.prefix())
     }
 
-    /// Starts the thread that answers for this member, until `answer` gives nothing.
+    /// Starts the thread that responds for this member until `answer` returns `None`.
     pub fn answer_by(
         self,
         answer: impl Fn(&str) -> Option<String> + Send + Sync + 'static,
@@ -58,7 +60,7 @@ impl Questions {
             .enable_all()
             .build()?;
         let listens = async move {
-            // One that fails is asked in vain until it is connected again.
+            // After a failure, questions get no response from this member until it is connected again.
             while self.hear(&answer).await != Ok(()) {
                 sleep(PATIENCE).await;
             }
@@ -69,7 +71,7 @@ impl Questions {
         Ok(())
     }
 
-    /// Answers until the connection breaks, or nothing more is to be answered: then it is well.
+    /// Responds to questions. Returns `Ok` when `answer` returns `None`, and an error when the connection breaks.
     async fn hear(&self, answer: &impl Fn(&str) -> Option<String>) -> Result<(), RedisError> {
         let connect = async {
             let questions = self.registry.subscribe(&[&self.questions()]).await?;
@@ -102,8 +104,8 @@ impl Questions {
         Err(broken())
     }
 
-    /// Asks `others`, of whom `silent` are not waited for: the lines of those who have answered in time. `word`
-    /// is a random one.
+    /// Asks `others`, and returns the lines of the members that responded in time. Does not wait for those in `silent`.
+    /// `word` is a random number.
     pub async fn ask(
         &self,
         text: &str,
@@ -130,7 +132,7 @@ impl Questions {
             if let Some((name, line)) = payload.split_once(' ')
                 && others.iter().any(|other| other == name)
             {
-                // It does not change its mind.
+                // Only the first response of each member counts.
                 heard
                     .entry(name.to_owned())
                     .or_insert_with(|| printable(line));
@@ -139,7 +141,7 @@ impl Questions {
         Ok(heard)
     }
 
-    /// Publishes a question, and gives what is answered.
+    /// Publishes a question, and returns the stream of responses.
     async fn publish(
         &self,
         text: &str,
@@ -159,7 +161,8 @@ fn broken() -> RedisError {
     io::Error::from(io::ErrorKind::BrokenPipe).into()
 }
 
-/// The word by which a question is answered, who asks, and what; none: it is no question.
+/// Parses a question into the word that identifies its responses, the asking member, and the text. Returns `None` if it
+/// is not a valid question.
 fn question_of(payload: &str) -> Option<(&str, &str, &str)> {
     let (word, rest) = payload.split_once(' ')?;
     let (asker, text) = rest.split_once(' ')?;
@@ -167,7 +170,7 @@ fn question_of(payload: &str) -> Option<(&str, &str, &str)> {
     (is_word && text.len() <= LONGEST).then_some((word, asker, text))
 }
 
-/// A line as a terminal may have it.
+/// Escapes and truncates a line so that it can be printed on a terminal.
 fn printable(line: &str) -> String {
     let mut text = String::new();
     for c in line.chars() {

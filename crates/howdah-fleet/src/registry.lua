@@ -1,8 +1,8 @@
--- The registry of a fleet: reads and changes it in one step. What it does is written down, and explored,
--- in tests/model/registry.rs; the names are those of src/protocol/message.rs.
+-- The registry of a fleet. The script reads and changes it atomically. tests/model/registry.rs models its behaviour for
+-- the model checker. The names are those of src/protocol/message.rs.
 --
--- KEYS: a hash and a stream of one hash slot. ARGV: a random word, the channel of hints, then the request.
--- Numbers that may be large pass as text: Lua's are doubles.
+-- KEYS: a hash and a stream in the same hash slot. ARGV: a random word, the channel of hints, then the request.
+-- Numbers that may be large are passed as text, because Lua's numbers are doubles.
 
 local hash, log = KEYS[1], KEYS[2]
 local KEPT = 1024
@@ -15,7 +15,7 @@ local function get(field)
     return redis.call('HGET', hash, field)
 end
 
--- A run of Valkey, its replication, and a word that is drawn when the registry is found empty.
+-- The run ID of Valkey, its replication ID, and a random word that is drawn when the registry is found empty.
 local epoch = get('epoch')
 if not epoch then
     epoch = ARGV[1]
@@ -25,7 +25,7 @@ end
 local incarnation = epoch .. '.' .. info('server', 'run_id') .. '.' .. info('replication', 'master_replid')
 local head = tonumber(get('head'))
 
--- A row: count, position, replaced, fresh, name.
+-- The fields of a row: count, position, replaced, fresh, name.
 local function read(text)
     local count, position, replaced, fresh, name = string.match(text, '^(%d+) (%d+) (%d) (%d) (.*)$')
     return { count = tonumber(count), position = tonumber(position), replaced = replaced, fresh = fresh, name = name }
@@ -51,7 +51,7 @@ end
 local kind, session = ARGV[3], ARGV[4]
 local outcome, count, position = 'done', 0, head
 
--- The row of a session that is not over; none in another incarnation.
+-- Returns the row of the session, or a false value if it has ended or belongs to another incarnation.
 local function own()
     local text = ARGV[5] == incarnation and get('m:' .. session)
     local row = text and read(text)

@@ -1,5 +1,5 @@
-//! Where Valkey is: one server, or the primary that Sentinels or the nodes of a cluster name. The password is
-//! in no message.
+//! The address of Valkey: one server, or the primary that Sentinels or the nodes of a cluster name. The password never
+//! appears in a message.
 
 mod cluster;
 
@@ -12,12 +12,12 @@ use url::Url;
 
 use cluster::Cluster;
 
-/// The port on which Valkey listens.
+/// The default port of Valkey.
 const PORT: u16 = 6379;
-/// The port on which Sentinels listen.
+/// The default port of Sentinels.
 const SENTINEL_PORT: u16 = 26379;
 
-/// How Valkey is reached.
+/// The address and login of Valkey.
 #[derive(Clone)]
 pub struct Valkey {
     /// The URL without its password.
@@ -29,7 +29,6 @@ pub struct Valkey {
 #[derive(Clone)]
 enum At {
     Server(Box<Client>),
-    /// Boxed: it is asked by a copy.
     Sentinels(Box<Sentinels>),
     Cluster(Cluster),
 }
@@ -55,14 +54,14 @@ impl PartialEq for Valkey {
 impl FromStr for Valkey {
     type Err = String;
 
-    /// Reads `redis://user:password@host:port/database`, with `rediss` for TLS,
+    /// Parses `redis://user:password@host:port/database`, with `rediss` for TLS,
     /// `redis+sentinel://user:password@host,host:port/primary/database` and
     /// `redis+cluster://user:password@host,host:port`.
     fn from_str(text: &str) -> Result<Valkey, String> {
         let Some((scheme, rest)) = text.split_once("://") else {
             return Err("expected a URL such as redis://host:6379".to_owned());
         };
-        // Of several hosts only the last may have a port in a URL; one stands for all of them.
+        // In a URL, only the last of several hosts may have a port, so the hosts are split off and parsed one by one.
         let (login, hosts) = match rest
             .split_once('/')
             .unwrap_or((rest, ""))
@@ -101,7 +100,7 @@ impl FromStr for Valkey {
     }
 }
 
-/// What is wrong, without the URL.
+/// The reason of a Redis error, without the URL.
 fn why(error: &redis::RedisError) -> String {
     let detail = error.detail().unwrap_or_default();
     match detail {
@@ -119,7 +118,7 @@ fn server(text: &str) -> Result<Client, String> {
     Client::open(info).map_err(|error| why(&error))
 }
 
-/// Several servers that know of each other, and how one logs in to them and to those that they name.
+/// Several servers of one deployment, and the login for them and for the servers that they name.
 #[derive(Clone)]
 struct Nodes {
     addresses: Vec<ConnectionAddr>,
@@ -158,7 +157,7 @@ impl Nodes {
             let known = address(host);
             addresses.push(known.ok_or_else(|| format!("`{host}` is not a host and port"))?);
         }
-        // The reader of single servers' URLs undoes the escapes.
+        // The parser for URLs of single servers decodes percent-encoding.
         let login = match login {
             Some(login) => server(&format!("redis://{login}@host"))?
                 .get_connection_info()
@@ -179,7 +178,7 @@ impl Nodes {
     }
 }
 
-/// Sentinels, and what they are asked for.
+/// Sentinels, with the name of the primary and the database to ask them for.
 #[derive(Clone)]
 struct Sentinels {
     nodes: Nodes,
@@ -223,19 +222,19 @@ impl Sentinels {
 }
 
 impl Valkey {
-    /// Whether a replica may take the primary's place by itself.
+    /// Returns whether a replica may be promoted to primary automatically.
     pub fn fails_over(&self) -> bool {
         !matches!(self.at, At::Server(_))
     }
 
-    /// The URL with its password, for a process that connects by itself.
+    /// Returns the URL with its password, for a process that connects on its own.
     pub fn secret(&self) -> &str {
         &self.text
     }
 
-    /// The client of the server that is to be used now for keys of the same hash slot as `key`.
+    /// Returns a client of the server that currently holds the keys in the hash slot of `key`.
     pub(crate) async fn client(&self, key: &str) -> Result<Client, redis::RedisError> {
-        // A second provider is never wanted; who came first has installed the same.
+        // Installing fails if a provider is installed already, which is the same one.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         match &self.at {
             At::Server(client) => Ok(Client::clone(client)),

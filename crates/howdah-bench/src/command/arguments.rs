@@ -68,7 +68,7 @@ pub struct Bench {
     #[arg(long, value_name = "N", default_value_t = 1, help_heading = "Load")]
     pub seed: u64,
 
-    /// Header field `Name: value`; may be repeated
+    /// Header `Name: value`; may be repeated
     #[arg(short = 'H', value_name = "FIELD", help_heading = "Request")]
     pub header: Vec<String>,
     /// Cookie `name=value`, for pages behind a login; may be repeated
@@ -124,7 +124,7 @@ pub struct Bench {
         requires = "http2"
     )]
     pub streams: Option<u32>,
-    /// Give up on an answer after this time [default: 30s]
+    /// Give up on a response after this time [default: 30s]
     #[arg(
         short = 's',
         long = "timeout",
@@ -180,7 +180,7 @@ pub struct Bench {
     )]
     pub proxy_auth: Option<String>,
 
-    /// Statuses of good answers: 200, 2xx, 200,304 [default: 2xx]
+    /// Statuses of good responses: 200, 2xx, 200,304 [default: 2xx]
     #[arg(long, value_name = "STATUS", help_heading = "What is a good answer")]
     pub expect_status: Option<String>,
     /// Text that the body must contain, so that error pages do not count; may be repeated
@@ -259,8 +259,7 @@ pub struct Bench {
     /// Print no progress
     #[arg(short = 'q', help_heading = "Output")]
     pub quiet: bool,
-    /// Print to standard error: 2 a line per second, 3 also each status, 4 also the heads of
-    /// requests and answers
+    /// Print to standard error: 2 a line per second, 3 also each status, 4 also the headers of requests and responses
     #[arg(short = 'v', value_name = "LEVEL", help_heading = "Output")]
     pub verbosity: Option<u8>,
     /// Print no table of percentiles
@@ -269,10 +268,10 @@ pub struct Bench {
     /// Print no medians and deviations
     #[arg(short = 'S', help_heading = "Output")]
     pub no_deviations: bool,
-    /// Write every good answer, for gnuplot (keeps 32 bytes per request in memory)
+    /// Write every good response, for gnuplot (keeps 32 bytes per request in memory)
     #[arg(short = 'g', value_name = "FILE", help_heading = "Output")]
     pub gnuplot: Option<PathBuf>,
-    /// Write milliseconds for each per cent of the answers, as CSV
+    /// Write milliseconds for each per cent of the responses, as CSV
     #[arg(short = 'e', value_name = "FILE", help_heading = "Output")]
     pub percentile_csv: Option<PathBuf>,
     /// Write everything as JSON (docs/bench-json.md); `-` for standard output, in place of the text
@@ -329,7 +328,7 @@ pub struct SavedRuns {
     pub margin: String,
 }
 
-/// ab's options for its HTML table, known so that the refusal can name the alternative.
+/// The options for ab's HTML table. They are parsed only to name the alternative in the refusal.
 #[derive(Args, Clone, Debug, Default)]
 #[allow(missing_docs)]
 pub struct Refused {
@@ -344,7 +343,7 @@ pub struct Refused {
 }
 
 impl Refused {
-    /// Says why, and what to do instead.
+    /// Returns an error with the reason and the alternative if one of these options was given.
     pub fn check(&self) -> Result<(), BenchError> {
         let table =
             self.html_table || self.table.is_some() || self.row.is_some() || self.cell.is_some();

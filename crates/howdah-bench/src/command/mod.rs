@@ -1,8 +1,7 @@
-//! `howdah bench`: from the command line to a report. Measures through [`crate::driver`] and
-//! [`crate::engine`], writes through [`crate::report`]; the report goes to standard output,
-//! progress and errors to standard error.
+//! `howdah bench`: from the command line to a report. It measures through [`crate::driver`] and [`crate::engine`] and
+//! writes through [`crate::report`]. The report goes to standard output, progress and errors to standard error.
 //!
-//! - [`arguments`]: the options; [`planning`]: the plan that they mean.
+//! - [`arguments`]: the options; [`planning`]: turns them into a plan.
 //! - [`progress`]: the display during a run; [`output`]: the files; [`saved`]: `bench report`.
 //! - [`secrets`]: conceals passwords and cookies in all of them.
 
@@ -33,18 +32,17 @@ use crate::slo::Slo;
 use output::Outputs;
 use progress::{Show, Watcher};
 
-/// Exit code after Ctrl-C: 128 plus the signal's number, as shells have it.
+/// The exit code after Ctrl-C: 128 plus the signal's number, as in shells.
 const INTERRUPTED: u8 = 130;
-/// Exit code of a run that breaks the objective or has no good answer.
+/// The exit code of a run that breaks the objective or has no good response.
 const FAILED: u8 = 1;
-/// A closed loop whose busiest thread used more than this share of a core is followed by a ceiling
-/// run.
+/// The CPU share of the busiest thread, as a share of a core, above which a closed loop is followed by a ceiling run.
 const BUSY: f64 = 0.5;
-/// How long the ceiling run takes.
+/// The duration of the ceiling run.
 const CEILING: Duration = Duration::from_secs(2);
 
-/// Carries out the command line and returns the exit code. Ctrl-C sets `interrupt`; `command` is
-/// the command line, for the report; `compare` carries out `--vs`.
+/// Executes the command line and returns the exit code. Setting `interrupt` has the effect of Ctrl-C. `command` is the
+/// command line for the report, and `compare` executes `--vs`.
 pub fn run(
     typed: &Bench,
     interrupt: Arc<AtomicBool>,
@@ -58,7 +56,7 @@ pub fn run(
     match done {
         Ok(code) => code,
         Err(error) => {
-            // Standard error may be closed; then there is no place for the message.
+            // Standard error may be closed, in which case the message cannot be written anywhere.
             let _ = writeln!(std::io::stderr(), "howdah bench: {error}");
             error.exit_code()
         }
@@ -174,9 +172,9 @@ fn single(typed: &Bench, plan: &Plan, session: &mut Session<'_>) -> Result<Run, 
     Ok(run)
 }
 
-/// Measures the rate that the generator reaches against a server that does nothing, if the user
-/// asks for it or the generator was busy. For an open loop only on request: there the send lag
-/// shows a busy generator.
+/// Measures the rate that the generator reaches against a server that does nothing, if the user asks for it or the
+/// generator was busy. For an open loop this is done only on request, because the send lag shows there whether the
+/// generator was busy.
 fn ceiling(
     typed: &Bench,
     run: &Run,
@@ -192,7 +190,7 @@ fn ceiling(
     driver::ceiling(plan, length, CEILING, session)
 }
 
-/// The exit code that the result of a measurement asks for.
+/// Returns the exit code for the result of a measurement.
 fn judge(document: &Document, slo: Option<&Slo>) -> u8 {
     match document {
         Document::Run(run) => {

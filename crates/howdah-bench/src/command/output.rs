@@ -1,5 +1,5 @@
-//! Where results go. All files are opened before the measurement, so that a missing directory is
-//! reported at once and not after an hour.
+//! The destinations of results. All files are opened before the measurement, so that a missing directory is reported at
+//! once and not after an hour.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
@@ -12,7 +12,7 @@ use crate::run::Run;
 
 use super::arguments::{Bench, SavedRuns};
 
-/// The files that were asked for, open for writing.
+/// The requested files, open for writing.
 #[derive(Debug, Default)]
 pub struct Outputs {
     json: Option<Place>,
@@ -58,7 +58,7 @@ impl Place {
             }
         };
         match done {
-            // The reader has seen enough (`| head`).
+            // The reader has closed the pipe (`| head`).
             Err(e) if e.kind() == io::ErrorKind::BrokenPipe => Ok(()),
             other => other.map_err(|e| failed(&path, &e)),
         }

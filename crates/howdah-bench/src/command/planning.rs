@@ -1,5 +1,5 @@
-//! Turns the command line into a [`Plan`]: reads numbers, durations and files, and fills in
-//! defaults. Sends nothing. [`Plan::check`] decides whether the plan can work.
+//! Turns the command line into a [`Plan`]: parses numbers and durations, reads files, and fills in defaults. It sends
+//! nothing. [`Plan::check`] decides whether the plan can work.
 
 mod request;
 
@@ -14,14 +14,14 @@ use crate::slo::seconds;
 
 use super::arguments::Bench;
 
-/// How long a single run measures if neither -n nor -t is given.
+/// The measured time of a single run if neither -n nor -t is given.
 const RUN: Duration = Duration::from_secs(10);
-/// How long a window of a comparison or a sweep measures if neither -n nor -t is given.
+/// The measured time of a window of a comparison or a sweep if neither -n nor -t is given.
 const WINDOW: Duration = Duration::from_secs(5);
-/// Most connections of an open loop if --connections is not given.
+/// The maximum number of connections of an open loop if --connections is not given.
 pub const CONNECTIONS: u32 = 1000;
 
-/// The plan for the URL; [`for_other`] makes the plans of `--vs`.
+/// Returns the plan for the URL; [`for_other`] makes the plans of `--vs`.
 pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     typed.refused.check()?;
     let Some(url) = &typed.url else {
@@ -55,7 +55,7 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     plan.checks = request::checks(typed)?;
     if let Some(text) = &typed.warmup {
         plan.warmup = duration("--warmup", text)?;
-        // The time asked for is measured; the warm-up comes before it.
+        // The requested time is the measured time, to which the warm-up is added.
         if let Some(time) = &mut plan.stop.time {
             *time += plan.warmup;
         }
@@ -82,7 +82,7 @@ pub fn plan(typed: &Bench) -> Result<Plan, BenchError> {
     Ok(plan)
 }
 
-/// The same plan for another server: the same in everything but the target.
+/// Returns the same plan for another server. Only the target differs.
 pub fn for_other(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
     if plan.targets.len() > 1 {
         return Err(impossible(
@@ -91,7 +91,7 @@ pub fn for_other(plan: &Plan, url: &str) -> Result<Plan, BenchError> {
     }
     let mut other = plan.clone();
     other.targets = vec![Target::parse(url)?];
-    // The process that `--server-pid` names is that of the first server.
+    // The process that `--server-pid` names belongs to the first server.
     other.observe = Observe::default();
     other.check()?;
     Ok(other)
@@ -114,7 +114,7 @@ fn arrivals(typed: &Bench) -> Arrivals {
     }
 }
 
-/// How an open loop's arrivals are spread.
+/// Returns how the arrivals of an open loop are spread.
 pub fn spacing(typed: &Bench) -> Spacing {
     if typed.constant {
         Spacing::Constant
@@ -141,7 +141,7 @@ fn stop(typed: &Bench, default: Duration) -> Result<Stop, BenchError> {
     })
 }
 
-/// A duration with a unit, or in seconds without one, as in ab.
+/// Parses a duration with a unit, or in seconds without one, as in ab.
 fn duration(flag: &str, text: &str) -> Result<Duration, BenchError> {
     let value = match text.parse::<f64>() {
         Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
@@ -189,7 +189,7 @@ fn urls(path: &Path) -> Result<Vec<Target>, BenchError> {
         .collect()
 }
 
-/// Reads `3%` or `0.03`; the margin has to be below 100 %.
+/// Parses `3%` or `0.03`; the margin has to be below 100 %.
 pub fn margin(text: &str) -> Result<f64, BenchError> {
     let value = match text.strip_suffix('%') {
         Some(number) => number.trim().parse::<f64>().map(|v| v / 100.0),
@@ -203,7 +203,7 @@ pub fn margin(text: &str) -> Result<f64, BenchError> {
     }
 }
 
-/// Reads `10,30,50`, or `1..512`, which doubles from the first number to the last.
+/// Parses `10,30,50`, or `1..512`, which doubles from the first number to the last.
 pub fn levels(text: &str) -> Result<Vec<u32>, BenchError> {
     let bad = || {
         impossible(format!(

@@ -1,5 +1,5 @@
-//! Shows the progress of a run on standard error: on a terminal one line that is overwritten,
-//! elsewhere a few plain lines per run. Standard output carries only the report.
+//! Shows the progress of a run on standard error: on a terminal as one line that is overwritten, elsewhere as a few
+//! plain lines per run. Standard output carries only the report.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -23,7 +23,7 @@ pub enum Show {
 }
 
 impl Show {
-    /// Chooses by the options and by whether standard error is a terminal.
+    /// Chooses by the options, and by whether standard error is a terminal.
     pub fn choose(quiet: bool, verbosity: u8) -> Show {
         match (quiet, verbosity) {
             (true, _) => Show::Nothing,
@@ -46,7 +46,7 @@ pub struct Watcher<W: Write> {
 }
 
 impl<W: Write> Watcher<W> {
-    /// Makes a watcher that shows events on `out`.
+    /// Creates a watcher that shows events on `out`.
     pub fn new(show: Show, out: W) -> Self {
         Watcher {
             show,
@@ -100,7 +100,7 @@ impl<W: Write> Watcher<W> {
             Show::Live => {
                 let line = self.line(progress, &of_second);
                 self.live = true;
-                // Back to the line's start, the new text, and the rest of the old one erased.
+                // Returns to the start of the line, writes the new text, and erases the rest of the old one.
                 write!(self.out, "\r{line}\x1b[K")?;
                 self.out.flush()
             }
@@ -130,7 +130,7 @@ impl<W: Write> Watcher<W> {
         }
     }
 
-    /// Rate and percentiles of this second, errors and time left of the run.
+    /// Returns the line of a second: its rate and percentiles, and the errors and remaining time of the run.
     fn line(&self, progress: &Progress<'_>, latency: &Histogram) -> String {
         let second = progress.second;
         let rate = second.good() as f64 / second.length.max(0.001);

@@ -1,6 +1,6 @@
-//! `howdah bench report A.json [B.json …]`: reports on what `--json` saved. Several runs are
-//! compared if their plans are equal. They were not measured in turns, so whatever changed on the
-//! machine between them is part of the difference; the report says so.
+//! `howdah bench report A.json [B.json …]`: reports on runs that `--json` saved. Several runs are compared if their
+//! plans are equal. They were not measured in turns, so any change on the machine between them is part of the
+//! difference. The report says so.
 
 use std::path::Path;
 
@@ -49,8 +49,8 @@ fn read(path: &Path) -> Result<Document, BenchError> {
         .map_err(|why| BenchError::Impossible(format!("{}: {why}", path.display())))
 }
 
-/// Makes each file an arm of a comparison. A file with a single run is an arm with one window; of a
-/// saved comparison, the windows of its base are used.
+/// Makes each file an arm of a comparison. A file with a single run becomes an arm with one window. From a saved
+/// comparison, the windows of its base are used.
 fn compare(
     files: &[std::path::PathBuf],
     documents: Vec<Document>,
@@ -66,7 +66,7 @@ fn compare(
         let kind = document.kind();
         let runs: Vec<Run> = match document {
             Document::Run(run) => vec![run],
-            // The base of the comparison: server A before and after a change.
+            // Only the base is used, to compare server A before and after a change.
             Document::Comparison(saved) => saved.runs(0).into_iter().cloned().collect(),
             Document::Sweep(_) | Document::Search(_) => {
                 return Err(BenchError::Impossible(format!(

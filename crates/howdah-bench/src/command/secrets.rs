@@ -1,5 +1,5 @@
-//! Conceals passwords and cookies: a measurement needs them, but reports and files, which people
-//! pass on, must not contain them.
+//! Conceals passwords and cookies. A measurement needs them, but reports and files, which people pass on, must not
+//! contain them.
 
 use crate::experiment::Document;
 use crate::plan::Template;
@@ -7,7 +7,7 @@ use crate::plan::Template;
 /// The text that replaces a secret.
 const CONCEALED: &str = "(concealed)";
 
-/// Header fields whose values give access.
+/// The headers whose values grant access.
 const FIELDS: [&str; 3] = ["Authorization", "Cookie", "Proxy-Authorization"];
 
 /// Conceals the secrets in all plans and command lines of a document.
@@ -26,10 +26,10 @@ fn is_secret(field: &str) -> bool {
     FIELDS.iter().any(|f| f.eq_ignore_ascii_case(field.trim()))
 }
 
-/// Conceals the values of -A, -P and -C, in the same word or in the next, and secret fields given
-/// with -H. Letters may be combined, as in `-kA user:password`.
+/// Conceals the values of -A, -P and -C, in the same word or in the next, and secret headers given with -H. Letters may
+/// be combined, as in `-kA user:password`.
 fn command(words: Vec<String>) -> Vec<String> {
-    /// Letters without a value, which others may follow in the same word.
+    /// The letters without a value, which may be followed by other letters in the same word.
     const FLAGS: &str = "kirlqdSI";
     let mut next: Option<char> = None;
     let mut out = Vec::with_capacity(words.len());

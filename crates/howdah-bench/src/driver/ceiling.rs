@@ -1,6 +1,6 @@
-//! Measures the rate that the generator reaches against a server that does nothing, with the same
-//! clients, threads, method, connection policy and lengths of request and answer. On a machine with
-//! few cores that server takes one of them, as a real one would.
+//! Measures the rate that the generator reaches against a server that does nothing, with the same clients, threads,
+//! method, connection policy and lengths of request and response. On a machine with few cores that server occupies one
+//! of them, as a real one would.
 
 use std::time::Duration;
 
@@ -13,21 +13,21 @@ use crate::plan::{
     Arrivals, Checks, Observe, Plan, Protocol, Scheme, Stop, Target, Template, Transcript,
 };
 
-/// Longest answer that the null server gives, bytes.
+/// The maximum length of a response of the null server, in bytes.
 const LONGEST_ANSWER: u64 = 4 << 20;
 
-/// Clients of the ceiling run for an open loop, which has none of its own.
+/// The number of clients of the ceiling run for an open loop, which has no number of clients of its own.
 const OPEN_LOOP_CLIENTS: u32 = 100;
 
-/// Whether the null server can show the ceiling of this plan. Over HTTPS and HTTP/2 an answer would
-/// cost it as much as the generator, so it would be the limit itself; there the generator's own CPU
-/// time is the better evidence.
+/// Returns whether the null server can show the ceiling of this plan. Over HTTPS and HTTP/2 a response would cost the
+/// null server as much as the generator, so the null server would be the limit. There the generator's own CPU time is
+/// the better evidence.
 pub fn has_ceiling(plan: &Plan) -> bool {
     plan.targets[0].scheme == Scheme::Http && plan.connection.protocol != Protocol::Http2
 }
 
-/// Measures the ceiling in answers per second. None if the plan has none ([`has_ceiling`]) or the
-/// run was interrupted.
+/// Measures the ceiling in responses per second. Returns `None` if the plan has none ([`has_ceiling`]) or the run was
+/// interrupted.
 pub fn ceiling(
     plan: &Plan,
     answer_length: u64,
@@ -72,7 +72,7 @@ pub fn ceiling(
     Ok(Some(run.good_rate()))
 }
 
-/// The plan for the null server, and the path that it requests. Its target has no port yet.
+/// Returns the plan for the null server, and the path that it requests. Its target has no port yet.
 fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> {
     let concurrency = match plan.arrivals {
         Arrivals::Closed { concurrency } => concurrency,
@@ -98,7 +98,8 @@ fn null_plan(plan: &Plan, time: Duration) -> Result<(Plan, String), BenchError> 
     for (_, value) in &mut null.request.headers {
         *value = Template::new(value.text().replace('{', "("));
     }
-    // A Host of constant length, so that the port's digits do not change the request's.
+    // The Host header has a constant length, so that the number of digits of the port does not change the length of the
+    // request.
     null.request
         .headers
         .retain(|(name, _)| !name.eq_ignore_ascii_case("host"));

@@ -1,5 +1,5 @@
-//! Several runs that answer one question. This module decides what is measured when;
-//! [`crate::stats`] and the report draw the conclusions.
+//! Several runs that answer one question. This module decides what is measured and when; [`crate::stats`] and the
+//! report draw the conclusions.
 //!
 //! - [`Session`]: what all runs share. [`Compare`]: a comparison, which `howdah-lab` carries out.
 //! - [`sweep`]: levels of concurrency in random order, so that drift does not look like saturation.
@@ -26,9 +26,9 @@ use crate::plan::Plan;
 use crate::plan::template::Random;
 use crate::run::{Ended, Run};
 
-/// What the runs of a session have in common.
+/// The state that the runs of a session share.
 pub struct Session<'a> {
-    /// Set it to end the session; what has been measured so far is kept.
+    /// Set this to end the session. The results so far are kept.
     pub interrupt: Arc<AtomicBool>,
     /// The command line, for the report.
     pub command: Vec<String>,
@@ -36,42 +36,42 @@ pub struct Session<'a> {
     pub watch: &'a mut dyn FnMut(Event<'_>),
 }
 
-/// What happens in a session.
+/// An event of a session.
 pub enum Event<'a> {
     /// A run begins.
     Begins {
         /// The run's number, from 1.
         number: usize,
-        /// How many runs there will be; None if that is not known yet.
+        /// How many runs there will be; `None` if that is not known yet.
         of: Option<usize>,
         /// What is measured: `A`, `c=30`, `1200/s`.
         label: &'a str,
-        /// The estimated time until the session ends; None if that is not known.
+        /// The estimated time until the session ends; `None` if it is not known.
         left: Option<Duration>,
     },
-    /// A second of the run is over.
+    /// A second of the run has passed.
     Second(&'a Progress<'a>),
-    /// The run is over.
+    /// The run has ended.
     Ended(&'a Run),
-    /// Something could not be measured, and the session continues without it.
+    /// A measurement failed, and the session continues without it.
     Failed {
-        /// What could not be measured.
+        /// The measurement that failed.
         label: &'a str,
         /// The reason.
         error: &'a dyn Display,
     },
 }
 
-/// How servers are compared.
+/// The options of a comparison of servers.
 #[derive(Clone, Copy, Debug)]
 pub struct CompareOptions {
-    /// Number of blocks; each gives one pair of every server with the first.
+    /// The number of blocks. Each block gives one pair of every server with the first.
     pub blocks: u32,
-    /// Whether to measure the first server once more in every block, as a control: the noise floor.
+    /// Whether to measure the first server again in every block, as a control that shows the noise floor.
     pub control: bool,
-    /// Differences below this share are "the same".
+    /// Differences below this share count as "the same".
     pub margin: f64,
-    /// Seed of the resampling.
+    /// The seed of the resampling.
     pub seed: u64,
 }
 
@@ -86,13 +86,13 @@ impl Default for CompareOptions {
     }
 }
 
-/// A function that measures plans in turns; the first plan is the base, and each turn is a window.
-/// After an interruption it returns the complete windows. `howdah-lab` has it, because it uses the
-/// runner of all comparisons.
+/// A function that measures plans in turns. The first plan is the base, and each turn is a window. After an
+/// interruption it returns the complete windows. It is implemented in `howdah-lab`, because it uses the runner of all
+/// comparisons.
 pub type Compare = fn(&[Plan], CompareOptions, &mut Session<'_>) -> Result<Comparison, BenchError>;
 
 impl Session<'_> {
-    /// Announces a run and carries it out. None if it was interrupted and is therefore incomplete.
+    /// Announces a run and carries it out. Returns `None` if it was interrupted and is therefore incomplete.
     fn measure(
         &mut self,
         plan: &Plan,
@@ -112,8 +112,7 @@ impl Session<'_> {
         self.run(plan)
     }
 
-    /// Carries out a run and reports its progress. None if it was interrupted and is therefore
-    /// incomplete.
+    /// Carries out a run and reports its progress. Returns `None` if it was interrupted and is therefore incomplete.
     pub fn run(&mut self, plan: &Plan) -> Result<Option<Run>, BenchError> {
         let watch = &mut self.watch;
         let mut progress = |progress: &Progress<'_>| watch(Event::Second(progress));
@@ -127,7 +126,7 @@ impl Session<'_> {
         Ok((run.ended != Ended::Interrupted).then_some(run))
     }
 
-    /// Whether somebody ended the session.
+    /// Returns whether the session was interrupted.
     pub fn is_interrupted(&self) -> bool {
         self.interrupt.load(Ordering::Relaxed)
     }
@@ -140,7 +139,7 @@ fn shuffle<T>(items: &mut [T], random: &mut Random) {
     }
 }
 
-/// The plan with these arrivals, and with no more threads than it has connections.
+/// Returns the plan with these arrivals, and with no more threads than connections.
 fn with_arrivals(plan: &Plan, arrivals: crate::plan::Arrivals) -> Plan {
     let mut plan = plan.clone();
     plan.arrivals = arrivals;

@@ -13,17 +13,16 @@ use crate::plan::{Arrivals, Plan, Spacing, Stop};
 use crate::run::Run;
 use crate::slo::Slo;
 
-/// Settings of the search.
+/// The options of a search.
 #[derive(Clone, Copy, Debug)]
 pub struct SearchOptions {
     /// How arrivals are spread.
     pub spacing: Spacing,
-    /// Most connections of a trial.
+    /// The maximum number of connections of a trial.
     pub max_connections: u32,
-    /// How long a trial takes.
+    /// The duration of a trial.
     pub trial: Duration,
-    /// The search ends when the rate that holds and the one that breaks are this close: 0.05 is 5
-    /// %.
+    /// The search ends when the highest rate that held and the lowest that broke are this close: 0.05 is 5 %.
     pub resolution: f64,
     /// How many repetitions of the winner have to hold.
     pub confirmations: u32,
@@ -41,16 +40,16 @@ impl Default for SearchOptions {
     }
 }
 
-/// Most trials of a search, confirmations included.
+/// The maximum number of trials of a search, confirmations included.
 const MOST_TRIALS: usize = 40;
 
-/// Below this rate there is no point in halving further.
+/// The rate, in requests per second, below which the search does not halve further.
 const LOWEST: f64 = 0.5;
 
-/// Share of the requests due that may be waiting for a connection at the end of a trial.
+/// The maximum share of the due requests that may be waiting for a connection at the end of a trial.
 const MOST_UNSENT: f64 = 0.01;
 
-/// A generator thread that uses more than this share of a core cannot send on time.
+/// The share of a core above which a generator thread cannot send on time.
 const BUSY: f64 = 0.9;
 
 /// Searches for the rate. After an interruption it returns the complete trials and no rate.
@@ -107,7 +106,7 @@ impl Searching<'_, '_> {
         }
     }
 
-    /// Measures what a closed loop reaches: the rate at which the search starts.
+    /// Measures the rate that a closed loop reaches, at which the search starts.
     fn guess(&mut self) -> Result<Option<f64>, BenchError> {
         let concurrency = self.options.max_connections.min(32);
         let mut plan = with_arrivals(self.plan, Arrivals::Closed { concurrency });
@@ -121,8 +120,7 @@ impl Searching<'_, '_> {
             .filter(|rate| *rate >= LOWEST))
     }
 
-    /// Makes a trial and says whether the rate holds. None if it was interrupted or no trials are
-    /// left.
+    /// Makes a trial and returns whether the rate holds. Returns `None` if it was interrupted or no trials are left.
     fn holds(&mut self, rate: f64, confirming: bool) -> Result<Option<bool>, BenchError> {
         if self.found.trials.len() >= MOST_TRIALS {
             self.found.limited_by = Some(format!(
@@ -139,7 +137,7 @@ impl Searching<'_, '_> {
         let mut plan = with_arrivals(self.plan, arrivals);
         plan.stop = self.time();
         plan.think = Default::default();
-        // The same arrivals every time would confirm nothing.
+        // Repeating the same arrivals would confirm nothing.
         plan.seed = self.plan.seed + self.found.trials.len() as u64;
         let number = self.found.trials.len() + 2;
         let Some(run) = self
@@ -204,8 +202,8 @@ impl Searching<'_, '_> {
     }
 }
 
-/// Why a rate did not hold although the answers did: in an overloaded trial, requests that are due
-/// pile up waiting for a connection and are never sent.
+/// Returns why a rate did not hold although the responses met the objective: in an overloaded trial, due requests pile
+/// up waiting for a connection and are never sent.
 fn not_kept_up(run: &Run) -> Option<String> {
     (run.unsent as f64 > run.due as f64 * MOST_UNSENT).then(|| {
         format!(
@@ -217,7 +215,7 @@ fn not_kept_up(run: &Run) -> Option<String> {
     })
 }
 
-/// Whether the generator, rather than the server, broke the objective.
+/// Returns why the generator, rather than the server, broke the objective; `None` if it did not.
 fn generator_at_its_end(run: &Run, rate: f64) -> Option<String> {
     let ports = run.count(Outcome::PortsExhausted);
     if ports > 0 {

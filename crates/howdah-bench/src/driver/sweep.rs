@@ -1,4 +1,4 @@
-//! Levels of concurrency, each measured several times, in a new random order each time.
+//! Measures levels of concurrency several times each, in a new random order each time.
 
 use super::{Session, shuffle, with_arrivals};
 use crate::error::BenchError;
@@ -6,14 +6,14 @@ use crate::experiment::{Sweep, SweepPoint};
 use crate::plan::template::Random;
 use crate::plan::{Arrivals, Plan};
 
-/// Settings of a sweep.
+/// The options of a sweep.
 #[derive(Clone, Debug)]
 pub struct SweepOptions {
-    /// Numbers of clients to measure.
+    /// The numbers of clients to measure.
     pub levels: Vec<u32>,
     /// How many times each level is measured.
     pub repetitions: u32,
-    /// Seed of the order.
+    /// The seed of the order.
     pub seed: u64,
 }
 

@@ -1,5 +1,5 @@
-//! Wakes an event loop on time. The timeout of epoll has a resolution of a millisecond, and a
-//! request that is sent late is answered late.
+//! Wakes an event loop on time. The timeout of epoll has a resolution of a millisecond, and a request that is sent late
+//! is answered late.
 
 use std::os::fd::OwnedFd;
 
@@ -13,19 +13,19 @@ use rustix::time::{
 use super::clock::SECOND;
 use crate::error::BenchError;
 
-/// The alarm's token; a socket's token has a client's number in its lower half.
+/// The alarm's token. It cannot be the token of a socket, which has a client's number in its lower half.
 pub const ALARM: u64 = u64::MAX;
 
 /// A timer that an epoll instance watches.
 #[derive(Debug)]
 pub struct Alarm {
     timer: OwnedFd,
-    /// When it goes off, in nanoseconds of the run; 0 until it is set.
+    /// When the alarm goes off, in nanoseconds of the run; 0 until it is set.
     set: u64,
 }
 
 impl Alarm {
-    /// Makes an alarm that is not set.
+    /// Creates an alarm that is not set.
     pub fn new(epoll: &OwnedFd) -> Result<Alarm, BenchError> {
         let system = |what: &str, why: Errno| BenchError::System {
             what: what.to_owned(),
@@ -34,15 +34,15 @@ impl Alarm {
         let flags = TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC;
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)
             .map_err(|e| system("creating a timer", e))?;
-        // Edge-triggered: it is never read.
+        // The timer is edge-triggered, so it never needs to be read.
         let events = EventFlags::IN | EventFlags::ET;
         epoll::add(epoll, &timer, EventData::new_u64(ALARM), events)
             .map_err(|e| system("watching a timer", e))?;
         Ok(Alarm { timer, set: 0 })
     }
 
-    /// Has the loop wake at `until`, which is `wait` nanoseconds from now. Costs a system call,
-    /// unless the alarm is set to that time already.
+    /// Makes the loop wake at `until`, which is `wait` nanoseconds from now. This takes a system call unless the alarm
+    /// is already set to that time.
     pub fn set(&mut self, until: u64, wait: u64) {
         if wait == 0 || self.set == until {
             return;
@@ -52,15 +52,15 @@ impl Alarm {
             it_value: timespec(wait),
         };
         let done = timerfd_settime(&self.timer, TimerfdTimerFlags::empty(), &once);
-        // If the alarm cannot be set, epoll's timeout wakes within a millisecond, and the send lag
-        // shows it.
+        // If the alarm cannot be set, the timeout of epoll wakes the loop up to a millisecond late, which shows in the
+        // send lag.
         if done.is_ok() {
             self.set = until;
         }
     }
 }
 
-/// Converts nanoseconds to the kernel's form.
+/// Converts nanoseconds to a `Timespec`.
 pub fn timespec(nanoseconds: u64) -> Timespec {
     Timespec {
         tv_sec: (nanoseconds / SECOND) as i64,

@@ -1,5 +1,5 @@
-//! When the requests of an open loop are due. Pure: no clock, no I/O. The times depend neither on
-//! answers nor on the generator: a generator that is late sends late, and reports the lag.
+//! Computes when the requests of an open loop are due, without a clock or I/O. The times depend neither on responses
+//! nor on the generator: a generator that is late sends late, and reports the lag.
 
 use crate::plan::Spacing;
 use crate::plan::template::Random;
@@ -8,19 +8,19 @@ use crate::plan::template::Random;
 #[derive(Debug)]
 pub struct DueTimes {
     start: f64,
-    /// Nanoseconds between two arrivals of this thread, on average.
+    /// The mean number of nanoseconds between two arrivals of this thread.
     gap: f64,
     spacing: Spacing,
     random: Random,
-    /// Constant arrivals: how many have been taken. Poisson arrivals do not use it.
+    /// Constant arrivals: how many have been taken. Unused for Poisson arrivals.
     given: u64,
     next: f64,
     left: Option<u64>,
 }
 
 impl DueTimes {
-    /// The share of thread `index` of `threads`: independent Poisson streams add up to one, and
-    /// constant streams are offset against each other so that the whole is evenly spaced.
+    /// Creates the share of thread `index` of `threads`. Independent Poisson streams add up to one, and constant
+    /// streams are offset against each other so that the whole is evenly spaced.
     pub fn new(
         rate: f64,
         spacing: Spacing,
@@ -41,18 +41,18 @@ impl DueTimes {
             random,
             given: 0,
             next: start,
-            // Shares that add up to the whole.
+            // The shares of the threads add up to `requests`.
             left: requests.map(|n| n / threads + u64::from(index < n % threads)),
         }
     }
 
-    /// When the next request is due. None if there are no more.
+    /// Returns when the next request is due. `None` if there are no more.
     pub fn peek(&self) -> Option<u64> {
         (self.left != Some(0)).then_some(self.next as u64)
     }
 
-    /// Takes the next arrival. `counts` is false for a request of the warm-up, which does not count
-    /// towards the number of requests.
+    /// Takes the next arrival. `counts` is false for a request of the warm-up, which does not count towards the number
+    /// of requests.
     pub fn take(&mut self, counts: bool) -> Option<u64> {
         let due = self.peek()?;
         if let (Some(left), true) = (&mut self.left, counts) {
@@ -60,7 +60,7 @@ impl DueTimes {
         }
         self.given += 1;
         self.next = match self.spacing {
-            // By multiplication: additions would drift.
+            // The time is computed by multiplication, because repeated addition would drift.
             Spacing::Constant => self.start + self.given as f64 * self.gap,
             Spacing::Poisson => self.next + exponential(&mut self.random) * self.gap,
         };
@@ -68,7 +68,7 @@ impl DueTimes {
     }
 }
 
-/// A random number from the exponential distribution with mean 1.
+/// Returns a random number from the exponential distribution with mean 1.
 fn exponential(random: &mut Random) -> f64 {
     -(1.0 - random.fraction()).ln()
 }

@@ -1,4 +1,4 @@
-//! Merges what the threads counted into one [`Run`].
+//! Merges the counts of the threads into one [`Run`].
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::run::{
     ClientSide, Ended, Machine, Run, SCHEMA, Second, ServerSample, Tally, client_side::ThreadUse,
 };
 
-/// Collects the threads' counts while the run goes on.
+/// Collects the counts of the threads during the run.
 #[derive(Debug)]
 pub struct Collector {
     plan: Plan,
@@ -24,8 +24,8 @@ pub struct Collector {
     pub started: f64,
     /// The samples of the server.
     pub server: Vec<ServerSample>,
-    /// Seconds that not all threads have reported yet, by index: how many threads have, and the sum
-    /// of their counts.
+    /// Seconds that not all threads have reported yet, by index: how many threads have reported them, and the sum of
+    /// their counts.
     open: BTreeMap<u32, (usize, Interval)>,
     seconds: Vec<Second>,
     good: Histogram,
@@ -51,7 +51,7 @@ impl Collector {
         }
     }
 
-    /// Adds a thread's second and returns the indexes of the seconds that are complete now.
+    /// Adds a thread's second, and returns the indexes of the seconds that are now complete.
     pub fn take(&mut self, interval: Interval) -> Vec<usize> {
         let index = interval.index;
         let complete = match self.open.entry(index) {
@@ -76,7 +76,7 @@ impl Collector {
         vec![self.seconds.len() - 1]
     }
 
-    /// The progress after a complete second, for the display.
+    /// Returns the progress after a complete second, for the display.
     pub fn progress(&self, index: usize) -> Progress<'_> {
         let good = self.counts[Outcome::Good.index()];
         let ended = self.counts.iter().sum::<u64>();
@@ -171,7 +171,7 @@ impl Collector {
             run.in_flight.oldest = oldest;
             area += thread.tallies.area;
             let last = thread.last;
-            // A second that only some threads have reached.
+            // A second that only some of the threads have reached.
             match self.open.get_mut(&last.index) {
                 Some((_, sum)) => add(sum, &last),
                 None => drop(self.open.insert(last.index, (1, last))),

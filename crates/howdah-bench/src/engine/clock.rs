@@ -1,18 +1,18 @@
-//! Time within a run: nanoseconds since all threads began.
+//! The time within a run, in nanoseconds since all threads began.
 
 use std::time::Instant;
 
-/// The run's clock. Its copies give the same time.
+/// The run's clock. Copies of it show the same time.
 #[derive(Clone, Copy, Debug)]
 pub struct Clock(Instant);
 
 impl Clock {
-    /// Starts a clock; the present moment is its zero.
+    /// Starts a clock whose zero is now.
     pub fn start() -> Clock {
         Clock(Instant::now())
     }
 
-    /// Nanoseconds since the start.
+    /// Returns the nanoseconds since the start.
     #[inline]
     pub fn now(&self) -> u64 {
         self.0.elapsed().as_nanos() as u64

@@ -1,8 +1,8 @@
-//! One client and its connection: a request from its beginning to its end. A state machine driven
-//! by events and times; the worker decides who begins the next request, and when.
+//! One client and its connection: a request from its beginning to its end. It is a state machine driven by events and
+//! times. The worker decides which client begins the next request, and when.
 //!
-//! In the common case a request is one `send` and one `recv`: the answer to it is read in one
-//! piece, and the next request is sent from within the same event.
+//! In the common case a request takes one `send` and one `recv`: its response is read in one piece, and the next
+//! request is sent from within the same event.
 
 use rustix::event::epoll::{self, EventData, EventFlags};
 use rustix::io::Errno;
@@ -21,7 +21,7 @@ use crate::plan::{Backlog, OnSocketError};
 use crate::response::head::Head;
 use crate::response::{End, Fault, Reader, Sink};
 
-/// Reads from one connection before the others get their turn: 2 MiB.
+/// How many reads one connection may do before the other connections get their turn; 2 MiB in total.
 const READS_IN_A_ROW: usize = 32;
 
 /// Permission to send a request.
@@ -29,7 +29,7 @@ const READS_IN_A_ROW: usize = 32;
 pub struct Ticket {
     /// The request's number, from 1.
     pub seq: u64,
-    /// When it was due; in a closed loop the time at which it was issued.
+    /// When it was due; in a closed loop, the time at which the ticket was issued.
     pub due: u64,
     /// Whether the request belongs to the measured part.
     pub measured: bool,
@@ -41,24 +41,24 @@ pub struct Ticket {
 #[derive(Debug)]
 pub struct Connection {
     index: u32,
-    /// Distinguishes events of this socket from those of the one before.
+    /// Distinguishes events of this socket from those of the previous one.
     generation: u32,
     phase: Phase,
     stream: Option<Stream>,
-    /// Complete answers on this connection.
+    /// The number of complete responses on this connection.
     served: u64,
-    /// When the client became free; the send lag counts from it.
+    /// When the client became free. The send lag counts from this time.
     pub free_since: u64,
     ticket: Ticket,
     times: Times,
-    /// When connecting, or waiting for the answer, began; the timeout counts from it.
+    /// When connecting, or waiting for the response, began. The timeout counts from this time.
     since: u64,
     /// The whole request, if it differs from the constant one.
     out: Vec<u8>,
     out_constant: bool,
     out_sent: usize,
     reader: Reader,
-    /// The body of the answer, kept for the checks.
+    /// The body of the response, buffered for the checks.
     body: Vec<u8>,
     jar: Jar,
     random: Random,
@@ -70,13 +70,13 @@ enum Phase {
     Idle,
     /// The connection is being established.
     Connecting,
-    /// The backlog was full; the worker retries later.
+    /// The backlog was full, and the worker will retry.
     Backlog,
     /// The TLS handshake is in progress.
     Handshake,
-    /// A part of the request has still to be sent.
+    /// A part of the request has not been sent yet.
     Sending,
-    /// The request is sent; the client waits for the answer.
+    /// The request has been sent, and the client waits for the response.
     Receiving,
 }
 
@@ -85,7 +85,7 @@ enum Phase {
 pub enum Step {
     /// The request is still in progress.
     Working,
-    /// The request has ended, at this time.
+    /// The request has ended at this time.
     Ended { now: u64, outcome: Outcome },
     /// The backlog was full: call [`Connection::retry`] in a millisecond.
     RetryConnect,
@@ -118,12 +118,12 @@ impl Connection {
         }
     }
 
-    /// The token that epoll reports with events of the present socket.
+    /// Returns the token that epoll reports with events of the current socket.
     pub fn token(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
 
-    /// The request in progress, if there is one.
+    /// Returns the request in progress, if there is one.
     pub fn under_way(&self) -> Option<PendingRequest> {
         (self.phase != Phase::Idle).then_some(PendingRequest {
             measured: self.ticket.measured,
@@ -147,7 +147,7 @@ impl Connection {
         self.connect(context, now)
     }
 
-    /// Tries to connect once more after [`Step::RetryConnect`].
+    /// Retries connecting after [`Step::RetryConnect`].
     pub fn retry(&mut self, context: &mut Context, now: u64) -> Step {
         if self.phase == Phase::Backlog {
             self.connect(context, now)
@@ -192,7 +192,7 @@ impl Connection {
         }
     }
 
-    /// The TCP or unix connection is established.
+    /// Continues after the TCP or unix connection has been established.
     fn established(&mut self, context: &mut Context) -> Step {
         context.reached();
         context.recorder.opened();
@@ -204,7 +204,7 @@ impl Connection {
         self.ready(context)
     }
 
-    /// The connection can carry a request.
+    /// Sends the request once the connection can carry one.
     fn ready(&mut self, context: &mut Context) -> Step {
         let now = context.clock.now();
         self.times.connect = (now - self.since).max(1);
@@ -284,7 +284,7 @@ impl Connection {
                     self.wait_until_writable(context);
                     return Step::Working;
                 }
-                // The answer may be there already: a server that refuses a body answers and closes.
+                // The response may already be there: a server that refuses a body responds and closes.
                 Err(_) if self.out_sent > 0 => return self.receive(context, true),
                 Err(error) => {
                     let now = context.clock.now();
@@ -294,20 +294,20 @@ impl Connection {
         }
     }
 
-    /// TCP sockets are watched for writability from the start, which costs nothing: they report it
-    /// only after a send fell short. Unix sockets would report every byte taken by the peer.
+    /// TCP sockets are watched for writability from the start, which costs nothing, because they report it only after a
+    /// send fell short. Unix sockets would report it for every byte that the peer reads.
     fn wait_until_writable(&mut self, context: &Context) {
         if context.peer.is_unix() {
             self.watch(context, EventFlags::OUT);
         }
     }
 
-    /// Registers the socket again, so that epoll reports once more what is ready now.
+    /// Registers the socket again, so that epoll reports again what is ready now.
     fn watch(&mut self, context: &Context, besides: EventFlags) {
         if let Some(stream) = &self.stream {
             let flags = EventFlags::IN | EventFlags::RDHUP | EventFlags::ET | besides;
             let data = EventData::new_u64(self.token());
-            // Fails only for a descriptor that is not watched, and this one is.
+            // This fails only for a descriptor that is not watched, and this one is.
             let _ = epoll::modify(&context.epoll, stream.fd(), data, flags);
         }
     }
@@ -334,7 +334,7 @@ impl Connection {
                 if flags.contains(EventFlags::OUT)
                     && let Some(stream) = &mut self.stream
                 {
-                    // TLS may hold back records of the request. An error shows in receiving.
+                    // TLS may hold back records of the request. An error will show when receiving.
                     let _ = stream.flush();
                 }
                 self.receive(context, ended)
@@ -367,8 +367,7 @@ impl Connection {
         let Some(stream) = &mut self.stream else {
             return false;
         };
-        // Bytes nobody asked for make it useless as well; session tickets of TLS are not such
-        // bytes.
+        // Unrequested bytes make it unusable as well. Session tickets of TLS are not such bytes.
         ended
             || !matches!(
                 stream.receive(&mut context.buffer, &mut context.scratch),
@@ -400,8 +399,8 @@ impl Connection {
                         End::Truncated => self.fail(context, Outcome::Truncated, None, now),
                     };
                 }
-                // Over TLS, the end of the connection without close_notify: only a body with an end
-                // of its own is known to be complete.
+                // Over TLS, the connection ended without close_notify, so only a body with its own end marker is known
+                // to be complete.
                 Ok(Received::CutOff) => {
                     let now = context.clock.now();
                     let outcome = match self.reader.end() {
@@ -421,13 +420,13 @@ impl Connection {
                 }
             }
         }
-        // A long answer that comes as fast as it is read: the others have their turn, and the
-        // socket is reported again.
+        // A long response arrives as fast as it is read. Other connections get their turn, and the socket will be
+        // reported again.
         self.watch(context, EventFlags::OUT);
         Step::Working
     }
 
-    /// Feeds received bytes to the reader.
+    /// Passes received bytes to the reader.
     #[inline]
     fn read(&mut self, context: &mut Context, length: usize, ended: bool, now: u64) -> Step {
         context
@@ -455,7 +454,7 @@ impl Connection {
         }
     }
 
-    /// The answer is complete. `ended`: the server has closed its side.
+    /// Ends the request with a complete response. `ended` says whether the server has closed its side.
     fn complete(&mut self, context: &mut Context, ended: bool, now: u64) -> Step {
         let head = *self.reader.head().expect("a complete answer has a head");
         let (status, length) = (head.status, self.reader.body_length());
@@ -477,9 +476,10 @@ impl Connection {
             .recorder
             .answer(self.ticket.measured, answer, good, server);
         self.served += 1;
-        // An answer before the request was sent ends the connection: the rest has no place to go.
+        // If the response came before the whole request was sent, the connection is closed, because the rest of the
+        // request can no longer be sent.
         if ended {
-            // The server has closed first.
+            // The server has closed its side first.
             self.close(context);
         } else if !(kept && keep_alive) || self.phase == Phase::Sending {
             self.leave(context);
@@ -487,7 +487,7 @@ impl Connection {
         self.finish(context, outcome, status, now)
     }
 
-    /// Ends the request as failed and gives up its connection.
+    /// Ends the request as failed and closes its connection.
     fn fail(
         &mut self,
         context: &mut Context,
@@ -543,7 +543,7 @@ impl Connection {
         }
     }
 
-    /// Lets the server close first, as ab does: whoever closes first keeps the port in TIME_WAIT.
+    /// Lets the server close first, as ab does, because the side that closes first keeps the port in TIME_WAIT.
     fn leave(&mut self, context: &mut Context) {
         if let Some(stream) = self.stream.take() {
             context.recorder.closed();
@@ -552,7 +552,7 @@ impl Connection {
     }
 }
 
-/// Takes from an answer what the checks, the cookie jar, the report or the transcript need.
+/// Takes from a response what the checks, the cookie jar, the report or the transcript need.
 struct Taker<'a> {
     jar: Option<&'a mut Jar>,
     body: Option<&'a mut Vec<u8>>,

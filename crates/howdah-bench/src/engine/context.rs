@@ -1,5 +1,5 @@
-//! What the threads of a run share, and what a client needs of its thread: where to connect, what
-//! to send, where to count, and when to give up. No event loop.
+//! The state that the threads of a run share, and the state that a client needs from its thread: where to connect, what
+//! to send, where to count, and when to give up. It contains no event loop.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::outcome::{Kind, Outcome};
 use crate::plan::Plan;
 use crate::plan::check::LONGEST_CHECKED_BODY;
 
-/// Most connections per thread that wait for the server to close them.
+/// The maximum number of connections per thread that wait for the server to close them.
 const MOST_LEAVING: usize = 64;
 
 /// A connection that waits for the server to close it.
@@ -33,29 +33,29 @@ struct Leaving {
     since: u64,
 }
 
-/// What the threads of a run share.
+/// The state that the threads of a run share.
 #[derive(Debug)]
 pub struct Shared {
     pub clock: Clock,
-    /// Requests issued for the measured part; also the source of the numbers in `{seq}`.
+    /// The number of requests issued for the measured part. It is also the source of the numbers in `{seq}`.
     pub given: AtomicU64,
     /// Set to issue no more requests: after Ctrl-C or an error.
     pub stop: AtomicBool,
-    /// The error that ended the run; None while there is none.
+    /// The error that ended the run; `None` while there is none.
     pub error: Mutex<Option<BenchError>>,
-    /// Whether a connection has ever been established, so that there is a server.
+    /// Whether a connection has ever been established, which shows that there is a server.
     pub reached: AtomicBool,
     /// Whether a TLS handshake has ever succeeded.
     pub handshook: AtomicBool,
     pub first: Arc<OnceLock<First>>,
     /// When the measured part begins, in nanoseconds of the run.
     pub from: u64,
-    /// When the run ends, in nanoseconds of the run; None if only the number of requests ends it.
+    /// When the run ends, in nanoseconds of the run; `None` if only the number of requests ends it.
     pub until: Option<u64>,
 }
 
 impl Shared {
-    /// Ends the run with this error; the first error is the one that counts.
+    /// Ends the run with this error. Only the first error is kept.
     pub fn fail(&self, error: BenchError) {
         let mut slot = self.error.lock().unwrap_or_else(|e| e.into_inner());
         slot.get_or_insert(error);
@@ -63,7 +63,7 @@ impl Shared {
     }
 }
 
-/// What a connection needs of its thread.
+/// The state that a connection needs from its thread.
 #[derive(Debug)]
 pub struct Context {
     pub plan: Arc<Plan>,
@@ -74,13 +74,13 @@ pub struct Context {
     pub tls: Option<Arc<TlsClient>>,
     pub requests: Arc<Requests>,
     pub recorder: Recorder,
-    /// The timeout of a connection and of an answer, nanoseconds.
+    /// The timeout of a connection and of a response, in nanoseconds.
     pub timeout: u64,
     pub checks_bodies: bool,
     pub thread: u32,
     pub threads: u32,
     pub buffer: Box<[u8]>,
-    /// Buffer for TLS records.
+    /// The buffer for TLS records.
     pub scratch: Box<[u8]>,
     pub server_field: Option<String>,
     leaving: VecDeque<Leaving>,
@@ -94,13 +94,13 @@ impl Context {
         }
     }
 
-    /// Records that a TLS handshake has succeeded; returns whether one had before.
+    /// Records that a TLS handshake has succeeded. Returns whether an earlier one had.
     pub fn handshook(&self) -> bool {
         self.shared.handshook.swap(true, Ordering::Relaxed)
     }
 
-    /// Handles a failed request. If the server has never been reached, the run ends: there is
-    /// nothing to measure.
+    /// Handles a failed request. If the server has never been reached, this ends the run, because there is nothing to
+    /// measure.
     pub fn failed(&self, outcome: Outcome, why: Option<&dyn std::fmt::Display>) {
         let why = || why.map_or_else(|| outcome.words().to_owned(), ToString::to_string);
         let never_reached = !self.shared.reached.load(Ordering::Relaxed);
@@ -118,7 +118,7 @@ impl Context {
         }
     }
 
-    /// The outcome of a complete answer.
+    /// Returns the outcome of a complete response.
     #[inline]
     pub fn judge(&self, status: u16, length: u64, body: &[u8]) -> Outcome {
         let checks = &self.plan.checks;
@@ -155,10 +155,9 @@ impl Context {
         });
     }
 
-    /// Handles an event of a connection that waits for the server to close. When the server has
-    /// closed its side, so do we: Apache closes its half and then waits up to two seconds for the
-    /// client, and its process serves nobody meanwhile (`lingering_close`). Returns whether the
-    /// token was that of such a connection.
+    /// Handles an event of a connection that waits for the server to close. When the server has closed its side, we
+    /// close ours: Apache closes its half and then waits up to two seconds for the client, and its process serves no
+    /// other client meanwhile (`lingering_close`). Returns whether the token belonged to such a connection.
     #[inline]
     pub fn left(&mut self, token: u64, flags: EventFlags) -> bool {
         if !flags.intersects(EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR) {
@@ -170,7 +169,7 @@ impl Context {
 }
 
 impl Context {
-    /// Makes the context of a thread. Everything that may fail does so here, before the run.
+    /// Creates the context of a thread. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,

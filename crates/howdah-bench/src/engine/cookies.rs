@@ -1,8 +1,9 @@
-//! The cookies of one client, which it sends back to the one server it talks to. Unlike a browser's
-//! jar it knows one host, no paths and no expiry dates in the future (RFC 6265 §5 for the parts
-//! used); that is enough for a visitor who is logged in.
+//! The cookies of one client, which it sends back to its only server. Unlike a browser's jar, it supports one host, no
+//! paths and no expiry dates in the future (RFC 6265 §5 for the parts used), which is enough for a visitor who is
+//! logged in.
 
-/// Most cookies of one client, and most bytes of one: RFC 6265 §6.1 asks for 50 and 4096.
+/// The maximum number of cookies of one client, and the maximum length of one in bytes. RFC 6265 §6.1 asks for 50 and
+/// 4096.
 const MOST: usize = 64;
 const LONGEST: usize = 8192;
 
@@ -11,8 +12,7 @@ const LONGEST: usize = 8192;
 pub struct Jar(Vec<(Vec<u8>, Vec<u8>)>);
 
 impl Jar {
-    /// Takes the value of a Set-Cookie field. Ignores what is not a cookie, and what exceeds the
-    /// limits.
+    /// Takes the value of a Set-Cookie header. Ignores values that are not cookies or that exceed the limits.
     pub fn set(&mut self, field: &[u8]) {
         let mut parts = field.split(|b| *b == b';').map(<[u8]>::trim_ascii);
         let pair = parts.next().unwrap_or_default();
@@ -33,7 +33,7 @@ impl Jar {
         }
     }
 
-    /// Writes `a=1; b=2`, after `before` if there is one.
+    /// Writes `a=1; b=2`, preceded by a separator if `separated` is set.
     pub fn write(&self, mut separated: bool, out: &mut Vec<u8>) {
         for (name, value) in &self.0 {
             if separated {
@@ -46,13 +46,13 @@ impl Jar {
         }
     }
 
-    /// Whether the client has no cookies.
+    /// Returns whether the client has no cookies.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
 }
 
-/// `Max-Age=0` or less, or an `Expires` in 1970: how programs delete cookies.
+/// Returns whether an attribute is `Max-Age=0` or less, or an `Expires` in 1970. Programs delete cookies this way.
 fn has_expired(attribute: &[u8]) -> bool {
     let Some(equals) = memchr::memchr(b'=', attribute) else {
         return false;

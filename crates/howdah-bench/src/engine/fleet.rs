@@ -1,5 +1,5 @@
-//! The clients of one thread, as the worker sees them, whatever protocol they speak. A client is a
-//! number; a request that ends is a [`Step`] with that number.
+//! The clients of one thread, as the worker uses them, independently of the protocol they speak. A client is identified
+//! by a number; a request that ends is a [`Step`] with that number.
 
 use rustix::event::epoll::EventFlags;
 
@@ -14,22 +14,22 @@ pub struct PendingRequest {
     pub measured: bool,
     /// When it was due, in nanoseconds of the run.
     pub due: u64,
-    /// Whether a part of it was sent, so that the server can know of it.
+    /// Whether a part of it was sent, so that the server may know of it.
     pub sent: bool,
 }
 
 /// The clients of one thread.
 pub trait Fleet: Send {
-    /// Makes the fleet of a thread, without clients.
+    /// Creates the fleet of a thread, without clients.
     fn new(plan: &Plan, thread: usize) -> Self;
 
-    /// How many clients there are.
+    /// Returns how many clients there are.
     fn len(&self) -> u32;
 
     /// Adds a client and returns its number.
     fn add(&mut self) -> u32;
 
-    /// A client begins a request.
+    /// Lets a client begin a request.
     fn begin(&mut self, context: &mut Context, client: u32, ticket: Ticket, now: u64) -> Step;
 
     /// Handles an event of a socket.
@@ -41,19 +41,19 @@ pub trait Fleet: Send {
         steps: &mut Vec<(u32, Step)>,
     );
 
-    /// Tries to connect once more, after [`Step::RetryConnect`].
+    /// Retries connecting after [`Step::RetryConnect`].
     fn retry(&mut self, context: &mut Context, client: u32, now: u64, steps: &mut Vec<(u32, Step)>);
 
     /// Ends the requests that have taken too long.
     fn expire(&mut self, context: &mut Context, now: u64, steps: &mut Vec<(u32, Step)>);
 
-    /// Writes the requests that were begun and not written yet. Returns whether there were any.
+    /// Writes the requests that have begun but have not been written yet. Returns whether there were any.
     fn flush(&mut self, context: &mut Context, steps: &mut Vec<(u32, Step)>) -> bool;
 
-    /// Whether the client has a request.
+    /// Returns whether the client has a request.
     fn is_busy(&self, client: u32) -> bool;
 
-    /// When the client's last request ended or its pause was over, in nanoseconds of the run.
+    /// Returns when the client's last request ended or its pause was over, in nanoseconds of the run.
     fn free_since(&self, client: u32) -> u64;
 
     /// Sets the time that [`Fleet::free_since`] returns.
@@ -63,7 +63,7 @@ pub trait Fleet: Send {
     fn under_way(&self, show: impl FnMut(PendingRequest));
 }
 
-/// HTTP/1.x: every client has a connection of its own.
+/// The fleet of HTTP/1.x, in which every client has its own connection.
 #[derive(Debug)]
 pub struct Http1Fleet {
     all: Vec<Connection>,
@@ -111,7 +111,7 @@ impl Fleet for Http1Fleet {
         }
         let client = token as u32;
         let connection = &mut self.all[client as usize];
-        // Otherwise the event belongs to a socket that has been closed since.
+        // If the tokens differ, the event belongs to a socket that has been closed since.
         if connection.token() == token {
             steps.push((client, connection.event(context, flags)));
         }
@@ -136,7 +136,7 @@ impl Fleet for Http1Fleet {
         }
     }
 
-    /// Does nothing, since connections write at once.
+    /// Does nothing, because connections write immediately.
     fn flush(&mut self, _: &mut Context, _: &mut Vec<(u32, Step)>) -> bool {
         false
     }

@@ -1,5 +1,4 @@
-//! The machine the generator runs on, from /proc and /sys. What the kernel does not provide stays
-//! empty.
+//! The machine the generator runs on, from /proc and /sys. Values that the kernel does not provide stay empty.
 
 use std::fs::read_to_string;
 
@@ -50,7 +49,7 @@ pub fn describe(shared_with_server: bool) -> Machine {
     }
 }
 
-/// CPU time of all cores, in ticks, from /proc/stat.
+/// The CPU time of all cores, in ticks, from /proc/stat.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CpuTime {
     all: u64,
@@ -58,7 +57,7 @@ pub struct CpuTime {
     steal: u64,
 }
 
-/// Reads the CPU time of all cores since the machine started.
+/// Reads the CPU time of all cores since boot.
 pub fn cpu_time() -> CpuTime {
     read_to_string("/proc/stat")
         .ok()
@@ -67,8 +66,8 @@ pub fn cpu_time() -> CpuTime {
 }
 
 impl CpuTime {
-    /// Reads the first line: user nice system idle iowait irq softirq steal guest guest_nice
-    /// (proc(5)). Guest time is a part of user time.
+    /// Parses the first line: user nice system idle iowait irq softirq steal guest guest_nice (proc(5)). Guest time is
+    /// a part of user time.
     fn parse(text: &str) -> Option<CpuTime> {
         let line = text.lines().next()?.strip_prefix("cpu ")?;
         let numbers: Vec<u64> = line
@@ -83,7 +82,7 @@ impl CpuTime {
         })
     }
 
-    /// The difference to an earlier reading.
+    /// Returns the difference to an earlier reading.
     pub fn since(self, earlier: CpuTime) -> CpuTime {
         CpuTime {
             all: self.all.saturating_sub(earlier.all),
@@ -92,12 +91,12 @@ impl CpuTime {
         }
     }
 
-    /// Share of the cores' time that the hypervisor kept back.
+    /// Returns the share of the cores' time that the hypervisor withheld (steal time).
     pub fn steal_share(self) -> f64 {
         self.share(self.steal)
     }
 
-    /// Share of the cores' time in which something ran, steal left out.
+    /// Returns the share of the cores' time in which something ran, without steal time.
     pub fn busy_share(self) -> f64 {
         self.share(self.all.saturating_sub(self.idle + self.steal))
     }

@@ -1,14 +1,13 @@
-//! Executes a plan: threads with an event loop each, and a collector that merges what they count
-//! once a second. Sends and counts; judges nothing.
+//! Executes a plan: threads with an event loop each, and a collector that merges their counts once a second. The engine
+//! sends and counts; it judges nothing.
 //!
-//! - [`worker`]: one thread and its clients; [`context`]: what it shares with them; [`connection`]: one client; [`stream`], [`tls`],
-//!   [`socket`]: its bytes; [`request`], [`cookies`]: what is sent.
-//! - [`fleet`]: the clients, whatever they speak; [`h2`]: those that speak HTTP/2.
-//! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: the counting;
-//!   [`assemble`]: the merging.
-//! - [`transcript`]: prints what goes over the wire.
-//! - [`null`]: a server that does nothing, for the highest rate that the generator can reach.
-//!   [`machine`], [`schedstat`]: what the generator itself used.
+//! - [`worker`]: one thread and its clients; [`context`]: the state it shares with them; [`connection`]: one client;
+//!   [`stream`], [`tls`], [`socket`]: its bytes; [`request`], [`cookies`]: the requests it sends.
+//! - [`fleet`]: the clients of a thread, whatever protocol they speak; [`h2`]: those that speak HTTP/2.
+//! - [`arrivals`]: when requests are due; [`clock`]: the time. [`recorder`]: counts; [`assemble`]: merges the counts.
+//! - [`transcript`]: prints the requests and responses.
+//! - [`null`]: a server that does nothing, for the highest rate that the generator can reach. [`machine`],
+//!   [`schedstat`]: the resources that the generator itself used.
 
 mod alarm;
 mod arrivals;
@@ -57,12 +56,12 @@ use worker::{Finished, Worker};
 pub use request::USER_AGENT;
 pub use worker::MOST_WAITING;
 
-/// How often the run looks whether it was interrupted.
+/// How often the run checks whether it was interrupted.
 const LOOK: Duration = Duration::from_millis(50);
 
-/// What the caller of [`run`] provides besides the plan.
+/// The arguments of [`run`] besides the plan.
 pub struct Control<'a> {
-    /// Set it to end the run: what has been measured is reported ([`Ended::Interrupted`]).
+    /// Set this to end the run. The results so far are reported ([`Ended::Interrupted`]).
     pub interrupt: Arc<AtomicBool>,
     /// Called after every second, from the thread that called [`run`].
     pub progress: Option<&'a mut dyn FnMut(&Progress<'_>)>,
@@ -85,11 +84,11 @@ impl Default for Control<'_> {
 pub struct Progress<'a> {
     /// The second that has just ended.
     pub second: &'a Second,
-    /// Good answers so far.
+    /// The number of good responses so far.
     pub good: u64,
-    /// Requests that ended otherwise so far.
+    /// The number of requests so far that ended with another outcome.
     pub errors: u64,
-    /// Share of the run that is over, 0 to 1, estimated from its plan.
+    /// The share of the run that has passed, 0 to 1, estimated from its plan.
     pub done: f64,
 }
 
@@ -170,7 +169,7 @@ fn execute<F: Fleet>(plan: &Plan, control: Control<'_>) -> Result<Run, BenchErro
     Ok(collector.finish(finished, ended, shared.first.get(), shared.from))
 }
 
-/// What the threads of a run share; its clock starts now.
+/// Creates the state that the threads of a run share. Its clock starts now.
 fn shared(plan: &Plan) -> Shared {
     let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
     Shared {
@@ -208,8 +207,7 @@ fn start<'scope, F: Fleet + 'scope>(
     threads
 }
 
-/// Collects the counts of all threads until they have ended; returns whether somebody interrupted
-/// the run.
+/// Collects the counts of all threads until they have ended. Returns whether the run was interrupted.
 fn collect(
     intervals: &Receiver<Interval>,
     collector: &mut Collector,
@@ -252,7 +250,8 @@ fn watch(
         let stale = samples.is_empty() || now.saturating_sub(sampled) > SECOND / 2;
         if now >= next || (last && now > from && stale) {
             let sample = observer.sample(seconds(now - from));
-            // The first only says where CPU time is counted from, unless it is all there is.
+            // The first sample only sets the point from which CPU time is counted, so it is used only if there is no
+            // other.
             if sampled > 0 || last {
                 samples.push(sample);
             }
@@ -266,8 +265,8 @@ fn watch(
     }
 }
 
-/// Length in bytes of a plan's first request, head and body, with the places of its template
-/// unfilled.
+/// Returns the length in bytes of a plan's first request, header and body, with the placeholders of its template not
+/// replaced.
 pub fn request_length(plan: &Plan) -> usize {
     Requests::new(plan).constant(1).map_or(0, <[u8]>::len)
 }
@@ -295,8 +294,7 @@ fn find(address: &Address) -> Result<Peer, BenchError> {
     }
 }
 
-/// Fails at once if the local address is not one of this machine's, or is of another family than
-/// the server's.
+/// Returns an error if the local address does not belong to this machine, or is of another family than the server's.
 fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
     let (Some(local), Peer::Tcp(server)) = (plan.connection.bind, peer) else {
         return Ok(());
@@ -311,10 +309,10 @@ fn can_bind(plan: &Plan, peer: &Peer) -> Result<(), BenchError> {
         .map_err(|e| BenchError::Impossible(format!("cannot send from {local} (-B): {e}")))
 }
 
-/// Raises the limit of open files to what the run needs, or says that it cannot.
+/// Raises the limit of open files to the number that the run needs, or returns an error if it cannot.
 fn allow_descriptors(plan: &Plan) -> Result<(), BenchError> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-    /// Epoll, pipes, standard streams, libraries, and connections left to the server to close.
+    /// The descriptors for epoll, pipes, standard streams, libraries, and connections that the server is left to close.
     const BESIDES: u64 = 96;
     let wanted = u64::from(plan.arrivals.connections()) + BESIDES * plan.threads as u64;
     let limits = getrlimit(Resource::Nofile);

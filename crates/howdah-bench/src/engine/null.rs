@@ -1,6 +1,6 @@
-//! A server that does nothing but answer. The rate that the generator reaches against it is the
-//! highest one it can measure. One thread, epoll, loopback, any free port. Not a web server: it
-//! recognises requests by their length or their empty line alone.
+//! A server that does nothing but respond. The rate that the generator reaches against it is the highest one it can
+//! measure. It has one thread, and uses epoll on any free port of loopback. It is not a web server: it recognises
+//! requests by their length or their empty line alone.
 
 use std::collections::HashMap;
 use std::io;
@@ -26,7 +26,7 @@ pub enum RequestEnd {
     Length(usize),
 }
 
-/// A running server; dropping it ends it.
+/// A running server. Dropping it stops the server.
 #[derive(Debug)]
 pub struct NullServer {
     address: SocketAddr,
@@ -35,7 +35,7 @@ pub struct NullServer {
 }
 
 impl NullServer {
-    /// Starts a server that answers every request with these bytes. `keep`: connections stay open
+    /// Starts a server that responds to every request with these bytes. `keep` says whether connections stay open
     /// afterwards.
     pub fn start(end: RequestEnd, answer: Vec<u8>, keep: bool) -> io::Result<NullServer> {
         let listener = TcpListener::bind("127.0.0.1:0")?;
@@ -64,14 +64,14 @@ impl NullServer {
         })
     }
 
-    /// A complete answer with a body of this length.
+    /// Returns a complete response with a body of this length.
     pub fn answer(body: usize) -> Vec<u8> {
         let mut bytes = format!("HTTP/1.1 200 OK\r\nContent-Length: {body}\r\n\r\n").into_bytes();
         bytes.resize(bytes.len() + body, b'x');
         bytes
     }
 
-    /// The address at which the server listens.
+    /// Returns the address at which the server listens.
     pub fn address(&self) -> SocketAddr {
         self.address
     }
@@ -81,7 +81,7 @@ impl Drop for NullServer {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         if let Some(thread) = self.thread.take() {
-            // A panic there has been printed already.
+            // A panic of the thread has been printed already.
             let _ = thread.join();
         }
     }
@@ -100,11 +100,11 @@ struct Server {
 
 struct NullConnection {
     fd: OwnedFd,
-    /// Bytes of requests not yet answered.
+    /// The number of bytes of requests without a response so far.
     received: usize,
-    /// How much of the empty line has been seen.
+    /// How many bytes of the empty line have been matched.
     matched: usize,
-    /// Answers owed, and how much of the first has been sent.
+    /// The number of responses owed, and how many bytes of the first have been sent.
     owed: usize,
     sent: usize,
     answered: bool,
@@ -209,7 +209,7 @@ impl NullConnection {
                 self.owed += self.received / length;
                 self.received %= length;
             }
-            // Nearly always a whole request: its end is looked for from behind.
+            // The bytes are nearly always a whole request, so its end is checked first.
             RequestEnd::EmptyLine if self.received == 0 && bytes.ends_with(b"\r\n\r\n") => {
                 self.owed += memchr::memmem::find_iter(bytes, b"\r\n\r\n").count();
             }

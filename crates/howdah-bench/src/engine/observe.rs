@@ -1,6 +1,6 @@
-//! Watches the server during a run, once a second, on a thread of its own: a process with its
-//! children through /proc, and Howdah through its status page or control socket. If something
-//! cannot be read, the first sample that lacks it says why.
+//! Observes the server once a second during a run, on a separate thread: a process and its children through /proc, and
+//! Howdah through its status page or control socket. If a value cannot be read, the first sample that lacks it says
+//! why.
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::io::{BufRead, BufReader, Read, Write};
@@ -18,7 +18,7 @@ use crate::run::server_side::{HowdahStatus, ProcessUse};
 /// How long reading the status may take.
 const PATIENCE: Duration = Duration::from_millis(500);
 
-/// Longest status that is read, bytes.
+/// The maximum length of a status that is read, in bytes.
 const LONGEST: u64 = 4 << 20;
 
 /// Takes the samples of a server.
@@ -27,15 +27,14 @@ pub struct Observer {
     what: Observe,
     ticks_per_second: f64,
     page: u64,
-    /// CPU ticks of each process at the last sample.
+    /// The CPU ticks of each process at the last sample.
     before: HashMap<u32, u64>,
     before_at: f64,
     complained: bool,
 }
 
 impl Observer {
-    /// Makes an observer, and fails if the process does not exist. None if there is nothing to
-    /// watch.
+    /// Creates an observer. Fails if the process does not exist. Returns `None` if there is nothing to observe.
     pub fn new(what: &Observe) -> Result<Option<Observer>, BenchError> {
         if what.pid.is_none() && what.status.is_none() {
             return Ok(None);
@@ -86,7 +85,7 @@ impl Observer {
     fn processes(&mut self, pid: u32, at: f64) -> Option<ProcessUse> {
         let tree = family(pid)?;
         let length = at - self.before_at;
-        // A process that was born since the last sample counts from its birth.
+        // A process that was started since the last sample counts from its start.
         let ticks: u64 = tree
             .iter()
             .map(|p| {
@@ -118,7 +117,7 @@ struct Process {
     pages: u64,
 }
 
-/// A process and its descendants. None if it does not exist.
+/// Returns a process and its descendants. `None` if it does not exist.
 fn family(root: u32) -> Option<Vec<Process>> {
     let mut all: Vec<Process> = std::fs::read_dir("/proc")
         .ok()?
@@ -145,8 +144,7 @@ fn family(root: u32) -> Option<Vec<Process>> {
     all.iter().any(|process| process.pid == root).then_some(all)
 }
 
-/// Reads /proc/PID/stat (proc(5)): the name may contain anything, so fields count from its closing
-/// bracket.
+/// Parses /proc/PID/stat (proc(5)). The name may contain any character, so fields are counted from its closing bracket.
 fn parse(pid: u32, stat: &str) -> Option<Process> {
     let (_, rest) = stat.rsplit_once(") ")?;
     let fields: Vec<&str> = rest.split(' ').collect();
@@ -159,7 +157,7 @@ fn parse(pid: u32, stat: &str) -> Option<Process> {
     })
 }
 
-/// Pss from /proc/PID/smaps_rollup, bytes. None if this process may not read it.
+/// Reads Pss from /proc/PID/smaps_rollup, in bytes. `None` if this process may not read it.
 fn proportional(pid: u32) -> Option<u64> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
     let line = text.lines().find_map(|line| line.strip_prefix("Pss:"))?;
@@ -174,7 +172,7 @@ fn status(place: &str) -> Result<HowdahStatus, String> {
         control_socket(place)?
     };
     let value: Value = serde_json::from_str(&text).map_err(|e| format!("no JSON: {e}"))?;
-    // Through the control socket the status is part of an answer.
+    // The control socket returns the status as a part of its response.
     read_status(value.get("status").unwrap_or(&value))
 }
 
@@ -191,7 +189,7 @@ fn page(url: &str) -> Result<String, String> {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).map_err(failed)?;
     stream.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
     stream.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
-    // HTTP/1.0: the answer ends with the connection, and is not chunked.
+    // HTTP/1.0 is used because its response ends with the connection and is not chunked.
     let request = format!(
         "GET {} HTTP/1.0\r\nHost: {}\r\nAccept: application/json\r\n\r\n",
         target.path, target.authority
@@ -211,7 +209,7 @@ fn page(url: &str) -> Result<String, String> {
     }
 }
 
-/// Howdah's control socket: a line of JSON asks, a line of JSON answers.
+/// Queries Howdah's control socket: the request is a line of JSON, and so is the response.
 fn control_socket(path: &str) -> Result<String, String> {
     let failed = |e: std::io::Error| e.to_string();
     let mut stream =

@@ -1,6 +1,5 @@
-//! Counts what happens on one thread. Everything a request costs here is a few additions and two
-//! histogram entries; what is handed over once a second and at the end is merged by
-//! [`super::assemble`].
+//! Counts the events of one thread. Each request costs a few additions and two histogram entries. The counts that are
+//! handed over once a second and at the end are merged by [`super::assemble`].
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
@@ -10,10 +9,10 @@ use crate::histogram::Histogram;
 use crate::outcome::{OUTCOMES, Outcome};
 use crate::run::{ByteCounts, ConnectionCounts, DocumentInfo, Phases, Sample, Warmup};
 
-/// How many different reasons are kept in words, besides their outcome.
+/// The maximum number of different failure reasons that are kept in words, besides their outcome.
 const REASONS: usize = 32;
 
-/// The first complete answer of the run, on any thread; ab compares all other answers with it.
+/// The first complete response of the run, on any thread. Ab compares all other responses with it.
 #[derive(Debug)]
 pub struct First {
     pub length: u64,
@@ -22,14 +21,14 @@ pub struct First {
     pub protocol: &'static str,
 }
 
-/// A complete answer, as the recorder counts it.
+/// A complete response, as the recorder counts it.
 #[derive(Clone, Copy, Debug)]
 pub struct Answer {
     pub status: u16,
     pub length: u64,
     pub has_length: bool,
     pub protocol: &'static str,
-    /// Whether the connection had carried an answer before.
+    /// Whether the connection had already carried a response.
     pub reused: bool,
     /// Whether the server keeps the connection open.
     pub kept: bool,
@@ -40,17 +39,17 @@ pub struct Answer {
 /// The times of a request, in nanoseconds of the run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Times {
-    /// Open loop: when it was due. Closed loop: when it was begun.
+    /// Open loop: when the request was due. Closed loop: when it was begun.
     pub due: u64,
-    /// When the kernel took its bytes; 0 if it never did.
+    /// When the kernel accepted its bytes; 0 if it never did.
     pub sent: u64,
-    /// When the first byte of the answer arrived; 0 if none did.
+    /// When the first byte of the response arrived; 0 if none did.
     pub first_byte: u64,
-    /// How long connecting took, handshake included; 0 on a connection that was open already.
+    /// How long connecting took, including the handshake; 0 on a connection that was already open.
     pub connect: u64,
 }
 
-/// What a thread hands over each second.
+/// The counts that a thread hands over each second.
 #[derive(Debug)]
 pub struct Interval {
     /// The second's index in the measured part.
@@ -66,11 +65,11 @@ pub struct Interval {
     pub wait: u64,
 }
 
-/// What a thread hands over at the end of the run.
+/// The counts that a thread hands over at the end of the run.
 #[derive(Debug)]
 pub struct Tallies {
     pub counts: [u64; OUTCOMES],
-    /// Latencies by outcome; those of good answers are in the intervals.
+    /// The latencies by outcome. Those of good responses are in the intervals.
     pub others: BTreeMap<Outcome, Histogram>,
     pub statuses: Box<[u64; 1000]>,
     pub phases: Phases,
@@ -85,7 +84,7 @@ pub struct Tallies {
     pub begun: u64,
     pub sent: u64,
     pub unsent: u64,
-    /// The integral of the requests in progress over time, nanoseconds.
+    /// The integral of the number of requests in progress over time, in nanoseconds.
     pub area: u64,
 }
 
@@ -134,7 +133,7 @@ impl Recorder {
         }
     }
 
-    /// Whether `now` lies in the measured part.
+    /// Returns whether `now` is in the measured part.
     pub fn measures(&self, now: u64) -> bool {
         now >= self.from
     }
@@ -163,7 +162,7 @@ impl Recorder {
         }
     }
 
-    /// Counts a request of which the kernel has taken the first bytes.
+    /// Counts a request of which the kernel has accepted the first bytes.
     #[inline]
     pub fn sent(&mut self, measured: bool) {
         if measured {
@@ -185,14 +184,13 @@ impl Recorder {
         self.total.bytes.received += if measured { bytes as u64 } else { 0 };
     }
 
-    /// Whether the `Server` field is needed because no complete answer has come yet.
+    /// Returns whether the `Server` header is needed because no complete response has come yet.
     #[inline]
     pub fn wants_server(&self) -> bool {
         self.first.get().is_none()
     }
 
-    /// Counts a complete answer. `server` is its `Server` field, if [`Recorder::wants_server`]
-    /// asked for it.
+    /// Counts a complete response. `server` is its `Server` header, if [`Recorder::wants_server`] asked for it.
     #[inline]
     pub fn answer(&mut self, measured: bool, answer: Answer, good: bool, server: Option<String>) {
         if !measured {
@@ -290,7 +288,7 @@ impl Recorder {
         }
     }
 
-    /// The counts of connections, for the caller to change.
+    /// Returns the counts of connections, for the caller to change.
     pub fn connections(&mut self) -> &mut ConnectionCounts {
         &mut self.total.connections
     }
@@ -308,7 +306,7 @@ impl Recorder {
         self.open -= 1;
     }
 
-    /// Ends the second and returns what was counted in it.
+    /// Ends the second and returns its counts.
     pub fn next_second(&mut self, end: u64) -> Interval {
         for (total, second) in self.total.counts.iter_mut().zip(self.second.counts) {
             *total += second;
@@ -320,7 +318,7 @@ impl Recorder {
         ended
     }
 
-    /// Returns everything that was counted, apart from the seconds.
+    /// Returns all counts, apart from the seconds.
     pub fn finish(mut self, now: u64) -> Tallies {
         self.count_in_flight(now, 0);
         self.total
@@ -351,8 +349,7 @@ impl Interval {
         }
     }
 
-    /// When the second with this index should end, in nanoseconds from the start of the measured
-    /// part.
+    /// Returns when the second with this index should end, in nanoseconds from the start of the measured part.
     pub fn boundary(index: u32) -> u64 {
         (u64::from(index) + 1) * SECOND
     }

@@ -1,4 +1,4 @@
-//! The bytes of requests. Requests that are always the same are written once, before the run.
+//! Builds the bytes of requests. Requests that are always the same are built once, before the run.
 
 use super::cookies::Jar;
 use crate::plan::template::Filling;
@@ -28,7 +28,7 @@ struct Prepared {
 pub const USER_AGENT: &str = concat!("howdah-bench/", env!("CARGO_PKG_VERSION"));
 
 impl Requests {
-    /// Writes what can be written before the run.
+    /// Builds the parts that do not change, before the run.
     pub fn new(plan: &Plan) -> Requests {
         let targets = plan.targets.iter().map(|target| prepare(plan, target));
         Requests {
@@ -39,7 +39,7 @@ impl Requests {
         }
     }
 
-    /// The request with this number, if it is the same every time.
+    /// Returns the request with this number, if it is the same every time.
     #[inline]
     pub fn constant(&self, seq: u64) -> Option<&[u8]> {
         self.of(seq).constant.as_deref()
@@ -50,7 +50,7 @@ impl Requests {
         self.of(filling.seq).write(filling, jar, &self.body, out);
     }
 
-    /// Whether clients keep cookies.
+    /// Returns whether clients keep cookies.
     pub fn cookie_jar(&self) -> bool {
         self.cookie_jar
     }
@@ -63,8 +63,8 @@ impl Requests {
     }
 }
 
-/// The fields of a request: the defaults that the plan does not replace, then those of the plan.
-/// The jar's `Cookie` field is not among them.
+/// Returns the headers of a request: the defaults that the plan does not replace, then those of the plan. The jar's
+/// `Cookie` header is not among them.
 pub fn fields(plan: &Plan, target: &Target) -> Vec<(String, Template)> {
     let given = |name: &str| {
         let mut names = plan.request.headers.iter().map(|(name, _)| name);
@@ -101,7 +101,7 @@ fn prepare(plan: &Plan, target: &Target) -> Prepared {
         constant: None,
         method: plan.request.method.clone(),
         path: match plan.connection.proxy {
-            // The absolute form, by which a proxy knows the server (RFC 9112 §3.2.2).
+            // A proxy needs the absolute form to know the server (RFC 9112 §3.2.2).
             Some(_) => Template::new(format!("http://{}{}", target.authority, target.path.text())),
             None => target.path.clone(),
         },

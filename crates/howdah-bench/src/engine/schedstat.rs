@@ -1,12 +1,12 @@
-//! How long a thread ran, and how long it waited for a core: `/proc/thread-self/schedstat`, as the
-//! scheduler counts it, in nanoseconds.
+//! How long a thread ran, and how long it waited for a core, in nanoseconds. The scheduler counts both in
+//! `/proc/thread-self/schedstat`.
 
 /// How much time a thread spent on cores, and waiting for them, in nanoseconds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Schedstat {
     /// Time the thread ran on a core.
     pub ran: u64,
-    /// Time the thread was ready to run and had no core.
+    /// The time that the thread was ready to run but had no core.
     pub waited: u64,
 }
 
@@ -28,7 +28,7 @@ impl Schedstat {
         })
     }
 
-    /// The difference to an earlier reading.
+    /// Returns the difference to an earlier reading.
     pub fn since(self, earlier: Schedstat) -> Schedstat {
         Schedstat {
             ran: self.ran.saturating_sub(earlier.ran),

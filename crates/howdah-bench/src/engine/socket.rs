@@ -1,4 +1,4 @@
-//! Sockets that never block: opening them, and giving each failure its one name.
+//! Opens non-blocking sockets, and maps each failure to its outcome.
 
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
@@ -23,7 +23,7 @@ pub enum Peer {
 }
 
 impl Peer {
-    /// The address for a unix socket's path; a path that begins with `@` is an abstract name.
+    /// Returns the address for a unix socket's path. A path that begins with `@` is an abstract name.
     pub fn unix(path: &Path) -> Result<Peer, Errno> {
         use std::os::unix::ffi::OsStrExt;
         let bytes = path.as_os_str().as_bytes();
@@ -33,12 +33,12 @@ impl Peer {
         }))
     }
 
-    /// Whether it is a unix socket, where connecting succeeds or fails at once.
+    /// Returns whether it is a unix socket, for which connecting succeeds or fails at once.
     pub fn is_unix(&self) -> bool {
         matches!(self, Peer::Unix(_))
     }
 
-    /// Whether it is on this machine, so that the server shares its cores with the generator.
+    /// Returns whether it is on this machine, so that the server shares its cores with the generator.
     pub fn is_here(&self) -> bool {
         match self {
             Peer::Tcp(address) => address.ip().to_canonical().is_loopback(),
@@ -64,12 +64,12 @@ impl std::fmt::Display for Peer {
 #[derive(Debug)]
 pub struct Opened {
     pub fd: OwnedFd,
-    /// Whether it is connected already.
+    /// Whether it is already connected.
     pub established: bool,
 }
 
-/// Begins to connect, from the address and with the buffers that the policy names. The buffers are
-/// set before: the SYN carries the window's scale.
+/// Begins to connect, from the local address and with the buffer sizes of the policy. The buffers are set before
+/// connecting, because the SYN carries the window scale.
 pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
     let family = match peer {
@@ -108,14 +108,14 @@ pub fn open(peer: &Peer, policy: &ConnectionPolicy) -> Result<Opened, Errno> {
     }
 }
 
-/// Whether a connecting socket is connected now; else its error.
+/// Returns whether a connecting socket is now connected, or its error.
 pub fn arrived(fd: &OwnedFd) -> Result<(), Errno> {
     sockopt::socket_error(fd)?
 }
 
-/// The outcome of a connection's failure. Two errors mean that no port is left: EADDRNOTAVAIL from
-/// connect(2), EADDRINUSE from bind(2) to an address. EAGAIN means a full backlog only from
-/// connect(2) on a unix socket; callers check for it first.
+/// Returns the outcome of a failed connection. Two errors mean that no port is left: EADDRNOTAVAIL from connect(2), and
+/// EADDRINUSE from bind(2) to an address. EAGAIN means a full backlog only from connect(2) on a unix socket; callers
+/// check for it first.
 pub fn connect_outcome(error: Errno) -> Outcome {
     match error {
         Errno::CONNREFUSED => Outcome::ConnectRefused,

@@ -1,4 +1,4 @@
-//! Bytes to and from the server, plain or over TLS, without blocking.
+//! Sends and receives bytes, plain or over TLS, without blocking.
 
 use std::os::fd::OwnedFd;
 
@@ -24,7 +24,7 @@ pub enum Received {
     Later,
     /// The server has closed the connection.
     End,
-    /// The server has closed the connection without TLS's close_notify.
+    /// The server has closed the connection without sending TLS's close_notify.
     CutOff,
 }
 
@@ -36,7 +36,7 @@ pub enum StreamError {
 }
 
 impl StreamError {
-    /// Whether the error came from TLS and not from the socket.
+    /// Returns whether the error came from TLS and not from the socket.
     pub fn is_tls(&self) -> bool {
         matches!(self, StreamError::Tls(_))
     }
@@ -65,12 +65,12 @@ impl Stream {
         self.tls.as_ref().is_some_and(|tls| tls.is_handshaking())
     }
 
-    /// TLS version and cipher; None without TLS.
+    /// Returns the TLS version and cipher; `None` without TLS.
     pub fn description(&self) -> Option<String> {
         self.tls.as_ref()?.description()
     }
 
-    /// Whether the handshake agreed on this protocol (ALPN, RFC 7301).
+    /// Returns whether the handshake negotiated this protocol (ALPN, RFC 7301).
     pub fn agreed_on(&self, protocol: &[u8]) -> bool {
         self.tls
             .as_ref()
@@ -94,7 +94,7 @@ impl Stream {
                 }
                 Ok(length) => {
                     if let Err(why) = tls.take(&scratch[..length]) {
-                        // The alert tells the server why; it may be gone already.
+                        // The alert tells the server the reason. The connection may already be gone.
                         let _ = flush(&self.fd, tls);
                         return Err(StreamError::Tls(why));
                     }
@@ -105,7 +105,7 @@ impl Stream {
         }
     }
 
-    /// Sends some of these bytes and returns how many. EAGAIN: the socket takes none now.
+    /// Sends some of these bytes and returns how many. Fails with EAGAIN if the socket accepts none now.
     #[inline]
     pub fn send(&mut self, bytes: &[u8]) -> Result<usize, Errno> {
         let Some(tls) = &mut self.tls else {
@@ -119,7 +119,7 @@ impl Stream {
         Ok(taken)
     }
 
-    /// Sends what TLS still holds back.
+    /// Sends the records that TLS still holds back.
     pub fn flush(&mut self) -> Result<(), Errno> {
         match &mut self.tls {
             Some(tls) => flush(&self.fd, tls).map(|_| ()),

@@ -1,5 +1,5 @@
-//! TLS of the client: rustls, driven by hand. Sessions are never resumed: the clients of a load
-//! test stand for different people, and resumption would flatter a server.
+//! TLS on the client side, with rustls driven by the event loop. Sessions are never resumed: the clients of a load test
+//! represent different people, and resumption would flatter a server.
 
 use std::io::{self, Read, Write};
 use std::path::Path;
@@ -89,7 +89,7 @@ impl TlsClient {
     }
 }
 
-/// Cipher suites and OpenSSL's names for them, which ab's `-Z` takes.
+/// Cipher suites and their OpenSSL names, which ab's `-Z` accepts.
 const CIPHERS: [(CipherSuite, &str); 9] = [
     (
         CipherSuite::TLS13_AES_128_GCM_SHA256,
@@ -129,7 +129,7 @@ const CIPHERS: [(CipherSuite, &str); 9] = [
     ),
 ];
 
-/// Keeps the named suites, in the order of their names; keeps all if there are no names.
+/// Keeps the named suites, in the order of the names. Keeps all if there are no names.
 fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<(), BenchError> {
     if names.is_empty() {
         return Ok(());
@@ -151,8 +151,7 @@ fn choose(suites: &mut Vec<SupportedCipherSuite>, names: &[String]) -> Result<()
     Ok(())
 }
 
-/// Reads the client's certificate, those above it, and its key from one PEM file, as ab's `-E`
-/// does.
+/// Reads the client's certificate, its intermediate certificates, and its key from one PEM file, as ab's `-E` does.
 fn client_certificate(
     path: &Path,
     builder: ConfigBuilder<ClientConfig, WantsClientCert>,
@@ -211,7 +210,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, BenchError> {
 #[derive(Debug)]
 pub struct Tls {
     connection: ClientConnection,
-    /// Encrypted records that wait to be sent.
+    /// Encrypted records that are waiting to be sent.
     out: Vec<u8>,
     out_sent: usize,
 }
@@ -233,12 +232,12 @@ impl Tls {
         self.connection.is_handshaking()
     }
 
-    /// The protocol that the handshake agreed on (ALPN).
+    /// Returns the protocol that the handshake negotiated (ALPN).
     pub fn alpn(&self) -> Option<&[u8]> {
         self.connection.alpn_protocol()
     }
 
-    /// `TLSv1.3,TLS13_AES_128_GCM_SHA256`, in ab's form.
+    /// Returns the version and cipher in ab's format: `TLSv1.3,TLS13_AES_128_GCM_SHA256`.
     pub fn description(&self) -> Option<String> {
         let version = match self.connection.protocol_version()? {
             rustls::ProtocolVersion::TLSv1_2 => "TLSv1.2".to_owned(),
@@ -249,10 +248,10 @@ impl Tls {
         Some(format!("{version},{:?}", suite.suite()))
     }
 
-    /// Takes records from the socket; an empty slice means that the connection has ended.
+    /// Takes records from the socket. An empty slice means that the connection has ended.
     pub fn take(&mut self, mut records: &[u8]) -> Result<(), String> {
         if records.is_empty() {
-            // Tells rustls of the end of the file. The slice is empty: nothing can fail.
+            // Tells rustls that the connection has ended. The slice is empty, so this cannot fail.
             let _ = self.connection.read_tls(&mut records);
         }
         while !records.is_empty() {
@@ -285,13 +284,13 @@ impl Tls {
         }
     }
 
-    /// Encrypts a piece of plain text, at most a record's worth; returns how many bytes it took.
+    /// Encrypts a piece of plain text, at most one record. Returns how many bytes it consumed.
     pub fn write(&mut self, bytes: &[u8]) -> usize {
         let piece = &bytes[..bytes.len().min(16 << 10)];
         self.connection.writer().write(piece).unwrap_or(0)
     }
 
-    /// The records that wait to be sent; empty if there are none.
+    /// Returns the records that are waiting to be sent; empty if there are none.
     pub fn pending(&mut self) -> &[u8] {
         if self.out_sent == self.out.len() {
             self.out.clear();
@@ -310,8 +309,7 @@ impl Tls {
     }
 }
 
-/// Accepts any certificate, as ab does. Signatures are still checked, since real clients spend time
-/// on them, too.
+/// Accepts any certificate, as ab does. Signatures are still verified, because real clients spend time on them too.
 #[derive(Debug)]
 struct Unverified(Arc<CryptoProvider>);
 

@@ -1,26 +1,26 @@
-//! Prints what goes over the wire on standard error (ab's `-v 3` and `-v 4`). Printing takes time,
-//! so the figures of such a run are no measurement; the report says so.
+//! Prints requests and responses on standard error (ab's `-v 3` and `-v 4`). Printing takes time, so the figures of
+//! such a run are not a measurement, and the report says so.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
 
 use serde::{Deserialize, Serialize};
 
-/// How much is shown. Heads are shown in full, passwords and cookies included.
+/// How much is shown. Headers are shown in full, including passwords and cookies.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Transcript {
-    /// Shows neither requests nor answers; the default.
+    /// Shows neither requests nor responses; the default.
     #[default]
     Silent,
-    /// Shows the status of every answer.
+    /// Shows the status of every response.
     Statuses,
-    /// Shows the heads of all requests and answers.
+    /// Shows the headers of all requests and responses.
     Heads,
 }
 
 impl Transcript {
-    /// Shows the head of a request that is being sent.
+    /// Shows the header of a request that is being sent.
     pub fn request(self, seq: u64, bytes: &[u8]) {
         if self >= Transcript::Heads {
             let end = memchr::memmem::find(bytes, b"\r\n\r\n").unwrap_or(bytes.len());
@@ -28,8 +28,7 @@ impl Transcript {
         }
     }
 
-    /// Shows the head of an answer, interim ones included. `head` is only called if heads are
-    /// shown.
+    /// Shows the header of a response, including interim ones. `head` is only called if headers are shown.
     pub fn answer(self, seq: u64, status: u16, head: impl FnOnce() -> Vec<u8>) {
         match self {
             Transcript::Silent => {}
@@ -43,13 +42,13 @@ impl Transcript {
     }
 }
 
-/// Prints a head with a single write, so that threads do not mix their lines.
+/// Prints a header with a single write, so that the lines of threads are not mixed.
 fn print(text: &str) {
-    // Standard error may be closed; then there is no place for the message.
+    // Standard error may be closed, in which case the message cannot be written anywhere.
     let _ = std::io::stderr().lock().write_all(text.as_bytes());
 }
 
-/// A title and the lines of a head, without characters that control a terminal.
+/// Returns a title and the lines of a header, without characters that control a terminal.
 fn lines(title: &str, mark: char, head: &[u8]) -> String {
     let mut text = format!("{title}\n");
     for line in head.split(|b| *b == b'\n') {

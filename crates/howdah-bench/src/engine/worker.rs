@@ -1,7 +1,7 @@
-//! One thread of the generator: its event loop, its clients, and who sends when.
+//! One thread of the generator: its event loop, its clients, and which of them sends when.
 //!
-//! The loop is epoll, edge-triggered: a socket is registered once, and a wake-up brings all events
-//! there are, so that at load most requests cost one `send`, one `recv` and no more.
+//! The loop uses epoll, edge-triggered. A socket is registered once, and a wake-up returns all pending events, so at
+//! high load most requests take one `send`, one `recv` and no other system call.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -28,14 +28,14 @@ use crate::plan::template::Random;
 use crate::plan::{Arrivals, Plan};
 use crate::run::InFlight;
 
-/// Most arrivals that wait for a connection on one thread, so that memory has a limit. More than
-/// that are counted as `Run::unsent`.
+/// The maximum number of arrivals that wait for a connection on one thread, which limits the memory. Arrivals beyond
+/// that are counted in `Run::unsent`.
 pub const MOST_WAITING: usize = 1 << 20;
 
-/// Most events taken per wake-up.
+/// The maximum number of events taken per wake-up.
 const EVENTS: usize = 512;
 
-/// What a thread hands over at its end.
+/// The counts that a thread hands over when it ends.
 #[derive(Debug)]
 pub struct Finished {
     pub tallies: Tallies,
@@ -43,7 +43,7 @@ pub struct Finished {
     pub in_flight: InFlight,
     /// When the thread ended, in nanoseconds of the run.
     pub end: u64,
-    /// CPU time and waiting time during the measured part, nanoseconds.
+    /// The CPU time and waiting time during the measured part, in nanoseconds.
     pub used: Schedstat,
 }
 
@@ -53,16 +53,16 @@ pub struct Worker<F> {
     context: Context,
     alarm: Alarm,
     fleet: F,
-    /// The results of events, by client, until [`Worker::follow_all`] has dealt with them.
+    /// The results of events, by client, until [`Worker::follow_all`] has handled them.
     steps: Vec<(u32, Step)>,
-    /// Most clients that this thread may have.
+    /// The maximum number of clients of this thread.
     most: u32,
-    /// How many clients have a request or are in a pause.
+    /// How many clients have a request or are pausing.
     active: u64,
     arrivals: Option<DueTimes>,
     waiting: VecDeque<(u64, bool)>,
     idle: Vec<u32>,
-    /// Clients in a pause, by the time at which it ends.
+    /// The pausing clients, ordered by the time at which the pause ends.
     pauses: BinaryHeap<Reverse<(u64, u32)>>,
     random: Random,
     intervals: Sender<Interval>,
@@ -76,7 +76,7 @@ pub struct Worker<F> {
 }
 
 impl<F: Fleet> Worker<F> {
-    /// Makes a worker. Everything that may fail does so here, before the run.
+    /// Creates a worker. Everything that may fail does so here, before the run.
     pub fn new(
         plan: Arc<Plan>,
         shared: Arc<Shared>,
@@ -155,7 +155,7 @@ impl<F: Fleet> Worker<F> {
             let until = self.sleep_until();
             let wait = until.saturating_sub(self.context.clock.now());
             let timeout = timespec(wait);
-            // Events that come every second need no alarm: the timeout of epoll is enough.
+            // Events that come every second need no alarm, because the timeout of epoll is precise enough for them.
             if self.arrivals.is_some() || !self.pauses.is_empty() {
                 self.alarm.set(until, wait);
             }
@@ -180,7 +180,7 @@ impl<F: Fleet> Worker<F> {
         self.finish(now)
     }
 
-    /// Writes the requests that were begun and not written yet, and follows their steps.
+    /// Writes the requests that have begun but have not been written yet, and handles the resulting steps.
     fn flush(&mut self) {
         while self.fleet.flush(&mut self.context, &mut self.steps) {
             self.follow_all();
@@ -198,14 +198,14 @@ impl<F: Fleet> Worker<F> {
         self.follow_all();
     }
 
-    /// Does what the steps ask for, and whatever steps that causes.
+    /// Handles the steps, and any further steps that this causes.
     fn follow_all(&mut self) {
         while let Some((index, step)) = self.steps.pop() {
             self.follow(index, step);
         }
     }
 
-    /// Does what a step asks for.
+    /// Handles one step.
     fn follow(&mut self, index: u32, step: Step) {
         match step {
             Step::Working => {}
@@ -216,7 +216,7 @@ impl<F: Fleet> Worker<F> {
 
     /// Decides what a client does after its request has ended.
     fn after(&mut self, index: u32, outcome: Outcome, now: u64) {
-        // A client that gets no connection would try again at once and use up the CPU time that is
+        // Without this pause, a client that gets no connection would retry at once and use up the CPU time that is
         // measured.
         let pause = if outcome.kind() == Kind::Connect {
             MILLISECOND
@@ -255,7 +255,7 @@ impl<F: Fleet> Worker<F> {
                     .retry(&mut self.context, index, now, &mut self.steps);
                 self.follow_all();
             } else {
-                // The pause was intended; it is no lag.
+                // The pause was intended, so it does not count as lag.
                 self.fleet.set_free_since(index, now);
                 self.next(index, now);
             }
@@ -296,7 +296,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// Issues permission to send a request; None if there are no more.
+    /// Issues permission to send a request. Returns `None` if there are no more.
     fn ticket(&mut self, index: u32, now: u64) -> Option<Ticket> {
         let shared = &self.context.shared;
         if shared.stop.load(Ordering::Relaxed) || shared.until.is_some_and(|until| now >= until) {
@@ -370,7 +370,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// Does what the clock asks for: the end of a second, timeouts, the start of the measured part.
+    /// Handles the tasks of the clock: the end of a second, timeouts, the start of the measured part.
     fn tick(&mut self, now: u64) {
         if !self.started_measuring && self.context.recorder.measures(now) {
             self.started_measuring = true;
@@ -380,7 +380,7 @@ impl<F: Fleet> Worker<F> {
         while now >= self.next_second {
             let mut interval = self.context.recorder.next_second(self.next_second);
             self.use_of_cpu(&mut interval);
-            // The collector ends only after all threads have: somebody receives it.
+            // The collector ends only after all threads have, so the interval is received.
             let _ = self.intervals.send(interval);
             self.second += 1;
             self.next_second = self.context.shared.from + Interval::boundary(self.second);
@@ -414,7 +414,7 @@ impl<F: Fleet> Worker<F> {
         }
     }
 
-    /// When the loop must wake even without events.
+    /// Returns when the loop must wake even without events.
     fn sleep_until(&self) -> u64 {
         let pause = self.pauses.peek().map_or(u64::MAX, |Reverse((at, _))| *at);
         let arrival = self.arrivals.as_ref().and_then(DueTimes::peek);
@@ -465,8 +465,8 @@ mod tests {
     use crate::engine::fleet::Http1Fleet;
     use crate::plan::{Spacing, Stop, Target};
 
-    /// The time of the run can end between the check and the sending of what is due. Requests that
-    /// no client may send any more must not be offered to idle clients for ever.
+    /// The run can end between the check of the time and the sending of due requests. Requests that no client may send
+    /// any more must not be offered to idle clients forever.
     #[test]
     fn what_is_due_at_the_end_of_a_run_is_left_unsent() {
         let target = Target::parse("http://127.0.0.1:9/").unwrap();

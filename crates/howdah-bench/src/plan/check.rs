@@ -1,20 +1,20 @@
-//! What makes an answer a good one. A length that differs from that of the first answer is no
-//! failure, because dynamic pages vary. [`crate::response`] checks whether an answer is complete.
+//! The checks that decide whether a response is good. A length that differs from that of the first response is not a
+//! failure, because dynamic pages vary. [`crate::response`] checks whether a response is complete.
 
 use regex::bytes::Regex;
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 
 use crate::error::BenchError;
 
-/// Longest body that is kept for a check, bytes. A longer one fails the check.
+/// The maximum length of a body that is buffered for a check, in bytes. A longer body fails the check.
 pub const LONGEST_CHECKED_BODY: usize = 16 << 20;
 
-/// What an answer has to be to count as good.
+/// The conditions for a good response.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Checks {
-    /// Expected statuses.
+    /// The expected statuses.
     pub status: StatusSet,
-    /// Checks of the body, all of which must pass. If there are none, the body is ignored.
+    /// The checks of the body, all of which must pass. If there are none, the body is ignored.
     #[serde(default)]
     pub body: Vec<BodyCheck>,
 }
@@ -30,7 +30,7 @@ impl Default for StatusSet {
 }
 
 impl StatusSet {
-    /// Reads `200`, `2xx`, `200-204`, and lists of them: `200,304`.
+    /// Parses `200`, `2xx`, `200-204`, and lists of them: `200,304`.
     pub fn parse(text: &str) -> Result<StatusSet, BenchError> {
         let bad = || {
             BenchError::Impossible(format!(
@@ -60,7 +60,7 @@ impl StatusSet {
         Ok(StatusSet(ranges))
     }
 
-    /// Whether the status is in the set.
+    /// Returns whether the status is in the set.
     #[inline]
     pub fn contains(&self, status: u16) -> bool {
         self.0
@@ -100,13 +100,13 @@ pub enum BodyCheck {
     Json {
         /// The pointer, as `/items/0/name`; empty for the whole document.
         pointer: String,
-        /// The value that the pointer must lead to; None: any value.
+        /// The value at the pointer; `None` accepts any value.
         equals: Option<serde_json::Value>,
     },
 }
 
 impl BodyCheck {
-    /// Whether the body passes the check.
+    /// Returns whether the body passes the check.
     pub fn passes(&self, body: &[u8]) -> bool {
         match self {
             BodyCheck::Contains(text) => memchr::memmem::find(body, text.as_bytes()).is_some(),
@@ -127,19 +127,19 @@ impl BodyCheck {
     }
 }
 
-/// A regular expression; its JSON form is its text.
+/// A regular expression, represented in JSON by its text.
 #[derive(Clone, Debug)]
 pub struct Pattern(Regex);
 
 impl Pattern {
-    /// Compiles the expression; an invalid one is [`BenchError::BadCheck`].
+    /// Compiles the expression. Fails with [`BenchError::BadCheck`] if it is invalid.
     pub fn new(text: &str) -> Result<Pattern, BenchError> {
         Regex::new(text)
             .map(Pattern)
             .map_err(|e| BenchError::BadCheck(format!("`{text}` is not a regular expression: {e}")))
     }
 
-    /// The expression as it was written.
+    /// Returns the expression as it was written.
     pub fn text(&self) -> &str {
         self.0.as_str()
     }

@@ -1,4 +1,4 @@
-//! How requests are sent: the protocol, from where, through what, and with which TLS.
+//! How requests are sent: the protocol, the local address, the proxy and the TLS settings.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 use super::target::{Address, Scheme, Target};
 use crate::error::BenchError;
 
-/// The protocol on the connection.
+/// The protocol of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Protocol {
-    /// HTTP/1.0, as ab speaks it: with `Connection: Keep-Alive` if connections are kept.
+    /// HTTP/1.0 as ab speaks it, with `Connection: Keep-Alive` if connections are reused.
     #[serde(rename = "HTTP/1.0")]
     Http10,
     /// HTTP/1.1, without upgrades.
@@ -30,22 +30,22 @@ pub struct ConnectionPolicy {
     pub protocol: Protocol,
     /// Whether a connection is used for more than one request.
     pub keep_alive: bool,
-    /// HTTP/2: how many streams a connection carries at once; every stream is a client of its own.
+    /// HTTP/2: how many streams a connection carries at once. Every stream is a client of its own.
     pub streams: u32,
-    /// Seconds allowed for a connection with its TLS handshake, and again for the answer.
+    /// The timeout in seconds for a connection with its TLS handshake, and again for the response.
     #[serde(with = "super::seconds")]
     pub timeout: Duration,
     /// What happens when the backlog of a unix socket is full (EAGAIN).
     pub backlog: Backlog,
-    /// The local address of every connection; None: the system chooses. TCP only.
+    /// The local address of every connection; `None`: the system chooses. TCP only.
     #[serde(default)]
     pub bind: Option<IpAddr>,
-    /// Size of the socket's send buffer and of its receive buffer, bytes; None: the system's, which
-    /// grow as needed. The kernel doubles the value, and has limits of its own (socket(7)).
+    /// The size of the socket's send buffer and of its receive buffer, in bytes; `None`: the system's, which grow as
+    /// needed. The kernel doubles the value, and has limits of its own (socket(7)).
     #[serde(default)]
     pub buffers: Option<usize>,
-    /// A proxy to connect to in place of the server: requests carry the whole URL (RFC 9112
-    /// §3.2.2). HTTP/1.x without TLS only.
+    /// A proxy to connect to instead of the server: requests carry the whole URL (RFC 9112 §3.2.2). HTTP/1.x without
+    /// TLS only.
     #[serde(default)]
     pub proxy: Option<Address>,
     /// How TLS is negotiated; used for HTTPS only.
@@ -75,8 +75,7 @@ pub enum Backlog {
     /// The request ends as [`crate::outcome::Outcome::ConnectBacklog`], as it does in a web server
     /// in front of php-fpm. The client then pauses for a millisecond.
     Count,
-    /// The client tries again every millisecond until the timeout, as TCP would; the wait counts as
-    /// latency.
+    /// The client retries every millisecond until the timeout, as TCP would. The wait counts as latency.
     Wait,
 }
 
@@ -85,20 +84,20 @@ pub enum Backlog {
 pub struct TlsOptions {
     /// Whether to verify the server's certificate against the system's authorities (and `ca_file`).
     pub verify: bool,
-    /// PEM file of authorities to trust besides the system's.
+    /// A PEM file of authorities to trust in addition to the system's.
     pub ca_file: Option<PathBuf>,
-    /// Server name to ask for in place of the URL's host; None: the URL's host.
+    /// The server name to request instead of the URL's host; `None`: the URL's host.
     pub server_name: Option<String>,
-    /// Whether to ask for no name: no SNI (RFC 6066 §3).
+    /// Whether to send no server name, that is, no SNI (RFC 6066 §3).
     #[serde(default)]
     pub no_sni: bool,
-    /// The only version to accept; None: the best that both sides have.
+    /// The only version to accept; `None`: the best that both sides support.
     #[serde(default)]
     pub version: Option<TlsVersion>,
-    /// The only cipher suites to offer, by OpenSSL's names; empty: all that rustls has.
+    /// The only cipher suites to offer, by OpenSSL's names; empty: all that rustls supports.
     #[serde(default)]
     pub ciphers: Vec<String>,
-    /// PEM file with the client's certificate, the certificates above it, and its private key.
+    /// A PEM file with the client's certificate, its intermediate certificates, and its private key.
     #[serde(default)]
     pub client_certificate: Option<PathBuf>,
 }
@@ -115,7 +114,7 @@ pub enum TlsVersion {
 }
 
 impl ConnectionPolicy {
-    /// Fails if something cannot work with the server of this target.
+    /// Returns an error if a setting cannot work with the server of this target.
     pub fn check(&self, target: &Target) -> Result<(), BenchError> {
         let impossible = |why: &str| Err(BenchError::Impossible(why.to_owned()));
         let unix = matches!(target.address, Address::Unix(_));
@@ -145,7 +144,7 @@ impl ConnectionPolicy {
 }
 
 impl TlsOptions {
-    /// Whether any option is set that only TLS has.
+    /// Returns whether any option is set that applies only to TLS.
     pub fn is_used(&self) -> bool {
         self.no_sni
             || self.version.is_some()

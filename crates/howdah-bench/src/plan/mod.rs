@@ -1,5 +1,5 @@
-//! The description of a run. A plan contains everything that a run needs, the content of files
-//! included, so that the run can be repeated. It is part of the saved JSON, except for bodies.
+//! The description of a run. A plan contains everything that a run needs, including the content of files, so that the
+//! run can be repeated. It is part of the saved JSON, except for bodies.
 
 pub mod check;
 pub mod connection;
@@ -21,36 +21,35 @@ use crate::error::BenchError;
 /// The complete description of one run.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Plan {
-    /// The URLs, requested in turn from the first on. At least one; all have the same address and
-    /// scheme.
+    /// The URLs, requested in turn from the first on. There is at least one, and all have the same address and scheme.
     pub targets: Vec<Target>,
     /// Whether the loop is closed or open, and its size.
     pub arrivals: Arrivals,
     /// When the run ends.
     pub stop: Stop,
-    /// Length of the warm-up, which is not measured, in seconds; `Run::warmup` counts its requests.
+    /// The length of the warm-up in seconds. It is not measured; `Run::warmup` counts its requests.
     #[serde(default, with = "seconds")]
     pub warmup: Duration,
-    /// The method, the header fields and the body.
+    /// The method, the headers and the body.
     pub request: RequestShape,
-    /// The protocol, the connection and its TLS.
+    /// The protocol, the connection and its TLS settings.
     pub connection: ConnectionPolicy,
-    /// Which answers count as good.
+    /// Which responses count as good.
     pub checks: Checks,
-    /// A client's pause between an answer and its next request. Closed loop only.
+    /// A client's pause between a response and its next request. Closed loop only.
     #[serde(default)]
     pub think: Think,
-    /// Number of generator threads. Each has its own event loop and its share of the clients.
+    /// The number of generator threads. Each has its own event loop and its share of the clients.
     pub threads: usize,
-    /// Seed of all random numbers: Poisson arrivals, `{rand:…}`, think times.
+    /// The seed of all random numbers: Poisson arrivals, `{rand:…}`, think times.
     pub seed: u64,
     /// Whether to continue when a request fails at its socket.
     pub on_socket_error: OnSocketError,
     /// What to watch on the server during the run.
     #[serde(default)]
     pub observe: Observe,
-    /// Keep one record per request (`Run::samples`, 32 bytes each): for ab's `-g`. Without it the
-    /// memory of a run does not depend on the number of requests.
+    /// Whether to keep one record per request (`Run::samples`, 32 bytes each) for ab's `-g`. Without it, the memory of
+    /// a run does not depend on the number of requests.
     #[serde(default)]
     pub keep_samples: bool,
     /// What to show of every request on standard error.
@@ -62,27 +61,27 @@ pub struct Plan {
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Arrivals {
-    /// A fixed number of clients, each of which sends when its last answer is complete: saturation.
-    /// Says nothing about the latency at a given rate, for a slow server gets fewer requests.
+    /// A fixed number of clients, each of which sends a request when its last response is complete. This measures
+    /// saturation, but says nothing about the latency at a given rate, because a slow server gets fewer requests.
     Closed {
-        /// Number of clients, each with a connection.
+        /// The number of clients, each with a connection.
         concurrency: u32,
     },
-    /// Requests are due at times that do not depend on answers. Latency counts from the time a
-    /// request was due, so that a stall shows in every request that would have met it.
+    /// Requests are due at times that do not depend on responses. Latency counts from the time a request was due, so a
+    /// stall shows in every request that would have met it.
     Open {
-        /// Requests per second, over all threads.
+        /// The number of requests per second, over all threads.
         rate: f64,
         /// How the due times are spread.
         spacing: Spacing,
-        /// Most connections; a request that is due while all are busy waits for one, and the wait
+        /// The maximum number of connections. A request that is due while all are busy waits for one, and the wait
         /// counts as latency.
         max_connections: u32,
     },
 }
 
 impl Arrivals {
-    /// Most connections that the run has open at once.
+    /// Returns the maximum number of connections that the run has open at once.
     pub fn connections(&self) -> u32 {
         match *self {
             Arrivals::Closed { concurrency } => concurrency,
@@ -92,7 +91,7 @@ impl Arrivals {
         }
     }
 
-    /// Whether the loop is open: requests are sent by the clock, whatever the answers do.
+    /// Returns whether the loop is open, that is, requests are sent by the clock, independently of responses.
     pub fn is_open(&self) -> bool {
         matches!(self, Arrivals::Open { .. })
     }
@@ -102,19 +101,19 @@ impl Arrivals {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Spacing {
-    /// Independent of each other, as the requests of many people are.
+    /// Independent of each other, as the requests of many people are (a Poisson process).
     Poisson,
-    /// At equal distances.
+    /// At equal intervals.
     Constant,
 }
 
-/// When a run ends: at whichever limit comes first. At least one is given.
+/// The limits that end a run. The run ends at the limit that is reached first, and at least one is given.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
-    /// Ends when this number of requests have been started and have ended; None: no such limit.
+    /// The run ends when this number of requests have been started and have ended; `None`: there is no such limit.
     pub requests: Option<u64>,
-    /// Ends after this time, seconds; requests in progress then are `Run::in_flight`. None: no such
-    /// limit.
+    /// The run ends after this time, in seconds. Requests in progress then are counted in `Run::in_flight`. `None`:
+    /// there is no such limit.
     #[serde(default, with = "optional_seconds")]
     pub time: Option<Duration>,
 }
@@ -124,14 +123,12 @@ pub struct Stop {
 pub struct RequestShape {
     /// The method: `GET`, `HEAD`, `POST` …
     pub method: String,
-    /// Fields as given, in order; they replace default fields of the same name (Host, User-Agent,
-    /// Accept …).
+    /// The headers as given, in order. They replace default headers of the same name (Host, User-Agent, Accept …).
     pub headers: Vec<(String, Template)>,
-    /// The body of every request. Not in the JSON; its length is in `Run::body_length`.
+    /// The body of every request. It is not in the JSON; its length is in `Run::body_length`.
     #[serde(skip)]
     pub body: Vec<u8>,
-    /// Whether each client sends back the cookies that the server sets: each client is a visitor of
-    /// its own.
+    /// Whether each client sends back the cookies that the server sets, so that each client is a separate visitor.
     #[serde(default)]
     pub cookie_jar: bool,
 }
@@ -147,12 +144,12 @@ impl Default for RequestShape {
     }
 }
 
-/// A client's pause between an answer and its next request, uniformly random between two bounds.
+/// A client's pause between a response and its next request, uniformly random between two bounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Think {
-    /// The shortest pause, seconds.
+    /// The shortest pause, in seconds.
     pub min: f64,
-    /// The longest pause, seconds.
+    /// The longest pause, in seconds.
     pub max: f64,
 }
 
@@ -172,13 +169,12 @@ pub enum OnSocketError {
 pub struct Observe {
     /// A process on this machine, whose CPU and memory are watched together with its children's.
     pub pid: Option<u32>,
-    /// Where Howdah's status is: an `http://…` URL of the status page, or the path of the control
-    /// socket.
+    /// The location of Howdah's status: an `http://…` URL of the status page, or the path of the control socket.
     pub status: Option<String>,
 }
 
 impl Plan {
-    /// A plan with everything at its default: HTTP/1.1, keep-alive, one thread, status 2xx.
+    /// Creates a plan with all defaults: HTTP/1.1, keep-alive, one thread, status 2xx.
     pub fn new(target: Target, arrivals: Arrivals, stop: Stop) -> Plan {
         Plan {
             targets: vec![target],
@@ -198,13 +194,13 @@ impl Plan {
         }
     }
 
-    /// Where connections go: the proxy, if there is one, else the server.
+    /// Returns the address to connect to: the proxy if there is one, otherwise the server.
     pub fn address(&self) -> &Address {
         let server = &self.targets[0].address;
         self.connection.proxy.as_ref().unwrap_or(server)
     }
 
-    /// Fails if something cannot work, before anything is sent.
+    /// Returns an error if the plan cannot work, before anything is sent.
     pub fn check(&self) -> Result<(), BenchError> {
         let impossible = |why: String| Err(BenchError::Impossible(why));
         let Some(first) = self.targets.first() else {

@@ -1,6 +1,6 @@
-//! A parsed URL. `http://host[:port]/path?query`, `https://…`, and for unix sockets nginx's
-//! spelling `http://unix:/run/app.sock:/path` or curl-like `unix:/run/app.sock:/path`. No user
-//! information (credentials go into a header); fragments are dropped as browsers do.
+//! A parsed URL: `http://host[:port]/path?query`, `https://…`, and for unix sockets nginx's notation
+//! `http://unix:/run/app.sock:/path` or `unix:/run/app.sock:/path`, similar to curl. User information is not accepted
+//! (credentials go into a header). Fragments are dropped, as browsers do.
 
 use std::path::PathBuf;
 
@@ -9,17 +9,17 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
 use super::template::Template;
 use crate::error::BenchError;
 
-/// A URL that can be requested. Its host is not empty, its path begins with a slash and has neither
-/// spaces nor control characters.
+/// A URL that can be requested. Its host is not empty. Its path begins with a slash and has neither spaces nor control
+/// characters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Target {
     /// The URL's scheme.
     pub scheme: Scheme,
-    /// Where to connect to, unless the plan has a proxy.
+    /// The address to connect to, unless the plan has a proxy.
     pub address: Address,
-    /// Value of the Host field: the host, and the port unless it is the scheme's default.
+    /// The value of the Host header: the host, and the port unless it is the scheme's default.
     pub authority: String,
-    /// Path and query, as a template.
+    /// The path and query, as a template.
     pub path: Template,
     text: String,
 }
@@ -34,7 +34,7 @@ pub enum Scheme {
     Https,
 }
 
-/// Where to connect to.
+/// An address to connect to.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Address {
@@ -45,7 +45,7 @@ pub enum Address {
         /// The TCP port.
         port: u16,
     },
-    /// A unix socket's path; a path that begins with `@` is an abstract name.
+    /// The path of a unix socket. A path that begins with `@` is an abstract name.
     Unix(PathBuf),
 }
 
@@ -58,12 +58,12 @@ impl Target {
         })
     }
 
-    /// The URL as it was given.
+    /// Returns the URL as it was given.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Host name without port: ab's "Server Hostname", and the default server name for TLS.
+    /// Returns the host name without the port: ab's "Server Hostname", and the default server name for TLS.
     pub fn host(&self) -> &str {
         match &self.address {
             Address::Tcp { host, .. } => host,
@@ -71,7 +71,7 @@ impl Target {
         }
     }
 
-    /// The port, ab's "Server Port". None for a unix socket.
+    /// Returns the port, ab's "Server Port". `None` for a unix socket.
     pub fn port(&self) -> Option<u16> {
         match self.address {
             Address::Tcp { port, .. } => Some(port),
@@ -139,7 +139,7 @@ fn unix(url: &str, scheme: Scheme, rest: &str) -> Result<Target, String> {
             "`{socket}` is not the path of a socket: expected an absolute one, as in unix:/run/app.sock:/path"
         ));
     }
-    // sockaddr_un has 108 bytes, one of which ends the name.
+    // sockaddr_un has 108 bytes for the path, one of which is the terminating NUL.
     if socket.len() > 107 {
         return Err(format!(
             "the socket's path has {} bytes, the system allows 107",

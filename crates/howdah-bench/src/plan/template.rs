@@ -1,7 +1,6 @@
-//! Text with placeholders that are filled differently in each request, so that a server that caches
-//! by bytes gains nothing. `{seq}`: the request's number in the run, from 1; `{client}`: the
-//! client's number, from 1; `{rand:LOW-HIGH}`: a whole number, both ends included. Any other brace
-//! stands for itself.
+//! Text with placeholders that are replaced by different values in each request, so that a server cannot gain by
+//! caching identical requests. `{seq}` is the request's number in the run, from 1; `{client}` is the client's number,
+//! from 1; `{rand:LOW-HIGH}` is a random whole number, both ends included. Any other brace is literal text.
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
@@ -27,18 +26,18 @@ pub struct Filling<'a> {
     pub seq: u64,
     /// The client's number, from 1.
     pub client: u32,
-    /// Source of the random numbers.
+    /// The source of the random numbers.
     pub random: &'a mut Random,
 }
 
-/// xorshift64*: reproducible, good enough to spread requests and times, and nothing else.
+/// The xorshift64* generator: reproducible, and good enough to spread requests and times, but for nothing else.
 #[derive(Clone, Debug)]
 pub struct Random(u64);
 
 impl Random {
-    /// The same seed gives the same numbers; streams of one seed differ.
+    /// Creates a generator. The same seed gives the same numbers; different streams of one seed differ.
     pub fn new(seed: u64, stream: u64) -> Random {
-        // splitmix64, so that near seeds are far apart.
+        // splitmix64, so that similar seeds give very different states.
         let mut z = seed.wrapping_add(stream.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
@@ -66,7 +65,7 @@ impl Random {
 }
 
 impl Template {
-    /// Parses a text. Never fails: what is not a placeholder is text.
+    /// Parses a text. Never fails: anything that is not a placeholder is text.
     pub fn new(text: impl Into<String>) -> Template {
         let text = text.into();
         let (mut parts, mut literal, mut rest) = (Vec::new(), Vec::new(), text.as_str());
@@ -94,24 +93,24 @@ impl Template {
         Template { text, parts }
     }
 
-    /// Whether every request gets the same text.
+    /// Returns whether every request gets the same text.
     pub fn is_constant(&self) -> bool {
         !self.parts.iter().any(|part| !matches!(part, Part::Text(_)))
     }
 
-    /// The text as it was written.
+    /// Returns the text as it was written.
     pub fn text(&self) -> &str {
         &self.text
     }
 
-    /// Whether the text may be the value of a header field: no control characters (RFC 9110 §5.5).
+    /// Returns whether the text may be the value of a header: it has no control characters (RFC 9110 §5.5).
     pub fn is_field_value(&self) -> bool {
         self.text
             .bytes()
             .all(|b| b == b'\t' || (b >= b' ' && b != 0x7f))
     }
 
-    /// Writes the text with its placeholders filled for one request.
+    /// Writes the text with its placeholders replaced for one request.
     pub fn render(&self, filling: &mut Filling<'_>, out: &mut Vec<u8>) {
         for part in &self.parts {
             match part {

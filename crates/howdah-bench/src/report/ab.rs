@@ -1,6 +1,6 @@
-//! The figures that ab would have printed for the same answers, by the arithmetic of ab, errors
-//! included, so that a report can say which of them mislead. Follows `support/ab.c` of httpd 2.4
-//! (`output_results`, `close_connection`, `read_connection`). Not the figures that we report.
+//! The figures that ab would have printed for the same responses, by ab's arithmetic including its errors, so that a
+//! report can say which of them mislead. Follows `support/ab.c` of httpd 2.4 (`output_results`, `close_connection`,
+//! `read_connection`). These are not the figures that we report.
 
 use crate::outcome::Outcome;
 use crate::plan::Arrivals;
@@ -9,15 +9,14 @@ use crate::run::Run;
 /// The figures that ab would have printed.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AbFigures {
-    /// "Complete requests": all that ended on an established connection, whatever their status and
-    /// however short.
+    /// "Complete requests": all requests that ended on an established connection, whatever their status and however
+    /// short.
     pub complete: u64,
     /// "Failed requests".
     pub failed: u64,
     /// The part of `failed` that ab lists as Connect.
     pub connect: u64,
-    /// The part of `failed` that ab lists as Receive (with `-r`; without, the first of them ends
-    /// ab).
+    /// The part of `failed` that ab lists as Receive (with `-r`; without it, the first of them ends ab).
     pub receive: u64,
     /// The part of `failed` that ab lists as Length: bodies whose length differs from the first
     /// one's.
@@ -26,17 +25,16 @@ pub struct AbFigures {
     pub non_2xx: u64,
     /// "Requests per second".
     pub per_second: f64,
-    /// "Time per request (mean)", milliseconds: not measured, but clients × time / complete.
+    /// "Time per request (mean)", in milliseconds: not measured, but clients × time / complete.
     pub per_request_ms: f64,
-    /// "Time per request (mean, across all concurrent requests)", milliseconds.
+    /// "Time per request (mean, across all concurrent requests)", in milliseconds.
     pub across_all_ms: f64,
-    /// Whether ab would have stopped with "Test aborted after 10 failures": over ten connects
-    /// failed.
+    /// Whether ab would have stopped with "Test aborted after 10 failures", because over ten connects failed.
     pub aborted: bool,
 }
 
 impl AbFigures {
-    /// Computes ab's figures for the answers of a run.
+    /// Computes ab's figures for the responses of a run.
     pub fn of(run: &Run) -> AbFigures {
         let connect = [
             Outcome::ConnectRefused,
@@ -50,7 +48,7 @@ impl AbFigures {
         .map(|outcome| run.count(*outcome))
         .sum();
         let receive = run.count(Outcome::Reset);
-        // A connection that ends early is a response that ends there; its length differs.
+        // For ab, a connection that ends early is a response that ends there; its length differs.
         let cut = run.count(Outcome::Truncated) + run.count(Outcome::ClosedEarly);
         let complete = run.answers() + cut + receive;
         let length = run.document.other_length + cut;

@@ -1,6 +1,5 @@
-//! Decides whether the generator was the bottleneck, by what it measured of itself, and says so in
-//! sentences. Each threshold has its reason beside it. The report of such a run says so before any
-//! figure.
+//! Decides whether the generator was the bottleneck, by its measurements of itself, and says so in sentences. Each
+//! threshold is documented with its reason. The report of such a run states this before any figure.
 
 use crate::outcome::{Kind, Outcome};
 use crate::plan::{Arrivals, Transcript};
@@ -9,40 +8,40 @@ use crate::stats::little;
 
 use super::words;
 
-/// Something the generator measured of itself that affects the figures.
+/// A measurement of the generator by itself that affects the figures.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Finding {
     /// How much the finding affects the figures.
     pub weight: Weight,
-    /// The finding as a sentence, without a full stop.
+    /// The finding as a sentence without a full stop.
     pub sentence: String,
 }
 
 /// How much a finding affects the figures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {
-    /// The figures are valid; the reader should know something besides.
+    /// The figures are valid, but the reader should know about the finding.
     Notice,
-    /// The figures are the generator's, not the server's.
+    /// The figures describe the generator, not the server.
     Bound,
 }
 
-/// A thread above this share of a core has no room to react: what it reports as the server's
-/// latency is its own queue (k6's manual asks for the same 20 % idle).
+/// The share of a core above which a thread has no room to react: what it reports as the server's latency is its own
+/// queue (k6's manual recommends the same 20 % idle).
 const BUSY: f64 = 0.80;
-/// Waiting this share of the time for a core delays every answer by another program's time slice.
+/// A thread that waits for a core for this share of the time delays every response by another program's time slice.
 const WAITING: f64 = 0.20;
-/// A 99th percentile of the send lag above this, in seconds, distorts every open-loop latency.
+/// The 99th percentile of the send lag, in seconds, above which every open-loop latency is distorted.
 const LAG: f64 = 0.010;
-/// Shares of the null server's throughput: above the first the generator is at its limit, above the
-/// second the report mentions it.
+/// Shares of the null server's throughput: above the first the generator is at its limit, and above the second the
+/// report mentions it.
 const CEILING_BOUND: f64 = 0.80;
 const CEILING_NOTICE: f64 = 0.50;
-/// Shares of the machine's cores: what the hypervisor took, and what other programs took.
+/// Shares of the machine's cores taken by the hypervisor, and by other programs, above which the report mentions them.
 const STEAL: f64 = 0.02;
 const OTHERS: f64 = 0.10;
 
-/// All findings, the worst first.
+/// Returns all findings, the worst first.
 pub fn findings(run: &Run) -> Vec<Finding> {
     let finders = [
         ceiling, transcript, busy, waiting, lag, idle, ports, steal, others,
@@ -149,8 +148,7 @@ fn others(run: &Run) -> Option<Finding> {
     finding(foreign, Weight::Notice, sentence)
 }
 
-/// The findings that make the figures the generator's own, in one sentence; `None` if there are
-/// none.
+/// Returns the findings by which the figures describe the generator, in one sentence; `None` if there are none.
 pub fn bound(run: &Run) -> Option<String> {
     let reasons: Vec<String> = findings(run)
         .into_iter()
@@ -160,7 +158,8 @@ pub fn bound(run: &Run) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// Little's law, for a closed loop without failed connects (which pause outside of any request).
+/// Returns the gap by Little's law, for a closed loop without failed connects (which cause pauses outside of any
+/// request).
 pub fn little_gap(run: &Run) -> Option<f64> {
     let Arrivals::Closed { concurrency } = run.plan.arrivals else {
         return None;
@@ -169,7 +168,7 @@ pub fn little_gap(run: &Run) -> Option<f64> {
     if run.outcomes.keys().any(|o| o.kind() == Kind::Connect) {
         return None;
     }
-    // The first and last request of every client are cut by the run's ends.
+    // The first and last request of every client are cut off by the run's start and end.
     if ended < 20 * u64::from(concurrency) {
         return None;
     }

@@ -6,20 +6,20 @@ use super::figures::Figures;
 use super::html::shell::escape;
 use super::words;
 
-/// What the two figures of the column `tester` mean.
+/// The meaning of the two figures in the column `tester`.
 pub const TESTER: &str = "the share of a core that the load tester's busiest thread used / its rate as a share of what it \
      reaches against a server that does nothing";
 
-/// What a table shows of the servers beside the answers.
+/// The columns about the servers beside the responses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ServerColumns {
-    /// CPU time and memory: the programs run on this machine and are known.
+    /// CPU time and memory, because the programs run on this machine and are known.
     Usage,
-    /// The slowest answer, because the programs are not known.
+    /// The slowest response, because the programs are not known.
     Unknown,
 }
 
-/// The values of a row.
+/// The formatted values of a row.
 struct Values {
     good: String,
     interval: Option<String>,
@@ -31,7 +31,7 @@ struct Values {
     slowest: String,
 }
 
-/// The values of a row; `none` stands for what is not known.
+/// Formats the values of a row; `none` is written for unknown values.
 fn values(figures: &Figures, none: &str) -> Values {
     let time = |seconds: Option<f64>| seconds.map_or(none.to_owned(), words::duration);
     Values {
@@ -52,7 +52,7 @@ fn values(figures: &Figures, none: &str) -> Values {
     }
 }
 
-/// The errors by their outcomes: `12 5xx, 3 timeouts`; empty if there were none.
+/// Returns the errors by their outcomes: `12 5xx, 3 timeouts`; empty if there were none.
 fn errors(figures: &Figures) -> String {
     let errors = figures.errors.iter();
     let errors: Vec<String> = errors
@@ -61,7 +61,7 @@ fn errors(figures: &Figures) -> String {
     errors.join(", ")
 }
 
-/// The head of [`text_columns`].
+/// Returns the header line of [`text_columns`].
 pub fn text_head(server: ServerColumns) -> String {
     let of_server: &[&str] = match server {
         ServerColumns::Usage => &["CPU/req", "memory"],
@@ -74,7 +74,7 @@ pub fn text_head(server: ServerColumns) -> String {
     )
 }
 
-/// The shared columns of a row on a terminal.
+/// Returns the shared columns of a row on a terminal.
 pub fn text_columns(figures: &Figures, server: ServerColumns) -> String {
     let values = values(figures, "-");
     let of_server: &[&str] = match server {
@@ -94,7 +94,7 @@ pub fn text_columns(figures: &Figures, server: ServerColumns) -> String {
     )
 }
 
-/// The shared columns of a row in a Markdown table.
+/// Returns the shared columns of a row in a Markdown table.
 pub fn markdown_columns(figures: &Figures) -> String {
     let values = values(figures, "–");
     let interval = values.interval.map(|interval| format!(" {interval}"));
@@ -110,7 +110,7 @@ pub fn markdown_columns(figures: &Figures) -> String {
     columns.join(" | ")
 }
 
-/// How near the load tester was to its own limit: `41 % / 23 %`.
+/// Returns how close the load tester was to its own limit: `41 % / 23 %`.
 fn tester(figures: &Figures) -> String {
     let generator = &figures.generator;
     let ceiling = generator.of_ceiling.map_or("-".to_owned(), words::percent);
@@ -125,7 +125,7 @@ fn text([good, interval, errors, p50, p99]: [&str; 5], of_server: &[&str], teste
     format!("{good:>9}  {interval:<19} {errors:>7} {p50:>9} {p99:>9}{of_server} {tester:>13}")
 }
 
-/// The line below a row that had errors.
+/// Writes the line below a row that had errors.
 pub fn text_errors(out: &mut String, figures: &Figures) {
     let errors = errors(figures);
     if !errors.is_empty() {
@@ -133,39 +133,39 @@ pub fn text_errors(out: &mut String, figures: &Figures) {
     }
 }
 
-/// The shape of a table of figures on a page.
+/// The layout of a table of figures on a page.
 pub struct HtmlHead<'a> {
-    /// What a row stands for: `stack`, `server`.
+    /// What each row represents: `stack`, `server`.
     pub row: &'a str,
     /// The columns before the shared ones.
     pub before: &'a [&'a str],
-    /// What the table shows of the servers.
+    /// The columns about the servers.
     pub server: ServerColumns,
-    /// The columns behind the shared ones.
+    /// The columns after the shared ones.
     pub after: &'a [&'a str],
 }
 
 /// A row of a table of figures on a page. Notes and values are markup.
 pub struct HtmlRow<'a> {
-    /// The colour class of the row in the plots beside the table; empty: none.
+    /// The colour class of the row in the plots beside the table; empty if it has none.
     pub colour: &'a str,
-    /// The server's name for readers.
+    /// The display name of the server.
     pub title: &'a str,
-    /// Whether it is Howdah and not a rival.
+    /// Whether the row is Howdah and not a competitor.
     pub ours: bool,
-    /// Whether it stands for a trap and is in no ranking.
+    /// Whether the row shows a trap, and is excluded from rankings.
     pub trap: bool,
     /// Notes below the title.
     pub notes: Vec<String>,
-    /// Values before the shared columns: of [`HtmlHead::before`].
+    /// Values of the columns [`HtmlHead::before`].
     pub before: Vec<String>,
-    /// What was measured, as the table shows it.
+    /// The measured figures, as the table shows them.
     pub figures: &'a Figures,
-    /// Values behind the shared columns: of [`HtmlHead::after`].
+    /// Values of the columns [`HtmlHead::after`].
     pub after: Vec<String>,
 }
 
-/// A table of figures.
+/// Writes a table of figures.
 pub fn html_table(out: &mut String, head: &HtmlHead<'_>, rows: &[HtmlRow<'_>]) {
     const SHARED: [&str; 4] = ["good per second", "errors", "p50", "p99"];
     let of_server: &[&str] = match head.server {

@@ -1,6 +1,6 @@
-//! `--csv`: the run second by second, for spreadsheets. Comma, dot, line feed, one header line; the
-//! columns are documented in `docs/bench.md`. Every outcome has its column, even if no request
-//! ended with it.
+//! `--csv`: the run second by second, for spreadsheets. The format uses commas, decimal points, line feeds and one
+//! header line; the columns are documented in `docs/bench.md`. Every outcome has a column, even if no request ended
+//! with it.
 
 use std::io::{self, Write};
 

@@ -16,7 +16,7 @@ use super::judge::{self, Against};
 use super::text::{self, Style};
 use super::words::{self, duration, percent, rate};
 
-/// The text report of any document.
+/// Returns the text report of any document.
 pub fn report(document: &Document, style: Style) -> String {
     match document {
         Document::Run(run) => text::report(run, style),
@@ -26,7 +26,7 @@ pub fn report(document: &Document, style: Style) -> String {
     }
 }
 
-/// `A` with its URL, for a legend.
+/// Writes `A` with its URL, for a legend.
 fn legend(out: &mut String, comparison: &Comparison) {
     for arm in &comparison.arms {
         let what = if arm.control { " (control)" } else { "" };
@@ -34,7 +34,7 @@ fn legend(out: &mut String, comparison: &Comparison) {
     }
 }
 
-/// The text report of a comparison.
+/// Returns the text report of a comparison.
 pub fn comparison(comparison: &Comparison) -> String {
     let mut out = String::new();
     let base = &comparison.arms[0].name;
@@ -126,7 +126,7 @@ fn details(out: &mut String, comparison: &Comparison, against: &Against) {
     }
 }
 
-/// Ratio, interval, p and noise floor of a judgement.
+/// Returns the ratio, interval, p and noise floor of a judgement.
 pub fn numbers(judgement: &Judgement) -> String {
     let mut text = format!("ratio {:.3}", judgement.ratio);
     if let Some(interval) = judgement.interval {
@@ -149,7 +149,7 @@ pub fn numbers(judgement: &Judgement) -> String {
     text
 }
 
-/// The knee of a sweep; None if it has too few levels.
+/// Returns the knee of a sweep; `None` if it has too few levels.
 pub fn sweep_knee(sweep: &Sweep) -> Option<Knee> {
     let levels: Vec<Level> = sweep
         .points
@@ -162,7 +162,7 @@ pub fn sweep_knee(sweep: &Sweep) -> Option<Knee> {
     knee::find(&levels)
 }
 
-/// The sentences of a sweep, for the text and the page.
+/// Returns the sentences of a sweep, for the text and the page.
 pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
     let mut out = Vec::new();
     match sweep_knee(sweep) {
@@ -201,7 +201,7 @@ pub fn sweep_sentences(sweep: &Sweep) -> Vec<String> {
     out
 }
 
-/// The text report of a sweep.
+/// Returns the text report of a sweep.
 pub fn sweep(sweep: &Sweep) -> String {
     let mut out = String::new();
     for sentence in sweep_sentences(sweep) {
@@ -251,7 +251,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     out
 }
 
-/// Whether the generator's limit broke all rates above the one that was found.
+/// Returns whether all rates above the one that was found broke because of the generator's limit.
 pub fn broke_by_the_generator(search: &Search) -> bool {
     let found = search.found.unwrap_or(0.0);
     let mut above = search
@@ -262,7 +262,7 @@ pub fn broke_by_the_generator(search: &Search) -> bool {
     above.peek().is_some() && above.all(|trial| bottleneck::bound(&trial.run).is_some())
 }
 
-/// The text report of a search.
+/// Returns the text report of a search.
 pub fn search(search: &Search) -> String {
     let mut out = String::new();
     match search.found {

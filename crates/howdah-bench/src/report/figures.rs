@@ -1,5 +1,5 @@
-//! What a server did in its runs, as figures: the part of a row that the tables of all comparisons
-//! have. [`super::columns`] shows them.
+//! The results of a server in its runs, as figures: the part of a row that the tables of all comparisons share.
+//! [`super::columns`] shows them.
 
 use std::collections::BTreeMap;
 
@@ -12,40 +12,39 @@ use crate::run::Run;
 use crate::stats::bootstrap::{self, ConfidenceInterval};
 use crate::stats::mean;
 
-/// Seed of the intervals' resampling: the same runs always give the same intervals.
+/// The seed for resampling the intervals. It is fixed, so the same runs always give the same intervals.
 pub const SEED: u64 = 1;
 
 /// The figures of a server under one load.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
-    /// Good answers per second, mean of the runs.
+    /// The number of good responses per second, mean of the runs.
     pub good: f64,
-    /// The 95 % interval of `good` over the runs; None for a single run.
+    /// The 95 % interval of `good` over the runs; `None` for a single run.
     pub interval: Option<ConfidenceInterval>,
-    /// Number of requests that ended.
+    /// The number of requests that ended.
     pub requests: u64,
     /// Requests that were not good, by outcome.
     pub errors: BTreeMap<Outcome, u64>,
-    /// Median latency of good answers, seconds; None if too few answers lie beyond it.
+    /// The median latency of good responses, in seconds; `None` if too few responses lie beyond it.
     pub p50: Option<f64>,
-    /// The 99th percentile of that latency, seconds; None if too few answers lie beyond it.
+    /// The 99th percentile of that latency, in seconds; `None` if too few responses lie beyond it.
     pub p99: Option<f64>,
-    /// The slowest good answer, seconds.
+    /// The latency of the slowest good response, in seconds.
     pub slowest: f64,
-    /// CPU time of the whole stack per request, seconds. A database's is not in it. None: not
-    /// known.
+    /// The CPU time of the whole stack per request, in seconds, without that of a database. `None` if it is not known.
     pub cpu: Option<f64>,
-    /// Proportional memory of the whole stack, bytes; 0 if it is not known.
+    /// The proportional memory of the whole stack, in bytes; 0 if it is not known.
     pub memory: u64,
-    /// How near the load tester was to its own limit.
+    /// How close the load tester was to its own limit.
     pub generator: Generator,
-    /// Why the load tester was the bottleneck, as a sentence; the rate is a lower bound then. None
-    /// if it was not.
+    /// Why the load tester was the bottleneck, as a sentence, in which case the rate is a lower bound. `None` if it was
+    /// not.
     pub generator_bound: Option<String>,
 }
 
 impl Figures {
-    /// The figures of these runs, without CPU time and memory of the server.
+    /// Returns the figures of these runs, without CPU time and memory of the server.
     pub fn of(runs: &[&Run]) -> Figures {
         let good: Vec<f64> = runs.iter().map(|run| run.good_rate()).collect();
         let mut errors = BTreeMap::new();
@@ -70,7 +69,7 @@ impl Figures {
         }
     }
 
-    /// The share of ended requests that were not good, 0 to 1.
+    /// Returns the share of ended requests that were not good, 0 to 1.
     pub fn error_share(&self) -> f64 {
         let errors: u64 = self.errors.values().sum();
         match self.requests {
@@ -80,20 +79,20 @@ impl Figures {
     }
 }
 
-/// How near the load tester was to its own limit in the runs of a row.
+/// How close the load tester was to its own limit in the runs of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Generator {
-    /// Share of a core that its busiest thread used, mean of the runs.
+    /// The share of a core that its busiest thread used, mean of the runs.
     pub cpu: f64,
-    /// What it reaches with the same clients and answers of that length against a server that does
-    /// nothing, requests per second; None: not measured.
+    /// The rate that it reaches with the same clients and response length against a server that does nothing, in
+    /// requests per second; `None`: not measured.
     pub ceiling: Option<f64>,
-    /// The share of that ceiling that it reached here, mean of the runs that have a ceiling.
+    /// The share of that ceiling that it reached in these runs, mean of the runs that have a ceiling.
     pub of_ceiling: Option<f64>,
 }
 
 impl Generator {
-    /// How near it was in these runs.
+    /// Returns how close it was in these runs.
     pub fn of(runs: &[&Run]) -> Generator {
         let over = |figure: &dyn Fn(&Run) -> Option<f64>| {
             let figures: Vec<f64> = runs.iter().filter_map(|run| figure(run)).collect();
@@ -108,7 +107,7 @@ impl Generator {
     }
 }
 
-/// The latencies of the good answers of all runs.
+/// Returns the latencies of the good responses of all runs.
 pub fn latency(runs: &[&Run]) -> Histogram {
     let mut latency = Histogram::new();
     for run in runs {
@@ -117,7 +116,7 @@ pub fn latency(runs: &[&Run]) -> Histogram {
     latency
 }
 
-/// The 95 % interval of a mean rate, which is never negative; None for a single run.
+/// Returns the 95 % interval of a mean rate, which is never negative; `None` for a single run.
 fn rate_interval(rates: &[f64]) -> Option<ConfidenceInterval> {
     let interval = bootstrap::mean_interval(rates, 0.95, SEED)?;
     Some(interval.map(|rate| rate.max(0.0)))

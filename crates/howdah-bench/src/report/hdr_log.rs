@@ -1,6 +1,6 @@
-//! `--hdr-log`: HdrHistogram's interval log, version 1.3, a line per second with the V2 compressed
-//! histogram of its good answers. Read by HistogramLogProcessor, HistogramLogAnalyzer, hdr-plot and
-//! other tools of that family. Values are nanoseconds; the last column is in milliseconds.
+//! `--hdr-log`: HdrHistogram's interval log, version 1.3, a line per second with the V2 compressed histogram of its
+//! good responses. It can be read by HistogramLogProcessor, HistogramLogAnalyzer, hdr-plot and other tools of that
+//! family. Values are nanoseconds; the last column is in milliseconds.
 
 use std::io::{self, Write};
 

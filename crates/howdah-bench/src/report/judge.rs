@@ -11,17 +11,16 @@ use crate::stats::{Invalid, quantile, steady};
 
 use super::bottleneck;
 
-/// An arm with a larger share of errors than this is not compared: the rest of its figures is
-/// chance.
+/// An arm with a larger share of errors than this is not compared, because its other figures depend on chance.
 const ERRORS: f64 = 0.001;
-/// Arms whose shares of kept connections differ by more than this are not comparable.
+/// Arms whose shares of reused connections differ by more than this are not comparable.
 const KEPT: f64 = 0.01;
-/// Largest share of the processors that other programs may take.
+/// The largest share of the processors that other programs may use.
 const FOREIGN: f64 = 0.10;
-/// Fewest answers in every window for a p99 of windows to be compared.
+/// The smallest number of responses in every window with which the p99 of windows is compared.
 const P99_SAMPLES: u64 = 1000;
 
-/// One arm against the base.
+/// The judgement of one arm against the base.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Against {
     /// The arm's index in the comparison.
@@ -31,14 +30,14 @@ pub struct Against {
 }
 
 impl Against {
-    /// The figure that decides; it was chosen before the measurement.
+    /// Returns the figure that decides, which was chosen before the measurement.
     pub fn primary(&self) -> &Judgement {
         &self.figures[0]
     }
 }
 
-/// Judges every arm but the base and the control. In a closed loop the good rate decides, in an
-/// open one the median latency does: there the rate is what was asked for.
+/// Judges every arm except the base and the control. In a closed loop the good rate decides. In an open loop the median
+/// latency decides, because the rate there is the requested one.
 pub fn comparison(comparison: &Comparison) -> Vec<Against> {
     let control: Vec<(&Run, &Run)> = comparison
         .control()
@@ -61,7 +60,7 @@ pub fn comparison(comparison: &Comparison) -> Vec<Against> {
         .collect()
 }
 
-/// Judges pairs of runs, with the control's pairs beside them.
+/// Judges pairs of runs, together with the control's pairs.
 pub fn figures(
     pairs: &[(&Run, &Run)],
     control: &[(&Run, &Run)],
@@ -113,7 +112,7 @@ fn seconds(run: &Run, percentile: f64) -> f64 {
     latency.quantile(percentile / 100.0) as f64 / 1e9
 }
 
-/// Every condition that makes a comparison of these runs invalid.
+/// Returns every condition that makes a comparison of these runs invalid.
 pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
     let all: Vec<&Run> = base.iter().chain(candidate).copied().collect();
     let conditions = [
@@ -130,7 +129,7 @@ pub fn invalid(base: &[&Run], candidate: &[&Run]) -> Vec<Invalid> {
     conditions.into_iter().flatten().collect()
 }
 
-/// A part of all runs together, as a share.
+/// Returns a part of the sum over all runs, as a share.
 fn share(runs: &[&Run], of: fn(&Run) -> (u64, u64)) -> f64 {
     let counts = runs.iter().map(|run| of(run));
     match counts.fold((0, 0), |sum, next| (sum.0 + next.0, sum.1 + next.1)) {
@@ -182,7 +181,7 @@ fn generator(all: &[&Run]) -> Option<Invalid> {
 
 fn foreign_load(all: &[&Run]) -> Option<Invalid> {
     let foreign = all.iter().map(|run| {
-        // If the server runs on this machine, it uses most of what other programs use.
+        // If the server runs on this machine, most of the other programs' use is the server's.
         let others = match run.machine.shared_with_server {
             true => 0.0,
             false => run.client.machine_busy_others,
@@ -193,8 +192,8 @@ fn foreign_load(all: &[&Run]) -> Option<Invalid> {
     (share > FOREIGN).then_some(Invalid::ForeignLoad { share })
 }
 
-/// Whether an arm was warming up within most of its windows. A drift from window to window cancels
-/// in the pairs; a warm-up in every window does not.
+/// Returns whether an arm was warming up within most of its windows. A drift from window to window cancels in the
+/// pairs; a warm-up in every window does not.
 fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
     let warming = runs
         .iter()
@@ -212,7 +211,7 @@ fn not_steady(arm: Side, runs: &[&Run]) -> Option<Invalid> {
     })
 }
 
-/// The first difference between two plans, apart from their targets.
+/// Returns the first difference between two plans, apart from their targets.
 pub fn plans_differ(a: &Plan, b: &Plan) -> Option<String> {
     let show = |plan: &Plan| -> Vec<(&'static str, String)> {
         vec![
@@ -234,8 +233,7 @@ pub fn plans_differ(a: &Plan, b: &Plan) -> Option<String> {
         .map(|((name, a), (_, b))| format!("{name}: {a} and {b}"))
 }
 
-/// Latencies of all runs together, and the percentile if enough answers lie beyond it, in
-/// nanoseconds.
+/// Merges the latencies of all runs and returns the percentile in nanoseconds, if enough responses lie beyond it.
 pub fn merged_percentile(runs: &[&Run], percentile: f64) -> Option<u64> {
     let mut all = crate::histogram::Histogram::new();
     for run in runs {

@@ -1,11 +1,10 @@
-//! `--export-k6`: the same load as a k6 script, with a TestRun for k6-operator. Load from several
-//! machines is left to k6. A plan that k6 cannot execute is refused with the reason: a script with
-//! other requests would be worse than none.
+//! `--export-k6`: the same load as a k6 script, with a TestRun for k6-operator. Load from several machines is left to
+//! k6. A plan that k6 cannot execute is refused with the reason, because a script with other requests would be worse
+//! than none.
 //!
-//! The script uses only what the documentation of k6 promises: one scenario (and one for the
-//! warm-up), `http.request`, checks, thresholds on the metrics of the scenario. Note that each pod
-//! of k6-operator judges the thresholds by itself, and that the arrivals of k6 have equal
-//! intervals.
+//! The script uses only features that the documentation of k6 promises: one scenario (and one for the warm-up),
+//! `http.request`, checks, thresholds on the metrics of the scenario. Note that each pod of k6-operator judges the
+//! thresholds separately, and that the arrivals of k6 have equal intervals.
 
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
@@ -18,10 +17,10 @@ use crate::slo::{Slo, Term};
 const SCRIPT: &str = "script.js";
 const BODY: &str = "body.bin";
 const TEST_RUN: &str = "testrun.yaml";
-/// Number of pods in the TestRun; users change it as they need.
+/// The number of pods in the TestRun, which users can change.
 const PODS: u32 = 4;
 
-/// Writes the files into a directory, which is made if it is missing, and returns their paths.
+/// Writes the files into a directory, which is created if it is missing, and returns their paths.
 pub fn export(plan: &Plan, slo: Option<&Slo>, dir: &Path) -> Result<Vec<PathBuf>, BenchError> {
     let script = script(plan, slo)?;
     let mut files = vec![
@@ -45,7 +44,7 @@ pub fn export(plan: &Plan, slo: Option<&Slo>, dir: &Path) -> Result<Vec<PathBuf>
     Ok(written)
 }
 
-/// The script; an error if k6 cannot send the same requests.
+/// Returns the script, or an error if k6 cannot send the same requests.
 pub fn script(plan: &Plan, slo: Option<&Slo>) -> Result<String, BenchError> {
     refuse(plan)?;
     let mut out = String::from(
@@ -151,7 +150,7 @@ fn refuse(plan: &Plan) -> Result<(), BenchError> {
     Ok(())
 }
 
-/// The URL with its scheme, which k6 requires.
+/// Returns the URL with its scheme, which k6 requires.
 fn url(text: &str) -> String {
     if text.contains("://") {
         text.to_owned()
@@ -223,7 +222,7 @@ fn options(plan: &Plan, slo: Option<&Slo>) -> serde_json::Value {
     })
 }
 
-/// k6 wants a whole number per unit of time: 0.5 per second is 5 in 10 s.
+/// Returns a whole number and a unit of time in seconds, as k6 requires: 0.5 per second is 5 in 10 s.
 fn whole_rate(rate: f64) -> (u64, f64) {
     for unit in [1.0, 10.0, 60.0, 100.0, 1000.0] {
         let whole = rate * unit;
@@ -246,7 +245,7 @@ fn thresholds(slo: Option<&Slo>) -> serde_json::Map<String, serde_json::Value> {
                     .push(format!("max<{}", limit * 1e3));
             }
             Term::Quantile(q, limit) => {
-                // 0.999 × 100 is 99.9 and a rounding error.
+                // 0.999 × 100 is not exactly 99.9, because of rounding.
                 let percentile = (q * 1e8).round() / 1e6;
                 found
                     .entry(good)
@@ -299,7 +298,7 @@ fn expected_statuses(out: &mut String, plan: &Plan) {
     );
 }
 
-/// The default function: one request, its checks, the pause.
+/// Writes the default function: one request, its checks, the pause.
 fn function(out: &mut String, plan: &Plan) {
     out.push_str("export default function () {\n");
     out.push_str("  const headers = {};\n");
@@ -320,7 +319,7 @@ fn function(out: &mut String, plan: &Plan) {
         },
         plan.connection.timeout.as_secs_f64(),
         if name {
-            // One time series, not one for every URL.
+            // This gives one time series instead of one for each URL.
             "\n    tags: { name: 'load' },"
         } else {
             ""
@@ -347,7 +346,7 @@ fn function(out: &mut String, plan: &Plan) {
     out.push_str("}\n");
 }
 
-/// A check of the body as an expression.
+/// Returns a check of the body as a JavaScript expression.
 fn test(body: &BodyCheck) -> String {
     let text = |text: &str| serde_json::Value::from(text).to_string();
     match body {
@@ -366,7 +365,7 @@ fn test(body: &BodyCheck) -> String {
     }
 }
 
-/// The function that a check by JSON pointer calls.
+/// Writes the function that a check by JSON pointer calls.
 fn json_pointer(out: &mut String) {
     out.push_str(
             "\n// Whether a JSON text has a value at a pointer (RFC 6901), and this one if one is given.\n\

@@ -1,6 +1,5 @@
-//! Which figures of ab would have misled in this run, and by how much. Each line has the name of
-//! the figure in ab, what ab would have printed, and the truth. A run for which ab is right has no
-//! lines.
+//! Decides which figures of ab would have misled in this run, and by how much. Each line has the name of the figure in
+//! ab, the value that ab would have printed, and the true value. A run for which ab is right has no lines.
 
 use crate::outcome::{Kind, Outcome};
 use crate::plan::{Arrivals, Protocol};
@@ -10,18 +9,18 @@ use crate::stats::quantile;
 use super::ab::AbFigures;
 use super::words;
 
-/// A figure of ab's that would have misled the reader.
+/// A figure of ab that would have misled the reader.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Misled {
     /// The figure's name in ab's report.
     pub figure: &'static str,
-    /// What ab would have printed.
+    /// The value that ab would have printed.
     pub ab_says: String,
-    /// What is true instead.
+    /// The true value.
     pub truth: String,
 }
 
-/// All misleading figures, in the order of ab's report.
+/// Returns all misleading figures, in the order of ab's report.
 pub fn lines(run: &Run) -> Vec<Misled> {
     let ab = AbFigures::of(run);
     let mut found = Vec::new();
@@ -139,7 +138,7 @@ fn requests_per_second(
     }
 }
 
-/// What the complete requests that were not good were: `8603 unexpected 5xx, 12 truncated`.
+/// Returns the outcomes of the complete requests that were not good: `8603 unexpected 5xx, 12 truncated`.
 fn what_they_were(run: &Run) -> String {
     let parts: Vec<String> = run
         .outcomes
@@ -157,7 +156,8 @@ fn what_they_were(run: &Run) -> String {
     parts.join(", ")
 }
 
-/// Wrong answers of the same length as the first: complete, and not in "Failed requests".
+/// Returns the number of bad responses of the same length as the first: they are complete, and not in "Failed
+/// requests".
 fn errors_ab_does_not_fail(run: &Run, ab: &AbFigures) -> u64 {
     let wrong_answers = run.answers() - run.good();
     let of_another_length = run
@@ -182,8 +182,7 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
         );
         return;
     }
-    // ab derives this figure and does not measure it: it is wrong if requests failed fast, or
-    // clients were idle.
+    // ab derives this figure instead of measuring it. It is wrong if requests failed fast, or clients were idle.
     if (ab.per_request_ms / mean - 1.0).abs() > 0.05 {
         add(
             "Time per request (mean)",
@@ -206,8 +205,8 @@ fn time_per_request(run: &Run, ab: &AbFigures, add: &mut impl FnMut(&'static str
     }
 }
 
-/// Whether connections that the server closed are more than one in a hundred of its responses. Servers close a
-/// kept connection after some thousands of requests, which costs nobody anything that could be measured.
+/// Returns whether connections that the server closed are more than one in a hundred of its responses. Servers close a
+/// kept-alive connection after some thousands of requests, whose cost cannot be measured.
 pub(super) fn is_test_of_connecting(closed: u64, responses: u64) -> bool {
     responses > 0 && closed * 100 > responses
 }
@@ -267,7 +266,7 @@ fn latencies(run: &Run, add: &mut impl FnMut(&'static str, String, String)) {
             ),
         );
     }
-    // One stall in a closed loop holds up all clients but counts once for each.
+    // One stall in a closed loop delays all clients but counts only once for each.
     if let Arrivals::Closed { concurrency } = run.plan.arrivals {
         let stalled = good.max() as f64;
         let p99 = good.quantile(0.99) as f64;

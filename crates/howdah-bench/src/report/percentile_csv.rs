@@ -1,12 +1,12 @@
-//! Ab's `-e` file: for every per cent of the requests, the milliseconds within which they were
-//! served. Header, rows 0 to 100 and three decimals are ab's; the values are of good answers, from
-//! a histogram, so within 0.1 % of ab's.
+//! Ab's `-e` file: for every per cent of the requests, the milliseconds within which they were served. The header, rows
+//! 0 to 100 and three decimals are ab's. The values are of good responses and come from a histogram, so they are within
+//! 0.1 % of ab's.
 
 use std::io::{self, Write};
 
 use crate::run::Run;
 
-/// Writes the percentiles of the run's good answers.
+/// Writes the percentiles of the run's good responses.
 pub fn write(run: &Run, out: &mut impl Write) -> io::Result<()> {
     let latency = run.latency();
     out.write_all(b"Percentage served,Time in ms\n")?;

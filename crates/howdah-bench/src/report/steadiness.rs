@@ -1,10 +1,10 @@
-//! How steady a run was, by its seconds.
+//! How steady a run was, measured over its seconds.
 
 use super::words::percent;
 use crate::run::Run;
 use crate::stats::steady;
 
-/// How steady the good answers were over the seconds of the run, in words.
+/// Returns how steady the good responses were over the seconds of the run, in words.
 pub fn sentence(run: &Run) -> String {
     match class(run) {
         steady::Steadiness::Flat => "the good rate was steady over the run".into(),
@@ -29,7 +29,7 @@ pub fn sentence(run: &Run) -> String {
     }
 }
 
-/// Steadiness of the whole seconds' good answers.
+/// Returns the steadiness of the good responses over the whole seconds of the run.
 pub fn class(run: &Run) -> steady::Steadiness {
     let counts: Vec<f64> = run
         .seconds

@@ -1,10 +1,10 @@
-//! Figures with their units, as people read them. Pure.
+//! Formats figures with their units for people.
 
 use jiff::Timestamp;
 use jiff::civil::DateTime;
 use jiff::tz::Offset;
 
-/// The sentence with a capital first letter.
+/// Returns the sentence with a capital first letter.
 pub fn capital(sentence: &str) -> String {
     let mut chars = sentence.chars();
     match chars.next() {
@@ -13,12 +13,12 @@ pub fn capital(sentence: &str) -> String {
     }
 }
 
-/// Nanoseconds as milliseconds, with three digits that count: `0.052`, `4.13`, `1370`.
+/// Formats nanoseconds as milliseconds with three significant digits: `0.052`, `4.13`, `1370`.
 pub fn ms(nanoseconds: f64) -> String {
     digits(nanoseconds / 1e6)
 }
 
-/// A number with about three digits that count, never in exponents.
+/// Formats a number with about three significant digits, never with an exponent.
 pub fn digits(value: f64) -> String {
     match value.abs() {
         0.0 => "0".into(),
@@ -29,7 +29,7 @@ pub fn digits(value: f64) -> String {
     }
 }
 
-/// Seconds as the unit that fits: `52 µs`, `4.13 ms`, `1.37 s`.
+/// Formats seconds in the unit that fits: `52 µs`, `4.13 ms`, `1.37 s`.
 pub fn duration(seconds: f64) -> String {
     match seconds.abs() {
         0.0 => "0 s".into(),
@@ -40,8 +40,8 @@ pub fn duration(seconds: f64) -> String {
     }
 }
 
-/// A share as a percentage: `0 %`, `0.02 %`, `3.4 %`, `86 %`. A share above zero is never written
-/// `0 %`, and one below all never `100 %`.
+/// Formats a share as a percentage: `0 %`, `0.02 %`, `3.4 %`, `86 %`. A share above zero is never written `0 %`, and
+/// one below 1 never `100 %`.
 pub fn percent(share: f64) -> String {
     let value = share * 100.0;
     match value.abs() {
@@ -55,12 +55,12 @@ pub fn percent(share: f64) -> String {
     }
 }
 
-/// A count, ungrouped: texts are searched and copied.
+/// Formats a count without groups, because texts are searched and copied.
 pub fn count(value: u64) -> String {
     value.to_string()
 }
 
-/// A count with narrow groups of thousands from five digits on, for pages: `9999`, `12 345`.
+/// Formats a count with narrow groups of thousands from five digits on, for pages: `9999`, `12 345`.
 pub fn grouped(value: u64) -> String {
     let text = value.to_string();
     if text.len() < 5 {
@@ -76,12 +76,12 @@ pub fn grouped(value: u64) -> String {
     out
 }
 
-/// Events per second: `52.3`, `788`, `12345`.
+/// Formats events per second: `52.3`, `788`, `12345`.
 pub fn rate(per_second: f64) -> String {
     digits(per_second)
 }
 
-/// Bytes in binary units: `512 B`, `1.5 KiB`, `3.2 GiB`.
+/// Formats bytes in binary units: `512 B`, `1.5 KiB`, `3.2 GiB`.
 pub fn bytes(value: f64) -> String {
     let units = ["B", "KiB", "MiB", "GiB", "TiB"];
     let mut value = value;
@@ -97,7 +97,7 @@ pub fn bytes(value: f64) -> String {
     }
 }
 
-/// `1 pair`, `2 pairs`.
+/// Formats a count with a noun: `1 pair`, `2 pairs`.
 pub fn plural(count: u64, one: &str, many: &str) -> String {
     format!(
         "{} {}",
@@ -106,15 +106,14 @@ pub fn plural(count: u64, one: &str, many: &str) -> String {
     )
 }
 
-/// A date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41
-/// 2026`.
+/// Formats a date and time in UTC as `ctime(3)` writes it, without the line feed: `Fri Nov 20 21:47:41 2026`.
 pub fn ctime(seconds_since_1970: u64) -> String {
     utc(seconds_since_1970)
         .strftime("%a %b %d %H:%M:%S %Y")
         .to_string()
 }
 
-/// A date and time in UTC: `2026-11-20 21:47:41 UTC`.
+/// Formats a date and time in UTC: `2026-11-20 21:47:41 UTC`.
 pub fn timestamp(seconds_since_1970: f64) -> String {
     utc(seconds_since_1970.max(0.0) as u64)
         .strftime("%Y-%m-%d %H:%M:%S UTC")

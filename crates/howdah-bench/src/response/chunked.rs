@@ -1,18 +1,18 @@
-//! The chunked coding (RFC 9112 §7.1). Passes data on without copying; skips extensions and trailer
+//! The chunked coding (RFC 9112 §7.1). The decoder passes data on without copying, and skips extensions and trailer
 //! fields, within limits.
 
 use super::Fault;
 
-/// Longest line of a chunk size with its extension, and longest trailer section, bytes.
+/// The maximum length of a chunk size line with its extension, and of a trailer section, in bytes.
 const LONGEST_LINE: u32 = 16 << 10;
 
 /// A decoder that takes its input in pieces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Chunked {
     state: ChunkState,
-    /// The chunk size read so far, or the bytes left of the chunk.
+    /// The chunk size read so far, or the number of bytes left in the chunk.
     left: u64,
-    /// Length so far of the present line, or of the trailer section.
+    /// The length so far of the current line, or of the trailer section.
     line: u32,
 }
 
@@ -42,12 +42,12 @@ impl Default for Chunked {
 }
 
 impl Chunked {
-    /// Whether the last chunk and its trailer section have been read.
+    /// Returns whether the last chunk and its trailer section have been read.
     pub fn is_done(&self) -> bool {
         self.state == ChunkState::Done
     }
 
-    /// Decodes a piece; returns how many bytes it used: all, unless the coding is complete.
+    /// Decodes a piece. Returns how many bytes it consumed: all of them, unless the coding is complete.
     pub fn feed(&mut self, input: &[u8], mut data: impl FnMut(&[u8])) -> Result<usize, Fault> {
         let mut at = 0;
         while at < input.len() && self.state != ChunkState::Done {
@@ -86,7 +86,8 @@ impl Chunked {
                 self.left = (self.left << 4) | u64::from(digit);
                 ChunkState::Size
             }
-            // Spaces after the size: some servers pad it (RFC 9112 §7.1.1 has BWS before a `;`).
+            // Spaces after the size are accepted, because some servers pad it (RFC 9112 §7.1.1 allows BWS before a
+            // `;`).
             (ChunkState::Size, b';' | b' ' | b'\t') => ChunkState::Extension,
             (ChunkState::Size | ChunkState::Extension, b'\r') => ChunkState::SizeLf,
             (ChunkState::Extension, other) if other != b'\n' => ChunkState::Extension,

@@ -1,23 +1,23 @@
-//! The head of an answer: status line and fields, and what they say about the body. Needs the whole
-//! head, or reports that it is incomplete.
+//! The head of a response: status line and fields, and what they say about the body. The parser needs the whole head,
+//! or reports that it is incomplete.
 
 use memchr::memchr;
 
 use super::Fault;
 
-/// Longest head, bytes. nginx and Apache send at most a few KiB; ab gives up at 8.
+/// The maximum length of a head, in bytes. nginx and Apache send at most a few KiB; ab gives up at 8.
 pub const LONGEST_HEAD: usize = 64 << 10;
 
-/// What the reader needs to know of a head.
+/// The properties of a head that the reader needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Head {
     /// The status, 100 to 999.
     pub status: u16,
     /// Whether the version is HTTP/1.0.
     pub http10: bool,
-    /// Whether the sender keeps the connection.
+    /// Whether the sender keeps the connection open.
     pub keep: bool,
-    /// How the body ends, before the method and the status are considered.
+    /// How the body ends, before the method and the status are taken into account.
     pub framing: Framing,
 }
 
@@ -32,8 +32,8 @@ pub enum Framing {
     Close,
 }
 
-/// Parses a head. `None` if it is not complete; otherwise the head and its length, the empty line
-/// included. Calls `field` for every field, in order, once its line is known to be valid.
+/// Parses a head. Returns `None` if it is not complete, otherwise the head and its length, the empty line included.
+/// Calls `field` for every field, in order, once its line is known to be valid.
 pub fn parse(
     bytes: &[u8],
     mut field: impl FnMut(&[u8], &[u8]),
@@ -110,19 +110,19 @@ fn too_long<T>(bytes: &[u8]) -> Result<Option<T>, Fault> {
     }
 }
 
-/// A line without its CR. A bare LF counts as a line end (RFC 9112 §2.2): CGI programs send it.
+/// Returns a line without its CR. A bare LF counts as a line end (RFC 9112 §2.2), because CGI programs send it.
 fn line(bytes: &[u8]) -> &[u8] {
     bytes.strip_suffix(b"\r").unwrap_or(bytes)
 }
 
-/// Whether the bytes so far can be the beginning of a status line: garbage without line ends is an
+/// Returns whether the bytes so far can be the beginning of a status line, so that garbage without line ends is an
 /// error at once and not at the timeout.
 fn could_be_status_line(bytes: &[u8]) -> bool {
     let shown = bytes.len().min(5);
     bytes[..shown] == b"HTTP/"[..shown]
 }
 
-/// `HTTP/1.1 200 OK`; the reason may be missing, with its space too.
+/// Parses `HTTP/1.1 200 OK`. The reason may be missing, together with the space before it.
 fn status_line(line: &[u8]) -> Result<(u16, bool), Fault> {
     let rest = line.strip_prefix(b"HTTP/").ok_or(Fault::StatusLine)?;
     let (version, rest) = rest.split_at_checked(4).ok_or(Fault::StatusLine)?;
@@ -145,7 +145,7 @@ fn status_line(line: &[u8]) -> Result<(u16, bool), Fault> {
     Ok((status, http10))
 }
 
-/// Parses a number, or a list of equal ones (RFC 9110 §8.6).
+/// Parses a number, or a list of equal numbers (RFC 9110 §8.6).
 fn content_length(value: &[u8]) -> Result<u64, Fault> {
     let mut numbers = value.split(|b| *b == b',').map(|part| {
         let part = part.trim_ascii();
@@ -169,7 +169,7 @@ fn is_token(byte: u8) -> bool {
     TOKEN[usize::from(byte)]
 }
 
-/// RFC 9110 §5.6.2, as a table: every byte of every field's name is looked up.
+/// The token characters (RFC 9110 §5.6.2), as a table, because every byte of every field's name is looked up.
 static TOKEN: [bool; 256] = {
     let (mut table, mut byte) = ([false; 256], 0);
     while byte < 128 {

@@ -1,9 +1,9 @@
-//! Reads answers of HTTP/1.x. Strict enough to decide whether an answer was complete and to name
-//! what is not valid HTTP. Knows neither sockets nor clocks.
+//! Parses responses of HTTP/1.x. It is strict enough to decide whether a response was complete, and to name what is not
+//! valid HTTP. It does not depend on sockets or clocks.
 //!
-//! - [`head`]: status line and fields (RFC 9112 §4, §5), and what they say of the body (§6.3).
-//! - [`chunked`]: the chunked coding (§7.1), data handed on without copying.
-//! - [`Reader`]: an answer from its first byte to its last, however it is cut.
+//! - [`head`]: status line and fields (RFC 9112 §4, §5), and what they say about the body (§6.3).
+//! - [`chunked`]: the chunked coding (§7.1), decoded without copying the data.
+//! - [`Reader`]: a response from its first byte to its last, in pieces of any size.
 
 pub mod chunked;
 pub mod head;
@@ -11,7 +11,7 @@ mod reader;
 
 pub use reader::{End, Reader, Sink};
 
-/// Why bytes are not a valid answer. Each variant has one name; the outcome is
+/// Why bytes are not a valid response. Each variant has one name; the outcome is
 /// [`crate::outcome::Outcome::ProtocolError`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fault {
@@ -25,18 +25,18 @@ pub enum Fault {
     HeadTooLong,
     /// Content-Length is not a number, or two of them differ.
     ContentLength,
-    /// Content-Length beside Transfer-Encoding (RFC 9112 §6.1: treat as an error).
+    /// Content-Length together with Transfer-Encoding (RFC 9112 §6.1: treat as an error).
     LengthAndCoding,
-    /// Status 101, though the request did not ask to switch protocols.
+    /// The status is 101, although the request did not ask to switch protocols.
     Switching,
-    /// A chunk's size or line ends are wrong.
+    /// A chunk's size or line ends are invalid.
     Chunk,
-    /// The answer has more bytes than it declared.
+    /// The response has more bytes than it declared.
     Surplus,
 }
 
 impl Fault {
-    /// A few words for people.
+    /// Returns a short description for people.
     pub fn words(self) -> &'static str {
         match self {
             Fault::StatusLine => "the first line is not an HTTP status line",

@@ -1,16 +1,15 @@
-//! An answer from its first byte to its last, however it is cut into pieces. The common case, a
-//! head within one piece, copies nothing.
+//! Reads a response from its first byte to its last, in pieces of any size. In the common case, a head within one
+//! piece, nothing is copied.
 
 use super::Fault;
 use super::chunked::Chunked;
 use super::head::{self, Framing, Head};
 
-/// Receives the parts of an answer.
+/// Receives the parts of a response.
 pub trait Sink {
-    /// Takes a whole head, its empty line included; also interim ones (1xx).
+    /// Takes a whole head, its empty line included. Also called for interim ones (1xx).
     fn head(&mut self, _: &Head, _: &[u8]) {}
-    /// Takes a field of a head. If the head came in pieces, all its fields may be shown more than
-    /// once.
+    /// Takes a field of a head. If the head came in pieces, its fields may be passed more than once.
     fn field(&mut self, name: &[u8], value: &[u8]);
     /// Takes a piece of the body, without chunk framing.
     fn body(&mut self, bytes: &[u8]);
@@ -21,11 +20,11 @@ impl Sink for () {
     fn body(&mut self, _: &[u8]) {}
 }
 
-/// Reads one answer. [`Reader::begin`] makes it ready for the next.
+/// Reads one response. [`Reader::begin`] prepares it for the next.
 #[derive(Debug)]
 pub struct Reader {
     state: ReaderState,
-    /// Whether the request was HEAD, whose answer has no body whatever the head says.
+    /// Whether the request was HEAD, whose response has no body whatever the head says.
     head_only: bool,
     head: Option<Head>,
     body_length: u64,
@@ -42,14 +41,14 @@ enum ReaderState {
     Done,
 }
 
-/// What the end of the connection means for the answer.
+/// What the end of the connection means for the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The answer is complete: its body ends with the connection.
+    /// The response is complete: its body ends with the connection.
     Complete,
-    /// The answer had not begun.
+    /// The response had not begun.
     Nothing,
-    /// The answer had begun and is not complete.
+    /// The response had begun and is not complete.
     Truncated,
 }
 
@@ -66,7 +65,7 @@ impl Default for Reader {
 }
 
 impl Reader {
-    /// Prepares for an answer; `head_only` if the request is HEAD.
+    /// Prepares for a response; `head_only` if the request is HEAD.
     pub fn begin(&mut self, head_only: bool) {
         self.state = ReaderState::Head;
         self.head_only = head_only;
@@ -75,29 +74,29 @@ impl Reader {
         self.partial.clear();
     }
 
-    /// Whether the answer is complete.
+    /// Returns whether the response is complete.
     pub fn is_done(&self) -> bool {
         matches!(self.state, ReaderState::Done)
     }
 
-    /// The head of the answer; None until it is complete. Interim answers (1xx) are skipped.
+    /// Returns the head of the response; `None` until it is complete. Interim responses (1xx) are skipped.
     pub fn head(&self) -> Option<&Head> {
         self.head.as_ref()
     }
 
-    /// Bytes of the body received so far, without chunk framing.
+    /// Returns the number of bytes of the body received so far, without chunk framing.
     pub fn body_length(&self) -> u64 {
         self.body_length
     }
 
-    /// Whether the connection can carry another answer after this one.
+    /// Returns whether the connection can carry another response after this one.
     pub fn keeps_connection(&self) -> bool {
         self.head.is_some_and(|head| {
             head.keep && (self.bodyless(head.status) || head.framing != Framing::Close)
         })
     }
 
-    /// Reads a piece; returns how many bytes it used: all, unless the answer is complete.
+    /// Reads a piece. Returns how many bytes it consumed: all of them, unless the response is complete.
     pub fn feed(&mut self, input: &[u8], sink: &mut impl Sink) -> Result<usize, Fault> {
         let mut at = 0;
         while at < input.len() {
@@ -136,7 +135,7 @@ impl Reader {
         Ok(at)
     }
 
-    /// Says what the end of the connection means for the answer.
+    /// Returns what the end of the connection means for the response.
     pub fn end(&mut self) -> End {
         match self.state {
             ReaderState::UntilClose | ReaderState::Done => {
@@ -163,8 +162,8 @@ impl Reader {
         }
         let before = self.partial.len();
         self.partial.extend_from_slice(input);
-        // A head that trickles in is looked at once per line, not once per byte; but its first
-        // bytes at once, for garbage may never have a line end.
+        // A head that arrives slowly is parsed once per line, not once per byte. Its first bytes are checked at once,
+        // because garbage may never have a line end.
         let begun = "HTTP/".len()..head::LONGEST_HEAD;
         if memchr::memchr(b'\n', input).is_none() && begun.contains(&before) {
             return Ok(input.len());
@@ -174,8 +173,8 @@ impl Reader {
             return Ok(input.len());
         };
         sink.head(&head, &self.partial[..length]);
-        // The buffer is freed, not cleared: otherwise each of thousands of connections would keep
-        // its longest head.
+        // The buffer is freed, not cleared. Otherwise each of thousands of connections would keep the memory of its
+        // longest head.
         self.partial = Vec::new();
         self.take_head(head).map(|()| length - before)
     }
@@ -197,7 +196,7 @@ impl Reader {
         Ok(())
     }
 
-    /// RFC 9112 §6.3: answers that have no body whatever their head says.
+    /// Returns whether the response has no body whatever its head says (RFC 9112 §6.3).
     fn bodyless(&self, status: u16) -> bool {
         self.head_only || matches!(status, 204 | 304)
     }
@@ -222,7 +221,7 @@ mod tests {
         }
     }
 
-    /// The answer's body and what was left, at every way to cut the bytes in two.
+    /// Checks the response's body and the remaining bytes, for every way to cut the bytes in two.
     #[track_caller]
     fn check(text: &str, head_only: bool, body: &str, rest: &str) {
         for cut in 0..=text.len() {

@@ -1,5 +1,5 @@
-//! What the generator measured of itself and of its machine, so that a run in which it was the
-//! bottleneck can say so. Figures only; the judgement is the report's.
+//! The generator's measurements of itself and of its machine, so that a run in which it was the bottleneck can say so.
+//! This module holds only figures; the report judges them.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,34 +8,34 @@ use serde::{Deserialize, Serialize};
 pub struct ClientSide {
     /// The use of each generator thread.
     pub threads: Vec<ThreadUse>,
-    /// Mean number of requests under way, as counted by the generator; Little's law says it is the
-    /// rate of ended requests times their mean latency.
+    /// The mean number of requests in progress, as counted by the generator. By Little's law it is the rate of ended
+    /// requests times their mean latency.
     pub mean_in_flight: f64,
-    /// Share of the machine's cores that was busy with anything but the generator.
+    /// The share of the machine's cores that was busy with anything but the generator.
     pub machine_busy_others: f64,
-    /// Share of the machine's cores that the hypervisor kept back.
+    /// The share of the machine's cores that the hypervisor withheld (steal time).
     pub steal: f64,
-    /// What the same generator reaches at the same concurrency, method and answer length against a
-    /// server that does nothing, answers per second. None: not measured.
+    /// The rate that the same generator reaches at the same concurrency, method and response length against a server
+    /// that does nothing, in responses per second. `None`: not measured.
     pub ceiling: Option<f64>,
 }
 
-/// One thread of the generator.
+/// The use of the machine by one generator thread.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ThreadUse {
-    /// Share of a core that the thread used: 1 is a whole core.
+    /// The share of a core that the thread used: 1 is a whole core.
     pub cpu: f64,
-    /// Share of the time that the thread was ready to run and had no core.
+    /// The share of the time that the thread was ready to run but had no core.
     pub wait: f64,
 }
 
 impl ClientSide {
-    /// The busiest thread's share of a core.
+    /// Returns the busiest thread's share of a core.
     pub fn busiest(&self) -> f64 {
         self.threads.iter().map(|t| t.cpu).fold(0.0, f64::max)
     }
 
-    /// The longest-waiting thread's share of the time.
+    /// Returns the longest-waiting thread's share of the time.
     pub fn most_waiting(&self) -> f64 {
         self.threads.iter().map(|t| t.wait).fold(0.0, f64::max)
     }
@@ -46,24 +46,24 @@ impl ClientSide {
 pub struct Machine {
     /// The machine's host name.
     pub host: String,
-    /// The kernel, as `Linux 6.18.44`.
+    /// The kernel, for example `Linux 6.18.44`.
     pub kernel: String,
     /// The processor's name.
     pub cpu: String,
-    /// Cores this process may use.
+    /// The number of cores that this process may use.
     pub cores: u32,
-    /// The machine's memory, bytes.
+    /// The machine's memory, in bytes.
     pub memory: u64,
-    /// Frequency governor; None if the kernel shows none.
+    /// The frequency governor; `None` if the kernel shows none.
     pub governor: Option<String>,
     /// How many open files this process may have.
     pub open_files: u64,
-    /// `net.core.somaxconn`: the longest backlog of a listening socket here.
+    /// `net.core.somaxconn`: the maximum backlog of a listening socket on this machine.
     pub somaxconn: Option<u64>,
     /// `net.ipv4.ip_local_port_range`: the first and the last port.
     pub local_ports: Option<(u16, u16)>,
-    /// Load average of one minute, before the run.
+    /// The one-minute load average before the run.
     pub load: f64,
-    /// Whether the server is reached over loopback or a unix socket, and so shares these cores.
+    /// Whether the server is reached over loopback or a unix socket, and therefore shares these cores.
     pub shared_with_server: bool,
 }

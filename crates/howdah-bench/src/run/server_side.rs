@@ -1,50 +1,49 @@
-//! The server, as seen from its process id or Howdah's status, once a second. What could not be
-//! read is absent, and the first sample that lacks it says why.
+//! The server's resource use and status, sampled once a second from its process id or Howdah's status. Values that
+//! could not be read are absent, and the first sample that lacks one says why.
 
 use serde::{Deserialize, Serialize};
 
-/// The server at one moment.
+/// A sample of the server at one point in time.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ServerSample {
-    /// Seconds from the start of the measured part.
+    /// The time of the sample, in seconds from the start of the measured part.
     pub at: f64,
-    /// CPU and memory of the process that `--server-pid` names, with its children.
+    /// CPU and memory of the process that `--server-pid` names and of its children.
     pub process: Option<ProcessUse>,
-    /// Howdah's own figures, read from where `--status` says.
+    /// Howdah's own figures, read from the address given by `--status`.
     pub howdah: Option<HowdahStatus>,
-    /// Why something is absent, in the first sample that lacks it.
+    /// Why a value is absent, in the first sample that lacks it.
     pub missing: Option<String>,
 }
 
-/// A process with its children.
+/// The resource use of a process and its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct ProcessUse {
-    /// Number of processes.
+    /// The number of processes.
     pub processes: u32,
-    /// CPU time since the last sample, in cores.
+    /// The CPU time since the last sample, in cores.
     pub cpu: f64,
-    /// Resident memory, bytes, added up over the processes: shared pages are counted for each.
+    /// The resident memory in bytes, summed over the processes: shared pages are counted for each.
     pub resident: u64,
-    /// Proportional memory, bytes: shared pages are counted once. None if the generator may not
-    /// read it.
+    /// The proportional memory in bytes: shared pages are counted once. `None` if the generator may not read it.
     pub proportional: Option<u64>,
 }
 
 /// Figures from Howdah's status.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct HowdahStatus {
-    /// Requests begun since the server started.
+    /// The number of requests begun since the server started.
     pub requests: u64,
-    /// Requests in progress.
+    /// The number of requests in progress.
     pub active: u64,
-    /// Open connections.
+    /// The number of open connections.
     pub connections: u64,
-    /// Requests waiting for a child, over all pools.
+    /// The number of requests waiting for a child, over all pools.
     pub queued: u64,
-    /// Children, over all pools.
+    /// The number of children, over all pools.
     pub children: u64,
-    /// Children that have a request.
+    /// The number of children that are running a request.
     pub busy: u64,
-    /// Failures since the server started, by the failure's name.
+    /// The number of failures since the server started, by the failure's name.
     pub failures: std::collections::BTreeMap<String, u64>,
 }

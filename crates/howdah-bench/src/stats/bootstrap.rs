@@ -1,20 +1,20 @@
 //! Confidence intervals by resampling, and the two quantile functions they need.
 //!
-//! The plain percentile bootstrap is too narrow for the ten or so pairs of a comparison: it claims
-//! 95 % and covers about 90. We widen its levels so that it is as wide as Student's interval for
-//! normal data, and keep its shape for others: the "expanded percentile interval" of Hesterberg,
-//! *What Teachers Should Know About the Bootstrap* (2015), §4.5.
+//! The plain percentile bootstrap is too narrow for the ten or so pairs of a comparison: it claims 95 % and covers
+//! about 90. We widen its levels so that it is as wide as Student's interval for normal data, and keep its shape for
+//! others. This is the "expanded percentile interval" of Hesterberg, *What Teachers Should Know About the Bootstrap*
+//! (2015), §4.5.
 //!
-//! No resample lies outside of the values, though, and all of five values lie on one side of the
-//! truth once in sixteen times: below six values it is Student's interval itself, of the resamples'
-//! standard error.
+//! However, no resample lies outside the range of the values, and all of five values lie on one side of the true mean
+//! once in sixteen times. Below six values we therefore use Student's interval itself, with the standard error of the
+//! resamples.
 
 use serde::{Deserialize, Serialize};
 
 use super::{mean, standard_deviation};
 use crate::plan::template::Random;
 
-/// Resamples drawn for an interval: enough for the third digit of a 95 % bound.
+/// The number of resamples drawn for an interval: enough for the third digit of a 95 % bound.
 pub const RESAMPLES: usize = 4000;
 
 /// A confidence interval from `low` to `high`, both included.
@@ -27,17 +27,17 @@ pub struct ConfidenceInterval {
 }
 
 impl ConfidenceInterval {
-    /// Whether a value lies in the interval.
+    /// Returns whether a value lies in the interval.
     pub fn contains(&self, value: f64) -> bool {
         self.low <= value && value <= self.high
     }
 
-    /// Whether the whole interval lies within ±`margin` of zero.
+    /// Returns whether the whole interval lies within ±`margin` of zero.
     pub fn within(&self, margin: f64) -> bool {
         self.low >= -margin && self.high <= margin
     }
 
-    /// The interval with an increasing function applied to its bounds.
+    /// Returns the interval with an increasing function applied to its bounds.
     pub fn map(&self, f: impl Fn(f64) -> f64) -> ConfidenceInterval {
         ConfidenceInterval {
             low: f(self.low),
@@ -46,8 +46,8 @@ impl ConfidenceInterval {
     }
 }
 
-/// The interval of the mean of `values` at `level` (as 0.95), over resamples of the values.
-/// `None` for fewer than two values: one says nothing about how far off it may be.
+/// Returns the interval of the mean of `values` at `level` (for example 0.95), over resamples of the values. `None` for
+/// fewer than two values, because a single value does not show how far off it may be.
 pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<ConfidenceInterval> {
     let n = values.len();
     if n < 2 {
@@ -70,9 +70,9 @@ pub fn mean_interval(values: &[f64], level: f64, seed: u64) -> Option<Confidence
     Some(cut(&means, expanded_tail(n, level)))
 }
 
-/// The interval of any statistic at `level`, over resamples of whole items. For statistics other
-/// than means, such as a fitted parameter; resamples for which it is not defined are left out.
-/// `None` if there are fewer than two items or it is hardly ever defined.
+/// Returns the interval of any statistic at `level`, over resamples of whole items. It is for statistics other than
+/// means, such as a fitted parameter. Resamples for which the statistic is not defined are skipped. `None` if there are
+/// fewer than two items or the statistic is hardly ever defined.
 pub fn interval<T>(
     items: &[T],
     level: f64,
@@ -106,7 +106,8 @@ pub fn interval<T>(
     Some(cut(&found, expanded_tail(n, level)))
 }
 
-/// Whether so few values lie all on one side of the truth too often for an interval between them.
+/// Returns whether there are so few values that all of them lie on one side of the true mean too often for an interval
+/// between them.
 fn are_few(n: usize, level: f64) -> bool {
     0.5f64.powi(n as i32 - 1) > 1.0 - level
 }
@@ -127,14 +128,14 @@ fn cut(sorted: &[f64], tail: f64) -> ConfidenceInterval {
     }
 }
 
-/// The share of resamples to cut from each end, so that the interval is as wide as Student's.
+/// Returns the share of resamples to cut from each end, so that the interval is as wide as Student's.
 fn expanded_tail(n: usize, level: f64) -> f64 {
     let t = student_quantile((1.0 + level) / 2.0, n - 1);
     normal_cdf(-t * (n as f64 / (n - 1) as f64).sqrt())
 }
 
-/// Φ: the share of a standard normal below `z`. Absolute error below 1.5e-7 (Abramowitz and Stegun
-/// 7.1.26), which is far finer than a resample's grid.
+/// Φ: returns the share of a standard normal distribution below `z`. The absolute error is below 1.5e-7 (Abramowitz and
+/// Stegun 7.1.26), which is far finer than the grid of a resample.
 pub fn normal_cdf(z: f64) -> f64 {
     let x = z.abs() / std::f64::consts::SQRT_2;
     let t = 1.0 / (1.0 + 0.327_591_1 * x);
@@ -146,7 +147,7 @@ pub fn normal_cdf(z: f64) -> f64 {
     if z > 0.0 { 1.0 - tail } else { tail }
 }
 
-/// Φ⁻¹ by bisection on [`normal_cdf`]; `p` strictly between 0 and 1.
+/// Φ⁻¹, computed by bisection on [`normal_cdf`]; `p` must be strictly between 0 and 1.
 pub fn normal_quantile(p: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
@@ -160,8 +161,8 @@ pub fn normal_quantile(p: f64) -> f64 {
     (low + high) / 2.0
 }
 
-/// Student's quantile for `freedom` degrees: exact for 1 and 2, else Hill's algorithm 396 (1970),
-/// whose error is below a thousandth of the value.
+/// Returns Student's quantile for `freedom` degrees of freedom: exact for 1 and 2, otherwise by Hill's algorithm 396
+/// (1970), whose error is below a thousandth of the value.
 pub fn student_quantile(p: f64, freedom: usize) -> f64 {
     assert!(freedom > 0, "no degree of freedom, no quantile");
     let tail = 2.0 * (1.0 - p);
@@ -225,7 +226,7 @@ mod tests {
         assert!((normal_cdf(-1.0) - 0.158_655).abs() < 1e-6);
     }
 
-    /// What the interval is for: of many experiments, 95 % hold the truth, however few values each
+    /// The purpose of the interval: it contains the true value in 95 % of many experiments, however few values each
     /// has.
     #[test]
     fn an_interval_holds_the_truth_as_often_as_it_says() {

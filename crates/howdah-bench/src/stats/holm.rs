@@ -1,5 +1,5 @@
-//! Several questions asked of one experiment: Holm's step-down adjustment (1979). Ten true "no"s
-//! asked at 5 % each would give a false "yes" in four of ten experiments; adjusted, in one of
+//! Adjustment for asking several questions about one experiment: Holm's step-down procedure (1979). Ten questions whose
+//! true answer is "no", each asked at 5 %, would give a false "yes" in four of ten experiments; adjusted, in one of
 //! twenty.
 
 /// Adjusts p-values; returns them in the order of the raw ones.

@@ -1,16 +1,15 @@
-//! Where a sweep over concurrency bends: the fewest clients that get nearly all the throughput
-//! there is, and the fewest with which it falls off again. More clients than the first only measure
-//! a queue.
+//! Finds where a sweep over concurrency bends: the fewest clients that get nearly all the available throughput, and the
+//! fewest with which it falls off again. More clients than the first number only measure a queue.
 
 use super::median;
 
 /// A throughput within this share of the best counts as nearly all of it.
 const NEARLY_ALL: f64 = 0.03;
 
-/// One level of a sweep; repetitions of a level are given one by one.
+/// One measurement of a level of a sweep. Repetitions of a level are separate measurements.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Level {
-    /// Number of clients.
+    /// The number of clients.
     pub concurrency: u32,
     /// Good responses per second.
     pub good_rate: f64,
@@ -19,16 +18,15 @@ pub struct Level {
 /// The levels at which a sweep bends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Knee {
-    /// Fewest clients with nearly all (97 %) of the best good throughput: more clients than that
-    /// only wait longer. `None` if it is the highest level measured: there the throughput still
-    /// rose.
+    /// The fewest clients with nearly all (97 %) of the best good throughput; with more clients, each only waits
+    /// longer. `None` if this is the highest level measured, where the throughput still rose.
     pub saturated_at: Option<u32>,
-    /// Fewest clients above `saturated_at` from which on throughput falls below nine tenths of the
-    /// best; `None` if it stays.
+    /// The fewest clients above `saturated_at` from which on throughput is below nine tenths of the best; `None` if it
+    /// does not fall.
     pub falls_off_at: Option<u32>,
 }
 
-/// The knees of a sweep, by the medians of its levels; `None` for fewer than three levels.
+/// Returns the knees of a sweep, by the medians of its levels; `None` for fewer than three levels.
 pub fn find(levels: &[Level]) -> Option<Knee> {
     let mut names: Vec<u32> = levels.iter().map(|l| l.concurrency).collect();
     names.sort_unstable();

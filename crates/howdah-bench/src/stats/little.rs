@@ -1,17 +1,17 @@
-//! Little's law as a check of the load tester by its own figures: in a closed loop the number of
-//! requests under way is throughput times the time each takes. What is missing was spent in the
-//! client, between a response and the next request.
+//! Little's law as a check of the load tester by its own figures. In a closed loop, the number of requests in progress
+//! is the throughput times the latency of each. Any missing time was spent in the client, between a response and the
+//! next request.
 
 /// A gap above this share means that time was lost in the client.
 pub const TOLERATED: f64 = 0.05;
 
-/// The share of the clients' time that is not in the latencies: 0 for a client that never waits for
-/// itself, 0.3 if each was idle for three tenths of the run. Negative if latencies overlap what was
-/// measured (a run shorter than its requests).
+/// Returns the share of the clients' time that is not in the latencies: 0 for a client that never waits for itself, 0.3
+/// if each was idle for three tenths of the run. It is negative if latencies overlap the measured time (a run shorter
+/// than its requests).
 ///
-/// `clients`: concurrency; `per_second`: all finished requests, good or not, per second; `latency`
-/// and `think`: mean seconds per request, from the send, and between requests on purpose.
-/// `None` where there is nothing to check.
+/// `clients` is the concurrency; `per_second` all finished requests per second, good or not; `latency` the mean seconds
+/// per request from the send, and `think` the mean seconds of the intended pause between requests. `None` if there is
+/// nothing to check.
 pub fn gap(clients: f64, per_second: f64, latency: f64, think: f64) -> Option<f64> {
     let gap = 1.0 - per_second * (latency + think) / clients;
     (clients > 0.0 && per_second > 0.0 && gap.is_finite()).then_some(gap)

@@ -1,12 +1,11 @@
-//! What figures mean: intervals, verdicts, percentiles. Pure arithmetic on slices; no clock, no
-//! I/O, and every random choice comes from a seed that is handed in, so that a verdict can be
-//! computed again.
+//! The meaning of figures: intervals, verdicts, percentiles. This is pure arithmetic on slices, without a clock or I/O.
+//! Every random choice comes from a seed that the caller passes in, so a verdict can be computed again.
 //!
-//! The unit of evidence is a window or a run, never a request: the requests of one run share its
-//! disturbances, and ten thousand of them are one sample (Kalibera & Jones 2013).
+//! The unit of evidence is a window or a run, never a request: the requests of one run share its disturbances, and ten
+//! thousand of them are one sample (Kalibera & Jones 2013).
 //!
-//! - [`bootstrap`], [`sign_flip`], [`holm`]: the tools.
-//! - [`paired`]: two servers measured alternately, and the sentence that follows from it.
+//! - [`bootstrap`], [`sign_flip`], [`holm`]: the statistical methods.
+//! - [`paired`]: two servers measured alternately, and the verdict that follows from it.
 //! - [`steady`], [`little`]: whether the figures are reliable at all.
 //! - [`knee`]: where a sweep over concurrency is saturated, and where it falls off.
 //! - [`quantile`]: percentiles, and when there are too few samples for one.
@@ -25,12 +24,12 @@ pub use bootstrap::ConfidenceInterval;
 pub use paired::{Judgement, Settings, judge};
 pub use verdict::{Invalid, Verdict};
 
-/// Arithmetic mean; NaN for an empty slice.
+/// Returns the arithmetic mean; NaN for an empty slice.
 pub fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len() as f64
 }
 
-/// Sample standard deviation (n − 1); zero for fewer than two values.
+/// Returns the sample standard deviation (n − 1); zero for fewer than two values.
 pub fn standard_deviation(values: &[f64]) -> f64 {
     if values.len() < 2 {
         return 0.0;
@@ -40,7 +39,7 @@ pub fn standard_deviation(values: &[f64]) -> f64 {
     (squares / (values.len() - 1) as f64).sqrt()
 }
 
-/// Median: the middle value, or the mean of the two in the middle; NaN for an empty slice.
+/// Returns the median: the middle value, or the mean of the two in the middle; NaN for an empty slice.
 pub fn median(values: &[f64]) -> f64 {
     let mut sorted = values.to_vec();
     sorted.sort_by(f64::total_cmp);
@@ -51,7 +50,7 @@ pub fn median(values: &[f64]) -> f64 {
     }
 }
 
-/// Standard normal (Box and Muller), for known truths in tests.
+/// Returns a standard normal random number (Box and Muller), for tests with a known true value.
 #[cfg(test)]
 pub(crate) fn normal(random: &mut crate::plan::template::Random) -> f64 {
     let radius = (-2.0 * (1.0 - random.fraction()).ln()).sqrt();

@@ -1,15 +1,13 @@
 //! Two servers measured alternately: from the figures of the pairs to a verdict.
 //!
-//! The statistic is the log-ratio of a pair, candidate to base: a disturbance that slows both
-//! windows of a pair by a factor leaves it alone, and "twice as fast" and "half as fast" are
-//! equally far from zero. The order within pairs alternates (AB, BA, AB …), so a steady drift
-//! changes sign and cancels.
+//! The statistic is the log-ratio of a pair, candidate to base. A disturbance that slows both windows of a pair by the
+//! same factor does not change it, and "twice as fast" and "half as fast" are equally far from zero. The order within
+//! pairs alternates (AB, BA, AB …), so a steady drift changes sign and cancels.
 //!
-//! "Faster" needs three things: an interval without zero, an exact test below the level (adjusted
-//! when several questions are asked), and a difference above the noise floor of the same server
-//! against itself. "Same" needs the whole interval within the margin. Everything else is "cannot
-//! tell", with the number of pairs that would settle it: to be measured from the start again, never
-//! added until the answer pleases.
+//! "Faster" needs three things: an interval that excludes zero, an exact test below the level (adjusted when several
+//! questions are asked), and a difference above the noise floor of the same server against itself. "Same" needs the
+//! whole interval within the margin. Everything else is "cannot tell", with the number of pairs that would settle it.
+//! Those pairs must be measured in a new comparison from the start, never added until the verdict pleases.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,14 +15,14 @@ use super::bootstrap::{self, ConfidenceInterval};
 use super::verdict::{Invalid, Side, Verdict};
 use super::{mean, median, sign_flip, standard_deviation};
 
-/// What counts as a difference, and how sure to be.
+/// The thresholds and levels of a judgement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
     /// Differences below this share (0.03 is 3 %) are called "the same".
     pub margin: f64,
-    /// Level of intervals, as 0.95.
+    /// The confidence level of intervals, for example 0.95.
     pub level: f64,
-    /// Seed of the resampling.
+    /// The seed of the resampling.
     pub seed: u64,
 }
 
@@ -38,7 +36,7 @@ impl Default for Settings {
     }
 }
 
-/// Whether more of a figure is better.
+/// Whether a higher or a lower value of a figure is better.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Better {
@@ -48,44 +46,44 @@ pub enum Better {
     Lower,
 }
 
-/// One figure of two servers, judged. Ratios above 1 favour the candidate, also for latencies.
+/// The judgement of one figure of two servers. Ratios above 1 favour the candidate, also for latencies.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Judgement {
-    /// What was compared, as "good responses per second".
+    /// The figure that was compared, for example "good responses per second".
     pub metric: String,
-    /// Whether it was named before the run as the one that decides.
+    /// Whether it was chosen before the run as the figure that decides.
     pub primary: bool,
-    /// Geometric mean of the pairs' ratios.
+    /// The geometric mean of the pairs' ratios.
     pub ratio: f64,
-    /// The interval of the ratio; None for fewer than two pairs.
+    /// The interval of the ratio; `None` for fewer than two pairs.
     pub interval: Option<ConfidenceInterval>,
     /// Every pair's ratio, in the order measured.
     pub pairs: Vec<f64>,
-    /// p-value of the exact sign-flip test.
+    /// The p-value of the exact sign-flip test.
     pub p: f64,
-    /// The same after Holm's adjustment for all figures of the comparison.
+    /// The p-value after Holm's adjustment for all figures of the comparison.
     pub p_adjusted: f64,
-    /// The largest ratio that the same server against itself is consistent with (1.02 is 2 %);
-    /// `None` if no control was run.
+    /// The largest ratio that is consistent with comparing the same server with itself (1.02 is 2 %); `None` if no
+    /// control was run.
     pub noise_floor: Option<f64>,
     /// The margin below which differences do not count, as a share.
     pub margin: f64,
-    /// Indexes of pairs far from the others (modified Z over 3.5). They are kept.
+    /// The indexes of pairs that are far from the others (modified Z over 3.5). They are not excluded.
     pub disturbed: Vec<usize>,
     /// The ratio without the disturbed pairs, to show how much depends on them.
     pub ratio_without_disturbed: Option<f64>,
-    /// What the figure says about the two servers.
+    /// The verdict on the two servers by this figure.
     pub verdict: Verdict,
 }
 
 /// One figure to be judged.
 #[derive(Clone, Debug)]
 pub struct Question<'a> {
-    /// The figure's name, as "good responses per second".
+    /// The figure's name, for example "good responses per second".
     pub metric: &'a str,
     /// Whether it was chosen before the run as the one that decides.
     pub primary: bool,
-    /// Whether more is better.
+    /// Whether a higher or a lower value is better.
     pub better: Better,
     /// `(base, candidate)` of each pair, in the order measured.
     pub pairs: &'a [(f64, f64)],
@@ -93,7 +91,8 @@ pub struct Question<'a> {
     pub control: &'a [(f64, f64)],
 }
 
-/// Judges all figures of one comparison, adjusted for their number. `invalid` overrides any ratio.
+/// Judges all figures of one comparison, adjusted for their number. If there are any `invalid` reasons, the verdict is
+/// invalid whatever the ratios are.
 pub fn judge(
     questions: &[Question<'_>],
     invalid: &[Invalid],
@@ -241,9 +240,9 @@ fn decide(
     }
 }
 
-/// How many more pairs would make the interval narrow enough to exclude zero (and the noise floor,
-/// which shrinks along with it) or to lie within the margin, whichever takes fewer. `None` beyond a
-/// thousand. At least one: the present pairs did not decide it.
+/// Returns how many more pairs would make the interval narrow enough to exclude zero (and the noise floor, which
+/// shrinks with it) or to lie within the margin, whichever takes fewer. `None` beyond a thousand. It is at least one,
+/// because the present pairs did not decide.
 fn more_pairs(
     ratios: &[f64],
     margin: f64,
@@ -255,9 +254,10 @@ fn more_pairs(
     let spread = standard_deviation(ratios);
     let target = centre.max(margin - centre);
     let tail = (1.0 + settings.level) / 2.0;
-    // Being right on average is not enough to be right four times out of five.
+    // The quantile of a power of 80 %: an interval that excludes zero only on average would do so in half of the
+    // experiments.
     const POWER: f64 = 0.84;
-    // Half the width of an interval of `n` values whose spread is 1.
+    // Half the width of an interval of `n` values whose standard deviation is 1.
     let half_width = |n: usize| bootstrap::student_quantile(tail, n - 1) / (n as f64).sqrt();
     let mut needed = have + 1;
     while needed <= have + 1000 {
@@ -273,8 +273,8 @@ fn more_pairs(
     None
 }
 
-/// Indices of values whose modified Z-score (Iglewicz and Hoaglin 1993) is over 3.5. With fewer
-/// than five values nothing can be called unusual.
+/// Returns the indices of values whose modified Z-score (Iglewicz and Hoaglin 1993) is over 3.5. With fewer than five
+/// values, none can be called unusual.
 fn outliers(values: &[f64]) -> Vec<usize> {
     if values.len() < 5 {
         return Vec::new();
@@ -290,7 +290,7 @@ fn outliers(values: &[f64]) -> Vec<usize> {
         .collect()
 }
 
-/// A log-ratio as a percentage: ln 1.1 is 10.
+/// Returns a log-ratio as a percentage: ln 1.1 is 10.
 fn percent(log_ratio: f64) -> f64 {
     log_ratio.exp_m1() * 100.0
 }

@@ -2,8 +2,8 @@ use super::*;
 use crate::plan::template::Random;
 use crate::stats::normal;
 
-/// `n` pairs of a server and one that is `ratio` times as fast; each window is off by `noise`,
-/// and both windows of a pair by a disturbance they share.
+/// Returns `n` pairs of a server and one that is `ratio` times as fast. Each window is off by `noise`, and both windows
+/// of a pair by a disturbance they share.
 fn pairs(random: &mut Random, n: usize, ratio: f64, noise: f64) -> Vec<(f64, f64)> {
     (0..n)
         .map(|_| {
@@ -87,7 +87,7 @@ fn ten_percent_are_found_and_the_interval_holds_them() {
 
 #[test]
 fn a_shared_disturbance_cancels_and_a_drift_does_too() {
-    // The machine gets 5 % slower with every window; A and B are alike; the order alternates.
+    // The machine becomes 5 % slower with every window; A and B are equal; the order alternates.
     let arms: Vec<(f64, f64)> = (0..10)
         .map(|block| {
             let (first, second) = (0.95f64.powi(2 * block), 0.95f64.powi(2 * block + 1));
@@ -133,7 +133,7 @@ fn as_many_pairs_as_were_asked_for_do_decide() {
             continue;
         };
         asked += 1;
-        // A new experiment of the advised size, with the difference the first one guessed.
+        // A new experiment of the advised size, with the difference that the first one estimated.
         let guess = judgement.ratio;
         let spread = standard_deviation(&log_ratios(&few, Better::Higher)) / 2f64.sqrt();
         let many = pairs(&mut random, 8 + more, guess, spread);
@@ -227,8 +227,7 @@ fn a_disturbed_pair_is_kept_and_shown() {
     assert!(judgement.ratio < 1.0);
 }
 
-/// Two pairs say nearly nothing of the noise, six much more: what lacks is the four, not
-/// hundreds.
+/// Two pairs show almost nothing of the noise, six show much more. The advice is the four missing pairs, not hundreds.
 #[test]
 fn a_noise_floor_of_few_pairs_is_expected_to_shrink() {
     let found = ask(

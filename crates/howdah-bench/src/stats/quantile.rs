@@ -1,23 +1,23 @@
-//! Percentiles of a histogram; those beyond which too few samples lie are refused.
+//! Percentiles of a histogram. A percentile with too few samples beyond it is not reported.
 
 use crate::histogram::Histogram;
 
-/// Samples that must lie beyond a quantile for it to be reported: with fewer it depends on the few
-/// slowest, and changes with every run.
+/// The number of samples that must lie beyond a quantile for it to be reported. With fewer, it depends on the few
+/// slowest samples, and changes with every run.
 pub const BEYOND: f64 = 10.0;
 
 /// The percentiles of a report, in per cent.
 pub const REPORTED: [f64; 8] = [50.0, 75.0, 90.0, 95.0, 99.0, 99.9, 99.99, 99.999];
 
-/// The value at `percentile`, or `None` if fewer than ten samples lie beyond it.
+/// Returns the value at `percentile`, or `None` if fewer than ten samples lie beyond it.
 pub fn trusted(histogram: &Histogram, percentile: f64) -> Option<u64> {
     (histogram.len() as f64 * (1.0 - percentile / 100.0) >= BEYOND - 1e-6)
         .then(|| histogram.quantile(percentile / 100.0))
 }
 
-/// Whether the distribution is bimodal: two modes, each with at least a tenth of the samples, and
-/// between them a wide (a factor of three) and nearly empty gap. Then no request took the mean
-/// time. Returns the middles of the two modes (the value at the centre of each).
+/// Detects a bimodal distribution: two modes, each with at least a tenth of the samples, with a wide (a factor of
+/// three) and nearly empty gap between them. No request took the mean time in that case. Returns the middles of the two
+/// modes (the value at the centre of each).
 pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
     const HEAP: f64 = 0.1;
     const FACTOR: f64 = 3.0;
@@ -25,8 +25,8 @@ pub fn two_modes(histogram: &Histogram) -> Option<(u64, u64)> {
     if total < 50 {
         return None;
     }
-    // The widest gap, as a ratio, between neighbouring percentiles in steps of one per cent: at
-    // most a hundredth of the samples can lie inside it.
+    // The widest gap, as a ratio, between neighbouring percentiles in steps of one per cent. At most a hundredth of the
+    // samples can lie inside it.
     let at = |percent: u32| histogram.quantile(f64::from(percent) / 100.0).max(1);
     let lowest = (HEAP * 100.0) as u32;
     let (split, ratio) = (lowest..100 - lowest)

@@ -1,22 +1,22 @@
-//! The exact test for pairs: if the two arms were alike, the sign of each difference would be
-//! random. Fisher's randomisation test; it needs no distribution, only that the difference of a
-//! pair is as likely to be +d as −d, which alternating the order of the arms ensures.
+//! The exact test for pairs, Fisher's randomisation test: if the two arms were equal, the sign of each difference would
+//! be random. It assumes no distribution, only that the difference of a pair is as likely to be +d as −d, which
+//! alternating the order of the arms ensures.
 
 use crate::plan::template::Random;
 
-/// Up to this number of pairs the test looks at every assignment of signs; beyond, at a sample of
-/// them.
+/// Up to this number of pairs, the test evaluates every assignment of signs; beyond it, a sample of them.
 const EXACT_UP_TO: usize = 16;
 const SAMPLED: u64 = 20_000;
 
-/// The two-sided p-value for "the mean difference is zero". With n pairs it cannot be below
-/// 2^(1−n): five pairs never reach 0.05, whatever they show. 1 for no pairs.
+/// Returns the two-sided p-value for "the mean difference is zero". With n pairs it cannot be below 2^(1−n): five pairs
+/// never reach 0.05, whatever they show. 1 for no pairs.
 pub fn p_value(differences: &[f64], seed: u64) -> f64 {
     let n = differences.len();
     if n == 0 {
         return 1.0;
     }
-    // The sum counts, not the mean: n is the same for all. The slack keeps ties from rounding.
+    // The sum is compared instead of the mean, because n is the same for all. The slack prevents ties from being lost
+    // to rounding.
     let observed = differences.iter().sum::<f64>().abs() * (1.0 - 1e-12);
     let sum = |signs: u64| -> f64 {
         differences
@@ -48,11 +48,11 @@ pub fn p_value(differences: &[f64], seed: u64) -> f64 {
             flipped.abs() >= observed
         })
         .count();
-    // The assignment seen counts among those possible, so that p is never zero.
+    // The observed assignment counts as one of the possible ones, so that p is never zero.
     (extreme + 1) as f64 / (SAMPLED + 1) as f64
 }
 
-/// The fewest pairs with which `level` (as 0.05) can be reached at all.
+/// Returns the smallest number of pairs with which `level` (for example 0.05) can be reached.
 pub fn fewest_pairs(level: f64) -> usize {
     (1..=64).find(|n| 2f64.powi(1 - n) <= level).unwrap_or(64) as usize
 }
@@ -81,7 +81,7 @@ mod tests {
         let mut random = Random::new(5, 0);
         let sixteen: Vec<f64> = (0..16).map(|_| normal(&mut random) + 0.4).collect();
         let exact = p_value(&sixteen, 0);
-        // A seventeenth difference of zero changes no sum, only the way of counting.
+        // A seventeenth difference of zero changes no sum, only the method of counting.
         let mut seventeen = sixteen.clone();
         seventeen.push(0.0);
         assert!((p_value(&seventeen, 1) - exact).abs() < 0.01);

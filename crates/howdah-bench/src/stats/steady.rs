@@ -1,12 +1,12 @@
-//! Decides whether the server was steady during the measurement. Classifies a series of windows as
-//! Barrett et al. do (*Virtual Machine Warmup Blows Hot and Cold*, OOPSLA 2017): flat, warming,
-//! slowing, unsteady. The mean over a warm-up is the mean of two different servers.
+//! Decides whether the server was steady during the measurement. It classifies a series of windows as Barrett et al. do
+//! (*Virtual Machine Warmup Blows Hot and Cold*, OOPSLA 2017): flat, warming, slowing, unsteady. The mean over a
+//! warm-up is the mean of two different servers.
 
 use serde::{Deserialize, Serialize};
 
 use super::{mean, standard_deviation};
 
-/// How a series developed.
+/// The development of a series.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 pub enum Steadiness {
@@ -16,7 +16,7 @@ pub enum Steadiness {
     Warming {
         /// The rise, as a share: 0.2 is 20 %.
         by: f64,
-        /// The first window from which on the series is flat; `None` if it never is.
+        /// The first window from which the series is flat; `None` if it never is.
         flat_from: Option<usize>,
     },
     /// The series fell from its start to its end.
@@ -26,24 +26,24 @@ pub enum Steadiness {
     },
     /// The series varied without a trend.
     Unsteady {
-        /// Deviation of a window from the mean, beyond what counting alone causes; 0.1 is 10 %.
+        /// The deviation of a window from the mean, beyond the effect of counting alone; 0.1 is 10 %.
         variation: f64,
     },
-    /// Fewer than five windows: nothing can be said.
+    /// The series has fewer than five windows, too few to classify.
     TooShort,
 }
 
-/// Fewest windows that can be classified.
+/// The smallest number of windows that can be classified.
 pub const FEWEST: usize = 5;
-/// Drift from start to end that is tolerated.
+/// The tolerated drift from start to end, as a share.
 const DRIFT: f64 = 0.05;
-/// Deviation of windows that is tolerated, beyond that of counting.
+/// The tolerated deviation of windows beyond that of counting, as a share.
 const VARIATION: f64 = 0.05;
-/// Standard errors that a drift must be away from zero, so that not every noisy run has one.
+/// How many standard errors a drift must be away from zero, so that not every noisy run has one.
 const SURE: f64 = 3.0;
 
-/// Classifies counts of events in windows of equal length. Counts of independent events scatter by
-/// their square root; that much scatter is not called unsteady.
+/// Classifies counts of events in windows of equal length. Counts of independent events scatter by their square root,
+/// which is not called unsteady.
 pub fn classify(counts: &[f64]) -> Steadiness {
     if counts.len() < FEWEST {
         return Steadiness::TooShort;
@@ -89,8 +89,8 @@ fn spread(counts: &[f64], middle: f64) -> Steadiness {
     }
 }
 
-/// The change along a straight line through the series, from its first to its last window, and its
-/// standard error.
+/// Returns the change along a straight line through the series, from its first to its last window, and its standard
+/// error.
 fn drift(values: &[f64]) -> (f64, f64) {
     let n = values.len() as f64;
     let (centre_x, centre_y) = ((n - 1.0) / 2.0, mean(values));
@@ -130,7 +130,7 @@ mod tests {
 
     #[test]
     fn few_requests_per_second_scatter_without_being_unsteady() {
-        // Ten a second scatter by 30 %: that is counting, not the server.
+        // Ten a second scatter by 30 %, which is an effect of counting and not of the server.
         let counts = [
             12.0, 7.0, 10.0, 14.0, 9.0, 8.0, 11.0, 6.0, 13.0, 10.0, 9.0, 12.0,
         ];

@@ -1,12 +1,13 @@
-//! The answer to "which is faster?": one of four, in a sentence. Formats; decides nothing.
+//! The result of "which is faster?": one of four verdicts or `Invalid`, and its sentence. This module only formats; it
+//! decides nothing.
 //!
-//! The reasons for `Invalid` have one name each, the same in the text, the JSON (`kebab-case`) and
+//! The reasons for `Invalid` have one name each, which is the same in the text, the JSON (`kebab-case`) and
 //! `docs/bench.md`.
 
 use serde::{Deserialize, Serialize};
 use strum::{IntoStaticStr, VariantNames};
 
-/// What a comparison came to. Percentages are of the loser: "faster by 10 %" is a ratio of 1.10.
+/// The result of a comparison. Percentages are relative to the slower server: "faster by 10 %" is a ratio of 1.10.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, IntoStaticStr)]
 #[serde(tag = "is", rename_all = "kebab-case")]
 #[strum(serialize_all = "kebab-case")]
@@ -41,7 +42,7 @@ pub enum Verdict {
     },
     /// The figures may not be compared.
     Invalid {
-        /// All reasons why not.
+        /// All reasons why the figures may not be compared.
         because: Vec<Invalid>,
     },
 }
@@ -50,7 +51,7 @@ pub enum Verdict {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Side {
-    /// The server that the other is compared with.
+    /// The server that the candidate is compared with.
     Base,
     /// The server that is compared with the base.
     Candidate,
@@ -63,9 +64,9 @@ pub enum Side {
 pub enum Invalid {
     /// Over 0.1 % of an arm's responses were errors.
     ErrorRates {
-        /// Errors per request of the base, 0 to 1.
+        /// The errors per request of the base, 0 to 1.
         base: f64,
-        /// Errors per request of the candidate, 0 to 1.
+        /// The errors per request of the candidate, 0 to 1.
         candidate: f64,
     },
     /// A check refused bodies that an arm sent.
@@ -77,50 +78,50 @@ pub enum Invalid {
     },
     /// One arm kept connections open and the other did not.
     KeepAliveDiffers {
-        /// Share of the base's responses after which the connection was used again, 0 to 1.
+        /// The share of the base's responses after which the connection was used again, 0 to 1.
         base: f64,
         /// The same share of the candidate's responses.
         candidate: f64,
     },
     /// The arms spoke different versions of HTTP.
     ProtocolDiffers {
-        /// What the base spoke.
+        /// The version that the base spoke.
         base: String,
-        /// What the candidate spoke.
+        /// The version that the candidate spoke.
         candidate: String,
     },
-    /// The load tester was the bottleneck, so both figures are its own.
+    /// The load tester was the bottleneck, so both figures describe the load tester.
     GeneratorBound {
-        /// The sentence with the evidence for it.
+        /// A sentence with the evidence.
         evidence: String,
     },
     /// Other programs, or other guests of the machine, used the processors during the measurement.
     ForeignLoad {
-        /// Share of processor time that they took, 0 to 1.
+        /// The share of processor time that they took, 0 to 1.
         share: f64,
     },
-    /// An arm was still warming up, or slowing down, when it was measured.
+    /// An arm was still warming up when it was measured.
     NotSteady {
-        /// Which arm was not steady.
+        /// The arm that was not steady.
         arm: Side,
         /// In how many of its windows it was warming up.
         warming: usize,
         /// How many windows it had.
         of: usize,
     },
-    /// The same server compared with itself came out different: the method failed on this machine.
+    /// The same server compared with itself gave a difference, so the method does not work on this machine.
     ControlDiffers {
         /// By how many per cent the two differ.
         by: f64,
     },
     /// An arm had no good response in at least one window.
     NothingGood {
-        /// Which arm had no good response.
+        /// The arm without a good response.
         arm: Side,
     },
     /// The plans of the runs differ in more than their targets.
     PlansDiffer {
-        /// What differs, in words.
+        /// The difference, in words.
         what: String,
     },
 }
@@ -129,14 +130,14 @@ impl Invalid {
     /// The names of all reasons, in the order of the documentation.
     pub const NAMES: &'static [&'static str] = Invalid::VARIANTS;
 
-    /// The reason's name in the text, the JSON and the documentation.
+    /// Returns the reason's name in the text, the JSON and the documentation.
     pub fn name(&self) -> &'static str {
         self.into()
     }
 }
 
 impl Invalid {
-    /// The reason in words, with the names of the arms.
+    /// Returns the reason in words, with the names of the arms.
     pub fn sentence(&self, base: &str, candidate: &str) -> String {
         let named = |arm: Side| match arm {
             Side::Base => base,
@@ -193,7 +194,7 @@ impl Invalid {
     }
 }
 
-/// A share as a percentage with as many digits as matter.
+/// Formats a share as a percentage with as many digits as matter.
 fn percent(share: f64) -> String {
     let value = share * 100.0;
     match value {
@@ -205,7 +206,7 @@ fn percent(share: f64) -> String {
 }
 
 impl Verdict {
-    /// The verdict as a sentence, with the names of the arms.
+    /// Returns the verdict as a sentence, with the names of the arms.
     pub fn sentence(&self, base: &str, candidate: &str) -> String {
         let faster = |winner: &str, loser: &str, by: f64, low: f64, high: f64| {
             format!("{winner} is faster than {loser} by {by:.1} % [{low:.1}, {high:.1}]")
@@ -235,7 +236,7 @@ impl Verdict {
         }
     }
 
-    /// The verdict's name, as in the JSON.
+    /// Returns the verdict's name, as in the JSON.
     pub fn name(&self) -> &'static str {
         self.into()
     }

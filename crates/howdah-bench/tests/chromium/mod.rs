@@ -1,7 +1,6 @@
-//! Opens the pages in real Chromium: checks what it prints on the console, what is wider than its
-//! frame and what is drawn, and takes pictures. The pages have no script, so a page around them
-//! looks at them from outside. If HOWDAH_PICTURES names a directory, the pages and pictures are
-//! left there. The tests of the lab use this module, too.
+//! Opens the pages in real Chromium: checks what it prints on the console, what is wider than its frame and what is
+//! drawn, and takes pictures. The pages have no script, so an enclosing page inspects them from outside. If
+//! HOWDAH_PICTURES names a directory, the pages and pictures are left there. The tests of the lab use this module, too.
 
 #![allow(
     dead_code,
@@ -34,12 +33,12 @@ impl Gallery {
         gallery
     }
 
-    /// The names of the pages.
+    /// Returns the names of the pages.
     pub fn names(&self) -> &[&'static str] {
         &self.names
     }
 
-    /// The text of a page.
+    /// Returns the text of a page.
     pub fn html(&self, name: &str) -> String {
         std::fs::read_to_string(self.file(name)).unwrap()
     }
@@ -54,8 +53,8 @@ impl Gallery {
         }
     }
 
-    /// Loads all pages in frames of this width, with everything unfolded, and returns by name what
-    /// the probe found. Fails if the browser prints anything on the console.
+    /// Loads all pages in frames of this width, with everything unfolded, and returns the results of the probe by page
+    /// name. Fails if the browser prints anything on the console.
     pub fn seen(&self, width: u32) -> Value {
         let frame = |name: &&str| {
             format!(
@@ -88,8 +87,8 @@ impl Gallery {
         serde_json::from_str(&json).unwrap_or_else(|e| panic!("{e}: {json}"))
     }
 
-    /// Takes a picture of a page of this size in pixels. Fails if it is shorter than `least` bytes:
-    /// a blank one has a fifth of that.
+    /// Takes a picture of a page of this size in pixels. Fails if the picture is shorter than `least` bytes: a blank
+    /// one has a fifth of that.
     pub fn picture(&self, name: &str, (width, height): (u32, u32), least: usize, options: &[&str]) {
         let file = self
             .directory
@@ -122,8 +121,8 @@ impl Gallery {
         self.leave(&file);
     }
 
-    /// Fails if a page loads or runs anything, is longer than this number of bytes, or shows a
-    /// figure that is not a number.
+    /// Fails if a page loads or runs anything, is longer than this number of bytes, or shows a figure that is not a
+    /// number.
     pub fn assert_complete(&self, longest: usize) {
         for name in &self.names {
             let html = self.html(name);
@@ -145,7 +144,7 @@ impl Gallery {
     }
 }
 
-/// Runs Chromium without a window, with a profile of its own, and returns what it printed.
+/// Runs Chromium headless, with its own profile, and returns what it printed.
 fn chromium(arguments: &[&str]) -> String {
     let profile = tempfile::tempdir().unwrap();
     let output = Command::new("timeout")

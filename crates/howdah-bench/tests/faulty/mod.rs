@@ -1,5 +1,5 @@
-//! A server that fails in known ways, and keeps the truth: how many requests it got, and what it
-//! did with each. Blocking, a thread per connection.
+//! A server that fails in known ways, and records the true counts: how many requests it received, and how it handled
+//! each. It is blocking, with a thread per connection.
 
 #![allow(dead_code, reason = "every test file uses its own part")]
 
@@ -23,15 +23,15 @@ pub enum Reply {
     Ok(String),
     /// This status with this body.
     Status(u16, String),
-    /// Exactly these bytes, then the connection is closed.
+    /// Exactly these bytes, after which the connection is closed.
     Bytes(Vec<u8>),
     /// Exactly these bytes, and the connection stays open.
     BytesAndStay(Vec<u8>),
-    /// 200, and the connection is closed after it, as announced.
+    /// 200, after which the connection is closed, as announced.
     OkAndClose(String),
     /// The connection is reset.
     Reset,
-    /// Nothing, until the client leaves.
+    /// Nothing until the client leaves.
     Nothing,
 }
 
@@ -55,7 +55,7 @@ impl Request {
 
 type Decide = dyn Fn(&Request) -> Reply + Send + Sync;
 
-/// The server; it ends with the test.
+/// The server, which stops at the end of the test.
 pub struct Faulty {
     pub url: String,
     truth: Arc<Truth>,
@@ -68,12 +68,12 @@ enum Wake {
     Unix(PathBuf),
 }
 
-/// Counts what really happened.
+/// The true counts.
 #[derive(Default)]
 pub struct Truth {
     pub requests: AtomicU64,
     pub accepted: AtomicU64,
-    /// No request is answered before this time.
+    /// No request gets a response before this time.
     pub stalled_until: Mutex<Option<Instant>>,
 }
 
@@ -129,8 +129,7 @@ impl Faulty {
         }
     }
 
-    /// Starts the server on a unix socket with this backlog; it accepts one connection at a time,
-    /// at this pace.
+    /// Starts the server on a unix socket with this backlog. It accepts one connection at a time, at this pace.
     pub fn slow_unix(path: PathBuf, backlog: i32, pace: Duration) -> Faulty {
         let listener = UnixListener::bind(&path).unwrap();
         rustix::net::listen(&listener, backlog).unwrap();
@@ -156,22 +155,22 @@ impl Faulty {
         }
     }
 
-    /// Number of requests that it received.
+    /// Returns the number of requests that the server received.
     pub fn requests(&self) -> u64 {
         self.truth.requests.load(Ordering::Relaxed)
     }
 
-    /// Number of connections that it accepted.
+    /// Returns the number of connections that the server accepted.
     pub fn accepted(&self) -> u64 {
         self.truth.accepted.load(Ordering::Relaxed)
     }
 
-    /// Whether it has not stalled yet.
+    /// Returns whether the server has not stalled yet.
     pub fn truth_is_not_stalled(&self) -> bool {
         self.truth.stalled_until.lock().unwrap().is_none()
     }
 
-    /// Answers no request for this time, from now on.
+    /// Delays all responses for this time from now.
     pub fn stall(&self, time: Duration) {
         *self.truth.stalled_until.lock().unwrap() = Some(Instant::now() + time);
     }
@@ -180,7 +179,7 @@ impl Faulty {
 impl Drop for Faulty {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
-        // The accepting thread wakes up and sees it.
+        // This wakes the accepting thread, which then stops.
         match &self.wake {
             Wake::Tcp(address) => drop(TcpStream::connect(address)),
             Wake::Unix(path) => drop(UnixStream::connect(path)),
@@ -264,7 +263,7 @@ fn read(reader: &mut impl BufRead, truth: &Truth) -> Option<Request> {
     Some(request)
 }
 
-/// The plan of a closed loop.
+/// Returns the plan of a closed loop.
 pub fn closed(url: &str, concurrency: u32, requests: u64) -> Plan {
     let stop = Stop {
         requests: Some(requests),
@@ -282,7 +281,7 @@ pub fn measure(plan: &Plan) -> Run {
     run
 }
 
-/// The requests per second that wrk counts, and how many of them it reports as neither 2xx nor 3xx.
+/// Returns the requests per second that wrk counts, and how many of them it reports as neither 2xx nor 3xx.
 pub fn wrk(url: &str) -> (u64, u64) {
     let output = Command::new("wrk")
         .args(["-t1", "-c4", "-d1s", url])
@@ -300,7 +299,7 @@ pub fn wrk(url: &str) -> (u64, u64) {
     (number(requests), others.map_or(0, number))
 }
 
-/// The report of ab.
+/// Runs ab and returns its report.
 pub fn ab(arguments: &[&str]) -> Ab {
     let output = Command::new("ab")
         .args(arguments)
@@ -320,7 +319,7 @@ pub struct Ab {
 }
 
 impl Ab {
-    /// The number after a label, 0 if ab leaves the line out.
+    /// Returns the number after a label; 0 if ab omits the line.
     pub fn number(&self, label: &str) -> u64 {
         let line = self
             .text
@@ -337,7 +336,7 @@ impl Ab {
             .unwrap_or_else(|_| panic!("{label} in {}", self.text))
     }
 
-    /// A part of `(Connect: 0, Receive: 0, Length: 7, Exceptions: 0)`.
+    /// Returns a part of `(Connect: 0, Receive: 0, Length: 7, Exceptions: 0)`.
     pub fn failed(&self, kind: &str) -> u64 {
         let Some((_, parts)) = self.text.split_once("(Connect: ") else {
             return 0;

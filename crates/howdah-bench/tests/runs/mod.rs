@@ -16,7 +16,7 @@ use howdah_bench::run::{
     SCHEMA, Sample, Second, Tally, Warmup,
 };
 
-/// Begins an invented run.
+/// A builder of an invented run.
 pub struct Made {
     run: Run,
     random: Random,
@@ -95,7 +95,7 @@ fn empty(arrivals: Arrivals, seconds: f64) -> Run {
 }
 
 impl Made {
-    /// Sets a closed loop with this number of clients.
+    /// Starts with a closed loop with this number of clients.
     pub fn closed(concurrency: u32, seconds: f64) -> Made {
         Made {
             run: empty(Arrivals::Closed { concurrency }, seconds),
@@ -103,7 +103,7 @@ impl Made {
         }
     }
 
-    /// Sets an open loop.
+    /// Starts with an open loop.
     pub fn open(rate: f64, seconds: f64) -> Made {
         let arrivals = Arrivals::Open {
             rate,
@@ -122,8 +122,8 @@ impl Made {
         self
     }
 
-    /// Adds requests with this outcome, spread over the run, around a latency in milliseconds
-    /// (log-normal with that spread).
+    /// Adds requests with this outcome, spread over the run, around a latency in milliseconds (log-normal with that
+    /// spread).
     pub fn ended(
         mut self,
         outcome: Outcome,
@@ -224,15 +224,15 @@ impl Made {
     }
 }
 
-/// Ten clients, a second, all good, a fixed length.
+/// Returns a run of ten clients, one second, all responses good and of a fixed length.
 pub fn healthy() -> Run {
     Made::closed(10, 6.0)
         .ended(Outcome::Good, 14_400, 200, 4.0, 0.25)
         .run()
 }
 
-/// A published comparison of 2013: 500 clients on a unix socket, 8603 of 10000 answers were error
-/// pages, and the first one was.
+/// Returns a run as in a published comparison of 2013: 500 clients on a unix socket; 8603 of 10000 responses were error
+/// pages, including the first.
 pub fn mostly_errors() -> Run {
     Made::closed(500, 1.77)
         .ended(Outcome::Status5xx, 8603, 502, 12.0, 0.3)
@@ -240,7 +240,7 @@ pub fn mostly_errors() -> Run {
         .run()
 }
 
-/// Pages whose length varies, as a blog's do.
+/// Returns a run with pages of varying length, as those of a blog.
 pub fn varying_lengths() -> Run {
     Made::closed(10, 6.0)
         .ended(Outcome::Good, 3000, 200, 20.0, 0.2)
@@ -253,7 +253,7 @@ pub fn varying_lengths() -> Run {
         .run()
 }
 
-/// A comparison of this number of pairs, with B `ratio` times as fast, and with a control.
+/// Returns a comparison of this number of pairs, with B `ratio` times as fast, and with a control.
 pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
     let arm = |name: &str, url: &str, control| Arm {
         name: name.into(),
@@ -299,7 +299,7 @@ pub fn compared(pairs: u32, ratio: f64, noise: f64) -> Comparison {
     }
 }
 
-/// A sweep over the levels of a published comparison; it serves `rates` per second.
+/// Returns a sweep over the levels of a published comparison. Each level serves the given rate per second.
 pub fn swept(rates: &[(u32, f64)], fail_from: u32) -> Sweep {
     let mut points = Vec::new();
     for (concurrency, rate) in rates {

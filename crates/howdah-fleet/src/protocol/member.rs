@@ -1,4 +1,4 @@
-//! What a member of the fleet does with time and messages.
+//! The state machine of a fleet member: reacts to time and messages.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,21 @@ use super::peers::Peers;
 use super::writes::{Published, Ticket, Writes};
 use super::{Moment, Timing};
 
-/// What a message makes the caller do, in this order and before anything else of the member is asked.
+/// Something the caller must do because of a message. Effects are carried out in order, before any other method of the
+/// member is called.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect<E> {
-    /// Makes pages of this member old.
+    /// Invalidates pages of this member.
     Apply(Entry<E>),
-    /// Sends the author of entries that this member has applied everything up to `number`.
+    /// Tells the author of entries that this member has applied all entries up to `number`.
     Confirm {
         /// The author of the entries.
         to: Session,
         /// This member's session.
         session: Session,
-        /// The incarnation of the numbers.
+        /// The incarnation that `number` belongs to.
         incarnation: Incarnation,
-        /// The last entry applied.
+        /// The number of the last entry applied.
         number: u64,
     },
 }
@@ -32,25 +33,25 @@ struct Joined {
     incarnation: Incarnation,
     count: u64,
     position: u64,
-    /// An entry that this member has heard of before it knew all that come before.
+    /// The number of an entry that a hint announced before this member had all the entries that precede it.
     heard_of: u64,
     peers: Peers,
-    /// When the exchange was sent whose reply showed the rows last.
+    /// When the exchange was sent whose reply last showed the rows.
     looked: Moment,
 }
 
-/// An exchange that has not been answered.
+/// An exchange without a reply so far.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct InFlight {
     sent: Moment,
     session: Session,
-    /// How many of the queued writes it publishes.
+    /// How many of the queued writes the exchange publishes.
     writes: usize,
-    /// Members that it forgets.
+    /// The members that the exchange forgets.
     forgets: Vec<Name>,
-    /// Whether it makes everything old, here as well.
+    /// Whether the exchange invalidates everything, on this member as well.
     empties: bool,
-    /// Whether the session ends with it.
+    /// Whether the exchange ends the session.
     leaves: bool,
 }
 
@@ -59,38 +60,38 @@ struct InFlight {
 pub struct Member<E> {
     name: Name,
     timing: Timing,
-    /// When the registry last answered. Others may count on this member's pledge for a lease from then.
+    /// When the registry last replied. The others may rely on this member's pledge for one lease from then.
     heard: Moment,
     /// The end of the lease.
     lease: Moment,
     joined: Option<Joined>,
     in_flight: Option<InFlight>,
-    /// Confirmations that have come before the answer of the exchange that they are for.
+    /// Confirmations that arrived before the reply to the exchange that they belong to.
     early: Vec<(Session, Incarnation, u64)>,
     /// When the next exchange is due.
     due: Moment,
     /// The incarnation, when it was first seen, and whether it is settled.
     incarnation: Option<(Incarnation, Moment, bool)>,
-    /// Names of members that have not left.
+    /// The names of the members that have not left.
     known: BTreeSet<Name>,
-    /// Answers of writes have left that no other member has heard of.
+    /// Whether this member has responded to writes that no other member has heard of.
     let_go: bool,
-    /// How many writes have been let go without confirmation.
+    /// How many writes were answered without the other members having heard of them.
     lets_go: u64,
     /// Whether a session of this process has joined before.
     was_joined: bool,
     leaving: bool,
-    /// Members that are to be forgotten with the next exchange.
+    /// Members that the next exchange is to forget.
     forgets: Vec<Name>,
-    /// When the last exchange was sent by which others count on this member; none: there was none.
+    /// When the last exchange was sent that makes the others rely on this member. `None` if there was none.
     reached: Option<Moment>,
-    /// No other member has heard of the last write before this ticket, and its answer must not leave.
+    /// No other member has heard of the last write before this ticket, and its response must not be sent.
     first_unrefused: Ticket,
     writes: Writes<E>,
 }
 
 impl<E: Clone + PartialEq> Member<E> {
-    /// A member that begins `now`, and serves no stored page yet.
+    /// Creates a member that starts at `now` and does not serve stored pages yet.
     pub fn new(name: Name, timing: Timing, now: Moment) -> Member<E> {
         Member {
             name,
@@ -114,28 +115,28 @@ impl<E: Clone + PartialEq> Member<E> {
         }
     }
 
-    /// Until when stored pages may be served: no longer than any message said so far allows.
+    /// Returns the time until which stored pages may be served, as allowed by the messages received so far.
     pub fn lease(&self) -> Moment {
         self.lease
     }
 
-    /// Whether the registry knows this member.
+    /// Returns whether the registry knows this member.
     pub fn is_joined(&self) -> bool {
         self.joined.is_some()
     }
 
-    /// Whether an exchange has not been answered.
+    /// Returns whether an exchange is waiting for its reply.
     pub fn awaits_reply(&self) -> bool {
         self.in_flight.is_some()
     }
 
-    /// Members that have not been heard of for a lease, for whom stored pages are not served.
+    /// Returns the members that have not been heard from for a lease. Stored pages are not served because of them.
     pub fn silent(&self, now: Moment) -> Vec<Name> {
         let joined = self.joined.as_ref();
         joined.map_or(Vec::new(), |joined| joined.peers.silent(&self.timing, now))
     }
 
-    /// An administrator vouches for it that a member runs no more.
+    /// Forgets a member that an administrator asserts is no longer running.
     pub fn forget(&mut self, name: Name, now: Moment) {
         self.known.remove(&name);
         if !self.forgets.contains(&name) {
@@ -144,13 +145,13 @@ impl<E: Clone + PartialEq> Member<E> {
         self.due = now;
     }
 
-    /// Whether it has been apart for so long that others forget it: it answers no write that they have not
-    /// heard of.
+    /// Returns whether this member has been cut off for so long that the others forget it. It does not respond to
+    /// writes that they have not heard of.
     pub fn is_fenced(&self, now: Moment) -> bool {
         now >= self.fenced_from()
     }
 
-    /// From when on it is so, unless it reaches the registry before.
+    /// Returns the time from which the member is fenced, unless it reaches the registry before.
     pub fn fenced_from(&self) -> Moment {
         match (self.timing.fence, self.reached) {
             (None, _) => Moment::MAX,
@@ -159,62 +160,63 @@ impl<E: Clone + PartialEq> Member<E> {
         }
     }
 
-    /// Writes with smaller tickets that are confirmed only now are not: no other member has heard of them, and
-    /// their answers must not leave.
+    /// Writes with smaller tickets that become confirmed only now are refused instead: no other member has heard of
+    /// them, and their responses must not be sent.
     pub fn first_unrefused(&self) -> Ticket {
         self.first_unrefused
     }
 
-    /// How many writes no other member has heard of, whose answers have left.
+    /// Returns how many writes were answered without any other member having heard of them.
     pub fn let_go(&self) -> u64 {
         self.lets_go
     }
 
-    /// Whether it has left.
+    /// Returns whether the member has left the fleet.
     pub fn has_left(&self) -> bool {
         self.leaving && self.joined.is_none() && self.in_flight.is_none()
     }
 
-    /// The other members by name; none while the registry does not know this one.
+    /// Returns the names of the other members. `None` while the registry does not know this one.
     pub fn others(&self) -> Option<&BTreeSet<Name>> {
         self.joined.as_ref().map(|_| &self.known)
     }
 
-    /// A write has been applied here, and is to be published.
+    /// Queues a write for publication. The caller has already applied it to this member.
     pub fn publish(&mut self, entry: Entry<E>) -> Ticket {
         self.writes.add(entry)
     }
 
-    /// Whether no member serves a page that is older than this write, and of all before it.
+    /// Returns whether no member serves a page that is older than this write, or than any write before it.
     pub fn is_confirmed(&self, ticket: Ticket) -> bool {
         ticket < self.first_unconfirmed()
     }
 
-    /// Writes with smaller tickets are confirmed.
+    /// Returns the first unconfirmed ticket: writes with smaller tickets are confirmed.
     pub fn first_unconfirmed(&self) -> Ticket {
         self.writes.first_unconfirmed()
     }
 
-    /// Writes with smaller tickets are in the log, or were let go.
+    /// Returns the first unpublished ticket: writes with smaller tickets are in the log, or were answered without being
+    /// published.
     pub fn first_unpublished(&self) -> Ticket {
         self.writes.first_unpublished()
     }
 
-    /// The last entry whose effects have been handed out; none: the registry does not know this member, or
-    /// it does not know of writes that were let go.
+    /// Returns the last entry whose effects have been handed out. `None` if the registry does not know this member, or
+    /// has not been told of writes that were answered without being published.
     pub fn position(&self) -> Option<(&Incarnation, u64)> {
         let joined = self.joined.as_ref().filter(|_| !self.let_go)?;
         Some((&joined.incarnation, joined.position))
     }
 
-    /// Serves no stored page any more, and leaves once everything is published.
+    /// Stops serving stored pages, and leaves the fleet once everything is published.
     pub fn leave(&mut self, now: Moment) {
         self.leaving = true;
         self.lease = 0;
         self.due = now;
     }
 
-    /// When [`Member::poll`] is to be called again, if no message comes before.
+    /// Returns when [`Member::poll`] must be called again if no message arrives before.
     pub fn wakes_at(&self) -> Moment {
         let mut at = match self.in_flight {
             Some(_) => Moment::MAX,
@@ -229,12 +231,12 @@ impl<E: Clone + PartialEq> Member<E> {
         at
     }
 
-    /// Until when answers of writes are kept that cannot be published.
+    /// Returns the time until which the responses to unpublished writes are held back.
     fn pledged_until(&self) -> Moment {
         self.heard.saturating_add(self.timing.patience)
     }
 
-    /// Time has passed. Gives the exchange that is to be sent now; `session` is a new random number.
+    /// Advances the time, and returns the exchange to send now, if any. `session` is a new random number.
     pub fn poll(&mut self, now: Moment, session: Session) -> Option<Request<E>> {
         self.writes.expire(now);
         let queued = self.writes.queued().len();
@@ -245,7 +247,7 @@ impl<E: Clone + PartialEq> Member<E> {
                 false => self.lets_go += unheard,
             }
             self.let_go = true;
-            // The others have to hear of it with the next session's first word.
+            // The first exchange of the next session has to tell the others of these writes.
             self.joined = None;
             self.in_flight = None;
         }
@@ -291,7 +293,7 @@ impl<E: Clone + PartialEq> Member<E> {
         let writes = own.len();
         let mut entries: Vec<Entry<E>> = own.cloned().collect();
         let fenced = joined.peers.fenced(&self.timing, now);
-        // Who is forgotten may have written unheard.
+        // A forgotten member may have written without the others hearing of it.
         if self.let_go || !self.forgets.is_empty() || !fenced.is_empty() {
             entries.push(Entry::Everything);
         }
@@ -309,7 +311,7 @@ impl<E: Clone + PartialEq> Member<E> {
         Some((sync, session, writes))
     }
 
-    /// No lease of another incarnation lasts until now.
+    /// Returns whether all leases of earlier incarnations have expired.
     fn is_settled(&self, now: Moment) -> bool {
         let seen = self.incarnation.as_ref();
         seen.is_some_and(|(_, since, settled)| {
@@ -317,15 +319,14 @@ impl<E: Clone + PartialEq> Member<E> {
         })
     }
 
-    /// The exchange has failed, or takes too long: nobody knows whether the registry carried it out, or
-    /// will.
+    /// The exchange has failed or takes too long. It is unknown whether the registry has carried it out or will do so.
     pub fn lost(&mut self, now: Moment) {
         if self.in_flight.take().is_some() {
             self.due = now.saturating_add(self.timing.renew / 4);
         }
     }
 
-    /// The exchange has been answered.
+    /// Processes the reply to the exchange.
     pub fn reply(&mut self, now: Moment, reply: Reply<E>) -> Vec<Effect<E>> {
         let Some(flight) = self.in_flight.take() else {
             return Vec::new();
@@ -363,7 +364,7 @@ impl<E: Clone + PartialEq> Member<E> {
         }
     }
 
-    /// A new session knows nothing of what was written before, so all pages are old.
+    /// Joins the fleet. A new session does not know what was written before, so all pages are invalidated.
     fn join(&mut self, now: Moment, flight: &InFlight, reply: Reply<E>) -> Vec<Effect<E>> {
         let mut peers = Peers::default();
         peers.update(flight.session, &reply.rows, None, now);
@@ -372,11 +373,11 @@ impl<E: Clone + PartialEq> Member<E> {
             .rows
             .iter()
             .filter(|row| row.session == flight.session);
-        // The name's former process may have let answers go: the first exchange says so, before the others
-        // count on this member.
+        // An earlier process of this name may have responded to writes that it could not publish. The first exchange
+        // invalidates everything because of that, before the others rely on this member.
         self.let_go |= !self.was_joined && !own.all(|row| row.fresh);
         self.was_joined = true;
-        // At once: a member is counted on from its second exchange.
+        // The next exchange is due at once, because the others rely on a member only from its second exchange.
         self.due = now;
         self.joined = Some(Joined {
             session: flight.session,
@@ -413,7 +414,8 @@ impl<E: Clone + PartialEq> Member<E> {
         if flight.empties {
             effects.push(Effect::Apply(Entry::Everything));
         }
-        // Their hints may have come before those of entries that this member did not know.
+        // The hints for these entries may have arrived while entries before them were missing, and were not confirmed
+        // then.
         let authors: BTreeSet<Session> = reply.records.iter().map(|r| r.author).collect();
         effects.extend(
             authors
@@ -451,7 +453,7 @@ impl<E: Clone + PartialEq> Member<E> {
             let own = flight.sent.saturating_add(self.timing.lease);
             self.lease = self.lease.max(own.min(pledged));
         }
-        // Once: an exchange that is sent after the hint brings its entry.
+        // This is done once: an exchange that is sent after the hint returns the announced entry.
         if std::mem::take(&mut joined.heard_of) > joined.position {
             self.due = now;
         }
@@ -459,7 +461,7 @@ impl<E: Clone + PartialEq> Member<E> {
         effects
     }
 
-    /// An exchange has published writes: they wait for all members of whom a lease may last.
+    /// Records that an exchange has published writes. They wait for all members whose lease may not have expired.
     fn published(&mut self, now: Moment, joined: &Joined, count: usize, reply: &Reply<E>) {
         let first = self.writes.take_published(count);
         let others = reply
@@ -487,7 +489,7 @@ impl<E: Clone + PartialEq> Member<E> {
         });
     }
 
-    /// Another member has published entries.
+    /// Processes a hint: another member has published entries.
     pub fn hint(&mut self, now: Moment, hint: Hint<E>) -> Vec<Effect<E>> {
         let mut effects = Vec::new();
         let Some(joined) = &mut self.joined else {
@@ -501,7 +503,7 @@ impl<E: Clone + PartialEq> Member<E> {
             return effects;
         }
         if first > joined.position + 1 {
-            // Others before it have not arrived: an exchange that is on its way may not bring it.
+            // Earlier entries have not arrived, and an exchange that is already in flight may not return them.
             joined.heard_of = joined.heard_of.max(last);
             self.due = now;
             return effects;
@@ -518,7 +520,7 @@ impl<E: Clone + PartialEq> Member<E> {
         effects
     }
 
-    /// Another member has applied everything up to `number`.
+    /// Processes a confirmation: another member has applied all entries up to `number`.
     pub fn confirmed(
         &mut self,
         now: Moment,
@@ -539,7 +541,7 @@ impl<E: Clone + PartialEq> Member<E> {
 }
 
 impl Joined {
-    /// Applies what the log has behind the member's position: everything, if some of it is missing.
+    /// Applies the log entries after the member's position. Invalidates everything if some of them are missing.
     fn catch_up<E: Clone>(&mut self, reply: &Reply<E>) -> Vec<Effect<E>> {
         let numbers = reply.records.iter().map(|record| record.number);
         let is_whole = numbers.eq(self.position + 1..=reply.head);

@@ -1,15 +1,15 @@
-//! What a member and the registry say to each other, and members among themselves.
+//! The messages between a member and the registry, and between members.
 
 use std::sync::Arc;
 
-/// A member's name: the same after a restart, another for every server.
+/// A member's name. It survives a restart and is different on every server.
 pub type Name = Arc<str>;
 
-/// A member's membership between two joins: drawn at random, never used again.
+/// The membership of a member between two joins: a random number that is never reused.
 pub type Session = u64;
 
-/// The session of a member that the registry knows by name only; those that are drawn have its first bit
-/// clear.
+/// Returns the session of a member that the registry knows only by name. It has the highest bit set, which is clear in
+/// sessions drawn at random.
 pub fn absent(name: &Name) -> Session {
     const FNV: (u64, u64) = (0xcbf2_9ce4_8422_2325, 0x0100_0000_01b3);
     let hash = name.bytes().fold(FNV.0, |hash, byte| {
@@ -18,78 +18,80 @@ pub fn absent(name: &Name) -> Session {
     hash | 1 << 63
 }
 
-/// A process of Valkey that has not been emptied: its run, its replication and a value that is drawn when
+/// A process of Valkey that has not been emptied: its run ID, its replication ID, and a random value that is drawn when
 /// the registry is found empty.
 pub type Incarnation = Arc<str>;
 
 /// An entry of the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Entry<E> {
-    /// All pages of all sites are old.
+    /// All pages of all sites are invalidated.
     Everything,
-    /// What a write or a purge makes old.
+    /// The invalidation of a write or a purge.
     Purge(E),
 }
 
 /// An entry with its number in the log.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Record<E> {
-    /// Its number, one more than that of the entry before.
+    /// The number of the entry, one more than that of the previous entry.
     pub number: u64,
-    /// The session that wrote it, which has applied it already.
+    /// The session that wrote the entry, and has already applied it.
     pub author: Session,
-    /// What it makes old.
+    /// The invalidation.
     pub entry: Entry<E>,
 }
 
-/// An exchange with the registry, which carries it out as one step.
+/// A request to the registry, which carries it out atomically.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Request<E> {
-    /// A new session of a member. Sessions of its name are over.
+    /// Starts a new session of a member. Earlier sessions of the same name end.
     Join {
         /// The member's name.
         name: Name,
         /// The new session.
         session: Session,
-        /// Members that this one knows of; the registry waits for those that it does not know.
+        /// The members that this one knows. The registry adds a row for each one that it does not know, so that the
+        /// fleet waits for it.
         known: Vec<Name>,
-        /// Whether no session of this process has joined before.
+        /// Whether this is the first join of the process.
         is_new: bool,
     },
-    /// Reads the log, renews and publishes.
+    /// Reads the log, renews the lease and publishes entries.
     Sync {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
-        /// The session of the member that asks.
+        /// The session of the requesting member.
         session: Session,
-        /// The count of the session's exchanges, as it last heard it: an exchange that arrives late is
-        /// refused by it.
+        /// The number of exchanges of the session, as the member last received it. The registry refuses an exchange
+        /// with another count, because it has arrived late.
         count: u64,
         /// The number of the last entry that the member has applied.
         position: u64,
         /// Entries to append to the log.
         entries: Vec<Entry<E>>,
-        /// Whether the member has known this incarnation for as long as a lease of another may have lasted.
+        /// Whether the member has known this incarnation for at least as long as another member's lease may have
+        /// lasted.
         settled: bool,
-        /// Sessions that were replaced, and whose leases have run out.
+        /// Sessions that were replaced and whose leases have expired.
         over: Vec<Session>,
-        /// Members that an administrator vouches for: they run no more.
+        /// Members that an administrator asserts are no longer running.
         forgets: Vec<Name>,
-        /// Sessions that have been silent until their members have fenced themselves, each with the count at
-        /// which that is so.
+        /// Sessions that have been silent for so long that their members must have fenced themselves, each with the
+        /// count for which this holds.
         fenced: Vec<(Session, u64)>,
     },
-    /// The session ends in good order: the member serves no stored page and writes nothing.
+    /// Ends the session in good order: the member serves no stored pages and writes nothing.
     Leave {
         /// The incarnation that the session belongs to.
         incarnation: Incarnation,
-        /// The session of the member that asks.
+        /// The session of the requesting member.
         session: Session,
     },
 }
 
 impl<E> Request<E> {
-    /// Whether members are forgotten by it.
+    /// Returns whether the request makes the registry forget members.
     pub fn forgets(&self) -> bool {
         match self {
             Request::Sync {
@@ -100,14 +102,15 @@ impl<E> Request<E> {
     }
 }
 
-/// What became of an exchange.
+/// The result of an exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was carried out; the count of the session's exchanges now.
+    /// The exchange was carried out. Holds the new number of exchanges of the session.
     Done(u64),
-    /// Nothing was done: an exchange that the member took for lost has arrived before it. The count now.
+    /// Nothing was done, because an exchange that the member took for lost arrived first. Holds the current number of
+    /// exchanges.
     OutOfStep(u64),
-    /// Nothing was done: this incarnation does not know the session, or it is over.
+    /// Nothing was done, because this incarnation does not know the session, or the session has ended.
     Unknown,
 }
 
@@ -118,36 +121,36 @@ pub struct Row {
     pub session: Session,
     /// The member's name.
     pub name: Name,
-    /// How many exchanges it has had.
+    /// The number of exchanges of the session.
     pub count: u64,
-    /// The last entry that it had applied when it began the last of them.
+    /// The number of the last entry that the member had applied when it began the latest of these exchanges.
     pub position: u64,
-    /// Another session has taken its name over, or it is forgotten: its pages may still be served, but it
-    /// writes nothing.
+    /// Whether another session has taken over the name, or the member has been forgotten. Its pages may still be
+    /// served, but it writes nothing.
     pub replaced: bool,
-    /// It is its process' first, and no session of its name was there when it joined: nothing was written in
-    /// its name before.
+    /// Whether this is the first session of its process, and no session of the same name existed when it joined.
+    /// Nothing was written under the name before.
     pub fresh: bool,
 }
 
-/// What the registry answers, as of one moment.
+/// The registry's reply to a request, a snapshot of one point in time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Reply<E> {
     /// The registry's incarnation.
     pub incarnation: Incarnation,
-    /// Whether some member has known it for as long as a lease of another may have lasted.
+    /// Whether some member has known this incarnation for at least as long as another member's lease may have lasted.
     pub settled: bool,
-    /// What became of the exchange.
+    /// The result of the exchange.
     pub outcome: Outcome,
-    /// The number of the log's last entry; the exchange's own are the last ones before it.
+    /// The number of the log's last entry. Entries of the exchange itself are the last ones up to it.
     pub head: u64,
-    /// The entries behind the member's position; some are missing if the log is shorter.
+    /// The entries after the member's position. Some are missing if the log has been trimmed.
     pub records: Vec<Record<E>>,
     /// The rows of all members.
     pub rows: Vec<Row>,
 }
 
-/// What Valkey passes on to all members while it carries an exchange out. One that is lost costs time.
+/// The message that Valkey publishes to all members while it carries out an exchange. A lost hint only costs time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Hint<E> {
     /// The registry's incarnation.

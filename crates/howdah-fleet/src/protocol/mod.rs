@@ -1,26 +1,28 @@
-//! The protocol of a fleet (docs/fleet.md), as the code that runs and that `tests/model.rs` explores.
-//! No I/O, no clock: callers hand in moments and messages, and send what [`Member::poll`] asks for.
+//! The protocol of a fleet (docs/fleet.md). The code in this module runs in production, and the same code is explored
+//! by the model checker in `tests/model`. It does no I/O and reads no clock: callers pass in times and messages, and
+//! send the requests that [`Member::poll`] returns.
 //!
-//! Valkey keeps a *registry*: a log of numbered entries and a row for each member. One script reads and
-//! changes it, so its steps have one order, for as long as it is one *incarnation*: one process of
-//! Valkey that has not been emptied. Everything a member knows of another incarnation counts for nothing.
+//! Valkey holds a *registry*: a log of numbered entries and a row for each member. A single script reads and changes
+//! it, so its steps are totally ordered within one *incarnation*, that is, one process of Valkey that has not been
+//! emptied. A member discards everything it knows about a registry when the incarnation changes.
 //!
-//! Two promises hold for as long as [`Timing::lease`]:
+//! Members make two promises, each for the duration of [`Timing::lease`]:
 //!
-//! - **A lease.** A member serves stored pages for one lease after it *sent* the last exchange by which it
-//!   had read and applied the whole log. So the page of a member that does not confirm an entry is
-//!   out of use one lease after the writer saw its row.
-//! - **A pledge.** A member that cannot publish a write keeps the answer for one lease after it last *heard*
-//!   from the registry. Others count on that: they extend their own leases only as far as every other
-//!   member's row has moved, and so serve nothing when such an answer leaves.
+//! - **The lease.** A member serves stored pages for one lease after it *sent* the last exchange by which it had read
+//!   and applied the whole log. A member that does not confirm an entry has therefore stopped serving stored pages one
+//!   lease after the writer saw its row.
+//! - **The pledge.** A member that cannot publish a write holds back the response for one lease after it last *heard*
+//!   from the registry. The others rely on this: they extend their own leases only as far as every other member's row
+//!   has advanced, so they serve no stored pages when such a response is sent.
 //!
-//! A member that is gone for good keeps the others from serving stored pages, until it is *forgotten*. With
-//! [`Timing::fence`] they need nobody's word for that: a member that has reached the registry so long ago answers
-//! no write by itself any more, so that what it writes unheard has been answered before the others forget
-//! it. Who forgets makes everything old.
+//! A member that is gone for good keeps the others from serving stored pages until it is *forgotten*. With
+//! [`Timing::fence`], members forget it without an administrator: a member that has not reached the registry for that
+//! long fences itself and no longer responds to writes on its own. Every write that it did respond to on its own was
+//! therefore answered before the others forget it. The member that forgets another invalidates all pages.
 //!
-//! Nobody compares clocks: each moment is compared with others of the same member. A writer waits
-//! [`Timing::patience`], which is longer than a lease by what clocks may differ in their rates.
+//! Clocks of different members are never compared: each time is compared only with other times of the same member. A
+//! writer waits for [`Timing::patience`], which exceeds a lease by the possible difference between the rates of two
+//! clocks.
 
 mod member;
 mod message;
@@ -33,26 +35,27 @@ pub use message::{
 };
 pub use writes::Ticket;
 
-/// A moment of a member's own clock, in nanoseconds; the clock goes on while the machine is suspended.
+/// A time on a member's own clock, in nanoseconds. The clock keeps running while the machine is suspended.
 pub type Moment = u64;
 
-/// How long promises hold.
+/// The durations of the promises.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Timing {
     /// How long a member serves stored pages after it sent the last exchange that succeeded.
     pub lease: Moment,
-    /// How long others wait for that: the lease and what clocks may differ in their rates.
+    /// How long other members wait for that lease to expire: the lease plus the possible difference between clock
+    /// rates.
     pub patience: Moment,
-    /// After how long apart from the registry a member answers no write that the others have not heard of; they
-    /// forget it then. None: it always answers.
+    /// How long a member may be cut off from the registry before it stops responding to writes that the others have not
+    /// heard of. The others forget it then. `None`: it always responds.
     pub fence: Option<Moment>,
     /// How often a member exchanges messages with the registry.
     pub renew: Moment,
 }
 
 impl Timing {
-    /// For a lease of this many nanoseconds. Clocks' rates may differ by a part in 64, which is a hundred
-    /// times what a quartz does; six exchanges fit a lease, so that a few may be lost.
+    /// Returns the timing for a lease of this many nanoseconds. It allows the rates of clocks to differ by one part in
+    /// 64, a hundred times the error of a quartz. Six exchanges fit in a lease, so a few may be lost.
     pub fn of(lease: Moment) -> Timing {
         Timing {
             lease,
@@ -62,7 +65,7 @@ impl Timing {
         }
     }
 
-    /// How long others wait for what a member does within `time`.
+    /// Returns how long other members wait for something that a member does within `time`.
     pub fn patience(time: Moment) -> Moment {
         time.saturating_add(time / 64 + 1)
     }

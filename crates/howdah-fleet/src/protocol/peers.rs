@@ -1,25 +1,25 @@
-//! What a member knows of the others by their rows: until when they serve stored pages at most, and until
-//! when they are known to keep their pledge.
+//! The knowledge that a member derives from the rows of the others: the latest time until which each may serve stored
+//! pages, and the time until which each is known to keep its pledge.
 
 use std::collections::BTreeMap;
 
 use super::message::{Name, Row, Session};
 use super::{Moment, Timing};
 
-/// Another member's row over time.
+/// The row of another member, observed over time.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Peer {
     name: Name,
     count: u64,
-    /// When this count was first seen: the exchange itself was before.
+    /// When this count was first seen. The exchange itself took place earlier.
     seen: Moment,
-    /// A moment before the exchange that made this count; none: no earlier row was seen.
+    /// A time before the exchange that produced this count. `None` if no earlier row was seen.
     after: Option<Moment>,
-    /// The same of the count before: the peer had heard of that one when it began the exchange that made
-    /// this one, so it keeps its pledge for a lease from then at least. A single exchange that
-    /// arrives late, when the peer has long taken it for lost, does not prolong this.
+    /// The corresponding time for the previous count. The peer had received that count when it began the exchange that
+    /// produced the current one, so it keeps its pledge for at least one lease from then. A single exchange that
+    /// arrives late, after the peer has taken it for lost, does not prolong this.
     heard_after: Option<Moment>,
-    /// Whether the fleet waits for it: it may write.
+    /// Whether the member may write, and the fleet therefore waits for it.
     writes: bool,
     replaced: bool,
 }
@@ -29,8 +29,8 @@ struct Peer {
 pub(super) struct Peers(BTreeMap<Session, Peer>);
 
 impl Peers {
-    /// The rows of a reply that came `now`. `before`: when the exchange was sent whose reply showed the rows
-    /// last; all that has changed since happened later.
+    /// Updates the peers from the rows of a reply that arrived at `now`. `before` is the time at which the exchange was
+    /// sent whose reply last showed the rows; every change since then happened after it.
     pub fn update(&mut self, own: Session, rows: &[Row], before: Option<Moment>, now: Moment) {
         self.0
             .retain(|session, _| rows.iter().any(|row| row.session == *session));
@@ -42,7 +42,7 @@ impl Peers {
                     count: row.count,
                     seen: now,
                     after: before,
-                    // It was not there before: all of its exchanges were later.
+                    // The row did not exist before, so all of its exchanges happened later.
                     heard_after: before.filter(|_| row.count > 0),
                     writes,
                     replaced: row.replaced,
@@ -64,7 +64,7 @@ impl Peers {
         }
     }
 
-    /// Until when all others keep their pledge; none: of some this is not known.
+    /// Returns the time until which all other members keep their pledge. `None` if this is unknown for any of them.
     pub fn pledged(&self, timing: &Timing) -> Option<Moment> {
         let writers = self.0.values().filter(|peer| peer.writes);
         let mut until = Moment::MAX;
@@ -74,7 +74,7 @@ impl Peers {
         Some(until)
     }
 
-    /// Members for whom the lease is not extended: they have not been heard of for a lease.
+    /// Returns the members that have not been heard from for a lease. The lease is not extended because of them.
     pub fn silent(&self, timing: &Timing, now: Moment) -> Vec<Name> {
         let late = |peer: &&Peer| {
             let last = peer.heard_after.unwrap_or(peer.seen);
@@ -84,7 +84,7 @@ impl Peers {
         silent.map(|peer| peer.name.clone()).collect()
     }
 
-    /// Replaced sessions that serve no page any more.
+    /// Returns the replaced sessions that can no longer serve any page.
     pub fn over(&self, timing: &Timing, now: Moment) -> Vec<Session> {
         let over = |(_, peer): &(&Session, &Peer)| {
             peer.replaced && peer.seen.saturating_add(timing.patience) <= now
@@ -96,7 +96,7 @@ impl Peers {
             .collect()
     }
 
-    /// Silent sessions whose members have fenced themselves, with the count for which that is so.
+    /// Returns the silent sessions whose members must have fenced themselves, each with the count for which this holds.
     pub fn fenced(&self, timing: &Timing, now: Moment) -> Vec<(Session, u64)> {
         let Some(fence) = timing.fence else {
             return Vec::new();
@@ -111,7 +111,7 @@ impl Peers {
             .collect()
     }
 
-    /// Until when a session may serve pages that it had when its row was last seen.
+    /// Returns the time until which a session may serve the pages that it had when its row was last seen.
     pub fn serves_until(&self, session: Session, timing: &Timing) -> Moment {
         let seen = self.0.get(&session).map_or(Moment::MAX, |peer| peer.seen);
         seen.saturating_add(timing.patience)

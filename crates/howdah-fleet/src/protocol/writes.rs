@@ -1,43 +1,43 @@
-//! A member's own writes on their way: queued, published, confirmed.
+//! The states of a member's own writes: queued, published, confirmed.
 
 use std::collections::VecDeque;
 
 use super::Moment;
 use super::message::{Entry, Incarnation, Session};
 
-/// The number of a write of this member. Writes are confirmed in their order.
+/// The number of a write of this member. Writes are confirmed in the order of their tickets.
 pub type Ticket = u64;
 
-/// Writes that were published in one exchange and wait for the other members.
+/// Writes that were published in one exchange and are waiting for confirmation by the other members.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Published {
-    /// The ticket of the first of them.
+    /// The ticket of the first of these writes.
     pub first: Ticket,
     pub incarnation: Incarnation,
-    /// The number of the last entry.
+    /// The log number of the last of these writes.
     pub number: u64,
-    /// Members that have not confirmed, with the moment when they serve no older page.
+    /// The members that have not confirmed, each with the time after which it serves no older page.
     pub waits: Vec<(Session, Moment)>,
-    /// Until when members may serve pages that the registry does not know.
+    /// The time until which members that the registry does not know may serve pages.
     pub unknown_until: Moment,
 }
 
 impl Published {
-    /// A member has applied everything up to `number`.
+    /// Records that a member has applied all entries up to `number`.
     fn confirm(&mut self, session: Session, incarnation: &Incarnation, number: u64) {
         if *incarnation == self.incarnation && number >= self.number {
             self.waits.retain(|(waits, _)| *waits != session);
         }
     }
 
-    /// When no member serves an older page any more, even if nobody confirms.
+    /// Returns the time after which no member serves an older page, even if none confirms.
     fn deadline(&self) -> Moment {
         let waits = self.waits.iter().map(|(_, until)| *until);
         waits.fold(self.unknown_until, Moment::max)
     }
 }
 
-/// All writes that are not confirmed.
+/// All unconfirmed writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Writes<E> {
     /// The ticket of the next write.
@@ -61,7 +61,7 @@ impl<E: Clone> Writes<E> {
         self.next - 1
     }
 
-    /// The ticket of the next write.
+    /// Returns the ticket of the next write.
     pub fn next(&self) -> Ticket {
         self.next
     }
@@ -70,7 +70,8 @@ impl<E: Clone> Writes<E> {
         self.queue.iter()
     }
 
-    /// The first `count` of the queue are in the log; gives the ticket of the first of them.
+    /// Removes the first `count` writes from the queue because they are in the log. Returns the ticket of the first of
+    /// them.
     pub fn take_published(&mut self, count: usize) -> Ticket {
         let first = self.first_unpublished();
         self.queue.drain(..count);
@@ -87,32 +88,33 @@ impl<E: Clone> Writes<E> {
         }
     }
 
-    /// Forgets what nobody needs to wait for any more.
+    /// Removes the published writes whose deadline has passed.
     pub fn expire(&mut self, now: Moment) {
         self.published
             .retain(|published| published.deadline() > now);
     }
 
-    /// Gives up publishing what is queued; gives how many writes.
+    /// Drops the queued writes without publishing them. Returns their number.
     pub fn let_go(&mut self) -> u64 {
         self.queue.drain(..).count() as u64
     }
 
-    /// When the first published write is confirmed though nobody confirms it.
+    /// Returns the time at which the next published write counts as confirmed even without confirmations.
     pub fn deadline(&self) -> Option<Moment> {
         self.published.iter().map(Published::deadline).min()
     }
 
-    /// Writes with smaller tickets are confirmed.
+    /// Returns the first unconfirmed ticket: writes with smaller tickets are confirmed.
     pub fn first_unconfirmed(&self) -> Ticket {
-        // A batch begins where the one before it ended, which may be confirmed before it.
+        // A batch begins where the previous one ended. The previous batch may be confirmed later than this one.
         match self.published.first() {
             Some(first) => first.first,
             None => self.first_unpublished(),
         }
     }
 
-    /// Writes with smaller tickets are in the log, or were let go.
+    /// Returns the first unpublished ticket: writes with smaller tickets are in the log, or were dropped without being
+    /// published.
     pub fn first_unpublished(&self) -> Ticket {
         self.next - self.queue.len() as Ticket
     }

@@ -1,12 +1,11 @@
-//! One render for the fleet: when a page has gone old, one member renders it, and the others take its result
-//! from Valkey. Pages are bytes here; when one may be taken is the caller's question to
-//! [`Fleet::is_within`](crate::Fleet::is_within).
+//! Shares one render of a page between all members: when a page has been invalidated, one member renders it, and the
+//! others take the result from Valkey. This module treats pages as opaque bytes. The caller decides with
+//! [`Fleet::is_within`](crate::Fleet::is_within) whether it may use a page.
 //!
-//! - [`seal`]: how a page is signed. [`outcome`]: what can come of it, by name.
-//! - `store`: what Valkey keeps, and who leads.
+//! - [`seal`]: signs pages. [`outcome`]: names the possible outcomes.
+//! - `store`: the pages and leads in Valkey.
 //!
-//! Everything that waits for Valkey runs on a thread of its own: the exchanges by which a member keeps its
-//! lease never wait for a page.
+//! All of this runs on a separate thread, so the exchanges that renew a member's lease never wait for a page.
 
 pub mod outcome;
 pub mod seal;
@@ -32,27 +31,27 @@ use outcome::{Counters, Outcome};
 use seal::{PageName, RenderKey, Seal};
 use store::{Kept, Store};
 
-/// The longest page that is handed over, as it is kept on disk, in bytes.
+/// The maximum length of a shared page in the format of the disk store, in bytes.
 pub const LONGEST: usize = 1 << 20;
-/// How long Valkey keeps a page: it is handed over, not stored.
+/// How long Valkey holds a page. Pages are handed over through Valkey, not stored in it.
 const LIFE: Duration = Duration::from_secs(10);
-/// How long a page that is nobody else's is known to be so.
+/// How long Valkey remembers that a page cannot be shared.
 const REFUSED: Duration = Duration::from_secs(1);
-/// How long a member leads that is not heard of: it renews three times in this time.
+/// How long a lead lasts without being renewed. The leader renews it three times in this time.
 const LEAD: Duration = Duration::from_millis(900);
-/// How many renders may ask, wait and be led at a time.
+/// The maximum number of concurrent requests for renders, including waiting and leading ones.
 const PLACES: usize = 64;
-/// The same failure is reported at most once in this time.
+/// The same failure is logged at most once in this time.
 const REPORTED_EVERY: Duration = Duration::from_secs(60);
 
-/// Logs a failure, with what is known of it.
+/// Logs a failure with its details.
 pub type ReportRender = Box<dyn Fn(Outcome, &str) + Send + Sync>;
 
-/// Renders that the members of a fleet share.
+/// The renders that the members of a fleet share.
 pub struct Renders {
     store: Store,
     seal: Seal,
-    /// How long another member's render is waited for.
+    /// How long a member waits for the render of another.
     patience: Duration,
     runtime: Handle,
     ended: Mutex<HashMap<PageName, watch::Sender<()>>>,
@@ -60,7 +59,7 @@ pub struct Renders {
     tokens: AtomicU64,
     word: u64,
     counters: Counters,
-    /// Valkey is not asked before this moment.
+    /// Valkey is not used before this time, because it has failed.
     rests_until: Mutex<Option<Instant>>,
     reported: Mutex<HashMap<Outcome, Instant>>,
     report: ReportRender,
@@ -72,14 +71,14 @@ impl std::fmt::Debug for Renders {
     }
 }
 
-/// What a member is to do about a page.
+/// What a member has to do about a page.
 #[derive(Debug)]
 pub enum Answer {
-    /// It has been rendered: the bytes that were given, and where in the log the render began.
+    /// The page has been rendered. Holds the position in the log at which the render began, and the page's bytes.
     Page(Position, Vec<u8>),
-    /// It renders the page, for the others as well.
+    /// The member renders the page for itself and for the others.
     Lead(Lead),
-    /// It renders the page for itself.
+    /// The member renders the page for itself only.
     Alone(Outcome),
 }
 
@@ -87,7 +86,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Ends a task with the one who waits for it.
+/// Aborts the task when the caller that waits for it is dropped.
 struct Task<T>(JoinHandle<T>);
 
 impl<T> Drop for Task<T> {
@@ -97,7 +96,7 @@ impl<T> Drop for Task<T> {
 }
 
 impl Renders {
-    /// Starts the thread. `word` is a random one, `patience` how long a member waits for another's render.
+    /// Starts the thread. `word` is a random number, `patience` is how long a member waits for the render of another.
     pub(crate) fn start(
         valkey: Valkey,
         fleet: &str,
@@ -137,7 +136,7 @@ impl Renders {
         Ok(renders)
     }
 
-    /// Hears of ended leads until the connection breaks.
+    /// Receives notices of ended leads until the connection breaks.
     async fn hear(&self) {
         let Ok(Ok(ended)) = timeout(self.patience, self.store.listen()).await else {
             return;
@@ -150,17 +149,18 @@ impl Renders {
         }
     }
 
-    /// The name of a page that these parts say: whatever distinguishes it from all others.
+    /// Returns the name of the page that these parts identify. They must contain everything that distinguishes it from
+    /// other pages.
     pub fn name(&self, parts: &[&[u8]]) -> PageName {
         self.seal.name(parts)
     }
 
-    /// Counts what came of a render.
+    /// Counts the outcome of a render.
     pub fn count(&self, outcome: Outcome) {
         self.counters.add(outcome);
     }
 
-    /// Counts a failure, and logs it now and then.
+    /// Counts a failure, and logs it at a limited rate.
     pub fn failed(&self, outcome: Outcome, detail: &str) {
         self.count(outcome);
         let now = Instant::now();
@@ -173,13 +173,13 @@ impl Renders {
         }
     }
 
-    /// How often each outcome has occurred.
+    /// Returns how often each outcome has occurred.
     pub fn sums(&self) -> Vec<(String, u64)> {
         self.counters.sums()
     }
 
-    /// Asks who renders a page, and waits for another member that does until `deadline`. `position` is where
-    /// this member is: what was begun before that is of no use.
+    /// Finds out who renders a page. If another member does, waits for its render until `deadline`. `position` is the
+    /// position of this member: a render that began before it is useless.
     pub async fn ask(
         self: &Arc<Renders>,
         page: PageName,
@@ -208,7 +208,7 @@ impl Renders {
         answer.unwrap_or(Answer::Alone(Outcome::RenderUnreachable))
     }
 
-    /// The time until which a render that is asked for now is waited for.
+    /// Returns the time until which a request that begins now waits for a render.
     pub fn deadline(&self) -> Instant {
         Instant::now() + self.patience
     }
@@ -222,7 +222,7 @@ impl Renders {
         let number = self.tokens.fetch_add(1, Ordering::Relaxed);
         let token = format!("{:x}-{number:x}", self.word);
         let mut discard = false;
-        // Before Valkey is asked: what ends from then on is heard.
+        // Subscribed before Valkey is asked, so that no end of a lead is missed.
         let mut ended = Waiting::new(self, &page);
         loop {
             let kept = self
@@ -249,7 +249,7 @@ impl Renders {
                         discard = true;
                     }
                 },
-                // Its leader may have died.
+                // The leader may have died.
                 Ok(Kept::Led) => {
                     let _ = timeout(LEAD / 2, ended.of.changed()).await;
                 }
@@ -263,7 +263,7 @@ impl Renders {
     }
 }
 
-/// Hears when a page's lead has ended.
+/// A subscription to the end of a page's lead.
 struct Waiting<'r> {
     renders: &'r Renders,
     page: PageName,
@@ -287,7 +287,7 @@ impl<'r> Waiting<'r> {
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let mut ended = lock(&self.renders.ended);
-        // This one's own receiver is the last.
+        // The remaining receiver is the one of this subscription.
         if ended
             .get(&self.page)
             .is_some_and(|s| s.receiver_count() <= 1)
@@ -297,7 +297,7 @@ impl Drop for Waiting<'_> {
     }
 }
 
-/// The lead of a render: the others wait for it. Dropping it lets the next one lead.
+/// The lead of a render, for which the others wait. If it is dropped, the next member that asks becomes the leader.
 #[derive(Debug)]
 pub struct Lead {
     renders: Arc<Renders>,
@@ -321,7 +321,7 @@ impl Lead {
         let renewal = renders.runtime.spawn(async move {
             loop {
                 sleep(LEAD / 3).await;
-                // One that failed is tried again: the lead may last.
+                // A failed renewal is retried, because the lead may not have expired.
                 if let Ok(false) = owner.store.renew(&name, &own, LEAD).await {
                     return;
                 }
@@ -338,7 +338,7 @@ impl Lead {
         }
     }
 
-    /// Hands the page over to the others. `parts` follow each other.
+    /// Hands the page over to the others. The page is the concatenation of `parts`.
     pub fn give<B: AsRef<[u8]> + Send + 'static>(mut self, parts: Vec<B>) {
         let length: usize = parts.iter().map(|part| part.as_ref().len()).sum();
         if length > LONGEST {
@@ -354,7 +354,7 @@ impl Lead {
         self.settle(LIFE, Some(Outcome::Given), sealed);
     }
 
-    /// The page is nobody else's: the others render it for themselves.
+    /// Reports that the page cannot be shared, so the others render it for themselves.
     pub fn refuse(mut self) {
         let text = format!("r {} {} -", self.position.incarnation, self.position.number);
         self.settle(REFUSED, None, || text.into_bytes());
@@ -375,7 +375,7 @@ impl Lead {
                 Ok(true) => outcome
                     .into_iter()
                     .for_each(|outcome| renders.count(outcome)),
-                // Another leads by now.
+                // The lead has passed to another member.
                 Ok(false) => {}
                 Err(error) => renders.unreachable(&error),
             }

@@ -1,36 +1,38 @@
-//! What came of asking the fleet for a render, by name: the same in the log, the metric and the documents.
+//! The possible outcomes of asking the fleet for a render. Their names are the same in the log, the metric and the
+//! documentation.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// What came of a render that members may share. All but the first two make this member render for itself.
+/// The outcome of a render that members may share. After all but the first two, this member renders for itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The page that another member rendered is stored here.
     Taken,
     /// The page was rendered here and handed over.
     Given,
-    /// The member that rendered the page did not store it: it is for one visitor, or failed.
+    /// The member that rendered the page did not store it: the page is for one visitor, or the render failed.
     RenderNotShared,
-    /// The member that renders the page did not end within a lease.
+    /// The member that renders the page did not finish within a lease.
     RenderTooSlow,
-    /// Pages were made old here since the other member's render began.
+    /// Pages were invalidated here since the other member's render began.
     RenderOutdated,
-    /// A page in Valkey is not signed with the fleet's key, or was put where it does not belong.
+    /// A page in Valkey is not signed with the fleet's key, or was stored under the key of another page.
     RenderForged,
-    /// A page is older than pages in Valkey get, or from the future: put back, or the clocks differ.
+    /// A page is older than pages in Valkey can be, or is dated in the future: an old page was put back, or the clocks
+    /// differ.
     RenderUntimely,
-    /// A signed page is not what this member stores under its key.
+    /// A signed page is not in the format that this member stores under its key.
     RenderUnreadable,
     /// The page is too long to be handed over.
     RenderTooLong,
     /// Valkey did not answer in time, or refused.
     RenderUnreachable,
-    /// Too many renders wait for other members.
+    /// Too many renders are waiting for other members.
     RenderBusy,
 }
 
 impl Outcome {
-    /// All of them.
+    /// All outcomes.
     pub const ALL: [Outcome; 11] = [
         Outcome::Taken,
         Outcome::Given,

@@ -1,11 +1,11 @@
--- A render that members share: who makes it, or what has come of it. KEYS: the page's. ARGV: what to do,
--- then its words. What is kept begins with a letter, an incarnation and a number of its log:
+-- A render that members share: the member that does it, or its result. KEYS: the key of the page. ARGV: the command,
+-- then its arguments. The stored value begins with a letter, an incarnation and the number of an entry of its log:
 --
---   l INCARNATION NUMBER TOKEN    a member renders it (the leader)
---   r INCARNATION NUMBER REASON   its render is nobody else's
+--   l INCARNATION NUMBER TOKEN    a member is rendering the page (the leader)
+--   r INCARNATION NUMBER REASON   the page cannot be shared
 --   p INCARNATION NUMBER …        the page
 --
--- What was begun before the asker's place in the log is of no use to it.
+-- A render that began before the asking member's position in the log is useless to that member.
 
 local page, what = KEYS[1], ARGV[1]
 local found = redis.call('GET', page)
@@ -33,7 +33,7 @@ if what == 'ask' then
 elseif what == 'renew' then
     return { is_own(ARGV[2]) and redis.call('PEXPIRE', page, ARGV[3]) == 1 and 'own' or 'lost', '' }
 elseif what == 'settle' then
-    -- ARGV: token, what is kept (nothing: the page may be led by the next), how long, channel.
+    -- ARGV: token, the value to store (empty: the next member that asks becomes the leader), its lifetime, channel.
     if not is_own(ARGV[2]) then
         return { 'lost', '' }
     end

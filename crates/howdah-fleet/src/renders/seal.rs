@@ -1,6 +1,7 @@
-//! How a page travels: signed with the fleet's key, together with what it is (site, configuration, URL), where
-//! in the log its render began, and when. Who has Valkey's password can neither make a page nor put one
-//! back: an old one is behind the log, or older than pages in Valkey get.
+//! Signs the pages that pass through Valkey. The signature with the fleet's key covers the page's name (site,
+//! configuration, URL), the position in the log at which its render began, and the time. A client that only has
+//! Valkey's password can neither forge a page nor put an old one back: an old page is behind the log, or older than
+//! pages in Valkey can be.
 
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -10,11 +11,11 @@ use aws_lc_rs::hmac::{Context, HMAC_SHA256, Key, verify};
 use super::outcome::Outcome;
 use crate::position::Position;
 
-/// The least bytes of a key.
+/// The minimum length of a key, in bytes.
 pub const SHORTEST_KEY: usize = 32;
-/// How far the clocks of members may be apart.
+/// How far the clocks of members may differ.
 const CLOCKS: Duration = Duration::from_secs(2);
-/// Bytes of a signature.
+/// The length of a signature, in bytes.
 const SIGNATURE: usize = 32;
 
 /// The secret that the members of a fleet share.
@@ -28,18 +29,18 @@ impl fmt::Debug for RenderKey {
 }
 
 impl RenderKey {
-    /// The key in a file's content, without blanks around it; none: it is too short.
+    /// Takes the key from the content of a file, without surrounding whitespace. Returns `None` if it is too short.
     pub fn new(content: &[u8]) -> Option<RenderKey> {
         let key = content.trim_ascii();
         (key.len() >= SHORTEST_KEY).then(|| RenderKey(key.to_vec()))
     }
 }
 
-/// A page's name in Valkey, which says nothing of its URL.
+/// The name of a page in Valkey, which does not reveal its URL.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct PageName(pub(super) String);
 
-/// Signs pages and checks them.
+/// Signs and verifies pages.
 pub(super) struct Seal(Key);
 
 impl fmt::Debug for Seal {
@@ -58,7 +59,7 @@ impl Seal {
         Seal(Key::new(HMAC_SHA256, &key.0))
     }
 
-    /// The name of what these parts say.
+    /// Returns the name of the page that these parts identify.
     pub fn name(&self, parts: &[&[u8]]) -> PageName {
         let mut context = Context::with_key(&self.0);
         context.update(b"howdah page");
@@ -78,7 +79,7 @@ impl Seal {
         [header.as_bytes(), made, page].concat()
     }
 
-    /// What Valkey is to keep of a page whose render began at `position`.
+    /// Returns the value that Valkey stores for a page whose render began at `position`.
     pub fn seal(&self, name: &PageName, position: &Position, page: &[u8]) -> Vec<u8> {
         self.seal_at(name, position, page, wall())
     }
@@ -91,7 +92,8 @@ impl Seal {
         [header.as_bytes(), signature.as_ref(), &made, page].concat()
     }
 
-    /// The page that Valkey has kept, no longer than `life` ago, and where in the log its render began.
+    /// Verifies a value from Valkey that is at most `life` old. Returns the page and the position in the log at which
+    /// its render began.
     pub fn open(
         &self,
         name: &PageName,
@@ -125,7 +127,7 @@ impl Seal {
     }
 }
 
-/// `p INCARNATION NUMBER `, and what comes behind it.
+/// Parses `p INCARNATION NUMBER `, and returns the position and the rest.
 fn header(kept: &[u8]) -> Option<(Position, &[u8])> {
     let rest = kept.strip_prefix(b"p ")?;
     let (incarnation, rest) = word(rest)?;

@@ -1,4 +1,4 @@
-//! Renders in Valkey: calls of `renders.lua`, and what Valkey passes on.
+//! The store of renders in Valkey: calls `renders.lua`, and receives published messages.
 
 use std::time::Duration;
 
@@ -12,16 +12,16 @@ use super::seal::PageName;
 use crate::position::Position;
 use crate::valkey::Valkey;
 
-/// What Valkey has of a page.
+/// What Valkey holds for a page.
 #[derive(Debug)]
 pub(super) enum Kept {
-    /// Nothing that is of use: the asker renders it.
+    /// Nothing useful: the asking member becomes the leader and renders the page.
     Lead,
-    /// Another member renders it.
+    /// Another member is rendering the page.
     Led,
-    /// It has been rendered, and is nobody else's.
+    /// The page has been rendered, and cannot be shared.
     Refused,
-    /// It has been rendered.
+    /// The page has been rendered.
     Page(Vec<u8>),
 }
 
@@ -30,7 +30,7 @@ pub(super) struct Store {
     valkey: Valkey,
     prefix: String,
     script: Script,
-    /// How long Valkey may take.
+    /// The maximum duration of a call.
     patience: Duration,
     connection: Mutex<Option<MultiplexedConnection>>,
 }
@@ -54,7 +54,8 @@ impl Store {
         format!("{}s", self.prefix)
     }
 
-    /// Asks for a page that was begun at `position` or later; `discard`: the page that Valkey keeps is not taken.
+    /// Asks for a page whose render began at `position` or later. With `discard`, the page that Valkey holds is
+    /// discarded.
     pub async fn ask(
         &self,
         page: &PageName,
@@ -80,7 +81,7 @@ impl Store {
         })
     }
 
-    /// Keeps the lead for this long; whether it is still the token's.
+    /// Extends the lead by this time. Returns whether the token still holds the lead.
     pub async fn renew(
         &self,
         page: &PageName,
@@ -93,8 +94,8 @@ impl Store {
         Ok(self.call(&call).await?.0 == "own")
     }
 
-    /// Ends the lead: what Valkey keeps of it, nothing if the next asker is to lead; whether it was still the
-    /// token's.
+    /// Ends the lead and stores `kept` for the page; if `kept` is empty, the next member that asks becomes the leader.
+    /// Returns whether the token still held the lead.
     pub async fn settle(
         &self,
         page: &PageName,
@@ -139,7 +140,7 @@ impl Store {
         })
     }
 
-    /// Names of pages whose leads have ended.
+    /// Returns a stream of the names of pages whose leads have ended.
     pub async fn listen(&self) -> Result<impl Stream<Item = PageName> + use<>, RedisError> {
         let client = self.valkey.client(&self.prefix).await?;
         let mut channel = client.get_async_pubsub().await?;

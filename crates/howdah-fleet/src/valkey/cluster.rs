@@ -1,6 +1,6 @@
-//! A cluster: the keys of a fleet share one hash slot, and the nodes say which of them is its primary. To
-//! everything else that primary is a server as any other: when it has changed, an exchange fails, and who
-//! connects again asks again.
+//! A Valkey cluster. The keys of a fleet share one hash slot, and the nodes say which of them is the primary for it.
+//! The rest of the crate treats that primary like a single server: when the primary changes, an exchange fails, and the
+//! next connection looks the primary up again.
 
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
@@ -10,7 +10,7 @@ use super::Nodes;
 
 #[derive(Clone)]
 pub(super) struct Cluster {
-    /// Nodes that are asked.
+    /// The configured nodes, which are asked for the primary.
     seeds: Vec<Client>,
 }
 
@@ -20,8 +20,8 @@ impl Cluster {
         Ok(Cluster { seeds: seeds? })
     }
 
-    /// The client of the primary that keeps this key. All seeds are asked at once, so that one that is hung
-    /// holds nobody up: who is cut off from the cluster answers with an error.
+    /// Returns a client of the primary that holds this key. All seeds are asked concurrently, so a hung seed delays
+    /// nothing. A seed that is cut off from the cluster replies with an error.
     pub async fn client(&self, key: &str) -> Result<Client, RedisError> {
         let asked = self.seeds.iter().map(|seed| async move {
             let answer = ask(seed, key).await;
@@ -44,12 +44,13 @@ impl Cluster {
     }
 }
 
-/// Who keeps this key: a node refuses keys of others, and names their primary.
+/// Asks a node for the primary that holds this key. A node refuses a key that it does not hold, and names the primary
+/// that does.
 async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
     let mut connection = seed.get_multiplexed_async_connection().await?;
     let mut info = redis::cmd("INFO");
     let info: String = info.arg("cluster").query_async(&mut connection).await?;
-    // A single server would keep any key.
+    // A single server would accept any key.
     if !info.contains("cluster_enabled:1") {
         let how = "write redis:// or rediss:// with this host alone".to_owned();
         let what = "the server runs without cluster-enabled";
@@ -60,7 +61,7 @@ async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
     let Err(error) = known else {
         return Ok(seed.clone());
     };
-    // Not where an `ASK` leads: that node does not keep the slot yet.
+    // Redirections with `ASK` are not followed, because their target does not hold the slot yet.
     let has_moved = error.kind() == ErrorKind::Server(ServerErrorKind::Moved);
     let seed = seed.get_connection_info();
     let primary = error.redirect_node().filter(|_| has_moved);
@@ -70,7 +71,7 @@ async fn ask(seed: &Client, key: &str) -> Result<Client, RedisError> {
     }
 }
 
-/// The address that a node names; without a host its own is meant.
+/// Parses the address that a node names. An address without a host refers to the node itself.
 fn moved(from: &ConnectionAddr, node: &str) -> Option<ConnectionAddr> {
     let (to, number) = node.rsplit_once(':')?;
     let number = number.parse().ok()?;

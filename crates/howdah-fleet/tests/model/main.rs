@@ -1,15 +1,15 @@
-//! Explores the protocol: the very code that runs, with three members of which two write, and a registry
-//! whose messages are lost, late and out of order, that is emptied, and that falls back to an older state.
+//! Explores the protocol with a model checker. It runs the production code, with three members of which two write, and
+//! a registry whose messages are lost, late and out of order, that is emptied, and that falls back to an older state.
 //!
-//! A page is the database's version when it was rendered. The promise: no member that may serve stored
-//! pages has one that is older than a write whose answer has left. Pages are rendered as soon as the one
-//! before is dropped, which leaves the oldest that any member can have.
+//! A page is represented by the version of the database at the time of its render. The property: a member that may
+//! serve stored pages has none that is older than a write whose response has been sent. A page is rendered again as
+//! soon as the previous one is invalidated, which leaves the oldest page that a member can have.
 //!
-//! Members hand renders over (docs/fleet.md): each is begun as early, and taken as late, as can be, even by
-//! members that serve nothing at the time.
+//! Members share renders (docs/fleet.md): each render begins as early and is taken as late as possible, even by members
+//! that serve no stored pages at the time.
 //!
-//! Time is counted in ticks: each is one exchange of every member that reaches the registry. Everything else
-//! happens between two of them, in any order.
+//! Time is counted in ticks. In each tick, every member that reaches the registry has one exchange. Everything else
+//! happens between two ticks, in any order.
 
 mod registry;
 
@@ -23,7 +23,7 @@ use registry::Registry;
 use stateright::{Checker, Model, Property};
 
 const MEMBERS: usize = 3;
-/// The members that write: the others only read.
+/// The number of members that write. The others only read.
 const WRITERS: usize = 2;
 const TIMING: Timing = Timing {
     lease: 3,
@@ -31,52 +31,52 @@ const TIMING: Timing = Timing {
     renew: 1,
     fence: None,
 };
-/// Members that have been apart for so long answer no write by themselves.
+/// A timing with a fence: members that have been cut off for that long do not respond to writes on their own.
 const FENCED: Timing = Timing {
     fence: Some(5),
     ..TIMING
 };
 
-/// When a run begins.
+/// The time at which a run begins.
 const START: Moment = 10;
 
 type Version = u8;
 
-/// What may go wrong in a run, and how often.
+/// How often each fault may occur in a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Faults {
-    /// A member is cut off from the registry, for any time.
+    /// A member is cut off from the registry, for any length of time.
     cuts: u8,
-    /// A member is stopped, for any time.
+    /// A member is stopped, for any length of time.
     stops: u8,
-    /// A member's process is started again.
+    /// A member's process is restarted.
     restarts: u8,
     /// A member dies for good, and is forgotten.
     deaths: u8,
     /// An exchange is lost.
     lost: u8,
-    /// An exchange is carried out, and its answer lost.
+    /// An exchange is carried out, but its reply is lost.
     lost_replies: u8,
     /// An exchange arrives after its member has taken it for lost.
     late: u8,
     /// The registry is emptied.
     emptied: u8,
-    /// The registry is what it was some time ago.
+    /// The registry returns to an earlier state.
     failovers: u8,
 }
 
-/// What becomes of a member's next exchange.
+/// The fate of a member's next exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Luck {
-    /// It is answered.
+    /// The exchange gets its reply.
     Answered,
-    /// It is carried out, and its answer lost.
+    /// The exchange is carried out, but its reply is lost.
     ReplyLost,
-    /// It arrives when the member has taken it for lost.
+    /// The exchange arrives after the member has taken it for lost.
     Late,
-    /// It is lost.
+    /// The exchange is lost.
     Lost,
-    /// All are answered up to the one by which it joins; then the member is cut off.
+    /// All exchanges get replies, up to the one by which the member joins. Then the member is cut off.
     JoinsOnly,
 }
 
@@ -87,13 +87,13 @@ struct Node {
     page: Version,
     cut: bool,
     stopped: bool,
-    /// It never goes on.
+    /// The member never continues.
     dead: bool,
     forgotten: bool,
     luck: Luck,
-    /// A write whose answer has not left.
+    /// A write whose response has not been sent.
     write: Option<(Ticket, Version)>,
-    /// The last of its writes.
+    /// The ticket of the member's last write.
     written: Ticket,
     session: Session,
 }
@@ -102,17 +102,18 @@ struct Node {
 struct World {
     now: Moment,
     database: Version,
-    /// The newest version whose writer's answer has left.
+    /// The newest version for which the response to the write has been sent.
     answered: Version,
     nodes: Vec<Node>,
     registry: Registry<()>,
-    /// The state that a replica has.
+    /// The state of a replica.
     replica: Option<Registry<()>>,
     incarnations: u8,
     late: Vec<(usize, Request<()>)>,
     hints: Vec<(usize, Hint<()>)>,
-    /// Renders that members have handed over: where in the log each began, and the database's version then.
-    /// Of one place the oldest; nobody ever removes one, so that whatever was there may be put back.
+    /// The renders that members have handed over: the position in the log at which each began, and the database's
+    /// version at that time. Only the oldest render of a position is kept. Renders are not removed while any member
+    /// could take them, so an old one may always be put back.
     renders: Vec<(Incarnation, u64, Version)>,
     writes: u8,
     faults: Faults,
@@ -120,30 +121,30 @@ struct World {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum Action {
-    /// Time passes, and each member that can has an exchange.
+    /// Time advances, and each member that can has an exchange.
     Tick,
     /// A script on a member writes.
     Write(usize),
-    /// A member hears of entries, and confirms.
+    /// A member receives a hint, and confirms.
     Hear(usize),
-    /// What becomes of a member's next exchange.
+    /// Decides the fate of a member's next exchange.
     Meet(usize, Luck),
-    /// An exchange that was late arrives.
+    /// A late exchange arrives.
     Arrive(usize),
     /// A member is cut off, and reaches the registry again.
     Cut(usize),
     Mend(usize),
-    /// A member's process is stopped, and goes on.
+    /// A member's process is stopped, and continues.
     Stop(usize),
     Continue(usize),
-    /// A member's process is started again.
+    /// A member's process is restarted.
     Restart(usize),
-    /// A member dies, and another forgets it.
+    /// A member dies, and another member forgets it.
     Die(usize),
     Forget(usize, usize),
     /// The registry is emptied.
     Empty,
-    /// A replica takes the registry's state over, and later its place.
+    /// A replica copies the registry's state, and is later promoted.
     Copy,
     FailOver,
 }
@@ -164,7 +165,7 @@ fn incarnation(number: u8) -> Incarnation {
 }
 
 impl World {
-    /// Three members that have known each other for a while.
+    /// Creates three members that have known each other for a while.
     fn new(timing: &Timing, writes: u8, faults: Faults) -> World {
         let node = |number| Node {
             member: Member::new(name(number), timing.clone(), START - 6),
@@ -199,9 +200,9 @@ impl World {
         world
     }
 
-    /// The exchanges of a member that are due now.
+    /// Performs the exchanges of a member that are due now.
     fn exchange(&mut self, number: usize) {
-        // A write that is let go and a session that is over each take another one.
+        // A write that is given up and a session that has ended each need one more exchange.
         for _ in 0..4 {
             let node = &mut self.nodes[number];
             let request = node.member.poll(self.now, node.session);
@@ -243,7 +244,7 @@ impl World {
     fn process(&mut self, from: usize, request: &Request<()>) -> Reply<()> {
         let (reply, hint) = self.registry.exchange(request);
         if let Some(hint) = hint {
-            // Its author knows already.
+            // The author already knows its entries.
             let others = (0..MEMBERS).filter(|number| *number != from);
             self.hints.extend(others.map(|to| (to, hint.clone())));
         }
@@ -271,8 +272,8 @@ impl World {
         self.answer();
     }
 
-    /// Each member begins a render as soon as it is somewhere in the log, and hands it over; each takes the
-    /// oldest that it may: one that began where it is, or behind.
+    /// Lets each member that has a position in the log begin a render and hand it over. Each member then takes the
+    /// oldest render that it may take: one that began at its own position or later.
     fn share_renders(&mut self) {
         let place = |node: &Node| {
             let (incarnation, number) = node.member.position()?;
@@ -288,7 +289,7 @@ impl World {
                 self.renders.push((incarnation, number, self.database));
             }
         }
-        // What nobody can take any more makes no other state.
+        // Renders that no member can take any more are removed, so that they do not multiply the states.
         let places: Vec<_> = self.nodes.iter().map(place).collect();
         let now = self.registry.incarnation.clone();
         self.renders.retain(|(incarnation, number, _)| {
@@ -318,7 +319,7 @@ impl World {
         }
     }
 
-    /// The answers of confirmed writes leave.
+    /// Sends the responses to confirmed writes.
     fn answer(&mut self) {
         for node in &mut self.nodes {
             if let Some((ticket, version)) = node.write
@@ -326,7 +327,7 @@ impl World {
                 && node.member.is_confirmed(ticket)
             {
                 node.write = None;
-                // What is refused is written, and nobody has been answered so.
+                // A refused write is in the database, but its visitor has not received a success response.
                 if ticket >= node.member.first_unrefused() {
                     self.answered = self.answered.max(version);
                 }
@@ -348,7 +349,7 @@ impl World {
         self.nodes[number].member.lease() > self.now
     }
 
-    /// Whether a member serves a page older than an answered write.
+    /// Returns whether a member may serve a page that is older than a write whose response has been sent.
     fn is_stale(&self) -> bool {
         (0..MEMBERS).any(|number| self.serves(number) && self.nodes[number].page < self.answered)
     }
@@ -523,7 +524,7 @@ impl Model for Fleet {
 }
 
 impl World {
-    /// Another process, or an emptied one, keeps the registry from now on.
+    /// Replaces the registry by another process, or by an emptied one.
     fn replace_registry(&mut self, registry: Registry<()>) {
         self.incarnations += 1;
         self.registry = Registry {
@@ -629,7 +630,7 @@ fn the_registry_is_emptied() {
         ..NONE
     };
     explore("emptied", 7, 1, faults);
-    // A process that knows of nobody is the first to find it empty.
+    // A process that knows no other member is the first to find the registry empty.
     let faults = Faults {
         emptied: 1,
         restarts: 1,

@@ -1,10 +1,11 @@
-//! What `registry.lua` does, in Rust: the model explores it, and `tests/registry.rs` compares it with Valkey.
+//! The behaviour of `registry.lua`, in Rust. The model explores it, and the tests in `howdah-tests/tests/fleet` compare
+//! it with Valkey.
 
 use howdah_fleet::protocol::{
     Entry, Hint, Incarnation, Name, Outcome, Record, Reply, Request, Row, Session, absent,
 };
 
-/// How many entries the log keeps.
+/// How many entries the log holds.
 const LOG: u64 = 1024;
 
 /// The registry in one incarnation.
@@ -28,7 +29,7 @@ impl<E: Clone> Registry<E> {
         }
     }
 
-    /// Carries an exchange out; gives what is passed on to all members.
+    /// Carries out an exchange. Returns the reply, and the hint that is published to all members.
     pub fn exchange(&mut self, request: &Request<E>) -> (Reply<E>, Option<Hint<E>>) {
         let mut position = self.head;
         let mut hint = None;

@@ -1,4 +1,4 @@
-//! The parts of a plan: how requests are sent, and which answers are good.
+//! The parts of a plan that say how requests are sent and which responses are good.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
@@ -12,7 +12,7 @@ use crate::plan::{
     TlsOptions, TlsVersion,
 };
 
-/// The method, the fields and the body of the requests.
+/// Returns the method, the headers and the body of the requests.
 pub(super) fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
     let mut shape = RequestShape {
         cookie_jar: typed.cookies,
@@ -73,7 +73,7 @@ pub(super) fn request(typed: &Bench) -> Result<RequestShape, BenchError> {
     Ok(shape)
 }
 
-/// The protocol, the connection and its TLS.
+/// Returns the protocol, the connection and its TLS settings.
 pub(super) fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> {
     let defaults = ConnectionPolicy::default();
     Ok(ConnectionPolicy {
@@ -114,7 +114,7 @@ pub(super) fn connection(typed: &Bench) -> Result<ConnectionPolicy, BenchError> 
     })
 }
 
-/// Reads `host:port`, or `host` for port 80.
+/// Parses `host:port`, or `host` for port 80.
 fn proxy(text: &str) -> Result<Address, BenchError> {
     let target = Target::parse(&format!("http://{text}/"))
         .ok()
@@ -124,7 +124,7 @@ fn proxy(text: &str) -> Result<Address, BenchError> {
         .ok_or_else(|| impossible(format!("-X {text}: expected host:port")))
 }
 
-/// Reads a version of TLS in ab's words. None: all versions.
+/// Parses a TLS version in ab's notation. Returns `None` for all versions.
 fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
     match text.to_ascii_uppercase().as_str() {
         "ALL" => Ok(None),
@@ -140,7 +140,7 @@ fn tls_version(text: &str) -> Result<Option<TlsVersion>, BenchError> {
     }
 }
 
-/// The checks of an answer.
+/// Returns the checks of a response.
 pub(super) fn checks(typed: &Bench) -> Result<Checks, BenchError> {
     let mut checks = Checks::default();
     if let Some(text) = &typed.expect_status {
@@ -166,7 +166,7 @@ pub(super) fn checks(typed: &Bench) -> Result<Checks, BenchError> {
     Ok(checks)
 }
 
-/// Reads `/pointer` or `/pointer=value`; a value that is not JSON is taken as a string.
+/// Parses `/pointer` or `/pointer=value`. A value that is not JSON is taken as a string.
 fn json_check(text: &str) -> Result<BodyCheck, BenchError> {
     let (pointer, value) = match text.split_once('=') {
         Some((pointer, value)) => (pointer, Some(value)),

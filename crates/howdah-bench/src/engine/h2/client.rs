@@ -1,5 +1,5 @@
-//! One client of HTTP/2: its request, and how far the answer has come. Knows nothing of the
-//! connection it shares.
+//! One client of HTTP/2: its request, and how far the response has come. It does not depend on the connection that it
+//! shares.
 
 use std::pin::Pin;
 use std::task::{Poll, Waker};
@@ -37,9 +37,9 @@ pub enum Exchange {
     Idle,
     /// The request waits for the connection, or for the server to allow another stream.
     Waiting,
-    /// The request is sent; the client waits for the head of the answer.
+    /// The request has been sent, and the client waits for the header of the response.
     Head(ResponseFuture),
-    /// The client reads the body of the answer.
+    /// The client reads the body of the response.
     Body(Incoming),
 }
 
@@ -51,7 +51,7 @@ pub struct Incoming {
     pub server: Option<String>,
 }
 
-/// The result of polling the answer.
+/// The result of polling the response.
 pub enum ResponseProgress {
     Pending,
     Complete(Incoming),
@@ -59,7 +59,7 @@ pub enum ResponseProgress {
 }
 
 impl Client {
-    /// Makes a client without a request.
+    /// Creates a client without a request.
     pub fn new(random: Random) -> Client {
         Client {
             exchange: Exchange::Idle,
@@ -78,8 +78,8 @@ impl Client {
         }
     }
 
-    /// Writes the client's request. The error says what HTTP/2 cannot express. `number` is the
-    /// client's number on its thread, from 0.
+    /// Builds the client's request. The error says what HTTP/2 cannot express. `number` is the client's number on its
+    /// thread, from 0.
     pub fn request(&mut self, context: &Context, number: u32) -> Result<Request<()>, String> {
         let plan = &context.plan;
         let seq = self.ticket.seq;
@@ -104,8 +104,7 @@ impl Client {
         for (name, value) in request::fields(plan, target) {
             let mut bytes = Vec::new();
             value.render(&mut filling, &mut bytes);
-            // The authority is in the URI; what is about the connection has no place in HTTP/2
-            // (RFC 9113 §8.2.2).
+            // The authority is in the URI. Headers about the connection are not allowed in HTTP/2 (RFC 9113 §8.2.2).
             match name.to_ascii_lowercase().as_str() {
                 "host" | "connection" | "keep-alive" | "proxy-connection" | "transfer-encoding"
                 | "upgrade" => {}
@@ -133,7 +132,7 @@ impl Client {
         Ok(request)
     }
 
-    /// Polls the answer.
+    /// Polls the response.
     pub fn progress(
         &mut self,
         context: &Context,
@@ -181,7 +180,7 @@ impl Client {
                         let room = LONGEST_CHECKED_BODY.saturating_sub(self.body.len());
                         self.body.extend_from_slice(&data[..data.len().min(room)]);
                     }
-                    // Fails only for more than was received.
+                    // This fails only if more is released than was received.
                     let _ = incoming.stream.flow_control().release_capacity(data.len());
                 }
                 Poll::Ready(Some(Err(error))) => return failed(&error, true, broken),
@@ -197,7 +196,7 @@ impl Client {
     }
 }
 
-/// Writes a head as HTTP/1.1 has it, for the transcript.
+/// Formats a header as in HTTP/1.1, for the transcript.
 fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
     let mut bytes = line.as_bytes().to_vec();
     for (name, value) in fields {
@@ -209,7 +208,7 @@ fn head(line: &str, fields: &HeaderMap) -> Vec<u8> {
     bytes
 }
 
-/// The outcome of a failed stream. `head`: whether the answer had begun.
+/// Returns the outcome of a failed stream. `head` says whether the response had begun.
 fn failed(error: &h2::Error, head: bool, broken: Option<String>) -> ResponseProgress {
     let outcome = if broken.is_some() {
         Outcome::Reset

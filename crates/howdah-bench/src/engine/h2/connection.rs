@@ -1,5 +1,5 @@
-//! One HTTP/2 connection: its socket, its TLS, its `h2` state. Knows nothing of requests; the
-//! [`super::Http2Fleet`] puts those on it.
+//! One HTTP/2 connection: its socket, its TLS, its `h2` state. It does not depend on requests; the
+//! [`super::Http2Fleet`] sends those on it.
 
 use std::pin::{Pin, pin};
 use std::task::{Poll, Waker};
@@ -15,15 +15,15 @@ use super::super::stream::{Received, Stream};
 use super::pipe::Pipe;
 use crate::outcome::Outcome;
 
-/// Flow control windows: large, so that the server is measured and not our window. 2^24 for a
-/// stream, 2^26 for the connection; h2load takes 2^30 for both, which is no limit on memory.
+/// The flow control windows. They are large, so that the server is measured and not our window: 2^24 for a stream, 2^26
+/// for the connection. h2load uses 2^30 for both, which would not limit the memory.
 const STREAM_WINDOW: u32 = 1 << 24;
 const CONNECTION_WINDOW: u32 = 1 << 26;
 
 /// A connection and its state.
 pub struct Http2Connection {
     index: u32,
-    /// Distinguishes events of this socket from those of the one before.
+    /// Distinguishes events of this socket from those of the previous one.
     generation: u32,
     pub phase: ConnectionPhase,
     stream: Option<Stream>,
@@ -32,12 +32,12 @@ pub struct Http2Connection {
     pub sender: Option<SendRequest<Bytes>>,
     /// Whether there are requests to begin or frames to write.
     pub dirty: bool,
-    /// Complete answers on this connection.
+    /// The number of complete responses on this connection.
     pub served: u64,
-    /// How long connecting took, in nanoseconds; charged to the first request.
+    /// How long connecting took, in nanoseconds. It is charged to the first request.
     pub connect: u64,
     since: u64,
-    /// The socket's error, once it has had one.
+    /// The error of the socket, once it has failed.
     pub error: Option<String>,
 }
 
@@ -46,7 +46,7 @@ pub struct Http2Connection {
 pub enum ConnectionPhase {
     /// There is no connection.
     Down,
-    /// The backlog was full; the worker retries later.
+    /// The backlog was full, and the worker will retry.
     Backlog,
     Connecting,
     Handshake,
@@ -85,7 +85,7 @@ impl Http2Connection {
         }
     }
 
-    /// The token that epoll reports with events of the present socket.
+    /// Returns the token that epoll reports with events of the current socket.
     pub fn token(&self) -> u64 {
         u64::from(self.generation) << 32 | u64::from(self.index)
     }
@@ -121,7 +121,7 @@ impl Http2Connection {
         Ok(())
     }
 
-    /// Handles an event of the socket: receives the frames without reading them.
+    /// Handles an event of the socket: receives the frames without parsing them.
     pub fn event(
         &mut self,
         context: &mut Context,
@@ -178,13 +178,13 @@ impl Http2Connection {
         let mut builder = Builder::new();
         builder
             .enable_push(false)
-            // Until the server has said how many streams it allows, one: more may be refused.
+            // One stream until the server has announced how many it allows, because more may be refused.
             .initial_max_send_streams(1)
             .initial_window_size(STREAM_WINDOW)
             .initial_connection_window_size(CONNECTION_WINDOW);
         let mut greeting = pin!(builder.handshake::<_, Bytes>(self.pipe.clone()));
         let mut waker = std::task::Context::from_waker(Waker::noop());
-        // The pipe takes the preface at once: there is nothing to wait for.
+        // The pipe accepts the preface at once, so this does not wait.
         match greeting.as_mut().poll(&mut waker) {
             Poll::Ready(Ok((sender, connection))) => {
                 self.sender = Some(sender);
@@ -259,7 +259,7 @@ impl Http2Connection {
                 }
             }
         }
-        // What TLS holds back goes with the next event.
+        // The records that TLS holds back are sent at the next event.
         let _ = stream.flush();
     }
 

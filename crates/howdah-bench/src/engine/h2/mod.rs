@@ -1,6 +1,5 @@
-//! HTTP/2: clients that share connections, each with one stream at a time. The framing is that of
-//! the `h2` crate, polled by hand from the same event loop as HTTP/1.x: no runtime, no tasks, no
-//! timers of its own.
+//! HTTP/2: clients that share connections, each with one stream at a time. The framing is that of the `h2` crate,
+//! polled from the same event loop as HTTP/1.x, without a runtime, tasks or separate timers.
 
 mod client;
 mod connection;
@@ -122,7 +121,7 @@ impl Fleet for Http2Fleet {
                 | ConnectionPhase::Handshake => Outcome::ConnectTimeout,
             };
             if outcome == Outcome::Timeout {
-                // Dropping the exchange resets the stream; the connection lives on.
+                // Dropping the exchange resets the stream; the connection stays open.
                 steps.push((client, self.fail(context, client, outcome, None, now)));
                 self.mark(index);
             } else {
@@ -179,8 +178,7 @@ impl Http2Fleet {
         first..(first + self.streams).min(self.len())
     }
 
-    /// Begins the requests that wait, reads the answers that have arrived, and writes the frames
-    /// that are ready.
+    /// Begins the waiting requests, reads the responses that have arrived, and writes the frames that are ready.
     fn drive(&mut self, context: &mut Context, index: u32, steps: &mut Vec<(u32, Step)>) {
         let connection = &mut self.connections[index as usize];
         if connection.phase == ConnectionPhase::Down {
@@ -205,7 +203,7 @@ impl Http2Fleet {
         if self.connections[index as usize].phase != ConnectionPhase::Up {
             return;
         }
-        // Twice: reading may free streams and windows, which the server has to learn at once.
+        // Polled twice, because reading may free streams and windows, which the server has to learn at once.
         let mut alive = self.poll(index);
         self.send_waiting(context, index, steps);
         alive = alive.and_then(|_| self.poll(index));
@@ -237,8 +235,7 @@ impl Http2Fleet {
             let mut waker = std::task::Context::from_waker(Waker::noop());
             match sender.poll_ready(&mut waker) {
                 Poll::Ready(Ok(())) => {}
-                // Pending: the server allows no further stream. Error: the connection reports the
-                // reason.
+                // Pending: the server allows no further stream. Error: the connection will report the reason.
                 Poll::Ready(Err(_)) | Poll::Pending => return,
             }
             let request = match self.clients[client as usize].request(context, client) {
@@ -344,7 +341,7 @@ impl Http2Fleet {
         Step::Ended { now, outcome }
     }
 
-    /// The connection could not be made: the requests of all its clients fail alike.
+    /// Handles a connection that could not be established: the requests of all its clients fail with the same outcome.
     fn down(
         &mut self,
         context: &mut Context,
@@ -368,8 +365,8 @@ impl Http2Fleet {
         }
     }
 
-    /// An established connection has ended. Requests that had not been sent begin again on another
-    /// connection, if this one ever carried an answer.
+    /// Handles the end of an established connection. Requests that had not been sent begin again on another connection,
+    /// if this one has ever carried a response.
     fn ended(
         &mut self,
         context: &mut Context,

@@ -1,5 +1,5 @@
-//! Buffers between the `h2` crate and the event loop; neither waits for the other. The event loop
-//! puts in what it has received, polls `h2`, and sends what `h2` has written.
+//! Buffers between the `h2` crate and the event loop, neither of which waits for the other. The event loop stores
+//! received bytes, polls `h2`, and sends the bytes that `h2` has written.
 
 use std::io;
 use std::pin::Pin;
@@ -9,11 +9,10 @@ use std::task::{Context, Poll};
 use bytes::{Buf, BytesMut};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-/// When this many bytes wait to be sent, `h2` has to wait. Flow control keeps the number far below.
+/// The number of unsent bytes at which `h2` has to wait. Flow control keeps the number far below.
 const MOST_PENDING: usize = 1 << 20;
 
-/// One connection's bytes. Clones share them. Only one thread uses them, so nobody ever waits for
-/// the lock.
+/// The bytes of one connection. Clones share them. Only one thread uses them, so the lock is never contended.
 #[derive(Clone, Debug, Default)]
 pub struct Pipe(Arc<Mutex<PipeBuffers>>);
 

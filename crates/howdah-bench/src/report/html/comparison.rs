@@ -1,4 +1,4 @@
-//! The page of servers measured in turns, or of saved runs side by side.
+//! The page of a comparison: servers measured in turns, or saved runs side by side.
 
 use std::fmt::Write;
 
@@ -81,7 +81,7 @@ fn figures(comparison: &Comparison, judged: &[judge::Against]) -> Vec<String> {
     figures
 }
 
-/// Why the comparison is invalid.
+/// Writes why the comparison is invalid.
 fn banner(out: &mut String, comparison: &Comparison, judged: &[judge::Against]) {
     let base = &comparison.arms[0].name;
     out.push_str("<div class=\"banner\"><strong>Invalid, whatever the ratios below say:</strong>");

@@ -1,7 +1,7 @@
-//! The report as one page. Order: the verdict, whether to believe it, the figures, the plots, what
-//! ab would have printed, the text report, how to repeat the measurement.
+//! The report as one page. Order: the verdict, whether it is reliable, the figures, the plots, what ab would have
+//! printed, the text report, how to repeat the measurement.
 //!
-//! - [`shell`]: what all pages share, those of comparisons too; [`svg`], [`scale`]: drawing.
+//! - [`shell`]: the parts that all pages share, including those of comparisons; [`svg`], [`scale`]: drawing.
 //! - [`run`], [`comparison`], [`levels`]: the load tester's pages; [`plots`]: their plots.
 
 mod comparison;
@@ -23,7 +23,7 @@ use shell::escape;
 
 type Page<'a> = (String, String, Option<&'a Run>);
 
-/// The page of anything measured or saved; `text` is the report as on the terminal.
+/// Returns the page of any document. `text` is the report as on the terminal.
 pub fn page(document: &Document, text: &str) -> String {
     let (title, mut body, run) = match document {
         Document::Run(run) => (run::headline(run), run::run(run), Some(run)),

@@ -1,6 +1,6 @@
-//! The scales of a plot: where a value lies on an axis, and at which values to write numbers.
+//! The scales of a plot: the position of a value on an axis, and the values that are labelled.
 
-/// Maps values to places along an axis.
+/// Maps values to positions along an axis.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Scale {
     /// Equal steps have equal lengths.
@@ -20,7 +20,7 @@ pub enum Scale {
 }
 
 impl Scale {
-    /// A linear scale from zero to a round number at or above the highest value.
+    /// Returns a linear scale from zero to a round number at or above the highest value.
     pub fn from_zero(values: impl IntoIterator<Item = f64>) -> Scale {
         let highest = values
             .into_iter()
@@ -34,8 +34,8 @@ impl Scale {
         }
     }
 
-    /// A logarithmic scale from half a decade below the lowest value to half a decade above the
-    /// highest, rounded to 1, 2 or 5.
+    /// Returns a logarithmic scale from half a decade below the lowest value to half a decade above the highest,
+    /// rounded to 1, 2 or 5.
     pub fn log_around(values: impl IntoIterator<Item = f64>) -> Scale {
         let mut values = values
             .into_iter()
@@ -59,7 +59,7 @@ impl Scale {
         Scale::Log { min, max }
     }
 
-    /// The value's place on the axis, as a share of its length: 0 at its start.
+    /// Returns the value's position on the axis, as a share of its length: 0 at its start.
     pub fn place(self, value: f64) -> f64 {
         let share = match self {
             Scale::Linear { min, max } => (value - min) / (max - min),
@@ -68,7 +68,7 @@ impl Scale {
         share.clamp(0.0, 1.0)
     }
 
-    /// The values at which to write numbers, about `wanted` of them.
+    /// Returns the values to label, about `wanted` of them.
     pub fn ticks(self, wanted: usize) -> Vec<f64> {
         match self {
             Scale::Linear { min, max } => {
@@ -88,7 +88,7 @@ impl Scale {
                 }
                 all.retain(|v| *v >= min * 0.999_999 && *v <= max * 1.000_001);
                 if all.len() > wanted + 2 {
-                    // Powers of ten only, and every second of them if need be.
+                    // Only powers of ten are kept, and only every second of them if there are still too many.
                     all.retain(|v| (v.log10() - v.log10().round()).abs() < 1e-6);
                 }
                 while all.len() > wanted + 2 {
@@ -100,7 +100,7 @@ impl Scale {
     }
 }
 
-/// The smallest 1, 2 or 5 times a power of ten that is at least `rough`.
+/// Returns the smallest 1, 2 or 5 times a power of ten that is at least `rough`.
 fn nice_step(rough: f64) -> f64 {
     let power = 10f64.powf(rough.log10().floor());
     let factor = [1.0, 2.0, 5.0, 10.0]

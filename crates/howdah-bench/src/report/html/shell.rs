@@ -1,7 +1,7 @@
-//! What all pages share: the document with the style sheet, the head with the conclusion, badges
-//! for the conditions of a measurement, plots with their legends, what was not measured, and the
-//! report as text. Pages are complete in themselves: they need no script and no network, and are
-//! readable in dark and light, on a phone and on paper.
+//! The parts that all pages share: the document with the style sheet, the head with the conclusion, badges for the
+//! conditions of a measurement, plots with their legends, the list of measurements that were not made, and the report
+//! as text. Pages are self-contained: they need no script and no network, and are readable in dark and light mode, on a
+//! phone and on paper.
 
 use std::fmt::Write;
 
@@ -18,7 +18,7 @@ pub fn escape(text: &str) -> String {
             '>' => out.push_str("&gt;"),
             '"' => out.push_str("&quot;"),
             '\'' => out.push_str("&#39;"),
-            // Not allowed in HTML at all; a server's header may hold them.
+            // These are not allowed in HTML at all, but a server's header may contain them.
             c if c.is_control() && c != '\n' && c != '\t' => out.push('\u{fffd}'),
             c => out.push(c),
         }
@@ -26,7 +26,7 @@ pub fn escape(text: &str) -> String {
     out
 }
 
-/// The document with this title; `body` is markup.
+/// Returns the document with this title; `body` is markup.
 pub fn document(title: &str, body: &str) -> String {
     format!(
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" \
@@ -37,7 +37,7 @@ pub fn document(title: &str, body: &str) -> String {
     )
 }
 
-/// The head of a page: what was measured and when, the conclusion, and a sentence about it, if any.
+/// Writes the head of a page: what was measured and when, the conclusion, and a sentence about it, if any.
 pub fn heading(out: &mut String, kicker: &[&str], conclusion: &str, about: &str) {
     let _ = writeln!(
         out,
@@ -59,7 +59,7 @@ pub fn badge(class: &'static str, text: impl Into<String>) -> Badge {
     (class, text.into())
 }
 
-/// The row of badges.
+/// Writes the row of badges.
 pub fn badges(out: &mut String, badges: &[Badge]) {
     out.push_str("<ul class=\"badges\">");
     for (class, text) in badges {
@@ -71,8 +71,7 @@ pub fn badges(out: &mut String, badges: &[Badge]) {
 /// An entry of a legend: colour class and name.
 pub type Key = (&'static str, String);
 
-/// A drawing with its title, a sentence that says how to read it, and a legend if it has several
-/// keys.
+/// Returns a drawing with its title, a sentence that says how to read it, and a legend if it has several keys.
 pub fn figure(title: &str, how: &str, keys: &[Key], drawing: &str) -> String {
     let mut out = format!(
         "<figure>\n<figcaption><h3>{}</h3><p>{}</p></figcaption>\n{drawing}",
@@ -90,14 +89,14 @@ pub fn figure(title: &str, how: &str, keys: &[Key], drawing: &str) -> String {
     out
 }
 
-/// Figures side by side; nothing if there are none.
+/// Writes figures side by side, or nothing if there are none.
 pub fn plots(out: &mut String, figures: &[String]) {
     if figures.iter().any(|figure| !figure.is_empty()) {
         let _ = writeln!(out, "<div class=\"plots\">\n{}</div>", figures.concat());
     }
 }
 
-/// What was not measured, each with its reason; nothing if there is nothing.
+/// Writes a list of what was not measured, each item with its reason, or nothing if the list is empty.
 pub fn not_measured(out: &mut String, items: impl Iterator<Item = (String, String)>) {
     let mut list = String::new();
     for (title, reason) in items {
@@ -116,7 +115,7 @@ pub fn not_measured(out: &mut String, items: impl Iterator<Item = (String, Strin
     }
 }
 
-/// The report as on the terminal, folded.
+/// Writes the report as on the terminal, folded.
 pub fn as_text(out: &mut String, text: &str) {
     let _ = writeln!(
         out,

@@ -1,16 +1,14 @@
-//! Plots as SVG: a frame with ticks, lines, stacks, bands and dots. Colours and fonts
-//! come from the page's style sheet by class, so a plot follows dark, light and print. Not a
-//! drawing library: it has what the report's plots need, and text that comes from a server is
-//! escaped here.
+//! Plots as SVG: a frame with ticks, lines, stacks, bands and dots. Colours and fonts come from the page's style sheet
+//! by class, so a plot follows dark mode, light mode and print. This is not a drawing library: it provides what the
+//! report's plots need. Text that comes from a server is escaped here.
 
 use std::fmt::Write;
 
 use super::scale::Scale;
 use super::shell::escape;
 
-/// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a
-/// little more than this many pixels, on a phone and on paper to a little less, and its text stays
-/// readable on all of them.
+/// The size of every plot in its own units. The page scales a plot to its column: on a desktop to a little more than
+/// this many pixels, on a phone and on paper to a little less. Its text stays readable in all cases.
 const WIDTH: f64 = 440.0;
 const HEIGHT: f64 = 280.0;
 
@@ -28,7 +26,7 @@ pub struct Plot {
 }
 
 impl Plot {
-    /// An empty frame; `alt` describes the plot for those who cannot see it.
+    /// Creates an empty frame; `alt` describes the plot for readers who cannot see it.
     pub fn new(x: Scale, y: Scale, alt: &str) -> Plot {
         Plot {
             x,
@@ -42,12 +40,12 @@ impl Plot {
         }
     }
 
-    /// The horizontal place of a value.
+    /// Returns the horizontal position of a value.
     pub fn at_x(&self, value: f64) -> f64 {
         self.left + self.x.place(value) * (self.right - self.left)
     }
 
-    /// The vertical place of a value.
+    /// Returns the vertical position of a value.
     pub fn at_y(&self, value: f64) -> f64 {
         self.bottom - self.y.place(value) * (self.bottom - self.top)
     }
@@ -83,7 +81,7 @@ impl Plot {
 
     /// Draws the horizontal axis with numbers at these values.
     pub fn x_ticks(&mut self, name: &str, ticks: &[f64], label: impl Fn(f64) -> String) {
-        // Where the last label ended, so that none is written over another.
+        // The end of the last label, so that labels do not overlap.
         let mut taken = f64::NEG_INFINITY;
         for tick in ticks {
             let x = self.at_x(*tick);
@@ -158,7 +156,7 @@ impl Plot {
         let _ = write!(
             self.body,
             "<rect class=\"area {class}\" x=\"{left:.1}\" y=\"{high:.1}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
-            // Half a pixel over its neighbour, or rounding leaves gaps.
+            // Half a pixel wider, because rounding would leave gaps between neighbours.
             (right - left + 0.5).max(0.5),
             (low - high).max(0.0),
             escape(title)
@@ -176,7 +174,7 @@ impl Plot {
         );
     }
 
-    /// Writes a word beside a place, inside the frame.
+    /// Writes a word beside a position, inside the frame.
     pub fn note(&mut self, class: &str, x: f64, y: f64, text: &str) {
         let at = self.at_x(x);
         let (anchor, at) = if at > (self.left + self.right) / 2.0 {

@@ -175,7 +175,7 @@ fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: Style
     } else {
         out.push_str("               min     avg      max\n");
     }
-    // Ab counts a request on a connection that was there as connected in no time.
+    // Ab counts a request on an existing connection as one that connected in no time.
     let reused = total.len().saturating_sub(run.phases.connect.len());
     row(out, "Connect:", &run.phases.connect, reused, style);
     row(out, "Processing:", &run.phases.processing, 0, style);
@@ -183,7 +183,7 @@ fn connection_times(out: &mut String, run: &Run, total: &Histogram, style: Style
     row(out, "Total:", total, 0, style);
 }
 
-/// A row of the table; `zeros` is the number of zero values that the histogram lacks.
+/// Writes a row of the table; `zeros` is the number of zero values that are missing from the histogram.
 fn row(out: &mut String, name: &str, histogram: &Histogram, zeros: u64, style: Style) {
     let n = (histogram.len() + zeros) as f64;
     if n == 0.0 {
@@ -191,7 +191,7 @@ fn row(out: &mut String, name: &str, histogram: &Histogram, zeros: u64, style: S
     }
     let share = histogram.len() as f64 / n;
     let mean = histogram.mean() * share;
-    // E[x²] of all, less the square of the mean.
+    // E[x²] of all values, including the zeros. The square of the mean is subtracted below.
     let second = (histogram.stdev().powi(2) + histogram.mean().powi(2)) * share;
     let deviation = (second - mean * mean).max(0.0).sqrt();
     let zero_share = zeros as f64 / n;

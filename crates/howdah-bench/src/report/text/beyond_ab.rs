@@ -1,5 +1,5 @@
-//! What ab does not say: the load, the outcomes, the percentiles, and what the client, the server and
-//! the machine did.
+//! The part of the report that ab does not have: the load, the outcomes, the percentiles, and the measurements of the
+//! client, the server and the machine.
 
 use std::fmt::Write;
 
@@ -16,7 +16,7 @@ fn line(out: &mut String, name: &str, value: impl std::fmt::Display) {
     let _ = writeln!(out, "  {name:<13} {value}");
 }
 
-/// Writes what ab does not say.
+/// Writes the part of the report that ab does not have.
 pub fn write(out: &mut String, run: &Run) {
     out.push_str("\nWhat ab does not say\n");
     line(out, "mode", mode(run));
@@ -87,7 +87,7 @@ fn warm_up(run: &Run) -> String {
     text
 }
 
-/// How requests arrived.
+/// Describes how requests arrived.
 pub fn mode(run: &Run) -> String {
     match run.plan.arrivals {
         Arrivals::Closed { concurrency } => format!(
@@ -184,7 +184,7 @@ fn outcomes(out: &mut String, run: &Run) {
     }
 }
 
-/// `p50 4.13, p99 9.5 ms; p99.9 and beyond: too few requests`.
+/// Formats the percentiles: `p50 4.13, p99 9.5 ms; p99.9 and beyond: too few requests`.
 pub fn percentiles(latency: &Histogram) -> String {
     if latency.is_empty() {
         return "no good answer".into();
@@ -256,8 +256,7 @@ fn client(run: &Run) -> String {
     if let Some(ceiling) = client.ceiling {
         let _ = write!(text, "; its ceiling here is {} per second", rate(ceiling));
     } else if !driver::has_ceiling(&run.plan) && client.busiest() > 0.0 {
-        // A null server would spend as much on TLS and frames as the load tester, and be the limit
-        // itself.
+        // A null server would spend as much on TLS and frames as the load tester, and would itself be the limit.
         let _ = write!(
             text,
             "; by its CPU time its ceiling is about {} per second",
@@ -304,7 +303,7 @@ fn server(run: &Run) -> Option<String> {
     (!parts.is_empty()).then(|| parts.join("; "))
 }
 
-/// A description of the machine in one line.
+/// Describes the machine in one line.
 pub fn machine(run: &Run) -> String {
     let machine = &run.machine;
     let mut text = format!(

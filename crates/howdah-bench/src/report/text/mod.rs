@@ -1,10 +1,9 @@
-//! The report of one run as text: ab's fields in ab's order, so that scripts that read ab's report
-//! read this one; then what ab does not say; then which figures of ab's would have misled.
+//! The report of one run as text: first ab's fields in ab's order, so that scripts for ab's report can read this one;
+//! then what ab does not say; then which figures of ab's would have misled.
 //!
-//! Names and order are those of ab, the values are true: "Requests per second" and all times are of
-//! good answers, "Failed requests" is everything that was not one. Where that differs from what ab
-//! would have printed, the last part says so. Times have decimals, since a millisecond is a long
-//! time today.
+//! Names and order are those of ab, but the values are true: "Requests per second" and all times are of good responses,
+//! and "Failed requests" is every request that was not good. Where that differs from what ab would have printed, the
+//! last part says so. Times have decimals, since a millisecond is a long time today.
 //!
 //! - [`ab_fields`]: the fields of ab; [`beyond_ab`]: what ab does not say.
 
@@ -20,14 +19,14 @@ use crate::run::{Ended, Run};
 
 pub use beyond_ab::{machine, mode, percentiles};
 
-/// Which parts the report has.
+/// The parts of the report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
-    /// The table of percentiles (not with ab's `-d`).
+    /// Whether to write the table of percentiles (not with ab's `-d`).
     pub percentiles: bool,
-    /// Medians and deviations (not with ab's `-S`).
+    /// Whether to write medians and deviations (not with ab's `-S`).
     pub deviations: bool,
-    /// `-l`: say "Variable" for the document's length.
+    /// Whether to write "Variable" for the document's length (`-l`).
     pub variable_length: bool,
 }
 
@@ -41,7 +40,7 @@ impl Default for Style {
     }
 }
 
-/// The report of one run.
+/// Returns the report of one run.
 pub fn report(run: &Run, style: Style) -> String {
     let mut out = String::new();
     if let Some(evidence) = bottleneck::bound(run) {

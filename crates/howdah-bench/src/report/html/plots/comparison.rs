@@ -9,7 +9,7 @@ use crate::report::html::shell::{Key, figure};
 use crate::report::html::svg::Plot;
 use crate::report::words;
 
-/// Every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
+/// Plots every pair's ratio, the interval and the margin; `arm` is the candidate's colour class.
 pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> String {
     let last = judgement.pairs.len() as f64 + 2.0;
     let Some(y) = ratio_scale(judgement) else {
@@ -55,7 +55,7 @@ pub fn ratios(judgement: &Judgement, arm: &str, base: &str, candidate: &str) -> 
     )
 }
 
-/// The scale of the pairs' ratios, with the margin and the interval; None if no ratio is a number.
+/// Returns the scale of the pairs' ratios, with the margin and the interval; `None` if no ratio is a number.
 fn ratio_scale(judgement: &Judgement) -> Option<Scale> {
     let ratios = judgement.pairs.iter().copied();
     let ratios: Vec<f64> = ratios.filter(|r| r.is_finite() && *r > 0.0).collect();
@@ -73,7 +73,7 @@ fn ratio_scale(judgement: &Judgement) -> Option<Scale> {
     })
 }
 
-/// Every window's good rate, in the order measured.
+/// Plots every window's good rate, in the order measured.
 pub fn windows(comparison: &Comparison) -> String {
     let keys: Vec<Key> = comparison
         .arms

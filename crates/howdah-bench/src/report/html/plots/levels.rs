@@ -10,7 +10,7 @@ use crate::report::html::shell::{Key, figure};
 use crate::report::html::svg::Plot;
 use crate::report::words;
 
-/// Throughput over concurrency, errors on top.
+/// Plots throughput over concurrency, with errors on top.
 pub fn sweep(sweep: &Sweep) -> String {
     let mut points: Vec<_> = sweep.points.iter().collect();
     points.sort_by_key(|p| p.concurrency);
@@ -31,7 +31,7 @@ pub fn sweep(sweep: &Sweep) -> String {
         let mut plot = Plot::new(x, y, "Answers per second by number of clients");
         plot.y_axis("answers per second", number_tick);
         level_axis(&mut plot, &levels);
-        // Stacks of each level's mean over its repetitions.
+        // The stacked means of each level over its repetitions.
         let mut below = vec![0.0; levels.len()];
         for outcome in &present {
             let high: Vec<f64> = levels
@@ -68,7 +68,7 @@ pub fn sweep(sweep: &Sweep) -> String {
     )
 }
 
-/// Latency over concurrency.
+/// Plots latency over concurrency.
 pub fn sweep_latency(sweep: &Sweep) -> String {
     let mut points: Vec<_> = sweep.points.iter().collect();
     points.sort_by_key(|p| (p.concurrency, p.repetition));
@@ -123,7 +123,7 @@ fn level_scale(levels: &[f64]) -> Scale {
 }
 
 fn level_axis(plot: &mut Plot, levels: &[f64]) {
-    // Room for a number of three digits.
+    // The space needed for a number of three digits.
     let least = 30.0;
     let mut shown: Vec<f64> = Vec::new();
     for level in levels.iter().rev() {
@@ -138,7 +138,7 @@ fn level_axis(plot: &mut Plot, levels: &[f64]) {
     plot.x_ticks("clients", &shown, |t| format!("{t:.0}"));
 }
 
-/// Offered and good rate of every trial of a search.
+/// Plots the offered and good rate of every trial of a search.
 pub fn trials(search: &Search) -> String {
     if search.trials.is_empty() {
         return String::new();

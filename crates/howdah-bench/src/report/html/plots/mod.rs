@@ -17,7 +17,7 @@ pub use levels::{sweep, sweep_latency, trials};
 pub use percentiles::{Curve, nines, percentiles};
 pub use run::{latency_over_time, processors, throughput};
 
-/// The colour class of an arm: the base, the candidates in turn, the control.
+/// Returns the colour class of an arm: the base, the candidates in turn, the control.
 pub fn arm_class(index: usize, control: bool) -> &'static str {
     const CLASSES: [&str; 5] = ["a0", "a1", "a2", "a3", "a4"];
     if control {
@@ -27,7 +27,7 @@ pub fn arm_class(index: usize, control: bool) -> &'static str {
     }
 }
 
-/// The colour class of an outcome.
+/// Returns the colour class of an outcome.
 pub fn outcome_class(outcome: Outcome) -> &'static str {
     match (outcome, outcome.kind()) {
         (Outcome::Good, _) => "good",

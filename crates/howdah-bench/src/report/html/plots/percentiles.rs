@@ -12,17 +12,16 @@ use crate::stats::quantile;
 pub struct Curve {
     /// The curve's colour class and name.
     pub key: Key,
-    /// Points in order: the percentile's number of nines (1 for 90 %, 2 for 99 %), and
-    /// milliseconds.
+    /// Points in order: the percentile's number of nines (1 for 90 %, 2 for 99 %), and milliseconds.
     pub points: Vec<(f64, f64)>,
-    /// The number of nines beyond which single answers decide; the curve is dotted there.
+    /// The number of nines beyond which the value depends on single responses. The curve is dotted there.
     pub sure: f64,
-    /// The slowest answer, milliseconds, if the curve ends there.
+    /// The latency of the slowest response in milliseconds, if the curve ends there.
     pub longest: Option<f64>,
 }
 
 impl Curve {
-    /// The curve of a histogram, up to its slowest answer.
+    /// Returns the curve of a histogram, up to its slowest response.
     pub fn of(key: Key, histogram: &Histogram) -> Curve {
         let count = histogram.len().max(1) as f64;
         let end = count.log10();
@@ -45,12 +44,12 @@ impl Curve {
     }
 }
 
-/// The number of nines of a percentile in per cent.
+/// Returns the number of nines of a percentile, which is given in per cent.
 pub fn nines(percentile: f64) -> f64 {
     -(1.0 - percentile / 100.0).log10()
 }
 
-/// Draws the curves; curves without points are left out, and nothing is drawn if none is left.
+/// Draws the curves. Curves without points are skipped, and nothing is drawn if no curve is left.
 pub fn percentiles(mut curves: Vec<Curve>) -> String {
     curves.retain(|curve| curve.points.len() > 1);
     let points = || curves.iter().flat_map(|curve| &curve.points);

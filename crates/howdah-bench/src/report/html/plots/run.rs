@@ -10,11 +10,11 @@ use crate::report::html::shell::{Key, figure};
 use crate::report::html::svg::Plot;
 use crate::report::words;
 
-/// Columns of a plot over time at most: longer runs are drawn in steps of several seconds.
+/// The maximum number of columns of a plot over time. Longer runs are drawn in steps of several seconds.
 const COLUMNS: usize = 240;
 
-/// Seconds put together so that there are no more than [`COLUMNS`]. A last second that was cut very
-/// short is left out: its rates are noise.
+/// Groups seconds so that there are no more than [`COLUMNS`] groups. A last second that was cut very short is skipped,
+/// because its rates are noise.
 fn columns(seconds: &[Second]) -> Vec<&[Second]> {
     let seconds = match seconds {
         [whole @ .., last] if last.length < 0.2 && !whole.is_empty() => whole,
@@ -24,7 +24,7 @@ fn columns(seconds: &[Second]) -> Vec<&[Second]> {
     seconds.chunks(step).collect()
 }
 
-/// Throughput second by second: good answers, and errors stacked on them by outcome.
+/// Plots throughput second by second: good responses, with errors stacked on them by outcome.
 pub fn throughput(run: &Run) -> String {
     if run.seconds.len() < 2 {
         return String::new();
@@ -87,7 +87,7 @@ pub fn throughput(run: &Run) -> String {
     )
 }
 
-/// Latency second by second.
+/// Plots latency second by second.
 pub fn latency_over_time(run: &Run) -> String {
     let columns = columns(&run.seconds);
     let merged: Vec<(f64, Histogram)> = columns
@@ -143,7 +143,7 @@ pub fn latency_over_time(run: &Run) -> String {
     )
 }
 
-/// What the load tester and, if watched, the server used.
+/// Plots the CPU use of the load tester and, if it was observed, of the server.
 pub fn processors(run: &Run) -> String {
     if run.seconds.len() < 2 {
         return String::new();
