@@ -1,4 +1,4 @@
-//! What a site has configured about the page cache, and who may purge it over HTTP.
+//! A site's configuration of the page cache, and who may purge it over HTTP.
 
 use std::fmt;
 
@@ -6,45 +6,48 @@ use howdah_cache::policy::Rules;
 
 use howdah_http::network::Network;
 
-/// What a site has configured about the cache.
+/// A site's configuration of the page cache.
 #[derive(Clone, Debug, Default)]
 pub struct CacheConfig {
-    /// What the site has configured for the cache policy.
+    /// The site's settings for the cache policy.
     pub rules: Rules,
-    /// `cache_flush_on_write`: a write over HTTP makes every page of the site old.
+    /// `cache_flush_on_write`: whether a write over HTTP invalidates every page of the site.
     pub flush_on_write: bool,
-    /// Which clients may send purge requests over HTTP.
+    /// The clients that may send purge requests over HTTP.
     pub purge: PurgeAccess,
-    /// `cache_ignore_writes`: tables whose writes change no page, beside those of the preset.
+    /// `cache_ignore_writes`: tables whose writes do not change any page, in addition to those of the preset.
     pub ignore_writes: Vec<String>,
-    /// `cache = "dry-run"`: nothing is served from the cache.
+    /// `cache = "dry-run"`: whether the cache only observes, without serving any page.
     pub dry_run: bool,
-    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0: none.
+    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0 for none.
     pub shadow: u64,
 }
 
-/// The clients that may purge over HTTP. By default none.
+/// The clients that may purge over HTTP. By default there are none.
 #[derive(Clone, Debug, Default)]
 pub struct PurgeAccess {
-    /// `cache_purge_from`: clients of these addresses.
+    /// `cache_purge_from`: clients with these addresses may purge.
     pub networks: Vec<Network>,
-    /// `cache_purge_from` names `unix`: who connects to a unix socket.
+    /// `cache_purge_from` includes `unix`: clients that connect to a unix socket may purge.
     pub unix: bool,
     /// `cache_purge_token`: clients that send this secret may purge.
     pub token: Option<PurgeToken>,
-    /// `cache_purge_path`: a GET below it is a purge. Ends with a slash.
+    /// `cache_purge_path`: a GET request below this path is a purge. Ends with a slash.
     pub path: Option<String>,
 }
 
-/// A shared secret. Its debug form does not show it.
+/// A shared secret. Its `Debug` output does not show it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct PurgeToken(String);
 
 impl PurgeToken {
-    /// Shortest one: 16 letters of 62 kinds are 95 bits.
+    /// The minimum length of a secret: 16 characters of 62 kinds are 95 bits.
     pub const SHORTEST: usize = 16;
 
-    /// A secret of visible letters, long enough that nobody guesses it.
+    /// Returns a secret of visible ASCII characters that is too long to be guessed.
+    ///
+    /// # Errors
+    /// The text is too short or has other characters.
     pub fn new(text: &str) -> Result<PurgeToken, String> {
         if text.len() < PurgeToken::SHORTEST {
             return Err(format!(
@@ -59,7 +62,8 @@ impl PurgeToken {
         Ok(PurgeToken(text.to_owned()))
     }
 
-    /// Takes as long for any text of a length, so that it cannot be found out letter by letter.
+    /// Compares the secret with a given one. The time depends only on the length of the given text, so the secret
+    /// cannot be found out letter by letter.
     pub(crate) fn is(&self, given: &[u8]) -> bool {
         let own = self.0.as_bytes();
         let mut differ = own.len() ^ given.len();

@@ -1,14 +1,13 @@
-//! Who the client is: the connection's peer, or, when the peer is a configured proxy, whom that
-//! proxy names. Decides from values alone: no socket, no configuration file.
+//! Determines the client: the connection's peer, or, if the peer is a configured proxy, the client that the proxy
+//! names. Everything is decided from values, without a socket or a configuration file.
 //!
-//! No proxy is trusted by default. `X-Forwarded-*` and `Forwarded` (RFC 7239) are read only when
-//! the connection's peer lies in a configured network, and then from the right: each proxy appends
-//! what it saw, so the rightmost address that is not a trusted proxy's is the last one a trusted
-//! party vouches for (nginx `real_ip_recursive on`). Everything left of it is the client's own
-//! claim. Only one of the two header families is read, the configured one: a proxy that writes
-//! `X-Forwarded-For` passes a client's `Forwarded` through untouched, and the reverse.
-//! `X-Forwarded-Host` and `-Port` have switches of their own, off by default: most proxies keep
-//! `Host` and pass these two through from whoever sent them.
+//! No proxy is trusted by default. `X-Forwarded-*` and `Forwarded` (RFC 7239) are read only if the connection's peer
+//! lies in a configured network, and then from the right: each proxy appends what it saw, so the rightmost address that
+//! is not a trusted proxy's is the last one that a trusted party vouches for (nginx `real_ip_recursive on`). Everything
+//! left of it is the client's own claim. Only the configured one of the two header families is read: a proxy that
+//! writes `X-Forwarded-For` passes a client's `Forwarded` through untouched, and the reverse. `X-Forwarded-Host` and
+//! `-Port` have switches of their own, off by default: most proxies keep `Host` and pass these two through from any
+//! sender.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
@@ -17,8 +16,8 @@ use howdah_http::message::RequestHead;
 use howdah_http::network::Network;
 use howdah_http::tls::Agreed;
 
-/// Most elements of a `Forwarded` or `X-Forwarded-For` list that are looked at, from the right. A
-/// longer chain of trusted proxies does not exist; a longer list is somebody's joke.
+/// The maximum number of elements of a `Forwarded` or `X-Forwarded-For` list that are inspected, from the right. There
+/// is no longer chain of trusted proxies; a longer list is made up.
 const MAX_HOPS: usize = 32;
 
 /// Which header family the trusted proxies write.
@@ -31,39 +30,37 @@ pub enum ForwardedStyle {
     Forwarded,
 }
 
-/// Which peers may speak for others, and about what.
+/// The peers that may name other clients, and what is accepted from them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TrustedProxies {
-    /// The networks of the trusted proxies; empty: no proxy is trusted.
+    /// The networks of the trusted proxies; if empty, no proxy is trusted.
     pub networks: Vec<Network>,
-    /// A peer on a unix socket has no address: whether to trust it. The socket's mode decides who
-    /// can connect.
+    /// Whether peers on unix sockets, which have no address, are trusted. The socket's mode decides who can connect.
     pub unix: bool,
-    /// Which header the proxies write the client's address into.
+    /// The headers that the proxies write.
     pub style: ForwardedStyle,
-    /// Believe `X-Forwarded-Host` (or `host=`).
+    /// Whether `X-Forwarded-Host` (or `host=`) is accepted.
     pub host: bool,
 }
 
-/// The client as far as anybody trustworthy knows.
+/// The client, according to trusted sources only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client<'a> {
-    /// `REMOTE_ADDR`; `None` for a unix socket's peer nobody speaks for.
+    /// `REMOTE_ADDR`; `None` for a peer on a unix socket that no proxy has named.
     pub address: Option<IpAddr>,
-    /// `REMOTE_PORT`; unknown when a proxy named only an address.
+    /// `REMOTE_PORT`; `None` if a proxy named only an address.
     pub port: Option<u16>,
-    /// The client's own connection was encrypted: `HTTPS`, `REQUEST_SCHEME`.
+    /// Whether the client's own connection was encrypted: `HTTPS`, `REQUEST_SCHEME`.
     pub https: bool,
-    /// What its handshake with this server agreed on: `SSL_PROTOCOL`, `SSL_CIPHER`.
+    /// The parameters of the TLS handshake with this server: `SSL_PROTOCOL`, `SSL_CIPHER`.
     pub tls: Option<&'a Agreed>,
-    /// The host the client asked for, with port if given, when a proxy says it was another than
-    /// this request's.
+    /// The host that the client asked for, with the port if given, if a proxy names one.
     pub host: Option<Cow<'a, [u8]>>,
-    /// A trusted proxy spoke: the listener's own port says nothing about the client's.
+    /// Whether a trusted proxy has named the client: the listener's own port then says nothing about the client's.
     pub proxied: bool,
 }
 
-/// Nobody in particular.
+/// An unknown client.
 pub static UNKNOWN: Client<'static> = Client {
     address: None,
     port: None,
@@ -74,9 +71,9 @@ pub static UNKNOWN: Client<'static> = Client {
 };
 
 impl Client<'_> {
-    /// Whether the request came through a proxy that `trusted_proxies` does not name, as far as it
-    /// shows: the address is then the proxy's, and stands for anybody who reaches it. A proxy that
-    /// adds no field at all looks like a client.
+    /// Returns whether the request visibly came through a proxy that `trusted_proxies` does not name. The address is
+    /// then the proxy's, and may be any client's that reaches the proxy. A proxy that adds no header looks like a
+    /// client.
     pub fn is_strangers(&self, request: &RequestHead) -> bool {
         const BY_PROXIES: [&[u8]; 7] = [
             b"forwarded",
@@ -107,7 +104,7 @@ impl TrustedProxies {
         }
     }
 
-    /// Decides who sent the request. `peer` is the connection's peer (`None`: a unix socket), `tls`
+    /// Determines the client of a request. `peer` is the connection's peer (`None` for a unix socket), `tls` says
     /// whether that connection is encrypted.
     pub fn client<'a>(
         &self,
@@ -160,7 +157,7 @@ impl TrustedProxies {
         for line in request.header_all(b"forwarded") {
             match forwarded_elements(line) {
                 Some(more) => elements.extend(more),
-                // A line that is not RFC 7239 vouches for nothing, and neither does what is left of it.
+                // A line that violates RFC 7239 proves nothing, and neither does anything left of it.
                 None => elements.clear(),
             }
         }
@@ -192,7 +189,7 @@ fn set_scheme(client: &mut Client<'_>, proto: &[u8]) {
     }
 }
 
-/// The last [`MAX_HOPS`] members of a comma-separated header, over all its lines, in order.
+/// Returns the last [`MAX_HOPS`] members of a comma-separated header, over all its lines, in order.
 fn rightmost<'a>(request: &'a RequestHead, name: &'a [u8]) -> Vec<&'a [u8]> {
     let mut members: Vec<&[u8]> = Vec::new();
     for line in request.header_all(name) {
@@ -210,7 +207,7 @@ fn number(text: &[u8]) -> Option<u16> {
         .filter(|n| *n > 0)
 }
 
-/// An address with or without port: `1.2.3.4`, `1.2.3.4:5`, `::1`, `[::1]`, `[::1]:5`.
+/// Parses an address with or without port: `1.2.3.4`, `1.2.3.4:5`, `::1`, `[::1]`, `[::1]:5`.
 fn node(text: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     let text = std::str::from_utf8(text).ok()?;
     if let Ok(address) = text.parse::<IpAddr>() {
@@ -223,7 +220,7 @@ fn node(text: &[u8]) -> Option<(IpAddr, Option<u16>)> {
     Some((inner.parse::<IpAddr>().ok()?.to_canonical(), None))
 }
 
-/// Whether the bytes can be a `Host`: letters, digits and the marks of names, ports and IPv6.
+/// Returns whether the bytes can be a `Host`: letters, digits and the punctuation of names, ports and IPv6.
 fn is_host(text: &[u8]) -> bool {
     !text.is_empty()
         && text.len() <= 255
@@ -242,8 +239,8 @@ pub fn split_host(host: &[u8]) -> (&[u8], Option<u16>) {
     }
 }
 
-/// Whether somebody who names this host has typed this machine's address: the name of a web page may be made
-/// to lead to 127.0.0.1 (DNS rebinding).
+/// Returns whether the host is empty, `localhost` or an IP address, none of which a web page can make to resolve
+/// elsewhere: the name of a web page may be made to resolve to 127.0.0.1 (DNS rebinding).
 pub fn is_this_machine(host: &[u8]) -> bool {
     let name = std::str::from_utf8(split_host(host).0).unwrap_or("?");
     let address = name.trim_start_matches('[').trim_end_matches(']');
@@ -257,8 +254,8 @@ struct Element {
     host: Option<Vec<u8>>,
 }
 
-/// RFC 7239 §4: `forwarded-element *( "," forwarded-element )`, each `[pair] *( ";" [pair] )`, a
-/// pair `token "=" ( token / quoted-string )`. `None` when the line breaks the grammar.
+/// Parses RFC 7239 §4: `forwarded-element *( "," forwarded-element )`, each `[pair] *( ";" [pair] )`, a pair `token "="
+/// ( token / quoted-string )`. `None` if the line violates the grammar.
 fn forwarded_elements(line: &[u8]) -> Option<Vec<Element>> {
     let mut elements = vec![Element::default()];
     let mut rest = line.trim_ascii();

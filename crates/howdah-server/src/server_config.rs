@@ -1,6 +1,5 @@
-//! The configuration a request is answered by: sites with what was made ready for them, pools,
-//! limits, logs. One value, never changed; a reload makes another and swaps it in between two
-//! requests.
+//! The configuration that handles requests: sites and what is prepared for them, pools, limits, logs. It is one
+//! immutable value; a reload makes another and replaces it between two requests.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -26,47 +25,47 @@ use crate::site::{Site, Sites};
 use crate::site_service::{Pool, SiteService};
 use crate::traces::Traces;
 
-/// Settings of the front beside sites and pools.
+/// Settings of the front that do not belong to a site or pool.
 #[derive(Clone)]
 pub struct FrontSettings {
-    /// The port of HTTPS, for redirects to it.
+    /// The HTTPS port, for redirects.
     pub https_port: u16,
-    /// `[trusted_proxies]`: whose statements about the client's address are believed.
+    /// `[trusted_proxies]`: the proxies whose headers about the client's address are accepted.
     pub trusted_proxies: TrustedProxies,
     /// `[compression]`: which responses are compressed, and how.
     pub encoding: EncodingConfig,
-    /// `[status]`: the status page; none if there is no such page.
+    /// `[status]`: the status page; `None` if there is no such page.
     pub status: Option<StatusPage>,
-    /// The access log; none: off. Kept over a reload that does not change it.
+    /// The access log; `None` if it is off. It is kept over a reload that does not change it.
     pub access_log: Option<Arc<AccessLog>>,
-    /// `[traces]`: none: requests are not traced.
+    /// `[traces]`: the exporter of traces; `None` if requests are not traced.
     pub traces: Option<Arc<Traces>>,
-    /// `[limits]`: where bodies and output wait for slow clients.
+    /// `[limits]`: where bodies, and output for slow clients, are buffered.
     pub buffers: Buffers,
-    /// How much all of those may take together: one for all configurations of the process.
+    /// The limit of all these buffers together. All configurations of the process share it.
     pub spill_room: Arc<SpillRoom>,
-    /// `cache.memory`: bytes of pages kept in memory.
+    /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub cache_memory: u64,
-    /// `cache.path`: pages on disk; one for all configurations of the process.
+    /// `cache.path`: the store of pages on disk. All configurations of the process share it.
     pub cache_disk: Option<Arc<Disk>>,
-    /// Why there is none although one is configured, for the status.
+    /// Why there is no disk store although one is configured, for the status.
     pub closed_cache_disk: Option<DiskStatus>,
-    /// What is counted of clients: one for all configurations of the process.
+    /// The state of clients' limits. All configurations of the process share it.
     pub limiter: Arc<Limiter>,
-    /// The proofs that certificate authorities look for; one for all configurations of the process.
+    /// The responses to challenges of certificate authorities. All configurations of the process share them.
     pub challenges: Arc<Challenges>,
-    /// What the page cache hands over from one configuration to the next: one for all of them.
+    /// What the page cache hands over from one configuration to the next. All configurations share it.
     pub carried_generations: Arc<CarriedGenerations>,
-    /// `[fleet]`: one membership for all configurations of the process.
+    /// `[fleet]`: the membership in a fleet. All configurations of the process share it.
     pub fleet: Option<Arc<Fleet>>,
-    /// The process that takes over at an upgrade: one for all configurations of the process.
+    /// The process that takes over during an upgrade. All configurations of the process share it.
     pub successor: Arc<Successor>,
-    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    /// `[fleet] release`: the version of the sites' code; members with the same release share renders.
     pub release: Option<Arc<str>>,
 }
 
 impl FrontSettings {
-    /// Values for tests, benchmarks and examples, which have no options.
+    /// Returns settings for tests, benchmarks and examples, which read no options.
     #[doc(hidden)]
     pub fn for_tests() -> FrontSettings {
         FrontSettings {
@@ -94,14 +93,14 @@ impl FrontSettings {
     }
 }
 
-/// Why a configuration cannot be served by.
+/// Why a configuration cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ServerConfigError {
-    /// A site names a pool that is not there.
+    /// A site names a pool that does not exist.
     NoSuchPool {
         /// The name of the site.
         site: String,
-        /// The name of the pool, which no pool has.
+        /// The name of the missing pool.
         pool: String,
     },
 }
@@ -118,11 +117,11 @@ impl fmt::Display for ServerConfigError {
 
 impl std::error::Error for ServerConfigError {}
 
-/// What requests are answered by, never changed: a reload makes another one.
+/// The immutable configuration that handles requests: a reload makes another one.
 pub struct ServerConfig {
-    /// All sites, found by the host a request names.
+    /// All sites, indexed by the host that a request names.
     pub sites: Sites,
-    /// What was made ready for each site, by the site's number.
+    /// What is prepared for each site, by the site's number.
     services: Vec<Arc<SiteService>>,
     /// All pools, for the status.
     pub pools: Vec<Arc<dyn Executor>>,
@@ -135,8 +134,8 @@ pub struct ServerConfig {
 }
 
 impl ServerConfig {
-    /// Makes all values old that PHP keeps in the shared caches of pools: of those that run scripts of the site
-    /// of this name; none: of all.
+    /// Invalidates all values in the shared caches of PHP pools: of the pools that run scripts of the named site, or of
+    /// all pools if `site` is `None`.
     pub fn forget_shared_caches(&self, site: Option<&str>) {
         let Some(name) = site else {
             return self
@@ -151,8 +150,7 @@ impl ServerConfig {
             .for_each(|pool| pool.forget_shared_cache());
     }
 
-    /// Joins sites and pools. The sites' numbers must be their places in `sites`. All mistakes at
-    /// once.
+    /// Combines sites and pools. The sites' numbers must be their positions in `sites`. Returns all mistakes at once.
     pub fn new(
         settings: FrontSettings,
         sites: Sites,
@@ -224,7 +222,7 @@ impl ServerConfig {
         })
     }
 
-    /// The limits of all sites, for the status.
+    /// Returns the limits of all sites, for the status.
     pub fn limits(&self) -> Limits {
         let of = |service: &Arc<SiteService>| -> Vec<LimitRow> {
             let config = service.site.config();
@@ -243,7 +241,7 @@ impl ServerConfig {
         }
     }
 
-    /// What was made ready for a site of this configuration.
+    /// Returns what is prepared for a site of this configuration.
     pub fn service(&self, site: &Site) -> &Arc<SiteService> {
         &self.services[site.number() as usize]
     }

@@ -1,5 +1,5 @@
-//! What is made ready for the requests of a site when a configuration is read: its pools, and what every
-//! request frame gets.
+//! Everything that is prepared for the requests of a site when a configuration is loaded: its pools, and what every
+//! request frame contains.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -17,18 +17,18 @@ use crate::script::streams::Streams;
 use crate::site::config::{Authorizer, RuleAction};
 use crate::site::{ScriptTarget, Site};
 
-/// What a site's requests need, made ready.
+/// What the requests of a site need, prepared when the configuration is loaded.
 pub struct SiteService {
-    /// The site whose requests this serves.
+    /// The site.
     pub site: Arc<Site>,
     pool: Pool,
     /// The pools that the site's rules name, by name.
     others: HashMap<Arc<str>, Pool>,
-    /// What is counted of the site's limits, by the number of the rule.
+    /// The meters of the site's limits, by the number of the rule.
     meters: Vec<(usize, Arc<Meter>)>,
     /// The variables and settings of the site that every request frame gets.
     pub variables: SiteVariables,
-    /// How many bytes a request body may have.
+    /// The maximum size of a request body, in bytes.
     pub body_limit: u64,
     /// `session.upload_progress.name`: the form field that asks for PHP's upload progress.
     pub progress_name: Vec<u8>,
@@ -39,7 +39,7 @@ pub struct SiteService {
 pub(crate) struct Pool {
     executor: Arc<dyn Executor>,
     streams: Arc<Streams>,
-    /// The limit of clients who ask for scripts and leave, where there are processes to share.
+    /// The limit for clients that disconnect while their scripts run, if the pool has processes to share.
     leavers: Option<Arc<Meter>>,
 }
 
@@ -55,7 +55,7 @@ impl Pool {
 }
 
 impl SiteService {
-    /// Makes ready what the requests of `site` need. `pool`: its own; `others`: those that its rules
+    /// Prepares what the requests of `site` need. `pool` is the site's own pool; `others` are the pools that its rules
     /// name.
     pub(crate) fn new(
         site: &Arc<Site>,
@@ -101,7 +101,7 @@ impl SiteService {
         }
     }
 
-    /// What runs scripts for the site.
+    /// Returns the executors that run the site's scripts.
     pub fn executors(&self) -> impl Iterator<Item = &Arc<dyn Executor>> {
         let others = self.others.values();
         [&self.pool]
@@ -115,14 +115,14 @@ impl SiteService {
         other.unwrap_or(&self.pool)
     }
 
-    /// What is counted of the limit that is this rule's.
+    /// Returns the meter of the limit of this rule.
     pub fn meter(&self, rule: usize) -> Option<&Arc<Meter>> {
         let mut meters = self.meters.iter();
         let found = meters.find(|(number, _)| *number == rule);
         found.map(|(_, meter)| meter)
     }
 
-    /// What is counted of each limit, with the number of its first rule.
+    /// Returns the meter of each limit, with the number of its first rule.
     pub fn meters(&self) -> impl Iterator<Item = (usize, &Arc<Meter>)> {
         let first = |at: usize, meter: &Arc<Meter>| {
             let mut before = self.meters[..at].iter();
@@ -133,30 +133,30 @@ impl SiteService {
             .map(|(_, (number, meter))| (*number, meter))
     }
 
-    /// The pool that runs the script: the one a rule has named, else the site's own.
+    /// Returns the executor of the script's pool: the one that a rule has named, else the site's own.
     pub fn executor(&self, target: &ScriptTarget) -> &Arc<dyn Executor> {
         &self.pool(target).executor
     }
 
-    /// The limit of a client who has asked for scripts of that pool and left while they ran, if this
-    /// one has.
+    /// Returns the limit for clients that disconnect while their scripts run, if this client has done so in the
+    /// script's pool.
     pub fn leavers(&self, target: &ScriptTarget, client: IpAddr) -> Option<&Arc<Meter>> {
         let pool = self.pool(target);
         let leavers = pool.leavers.as_ref()?;
         pool.executor.has_left_scripts(client).then_some(leavers)
     }
 
-    /// The name of that pool in the configuration.
+    /// Returns the name of the script's pool in the configuration.
     pub fn pool_name<'s>(&'s self, target: &'s ScriptTarget) -> &'s str {
         target.pool.as_deref().unwrap_or(&self.site.config().pool)
     }
 
-    /// How many bodies may be arriving in that pool.
+    /// Returns the permits for request bodies that are still arriving in the script's pool.
     pub fn streams(&self, target: &ScriptTarget) -> &Arc<Streams> {
         &self.pool(target).streams
     }
 
-    /// Starts the run of an authorizer. The configuration has been checked: its pool is there.
+    /// Starts the run of an authorizer. The configuration check guarantees that its pool exists.
     pub fn authorize(
         &self,
         authorizer: &Authorizer,
@@ -168,13 +168,13 @@ impl SiteService {
         }
     }
 
-    /// Starts the run of a script, or of a program.
+    /// Starts the run of a script or a program.
     pub fn start(&self, target: &ScriptTarget, request: ScriptRequest) -> Box<dyn Run> {
         self.executor(target).start(request)
     }
 }
 
-/// The meters of a site's limits. Rules that share a limit share its meter.
+/// Returns the meters of a site's limits. Rules that share a limit share its meter.
 fn meters(site: &Site, limiter: &Limiter) -> Vec<(usize, Arc<Meter>)> {
     let mut meters: Vec<(usize, Arc<Meter>)> = Vec::new();
     let mut texts: HashMap<String, usize> = HashMap::new();

@@ -1,32 +1,32 @@
-//! One number that all threads count. Each thread counts in a share of its own, so that two front
-//! threads do not pass a cache line to and fro for every request; a reader adds the shares up.
+//! A counter for all threads. Each thread counts in a share of its own, so two front threads do not bounce a cache line
+//! for every request; a reader adds up the shares.
 
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crossbeam_utils::CachePadded;
 
-/// Shares of a number.
+/// The number of shares of a counter.
 pub(crate) const SHARES: usize = 16;
 
-/// A number, counted by all threads.
+/// A counter that all threads increment.
 #[derive(Debug, Default)]
 pub(crate) struct Tally([CachePadded<AtomicU64>; SHARES]);
 
 impl Tally {
-    /// Counts one more, in the share of the calling thread.
+    /// Adds one to the share of the calling thread.
     pub(crate) fn add(&self) {
         self.0[share_of_this_thread()].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// The sum over all threads.
+    /// Returns the sum over all threads.
     pub(crate) fn sum(&self) -> u64 {
         let shares = self.0.iter();
         shares.map(|share| share.load(Ordering::Relaxed)).sum()
     }
 }
 
-/// Which share the calling thread counts in.
+/// Returns the index of the calling thread's share.
 pub(crate) fn share_of_this_thread() -> usize {
     static NEXT: AtomicUsize = AtomicUsize::new(0);
     thread_local!(static MINE: Cell<usize> = const { Cell::new(usize::MAX) });

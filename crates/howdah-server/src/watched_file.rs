@@ -1,8 +1,8 @@
-//! A file that is read again when it changes: passwords, groups, lists of networks. What it means is
-//! its reader's; here it is only decided when to read, and how much.
+//! A file that is read again when it changes: passwords, groups, lists of networks. The caller parses the content; this
+//! module only decides when the file is read, and how much of it.
 //!
-//! A file that cannot be read, or is too long, is an error until it can be: what stood there before is
-//! no longer what its owner wants.
+//! A file that cannot be read, or is too long, is an error until it can be read: its previous content is no longer what
+//! the owner wants.
 
 use std::fmt;
 use std::fs::File;
@@ -15,18 +15,18 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwapOption;
 use howdah_os::files::FileStamp;
 
-/// The longest file that is read: a hundred thousand users.
+/// The maximum size of a file in bytes: enough for a hundred thousand users.
 pub const LONGEST: u64 = 16 << 20;
-/// A file that changed less than this before it was read may have changed again unseen: the file
-/// system's clock has its grain. It is read again.
+/// A file that changed less than this before it was read may have changed again unnoticed, because of the resolution of
+/// the file system's clock. It is read again.
 const SETTLED: Duration = Duration::from_millis(100);
 
-/// Why a file cannot be used, in words that follow its name.
+/// Why a file cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Unreadable {
     /// The file.
     pub path: PathBuf,
-    /// What is wrong with it.
+    /// What is wrong with the file, as text that follows its name.
     pub why: Box<str>,
 }
 
@@ -38,10 +38,10 @@ impl fmt::Display for Unreadable {
 
 impl std::error::Error for Unreadable {}
 
-/// What was made of a file, or why nothing was.
+/// The parsed content of a file, or why there is none.
 pub type Content<T> = Result<Arc<T>, Unreadable>;
 
-/// A file, and what was made of it when it was last read.
+/// A file, and its parsed content when it was last read.
 pub struct WatchedFile<T> {
     path: PathBuf,
     parse: fn(&[u8]) -> Result<T, String>,
@@ -61,7 +61,7 @@ impl<T> fmt::Debug for WatchedFile<T> {
 }
 
 impl<T> WatchedFile<T> {
-    /// A file that `parse` understands, not read yet.
+    /// Returns a file for `parse`, which has not been read yet.
     pub fn new(path: impl Into<PathBuf>, parse: fn(&[u8]) -> Result<T, String>) -> WatchedFile<T> {
         WatchedFile {
             path: path.into(),
@@ -70,30 +70,30 @@ impl<T> WatchedFile<T> {
         }
     }
 
-    /// The file.
+    /// Returns the path of the file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// What was last made of the file, if that is still the same; one look at the file, nothing is read.
+    /// Returns the parsed content if the file is unchanged since it was last read. Only the file's metadata is read.
     pub fn unchanged(&self) -> Option<Content<T>> {
         let known = self.known.load();
         let known = known.as_ref().filter(|known| known.settled)?;
         (FileStamp::of(&self.path) == known.stamp).then(|| known.content.clone())
     }
 
-    /// What was last made of the file, however old; none: it has not been read yet.
+    /// Returns the content that was last parsed, however old; `None` if the file has not been read yet.
     pub fn last(&self) -> Option<Content<T>> {
         let known = self.known.load();
         known.as_ref().map(|known| known.content.clone())
     }
 
-    /// What the file says now. Reads it if it has changed.
+    /// Returns the current content. Reads the file if it has changed.
     pub fn read(&self) -> Content<T> {
         if let Some(content) = self.unchanged() {
             return content;
         }
-        // Taken before the file is opened: a change meanwhile is seen the next time.
+        // The stamp is taken before the file is opened: a change in between is noticed the next time.
         let stamp = FileStamp::of(&self.path);
         let now = SystemTime::now();
         let (content, changed) = match read(&self.path) {
@@ -107,7 +107,8 @@ impl<T> WatchedFile<T> {
         let age = changed.map(|changed| now.duration_since(changed).unwrap_or_default());
         self.known.store(Some(Arc::new(Known {
             stamp,
-            // One that cannot be opened may be without a change of its own: its directory's rights.
+            // A file that cannot be opened may become readable without a change of its own, by the permissions of its
+            // directory.
             settled: age.is_some_and(|age| age >= SETTLED),
             content: content.clone(),
         })));
@@ -115,10 +116,10 @@ impl<T> WatchedFile<T> {
     }
 }
 
-/// The bytes of a regular file, and when it was changed.
+/// Returns the bytes of a regular file, and when it was changed.
 fn read(path: &Path) -> Result<(Vec<u8>, Option<SystemTime>), String> {
     let text = |error: std::io::Error| error.to_string();
-    // A pipe without a writer is opened at once, and refused.
+    // With `O_NONBLOCK` a pipe without a writer is opened at once, and then refused.
     let file = File::options()
         .read(true)
         .custom_flags(libc::O_NONBLOCK | libc::O_CLOEXEC)

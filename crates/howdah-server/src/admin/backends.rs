@@ -1,4 +1,4 @@
-//! The backends of FastCGI pools and the servers that rules pass requests on to, in the forms of the status.
+//! The backends of FastCGI pools and the servers of `proxy` rules, in the formats of the status.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::format::{Metrics, duration};
 use super::status::ServerStatus;
 use crate::proxy::server::ServerRow;
 
-/// The backends of a pool, for people.
+/// Appends the backends of a pool as text.
 pub(super) fn text(out: &mut String, backends: &[BackendRow]) {
     for b in backends {
         let _ = writeln!(
@@ -28,7 +28,7 @@ pub(super) fn text(out: &mut String, backends: &[BackendRow]) {
     }
 }
 
-/// The proxied servers, for people.
+/// Appends the proxied servers as text.
 pub(super) fn proxied_text(out: &mut String, servers: &[ServerRow]) {
     if !servers.is_empty() {
         out.push_str("\nproxied servers:\n");
@@ -46,7 +46,7 @@ pub(super) fn proxied_text(out: &mut String, servers: &[ServerRow]) {
     }
 }
 
-/// A family, and its value for a FastCGI backend and for a proxied server.
+/// The name of a family, and its value for a FastCGI backend and for a proxied server.
 type BackendValue = (
     &'static str,
     fn(&BackendRow) -> u64,
@@ -87,7 +87,7 @@ const VALUES: &[BackendValue] = &[
     ("howdah_backend_overflows_total", |b| b.overflows, None),
 ];
 
-/// The backends of all pools, and the proxied servers, for Prometheus.
+/// Adds the metrics of all pools' backends and of the proxied servers.
 pub(super) fn metrics(m: &mut Metrics, s: &ServerStatus) {
     let of_pools = s.pools.iter().any(|pool| !pool.backends.is_empty());
     for (name, backend_value, server_value) in VALUES {

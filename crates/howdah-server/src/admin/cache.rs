@@ -1,4 +1,4 @@
-//! The page cache in the status, for people and as metrics.
+//! The page cache in the status, as text and as metrics.
 
 use std::fmt::Write;
 
@@ -56,7 +56,7 @@ fn checks(out: &mut String, site: &SiteCacheStatus) {
         ),
         false => format!("shadow of one hit in {}", site.shadow),
     };
-    // As above.
+    // Writing to a string cannot fail.
     let _ = writeln!(
         out,
         "    {what}; {} same, {} but for nonces, {} different, {} unchecked",
@@ -101,7 +101,7 @@ pub(super) fn metrics(m: &mut Metrics, cache: &CacheStatus) {
     }
 }
 
-/// What dry runs and shadows have found.
+/// Adds the results of dry runs and shadow checks.
 fn check_metrics(m: &mut Metrics, cache: &CacheStatus) {
     let mut checks = m.family("howdah_cache_checks_total");
     for site in &cache.sites {

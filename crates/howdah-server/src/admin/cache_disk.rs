@@ -1,4 +1,4 @@
-//! The status of pages on disk, for people and as metrics.
+//! The status of pages on disk, as text and as metrics.
 
 use std::fmt::Write;
 

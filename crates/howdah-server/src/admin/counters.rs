@@ -1,5 +1,5 @@
-//! Counts requests. Each thread counts in a share of its own, so that two front threads do not pass
-//! a cache line to and fro for every request; a reader adds the shares up.
+//! Counters of requests. Each thread counts in a share of its own, so two front threads do not bounce a cache line for
+//! every request; a reader adds up the shares.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,16 +11,16 @@ use howdah_http::tls::Agreed;
 
 use crate::tally::{SHARES, share_of_this_thread};
 
-/// Statuses are counted from 100 to 599; everything else together.
+/// Statuses from 100 to 599 are counted one by one, all others together.
 const FIRST: usize = 100;
 const STATUSES: usize = 501;
 
-/// Upper bounds of the latency buckets in seconds, as OpenMetrics wants them.
+/// Upper bounds of the latency buckets in seconds, as OpenMetrics requires them.
 pub const BUCKETS: [f64; 12] = [
     0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
 ];
 
-/// Kinds of TLS handshakes: the protocol, whether it resumed a session.
+/// The kinds of TLS handshakes: the protocol, and whether a session was resumed.
 const HANDSHAKES: [(&str, bool); 4] = [
     ("TLSv1.2", false),
     ("TLSv1.2", true),
@@ -28,7 +28,7 @@ const HANDSHAKES: [(&str, bool); 4] = [
     ("TLSv1.3", true),
 ];
 
-/// What one group of threads has counted.
+/// The counters of one group of threads.
 struct CounterShare {
     bytes: AtomicU64,
     microseconds: AtomicU64,
@@ -61,21 +61,21 @@ pub struct Counters {
 /// The counters, summed over all threads.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Sums {
-    /// Requests a handler has begun with.
+    /// Requests that a handler has begun.
     pub started: u64,
-    /// Requests answered, or given up.
+    /// Requests that were answered or aborted.
     pub finished: u64,
     /// Bytes of response bodies sent.
     pub bytes: u64,
-    /// Time spent on finished requests, added up.
+    /// The total time of finished requests, in seconds.
     pub seconds: f64,
-    /// Finished requests by the bounds of [`BUCKETS`], the last beyond all; not cumulative.
+    /// Finished requests by the bounds of [`BUCKETS`], not cumulative; the last bucket is for all longer requests.
     pub buckets: Vec<u64>,
-    /// Answers by status; 0 stands for statuses beyond 599.
+    /// Responses by status; 0 is for statuses above 599.
     pub statuses: Vec<(u16, u64)>,
-    /// TLS handshakes: protocol, whether resumed, count.
+    /// TLS handshakes: protocol, whether a session was resumed, count.
     pub handshakes: Vec<(String, bool, u64)>,
-    /// How often each failure has happened, by name.
+    /// How often each failure has occurred, by name.
     pub failures: Vec<(String, u64)>,
 }
 
@@ -100,7 +100,8 @@ impl Counters {
         self.mine().started.fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A request is over: its status (0: none), body bytes sent, and time.
+    /// Counts a finished request: its status, the bytes of its body, and its time. Status 0, for a request without a
+    /// response, is counted as 499.
     pub fn finished(&self, status: u16, bytes: u64, time: Duration) {
         let share = self.mine();
         let status = if status == 0 { 499 } else { status };
@@ -119,7 +120,7 @@ impl Counters {
         share.buckets[bucket].fetch_add(1, Ordering::Relaxed);
     }
 
-    /// A TLS handshake is complete.
+    /// Counts a completed TLS handshake.
     pub fn handshake(&self, agreed: &Agreed) {
         let kind = (agreed.protocol, agreed.resumed);
         if let Some(at) = HANDSHAKES.iter().position(|known| *known == kind) {
@@ -127,13 +128,13 @@ impl Counters {
         }
     }
 
-    /// Something failed by this name.
+    /// Counts a failure of this name.
     pub fn failed(&self, name: &'static str) {
         let mut failures = self.failures.lock().unwrap_or_else(PoisonError::into_inner);
         *failures.entry(name).or_default() += 1;
     }
 
-    /// The sums of all threads' shares.
+    /// Returns the sums of all threads' shares.
     pub fn sums(&self) -> Sums {
         let mut sums = Sums {
             buckets: vec![0; BUCKETS.len() + 1],
@@ -155,7 +156,7 @@ impl Counters {
             for (sum, n) in handshakes.iter_mut().zip(&share.handshakes) {
                 *sum += get(n);
             }
-            // Read last, so that no request is finished without having started.
+            // This is read last, so the sums never contain more finished requests than started ones.
             sums.started += get(&share.started);
         }
         sums.handshakes = HANDSHAKES

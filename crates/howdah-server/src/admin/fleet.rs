@@ -1,4 +1,4 @@
-//! A fleet in the status, for people and as metrics.
+//! A fleet in the status, as text and as metrics.
 
 use std::fmt::Write;
 

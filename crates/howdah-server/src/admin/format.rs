@@ -1,11 +1,11 @@
-//! What the forms of the status are put together with.
+//! Helpers for the formats of the status.
 
 use std::fmt::{Display, Write as _};
 use std::iter;
 
 use super::metrics::Family;
 
-/// A line of counts by name, without those that are 0; no line if all are.
+/// Appends a line of counts by name. Counts of 0 are omitted, and so is the line if all counts are 0.
 pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (String, u64)>) {
     let items: Vec<_> = items
         .filter(|(_, n)| *n > 0)
@@ -16,7 +16,7 @@ pub(super) fn list(out: &mut String, title: &str, items: impl Iterator<Item = (S
     }
 }
 
-/// Seconds in the two largest units that they fill: `3 d 4 h`, `2 min 5 s`.
+/// Formats seconds in the two largest units that they fill: `3 d 4 h`, `2 min 5 s`.
 pub fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match seconds {
@@ -27,14 +27,14 @@ pub fn duration(seconds: u64) -> String {
     }
 }
 
-/// The text of metrics as far as it is written.
+/// Text of metrics that is being written.
 pub(super) struct Metrics {
     out: String,
     openmetrics: bool,
 }
 
 impl Metrics {
-    /// For OpenMetrics 1.0, or else for Prometheus' own text format.
+    /// Begins a text in OpenMetrics 1.0, or else in Prometheus' own format.
     pub(super) fn new(openmetrics: bool) -> Metrics {
         Metrics {
             out: String::new(),
@@ -42,7 +42,7 @@ impl Metrics {
         }
     }
 
-    /// The whole text.
+    /// Returns the complete text.
     pub(super) fn end(mut self) -> String {
         if self.openmetrics {
             self.out.push_str("# EOF\n");
@@ -54,7 +54,7 @@ impl Metrics {
     pub(super) fn family(&mut self, name: &str) -> Samples<'_> {
         let family = Family::find(name);
         let (help, kind) = (family.help, family.kind.word());
-        // In OpenMetrics a counter is called without what its samples end with.
+        // In OpenMetrics the name of a counter lacks the suffix of its samples.
         let name = match self.openmetrics {
             true => family.name.strip_suffix("_total").unwrap_or(family.name),
             false => family.name,
@@ -69,7 +69,7 @@ impl Metrics {
         }
     }
 
-    /// A family of one sample without labels.
+    /// Adds a family with one sample without labels.
     pub(super) fn single(&mut self, name: &str, value: impl Display) {
         self.family(name).add(&[], value);
     }
@@ -99,7 +99,7 @@ impl Samples<'_> {
         self.line("", labels, value);
     }
 
-    /// Adds the samples of a histogram: counts by upper bound (the last has none), and the sum.
+    /// Adds the samples of a histogram: counts by upper bound (`None` for the last), and the sum.
     pub(super) fn histogram(&mut self, counts: &[(Option<f64>, u64)], sum: f64) {
         let mut total = 0;
         for (bound, n) in counts {
@@ -118,7 +118,7 @@ impl Samples<'_> {
         value: impl Display,
     ) {
         let _ = write!(self.out, "{}{suffix}", self.family.name);
-        // A label without a value is as none.
+        // A label without a value is the same as no label.
         for (at, (label, text)) in labels.filter(|(_, text)| !text.is_empty()).enumerate() {
             let begin = if at == 0 { '{' } else { ',' };
             let text = text

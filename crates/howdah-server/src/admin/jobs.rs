@@ -1,5 +1,5 @@
-//! What status and metrics say of background jobs. The process that runs them (`howdah`'s `jobs`) says how
-//! they stand; it speaks no HTTP, so the front shows it.
+//! Background jobs in the status and the metrics. The process that runs them (`howdah`'s `jobs`) reports their state;
+//! it has no HTTP interface, so the front shows it.
 
 use std::fmt::Write;
 use std::sync::{Mutex, PoisonError};
@@ -15,31 +15,31 @@ use super::format::{Metrics, list};
 pub struct JobStatus {
     /// The job's name.
     pub job: String,
-    /// `running`, `waiting` (for its schedule, or before it is started again), `stopping` or `stopped`.
+    /// `running`, `waiting` (for its schedule, or for a restart), `stopping` or `stopped`.
     pub state: String,
-    /// Its schedule; none: it always runs.
+    /// The schedule; `None` for a job that always runs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schedule: Option<String>,
-    /// When it is started next, if that is known.
+    /// When the job is started next, if that is known.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub next: Option<u64>,
-    /// How many processes it has when it runs.
+    /// How many processes the job has while it runs.
     pub wanted: u32,
     /// Its processes.
     pub processes: Vec<JobProcess>,
-    /// How often a process of it was started.
+    /// How often a process of the job was started.
     pub starts: u64,
-    /// What went wrong, by name.
+    /// Failures by name, with their counts.
     pub failures: Vec<(String, u64)>,
-    /// Lines of output that were too many for the log.
+    /// Lines of output that were dropped because there were too many for the log.
     pub dropped_lines: u64,
-    /// How its last process ended.
+    /// How the job's last process ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last: Option<LastRun>,
-    /// Its last run on any member of the fleet.
+    /// The job's last run on any member of the fleet.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetRun>,
-    /// Scheduled runs that other members of the fleet did.
+    /// Scheduled runs on other members of the fleet.
     pub runs_elsewhere: u64,
 }
 
@@ -47,11 +47,11 @@ pub struct JobStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobProcess {
-    /// Its process id.
+    /// The process id.
     pub pid: i32,
-    /// When it was started.
+    /// When the process was started.
     pub since: u64,
-    /// Its resident memory, in bytes, when it was last looked at.
+    /// The process's resident memory, in bytes, when it was last checked.
     pub memory: u64,
 }
 
@@ -59,11 +59,11 @@ pub struct JobProcess {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LastRun {
-    /// When it ended.
+    /// When the process ended.
     pub ended: u64,
-    /// How long it ran: seconds.
+    /// How long the process ran, in seconds.
     pub seconds: f64,
-    /// How: `exit code 0`.
+    /// How the process ended: `exit code 0`.
     pub how: String,
 }
 
@@ -71,21 +71,21 @@ pub struct LastRun {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct FleetRun {
-    /// The member that did it.
+    /// The member that ran the job.
     pub member: String,
-    /// When it began.
+    /// When the run began.
     pub began: u64,
-    /// When it ended; none: it goes on.
+    /// When the run ended; `None` while it continues.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ended: Option<u64>,
-    /// How it ended.
+    /// How the run ended.
     pub how: String,
-    /// It ended as it should.
+    /// Whether the run succeeded.
     pub good: bool,
 }
 
 impl JobStatus {
-    /// Counts something that went wrong.
+    /// Counts a failure.
     pub fn failed(&mut self, name: &str) {
         match self.failures.iter_mut().find(|(known, _)| known == name) {
             Some((_, n)) => *n += 1,
@@ -93,7 +93,7 @@ impl JobStatus {
         }
     }
 
-    /// One line for people; `now` in seconds since 1970.
+    /// Returns a line of text about the job; `now` is in seconds since 1970.
     pub fn line(&self, now: u64) -> String {
         let mut line = format!("job {}: {}", self.job, self.state);
         if self.processes.len() as u32 != self.wanted || self.wanted > 1 {
@@ -148,7 +148,7 @@ impl JobStatus {
     }
 }
 
-/// A time as seconds since 1970.
+/// Returns a time as seconds since 1970.
 pub fn seconds(time: SystemTime) -> u64 {
     let since = time.duration_since(SystemTime::UNIX_EPOCH);
     since.map_or(0, |since| since.as_secs())
@@ -156,17 +156,17 @@ pub fn seconds(time: SystemTime) -> u64 {
 
 static SHOWN: Mutex<Vec<JobStatus>> = Mutex::new(Vec::new());
 
-/// Shows these jobs from now on, and no others.
+/// Replaces the jobs that the status shows.
 pub fn show(jobs: Vec<JobStatus>) {
     *SHOWN.lock().unwrap_or_else(PoisonError::into_inner) = jobs;
 }
 
-/// The jobs that are shown.
+/// Returns the jobs that the status shows.
 pub fn rows() -> Vec<JobStatus> {
     SHOWN.lock().unwrap_or_else(PoisonError::into_inner).clone()
 }
 
-/// Writes jobs for people; `now` in seconds since 1970.
+/// Appends jobs as text; `now` is in seconds since 1970.
 pub fn text(out: &mut String, jobs: &[JobStatus], now: u64) {
     for job in jobs {
         // Writing to a string cannot fail.

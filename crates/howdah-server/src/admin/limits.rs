@@ -1,4 +1,4 @@
-//! What of the status is about limits of clients.
+//! The limits of clients in the status.
 
 use std::fmt::Write;
 
@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::format::Metrics;
 
-/// A limit, and what came of it.
+/// A limit and its counters.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct LimitRow {
@@ -14,9 +14,9 @@ pub struct LimitRow {
     pub site: String,
     /// The line of the rule in the configuration file.
     pub line: usize,
-    /// The limit, as the configuration has it.
+    /// The limit, as text.
     pub limit: String,
-    /// Requests that wait for PHP processes of their own client.
+    /// Requests that wait because their own client has too many PHP processes.
     pub waiting: u64,
     /// Requests refused since the start.
     pub refused: u64,
@@ -26,9 +26,9 @@ pub struct LimitRow {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Limits {
-    /// Each of them.
+    /// The limits.
     pub rows: Vec<LimitRow>,
-    /// Clients that were forgotten, for want of room, while something counted against them.
+    /// Clients that were forgotten, for lack of space, while their requests still counted.
     pub forgotten: u64,
 }
 
@@ -46,7 +46,7 @@ pub(super) fn text(out: &mut String, limits: &Limits) {
     }
 }
 
-/// A family, and its value for a limit.
+/// The name of a family, and its value for a limit.
 type LimitValue = (&'static str, fn(&LimitRow) -> u64);
 
 pub(super) fn metrics(m: &mut Metrics, limits: &Limits) {

@@ -1,20 +1,20 @@
-//! The metrics by name: the one table that samples are written by and `docs/metrics.md` is made from.
-//! Names follow php-fpm's exporter where it has one (`phpfpm_*` becomes `howdah_pool_*`), and Prometheus'
-//! conventions: base units, `_total` for counters.
+//! The table of all metrics: samples are written by it, and `docs/metrics.md` is made from it. Names follow php-fpm's
+//! exporter where it has one (`phpfpm_*` becomes `howdah_pool_*`), and Prometheus' conventions: base units, `_total`
+//! for counters.
 
-/// What a family's samples are.
+/// The type of a family's samples.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// A value that goes up and down.
     Gauge,
-    /// A count since the start; a reload restarts those of pools.
+    /// A count since the start; a reload resets those of pools.
     Counter,
-    /// Counts by upper bounds (`le`), with their number and sum.
+    /// Counts by upper bounds (`le`), with their total count and sum.
     Histogram,
 }
 
 impl Kind {
-    /// The word for it in both text formats.
+    /// Returns the name of the type in both text formats.
     pub fn word(self) -> &'static str {
         match self {
             Kind::Gauge => "gauge",
@@ -27,18 +27,18 @@ impl Kind {
 /// A family of samples.
 #[derive(Clone, Copy, Debug)]
 pub struct Family {
-    /// Its name, as queries have it.
+    /// The name, as queries use it.
     pub name: &'static str,
-    /// What it counts or measures.
+    /// The type of the samples.
     pub kind: Kind,
-    /// Labels of each sample. One without a value is left out.
+    /// The labels of each sample. A label without a value is omitted.
     pub labels: &'static [&'static str],
-    /// A sentence.
+    /// The description, one sentence.
     pub help: &'static str,
 }
 
 impl Family {
-    /// The unit, which the name ends with.
+    /// Returns the unit, which the name ends with.
     pub fn unit(&self) -> Option<&'static str> {
         let name = self.name.strip_suffix("_total").unwrap_or(self.name);
         ["seconds", "bytes"]
@@ -46,10 +46,10 @@ impl Family {
             .find(|unit| name.ends_with(unit))
     }
 
-    /// The family of that name.
+    /// Returns the family of that name.
     ///
     /// # Panics
-    /// If the table has none.
+    /// If the table has no such family.
     pub(super) fn find(name: &str) -> &'static Family {
         let mut all = SECTIONS.iter().flat_map(|(_, families)| *families);
         all.find(|family| family.name == name)
@@ -182,7 +182,7 @@ mod tests {
 
     use super::*;
 
-    /// The reference page.
+    /// Returns the text of the reference page.
     fn page() -> String {
         let mut page = String::from(
             "# Metrics\n\n<!-- made from the table of metrics: `HOWDAH_BLESS=1 cargo test -p howdah-server metrics` -->\n\n\

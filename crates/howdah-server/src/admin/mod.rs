@@ -1,15 +1,15 @@
-//! What the server knows about itself: counters, the status as data, and its forms for people
-//! and programs. Changes nothing; `howdah reload` and `stop` are the control socket's.
+//! Information about the server: counters, the status as data, and the status in several formats. Nothing here changes
+//! the server; `howdah reload` and `stop` are handled by the control socket.
 //!
 //! - [`counters`]: requests, statuses, failures by name; a share per thread.
 //! - [`status`]: [`ServerStatus`], the data of the status page and of `howdah status`.
-//! - [`render`]: which form a client gets; [`text`], [`openmetrics`]: two of them.
+//! - [`render`]: selects the format for a client; [`text`], [`openmetrics`]: two of the formats.
 //! - [`metrics`]: the names of metrics, with labels and help.
-//! - [`format`]: what they are put together with.
-//! - [`backends`]: what of both is about FastCGI backends and proxied servers.
-//! - `limits`: what of both is about limits of clients.
-//! - [`jobs`]: background jobs, as the process that runs them says; what of both is about them.
-//! - [`cache`], [`cache_disk`]: what of both is about the page cache, and its pages on disk.
+//! - [`format`]: helpers for both formats.
+//! - [`backends`]: FastCGI backends and proxied servers in both formats.
+//! - `limits`: limits of clients in both formats.
+//! - [`jobs`]: background jobs, as reported by the process that runs them, in both formats.
+//! - [`cache`], [`cache_disk`]: the page cache, and its pages on disk, in both formats.
 
 mod backends;
 mod cache;

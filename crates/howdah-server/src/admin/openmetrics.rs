@@ -1,4 +1,5 @@
-//! [`ServerStatus`] for Prometheus and its kin: the samples of the families in [`super::metrics`].
+//! [`ServerStatus`] as metrics for Prometheus and compatible programs: the samples of the families in
+//! [`super::metrics`].
 
 use howdah_executor::status::{PoolStatus, SharedCacheStatus};
 
@@ -86,7 +87,7 @@ fn tls(m: &mut Metrics, s: &ServerStatus) {
     }
 }
 
-/// The families of pools that have one value, each with where it is from.
+/// The name of a pool's family with one value, and the function that reads the value.
 type PoolValue = (&'static str, fn(&PoolStatus) -> u64);
 
 fn pools(m: &mut Metrics, s: &ServerStatus) {

@@ -1,5 +1,4 @@
-//! Which form of [`ServerStatus`] a client gets: text for people, JSON for programs, OpenMetrics for
-//! Prometheus.
+//! Selects the format of [`ServerStatus`] for a client: text for people, JSON for programs, OpenMetrics for Prometheus.
 
 use howdah_http::message::RequestHead;
 
@@ -22,8 +21,8 @@ pub enum StatusForm {
 }
 
 impl StatusForm {
-    /// The form that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, as php-fpm's
-    /// page) or else by `Accept`.
+    /// Returns the format that a request asks for, by the query (`?json`, `?openmetrics`, `?text`, like php-fpm's page)
+    /// or else by `Accept`.
     pub fn of(request: &RequestHead) -> StatusForm {
         match request.query().unwrap_or_default() {
             b"json" => return StatusForm::Json,
@@ -40,7 +39,7 @@ impl StatusForm {
         }
     }
 
-    /// The form of metrics that a request accepts.
+    /// Returns the format of metrics that a request accepts.
     pub fn metrics(request: &RequestHead) -> StatusForm {
         match names(request, b"application/openmetrics-text") {
             true => StatusForm::OpenMetrics,
@@ -48,7 +47,7 @@ impl StatusForm {
         }
     }
 
-    /// The value of `Content-Type` for this form.
+    /// Returns the value of `Content-Type` for this format.
     pub fn content_type(self) -> &'static str {
         match self {
             StatusForm::Text => "text/plain; charset=utf-8",
@@ -58,12 +57,12 @@ impl StatusForm {
         }
     }
 
-    /// Writes a status in this form.
+    /// Writes a status in this format.
     pub fn write(self, status: &ServerStatus) -> String {
         match self {
             StatusForm::Text => text(status),
             StatusForm::Json => {
-                // The type has only strings for keys and finite numbers.
+                // This cannot fail: the type has only strings for keys, and finite numbers.
                 serde_json::to_string(status).unwrap_or_default() + "\n"
             }
             StatusForm::OpenMetrics => metrics(status, true),
@@ -72,7 +71,7 @@ impl StatusForm {
     }
 }
 
-/// Whether `Accept` names a media type.
+/// Returns whether `Accept` names a media type.
 fn names(request: &RequestHead, media: &[u8]) -> bool {
     let accept = request.header(b"accept").unwrap_or_default();
     accept.windows(media.len()).any(|w| w == media)
@@ -172,7 +171,7 @@ mod tests {
         }
     }
 
-    /// A status with every part there can be.
+    /// Returns a status with every possible part.
     fn whole() -> ServerStatus {
         ServerStatus {
             status_listener: Some(StatusListenerCounts::default()),

@@ -1,5 +1,4 @@
-//! The server's status at one moment, as data: the status page, `howdah status` and metrics are
-//! forms of it.
+//! The server's status at one moment, as data: the status page, `howdah status` and the metrics are made from it.
 
 use howdah_executor::status::PoolStatus;
 use howdah_http::message::RequestHead;
@@ -15,59 +14,60 @@ use crate::client_address::Client;
 use crate::proxy::server::ServerRow;
 use crate::traces::exporter::SpanCounts;
 
-/// The server at one moment. What a server of another version does not say is zero, or empty.
+/// The server at one moment. Values that a server of another version does not report are zero or empty.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(default)]
 pub struct ServerStatus {
     /// The version of the server's program.
     pub version: String,
-    /// Process id of the front.
+    /// The process id of the front.
     pub pid: u32,
     /// Seconds since the server started.
     pub uptime: u64,
-    /// How often the configuration has been swapped since the start.
+    /// How often the configuration has been replaced since the start.
     pub reloads: u64,
-    /// How many connections clients have open, and how many they may have.
+    /// Clients' connections and their limit.
     pub connections: Connections,
-    /// What the front keeps in memory: bytes.
+    /// The memory that the front uses, in bytes.
     pub memory: Bounded,
-    /// What it keeps in files for scripts and for slow clients: bytes.
+    /// The size of the request bodies and responses that the front keeps in files, for scripts and for slow clients, in
+    /// bytes.
     pub spilled: Bounded,
-    /// Requests begun since the start.
+    /// Requests that have begun since the start.
     pub requests: u64,
     /// Requests that are in progress now.
     pub requests_active: u64,
     /// Bytes of response bodies sent.
     pub bytes_sent: u64,
-    /// How long front threads were kept by one connection at a time.
+    /// How long single connections kept front threads busy.
     pub turns: Turns,
-    /// Seconds spent on finished requests, added up.
+    /// The total time of finished requests, in seconds.
     pub request_seconds: f64,
-    /// Finished requests by duration: upper bound in seconds (the last has none), count.
+    /// Finished requests by duration: upper bound in seconds (`None` for the last), count.
     pub durations: Vec<(Option<f64>, u64)>,
-    /// Answers by status; 499: the client left first.
+    /// Responses by status; 499 means that the client disconnected first.
     pub statuses: Vec<(u16, u64)>,
-    /// How often each failure has happened, by name.
+    /// How often each failure has occurred, by name.
     pub failures: Vec<(String, u64)>,
-    /// TLS handshakes: protocol, whether it resumed a session, count.
+    /// TLS handshakes: protocol, whether a session was resumed, count.
     pub handshakes: Vec<(String, bool, u64)>,
     /// The certificates of TLS listeners.
     pub certificates: Vec<CertificateStatus>,
-    /// Names whose certificates could not be ordered or renewed lately.
+    /// Names whose certificates could not be ordered or renewed recently.
     pub failing_orders: Vec<FailingOrder>,
-    /// Access log lines lost because the log took none.
+    /// Access log lines that were lost because the log could not take them.
     pub access_log_dropped: u64,
-    /// Error log lines lost because the log took none.
+    /// Error log lines that were lost because the log could not take them.
     pub error_log_dropped: u64,
-    /// What became of spans, where requests are traced.
+    /// The counts of spans, if requests are traced.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spans: Option<SpanCounts>,
     /// The status of each pool.
     pub pools: Vec<PoolStatus>,
-    /// Counts of the status listener, in its own answers alone.
+    /// The counts of the status listener, which only its own responses contain.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_listener: Option<StatusListenerCounts>,
-    /// The servers that rules pass requests on to.
+    /// The servers that `proxy` rules pass requests to.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub proxied: Vec<ServerRow>,
     /// The limits of clients.
@@ -81,7 +81,7 @@ pub struct ServerStatus {
 }
 
 impl ServerStatus {
-    /// Each log's name, and the lines it has lost since the start.
+    /// Returns each log's name, and the lines that it has lost since the start.
     pub(super) fn log_lines_lost(&self) -> [(&'static str, u64); 2] {
         [
             ("access", self.access_log_dropped),
@@ -100,21 +100,21 @@ pub struct Bounded {
     pub limit: u64,
 }
 
-/// Turns of the front's event loops that took longer than a millisecond of CPU time: meanwhile the other
-/// connections of the thread waited.
+/// Turns of the front's event loops that took more than a millisecond of CPU time, while the other connections of the
+/// thread waited.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Turns {
-    /// How many there were since the start.
+    /// The number of long turns since the start.
     pub long: u64,
-    /// Seconds of the longest; 0 if none was long.
+    /// The duration of the longest turn in seconds; 0 if none was long.
     pub longest: f64,
-    /// What the longest was doing.
+    /// What the longest turn was doing.
     pub doing: String,
 }
 
 impl Turns {
-    /// What [`howdah_http::turn::record`] gives, as a status.
+    /// Converts the result of [`howdah_http::turn::record`] to a status.
     pub fn of((longest, long): &(Longest, u64)) -> Turns {
         Turns {
             long: *long,
@@ -132,9 +132,9 @@ pub struct Connections {
     pub open: u64,
     /// Connections accepted since the start.
     pub accepted: u64,
-    /// `max_connections`: how many connections may be open at once.
+    /// `max_connections`: the maximum number of open connections.
     pub limit: u64,
-    /// Requests that were refused before their head was understood.
+    /// Requests that were refused before their head was parsed.
     pub refused: u64,
 }
 
@@ -148,17 +148,17 @@ pub struct StatusListenerCounts {
     pub requests: u64,
 }
 
-/// `[status] path`: whether there is a status page, where, and for whom.
+/// `[status] path`: the path of the status page, and the clients that may see it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StatusPage {
     /// The path of the page on every site.
     pub path: String,
-    /// The clients that may see the page, by address (behind a trusted proxy: the client's).
+    /// The clients that may see the page, by address (behind a trusted proxy, the client's address).
     pub allow: Vec<Network>,
 }
 
 impl StatusPage {
-    /// Values for tests, which have no options.
+    /// Returns a status page for tests, which read no options.
     #[doc(hidden)]
     pub fn for_tests() -> StatusPage {
         let this_machine = ["127.0.0.0/8", "::1"].map(|n| n.parse().expect("a network"));
@@ -170,14 +170,14 @@ impl StatusPage {
 }
 
 impl StatusPage {
-    /// Whether this request is for the page, and from somebody who may see it. To everybody else
-    /// the path means what it would mean without a status page.
+    /// Returns whether this request is for the page, by a client that may see it. For all other clients the path means
+    /// what it would mean without a status page.
     pub fn answers(&self, request: &RequestHead, client: &Client<'_>) -> bool {
         request.path() == self.path.as_bytes() && self.allows(request, client)
     }
 
-    /// Whether this client may see what the page shows. Never if the address is a proxy's that
-    /// nobody has named.
+    /// Returns whether this client may see what the page shows. It may not if the address is that of a proxy that is
+    /// not configured as trusted.
     pub fn allows(&self, request: &RequestHead, client: &Client<'_>) -> bool {
         let named = |address| self.allow.iter().any(|n| n.contains(address));
         client.address.is_some_and(named) && !client.is_strangers(request)

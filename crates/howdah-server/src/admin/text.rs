@@ -1,4 +1,4 @@
-//! [`ServerStatus`] for people: a head, the page cache, then a table of children for each pool.
+//! [`ServerStatus`] as text for people: a summary, the page cache, then a table of children for each pool.
 
 use std::fmt::Write;
 use std::time::SystemTime;
@@ -10,7 +10,7 @@ use super::status::ServerStatus;
 use super::{backends, cache, jobs, limits};
 use crate::log::escape;
 
-/// Writes a status for people.
+/// Returns a status as text.
 pub(super) fn text(s: &ServerStatus) -> String {
     let mut out = String::new();
     let uptime = duration(s.uptime);
@@ -89,7 +89,7 @@ pub(super) fn text(s: &ServerStatus) -> String {
 
 fn pool(out: &mut String, p: &PoolStatus) {
     let opcache = if p.opcache { "on" } else { "OFF" };
-    // Of a PHP that somebody else runs, or that has not started, neither is known.
+    // Both are unknown for a PHP that another program runs, or that has not started.
     let php = match p.backends.is_empty() && !p.php.is_empty() {
         true => format!(", PHP {}, opcache {opcache}", p.php),
         false => String::new(),

@@ -1,20 +1,20 @@
-//! The credentials of a request: `Authorization: Basic` (RFC 7617 §2), base64 of `user-id ":"
-//! password`. Parses bytes of clients; says nothing of whether they are right.
+//! The credentials of a request: `Authorization: Basic` (RFC 7617 §2), base64 of `user-id ":" password`. Parses bytes
+//! that clients send, and does not check whether the credentials are valid.
 
 use std::fmt;
 
 use base64::Engine;
 use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
 
-/// Longer ones are of nobody: libcrypt takes 511 bytes of a password.
+/// The maximum length of encoded credentials: libcrypt takes 511 bytes of a password.
 const LONGEST: usize = 2048;
 
-/// Who somebody claims to be, and what is to show it.
+/// The user that a client claims to be, and the password that is to prove it.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Credentials {
-    /// The user's name, which holds no colon and no control character.
+    /// The user's name, without a colon or control characters.
     pub user: Box<[u8]>,
-    /// The password, which may hold anything but control characters.
+    /// The password, which may have any bytes but control characters.
     pub password: Box<[u8]>,
 }
 
@@ -25,7 +25,8 @@ impl fmt::Debug for Credentials {
 }
 
 impl Credentials {
-    /// Parses the value of `Authorization`. None: another scheme, or not what RFC 7617 describes.
+    /// Parses the value of `Authorization`. `None` if the scheme is another one, or the value does not conform to RFC
+    /// 7617.
     pub fn parse(authorization: &[u8]) -> Option<Credentials> {
         let (scheme, token) = authorization.split_at_checked(6)?;
         if !scheme.eq_ignore_ascii_case(b"basic ") || token.len() > LONGEST {

@@ -1,5 +1,4 @@
-//! A group file as Apache reads it: lines of `group: user user …`. Parses bytes. A group may have
-//! several lines.
+//! A group file in Apache's format: lines of `group: user user …`. A group may have several lines.
 
 use std::collections::{HashMap, HashSet};
 
@@ -8,7 +7,7 @@ use std::collections::{HashMap, HashSet};
 pub struct Groups(HashMap<Box<[u8]>, HashSet<Box<[u8]>>>);
 
 impl Groups {
-    /// Parses a file. A line without a colon is no group.
+    /// Parses a file. A line without a colon is ignored.
     pub fn parse(bytes: &[u8]) -> Result<Groups, String> {
         let mut groups = Groups::default();
         for line in bytes.split(|b| *b == b'\n').map(<[u8]>::trim_ascii) {
@@ -26,7 +25,7 @@ impl Groups {
         Ok(groups)
     }
 
-    /// Whether the user is a member of the group.
+    /// Returns whether the user is a member of the group.
     pub(super) fn has(&self, group: &[u8], user: &[u8]) -> bool {
         self.0
             .get(group)

@@ -1,9 +1,9 @@
-//! One stored password: in which form, and whether another one is the same. The forms are those that
-//! `htpasswd` writes and Apache reads; libcrypt checks all but two. Plain text is no form: what nobody
-//! has hashed admits nobody.
+//! A stored password: its format, and whether a given password matches it. The formats are those that `htpasswd` writes
+//! and Apache reads; libcrypt checks all but two. Plain text is not accepted: a password that has not been hashed
+//! admits no user.
 //!
-//! A form's cost is its owner's choice, up to a bound: a line of the file must not occupy a thread for
-//! an hour.
+//! The owner of the file chooses the cost of a hash, up to a limit: a line of the file must not occupy a thread for an
+//! hour.
 
 use std::ffi::{CStr, CString};
 use std::fmt;
@@ -16,9 +16,9 @@ use md5::{Digest, Md5};
 
 use crate::sys;
 
-/// bcrypt's cost: 14 takes a second.
+/// The maximum cost of bcrypt: 14 takes a second.
 const DEAREST_BCRYPT: u32 = 14;
-/// Rounds of SHA-crypt: as many take a second.
+/// The maximum number of rounds of SHA-crypt: this many take a second.
 const MOST_ROUNDS: u32 = 1_000_000;
 
 /// A stored password.
@@ -31,7 +31,7 @@ enum Form {
     Sha([u8; SHA1_OUTPUT_LEN]),
     /// `$apr1$SALT$…`: Apache's MD5.
     Apr1 { salt: Box<[u8]>, text: Box<[u8]> },
-    /// What crypt(3) understands, and how dear it is.
+    /// A text that crypt(3) understands, and its cost.
     Crypt { text: CString, cost: u64 },
 }
 
@@ -41,12 +41,12 @@ impl fmt::Debug for PasswordHash {
     }
 }
 
-/// Why a text is no stored password.
+/// Why a text is not a valid stored password.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BadHash {
-    /// It is plain text, or of a form that nobody knows.
+    /// The text is plain text, or has an unknown format.
     Unknown,
-    /// Its check would take too long.
+    /// The check would take too long.
     TooDear,
 }
 
@@ -65,7 +65,7 @@ impl fmt::Display for BadHash {
 }
 
 impl PasswordHash {
-    /// Reads what follows `user:` in a password file.
+    /// Parses the text after `user:` in a password file.
     pub fn parse(text: &[u8]) -> Result<PasswordHash, BadHash> {
         if let Some(digest) = text.strip_prefix(b"{SHA}") {
             let digest = STANDARD.decode(digest).ok();
@@ -91,7 +91,7 @@ impl PasswordHash {
         Ok(PasswordHash(Form::Crypt { text, cost }))
     }
 
-    /// What a check costs, to be compared.
+    /// Returns the cost of a check, in units that can be compared.
     pub fn cost(&self) -> u64 {
         match &self.0 {
             Form::Sha(_) => 1,
@@ -100,7 +100,7 @@ impl PasswordHash {
         }
     }
 
-    /// Whether a check of another one takes equally long: it has the same form and cost.
+    /// Returns whether a check of the other hash takes equally long, because it has the same format and cost.
     pub(super) fn takes_as_long_as(&self, other: &PasswordHash) -> bool {
         let same_form = match (&self.0, &other.0) {
             (Form::Sha(_), Form::Sha(_)) | (Form::Apr1 { .. }, Form::Apr1 { .. }) => true,
@@ -112,7 +112,7 @@ impl PasswordHash {
         same_form && self.cost() == other.cost()
     }
 
-    /// The stored text, or what stands for it: another one for another password.
+    /// Returns the stored text or digest, which differs between passwords.
     pub(super) fn as_bytes(&self) -> &[u8] {
         match &self.0 {
             Form::Sha(digest) => digest,
@@ -121,7 +121,7 @@ impl PasswordHash {
         }
     }
 
-    /// Whether the password is this one. Takes long.
+    /// Returns whether the password matches. This takes long.
     pub fn matches(&self, password: &[u8]) -> bool {
         match &self.0 {
             Form::Sha(stored) => {
@@ -150,8 +150,8 @@ fn is_sixty_four(byte: &u8) -> bool {
     SIXTY_FOUR.contains(byte)
 }
 
-/// The words by which crypt(3) knows a form: DES has none, yescrypt has another one for its memory. The
-/// variants of bcrypt differ in no step.
+/// Returns the parts of a text that determine crypt(3)'s algorithm: DES has none, yescrypt also has its memory
+/// settings. The variants of bcrypt are equivalent.
 fn form_of_crypt(text: &CStr) -> [&[u8]; 2] {
     let mut parts = text.to_bytes().split(|b| *b == b'$');
     let parts = [(); 3].map(|()| parts.next().unwrap_or_default());
@@ -163,11 +163,11 @@ fn form_of_crypt(text: &CStr) -> [&[u8]; 2] {
     }
 }
 
-/// What a check by crypt(3) costs, in steps of MD5, roughly.
+/// Returns the approximate cost of a check by crypt(3), in steps of MD5.
 fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
     let number = |digits: &[u8]| -> Option<u32> { std::str::from_utf8(digits).ok()?.parse().ok() };
     let parts: Vec<&[u8]> = text.split(|b| *b == b'$').collect();
-    // Each form is whole: libcrypt would take a prefix for the settings of a new one.
+    // Each hash must be complete: libcrypt would treat a prefix as the settings of a new hash.
     let whole = |digest: &[u8], length| digest.len() == length && digest.iter().all(is_sixty_four);
     match parts[..] {
         [b"", b"2a" | b"2b" | b"2y", cost, digest] if whole(digest, 53) && cost.len() == 2 => {
@@ -194,7 +194,7 @@ fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
                 _ => Err(BadHash::TooDear),
             }
         }
-        // yescrypt, Debian's own since 11, with its default of 16 MiB or less.
+        // yescrypt, Debian's default since version 11, with its default memory of 16 MiB or less.
         [
             b"",
             b"y",
@@ -208,7 +208,7 @@ fn cost_of_crypt(text: &[u8]) -> Result<u64, BadHash> {
     }
 }
 
-/// Apache's variant of MD5-crypt: Poul-Henning Kamp's, with another name in it (apr_md5.c).
+/// Apache's variant of MD5-crypt: Poul-Henning Kamp's algorithm with another prefix (apr_md5.c).
 fn apr1(password: &[u8], salt: &[u8]) -> [u8; 22] {
     let md5 = |parts: &[&[u8]]| -> [u8; 16] {
         let mut md5 = Md5::new();
@@ -220,7 +220,8 @@ fn apr1(password: &[u8], salt: &[u8]) -> [u8; 22] {
     first.extend(mixed.iter().cycle().take(password.len()));
     let mut bits = password.len();
     while bits > 0 {
-        // A zero, or the password's first byte: so it was written, and so it stayed.
+        // The algorithm adds a zero, or the password's first byte; the original code did so, and all implementations
+        // follow it.
         first.push(if bits & 1 == 1 { 0 } else { password[0] });
         bits >>= 1;
     }

@@ -89,7 +89,7 @@ fn what_is_not_hashed_or_cut_short_or_too_dear_is_refused() {
             BadHash::Unknown,
         ),
         ("$2y$05$", BadHash::Unknown),
-        // What a shell makes of a line in double quotes.
+        // What a shell makes of a hash in double quotes.
         ("y5/IrefufmAHJNs.jylXwRSZsUm", BadHash::Unknown),
         ("$6$abcd$", BadHash::Unknown),
         ("$6$abcd", BadHash::Unknown),

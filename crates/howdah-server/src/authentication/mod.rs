@@ -1,11 +1,11 @@
-//! Basic authentication (RFC 7617) against password files as `htpasswd` writes them: who somebody
-//! claims to be, whether the password says so, and whether that user is admitted. Sends nothing; asked
-//! by the phases of a request, for a site's rule or an `.htaccess` file.
+//! Basic authentication (RFC 7617) against password files in the format of `htpasswd`: parses the credentials, checks
+//! the password, and decides whether the user is admitted. Nothing is sent here; the phases of a request call this
+//! module for a rule of the site or an `.htaccess` file.
 //!
-//! - [`credentials`]: the claim, from the field `Authorization`.
-//! - [`hash`]: one stored password and its check, which takes long by design.
-//! - [`password_file`], [`group_file`]: what the files say.
-//! - `verified`: pairs that were right a moment ago, so that not every request pays for a check.
+//! - [`credentials`]: the credentials, from the header `Authorization`.
+//! - [`hash`]: a stored password and its check, which takes long by design.
+//! - [`password_file`], [`group_file`]: the contents of the files.
+//! - `verified`: recently verified credentials, so not every request pays for a check.
 
 pub mod credentials;
 pub mod group_file;
@@ -24,7 +24,7 @@ use credentials::Credentials;
 use group_file::Groups;
 use password_file::Passwords;
 
-/// What a request needs to be answered: somebody who is known, and admitted.
+/// The authentication that a request requires: password and group files, and which users are admitted.
 #[derive(Debug)]
 pub struct Authentication {
     realm: Box<str>,
@@ -33,20 +33,20 @@ pub struct Authentication {
     admission: Admission,
 }
 
-/// Who is admitted, of those whose password was right.
+/// Which users are admitted, of those whose password was right.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Admission {
-    /// All of them (`valid-user`).
+    /// All users (`valid-user`).
     ValidUser,
-    /// One of these users.
+    /// These users.
     Users(Vec<Box<[u8]>>),
     /// Members of one of these groups.
     Groups(Vec<Box<[u8]>>),
-    /// Whom one of these admits.
+    /// Users that at least one of these admits.
     Any(Vec<Admission>),
-    /// Whom all of these admit.
+    /// Users that all of these admit.
     All(Vec<Admission>),
-    /// Whom this does not admit.
+    /// Users that this does not admit.
     Not(Box<Admission>),
 }
 
@@ -64,7 +64,7 @@ impl Admission {
         }
     }
 
-    /// Whether it asks for groups.
+    /// Returns whether the decision needs the group file.
     pub fn needs_groups(&self) -> bool {
         match self {
             Admission::ValidUser | Admission::Users(_) => false,
@@ -78,13 +78,13 @@ impl Admission {
 /// Why a request is not authenticated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum NotAuthenticated {
-    /// No credentials, or none of this scheme.
+    /// The request has no credentials, or none of this scheme.
     NoCredentials,
-    /// There is no such user, or the password is another. Nobody is told which.
+    /// There is no such user, or the password is wrong. The client is not told which.
     WrongPassword,
-    /// The user is who they claim to be, and not among those admitted.
+    /// The password was right, but the user is not among those admitted.
     NotAdmitted,
-    /// A file cannot be read: nobody knows who is admitted.
+    /// A file cannot be read, so it is unknown which users are admitted.
     Unreadable(Unreadable),
     /// Too many passwords are being checked.
     Busy,
@@ -115,7 +115,7 @@ impl From<Unreadable> for NotAuthenticated {
 }
 
 impl Authentication {
-    /// A demand for users of this file. No file is read yet.
+    /// Returns an authentication against the users of this file. No file is read yet.
     pub fn new(
         realm: &str,
         users: impl Into<PathBuf>,
@@ -130,8 +130,7 @@ impl Authentication {
         }
     }
 
-    /// What the client is asked for, as the value of `WWW-Authenticate`. RFC 7617 §2.1: credentials are
-    /// UTF-8.
+    /// Returns the value of `WWW-Authenticate`. RFC 7617 §2.1: credentials are UTF-8.
     pub fn challenge(&self) -> String {
         let mut realm = String::new();
         for c in self.realm.chars().filter(|c| !c.is_control()) {
@@ -143,18 +142,18 @@ impl Authentication {
         format!("Basic realm=\"{realm}\", charset=\"UTF-8\"")
     }
 
-    /// What the client is asked for, as it was configured.
+    /// Returns the realm, as it was configured.
     pub fn realm(&self) -> &str {
         &self.realm
     }
 
-    /// The files that are asked.
+    /// Returns the paths of the files that are used.
     pub fn files(&self) -> impl Iterator<Item = &Path> {
         let groups = self.groups.iter().map(|file| file.path());
         [self.passwords.path()].into_iter().chain(groups)
     }
 
-    /// Reads the files, and says which of their lines are of no use.
+    /// Reads the files. Returns the lines that cannot be used, as text.
     pub fn read(&self) -> Result<Vec<String>, Unreadable> {
         let path = self.passwords.path().display();
         let passwords = self.passwords.read()?;
@@ -168,8 +167,8 @@ impl Authentication {
         Ok(lines)
     }
 
-    /// The user that a request's `authorization` field names, if the password is right and the user is
-    /// admitted. What takes long is done by another thread, on account of `client`.
+    /// Returns the user that a request's `Authorization` header names, if the password is right and the user is
+    /// admitted. Slow work is done by another thread, on account of `client`.
     pub async fn authenticate(
         &self,
         authorization: Option<&[u8]>,
@@ -191,7 +190,7 @@ impl Authentication {
         }
     }
 
-    /// Which of `names` are groups that have the user.
+    /// Returns which of the groups in `names` have the user as a member.
     pub async fn groups_of(
         &self,
         user: &[u8],
@@ -213,14 +212,14 @@ impl Authentication {
         client: Option<IpAddr>,
     ) -> Result<bool, Full> {
         let stored = passwords.of(&credentials.user);
-        // All of it is done for known and unknown users alike, so that its time says nothing of who there is.
+        // Known and unknown users are handled alike, so the time of the response does not show which users exist.
         let stand_in = passwords.stand_in(&credentials.user);
         let Some(checked) = stored.or(stand_in).cloned() else {
             return Ok(false);
         };
         let mark = verified::mark(&checked, credentials);
         let is_remembered = mark.as_ref().is_some_and(verified::is_known);
-        // A user who is gone from the file may get as a stand-in what was their own.
+        // A user who was removed from the file may get as a stand-in the hash that was their own.
         if is_remembered && stored.is_some() {
             return Ok(true);
         }
@@ -234,7 +233,7 @@ impl Authentication {
     }
 }
 
-/// What a file says now; one that has changed is read by another thread.
+/// Returns the current content of a file; if it has changed, another thread reads it.
 async fn current<T: Send + Sync + 'static>(
     file: &Arc<WatchedFile<T>>,
     client: Option<IpAddr>,

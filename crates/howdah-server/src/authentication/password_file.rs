@@ -1,5 +1,5 @@
-//! A password file as `htpasswd` writes it: lines of `user:hash`. Parses bytes; what follows a second
-//! colon is another program's. Of two lines of one user the first counts, as under Apache.
+//! A password file in the format of `htpasswd`: lines of `user:hash`. The text after a second colon belongs to other
+//! programs. If a user has two lines, the first counts, as under Apache.
 
 use std::collections::HashMap;
 
@@ -12,7 +12,7 @@ use super::hash::PasswordHash;
 pub struct Passwords {
     users: HashMap<Box<[u8]>, PasswordHash>,
     kinds: Vec<Kind>,
-    /// Lines that admit nobody: their numbers, and why.
+    /// Lines that cannot be used: their numbers, and why.
     pub unusable: Vec<(usize, String)>,
 }
 
@@ -21,18 +21,17 @@ pub struct Passwords {
 struct Kind {
     /// The first one.
     sample: PasswordHash,
-    /// Made of the first one, so that it is secret, and the same after a restart.
+    /// A key made from the first password, so it is secret, and the same after a restart.
     key: Key,
-    /// How many users have one of these.
+    /// How many users have such a password.
     users: u32,
 }
 
-/// Lines that are reported; a file of another kind has no good one.
+/// How many bad lines are reported; a file of another kind has only bad ones.
 const MOST_REPORTED: usize = 10;
 
 impl Passwords {
-    /// Parses a file. A line that is not understood admits nobody and is no reason to keep the others
-    /// out.
+    /// Parses a file. A line that cannot be parsed admits no user and does not affect the other lines.
     pub fn parse(bytes: &[u8]) -> Result<Passwords, String> {
         let mut passwords = Passwords::default();
         for (number, line) in bytes.split(|b| *b == b'\n').enumerate() {
@@ -61,7 +60,7 @@ impl Passwords {
         Ok(passwords)
     }
 
-    /// The stored password of a user.
+    /// Returns the stored password of a user.
     pub(super) fn of(&self, user: &[u8]) -> Option<&PasswordHash> {
         self.users.get(user)
     }
@@ -78,22 +77,21 @@ impl Passwords {
         }
     }
 
-    /// The stored password to be checked for a user that there is not, so that the time of the answer does
-    /// not say who there is.
+    /// Returns the stored password that is checked for an unknown user, so the time of the response does not show which
+    /// users exist.
     ///
-    /// A file may have passwords of several kinds: cheap ones of old accounts, dear ones of new accounts. If
-    /// all unknown users cost the same, whoever costs something else is known. So an unknown name gets one
-    /// of the kinds, as often as users of the file have it. It keeps that kind, also after a restart and
-    /// nearly always after a change of the file: a known user keeps theirs, too.
+    /// A file may have passwords of several kinds: cheap ones of old accounts, expensive ones of new accounts. If all
+    /// unknown users cost the same, a user who costs something else is known to exist. So an unknown name gets one of
+    /// the kinds, as often as users of the file have it. It keeps that kind, also after a restart and nearly always
+    /// after a change of the file, because a known user keeps theirs, too.
     ///
-    /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of
-    /// the name, and the first one wins. More users of one kind take names from the others and change no
-    /// other name.
+    /// Each kind draws a time from the exponential distribution of its number of users, by a keyed hash of the name,
+    /// and the earliest time wins. More users of one kind take names from the other kinds and change no other name.
     pub(super) fn stand_in(&self, user: &[u8]) -> Option<&PasswordHash> {
         let draw = |kind: &Kind| -> f64 {
             let mut first = [0; 8];
             first.copy_from_slice(&sign(&kind.key, user).as_ref()[..8]);
-            // From 0 to 1, neither included.
+            // Between 0 and 1, both excluded.
             let uniform = ((u64::from_be_bytes(first) >> 12) as f64 + 0.5) / (1_u64 << 52) as f64;
             -uniform.ln() / f64::from(kind.users)
         };
@@ -122,7 +120,7 @@ mod tests {
         assert!(another_kind.stand_in(b"ann").is_none());
     }
 
-    /// Lines of so many users with SHA-1, and of so many with bcrypt.
+    /// Returns a file with some users with SHA-1, and some with bcrypt.
     fn file(cheap: usize, dear: usize) -> Passwords {
         let cheap = (0..cheap).map(|n| format!("c{n}:{{SHA}}W8r/fyL/UzygmbNAjq2HbA67qac="));
         let hash = "$2y$05$GikyITVhg.kpefp5TWaNiOgBlgpP3IrefufmAHJNs.jylXwRSZsUm";
@@ -131,7 +129,7 @@ mod tests {
         Passwords::parse(lines.join("\n").as_bytes()).unwrap()
     }
 
-    /// Which of 1000 unknown names cost as much as a user with SHA-1.
+    /// Returns which of 1000 unknown names cost as much as a user with SHA-1.
     fn cheap(passwords: &Passwords) -> Vec<bool> {
         let sample = passwords.of(b"c0").unwrap();
         let names = (0..1000).map(|n| format!("unknown{n}"));

@@ -1,4 +1,4 @@
-//! Whole demands: files, users, groups, and what changes while the server runs.
+//! Complete authentications: files, users, groups, and changes while the server runs.
 
 use super::*;
 use std::fs;
@@ -8,7 +8,7 @@ const ANN: &str = "ann:$2y$04$abcdefghijklmnopqrstuuyvPXIbu7xe6/CED2DzX8z6Si09Ml
 
 fn write(path: &Path, text: &str) {
     fs::write(path, text).unwrap();
-    // Long enough ago for its time to tell it from another.
+    // The time is far enough in the past to differ from other times.
     let file = fs::File::options().append(true).open(path).unwrap();
     let length = text.len() as u64;
     let past = SystemTime::now() - Duration::from_secs(60 + length);
@@ -46,7 +46,7 @@ async fn a_right_password_names_the_user_and_a_changed_file_counts_at_once() {
             assert_eq!(answer, Err(NotAuthenticated::WrongPassword), "{wrong}");
         }
     }
-    // Another password: the old one is not remembered.
+    // The password has changed: the old one is no longer accepted.
     write(&users, "ann:{SHA}W8r/fyL/UzygmbNAjq2HbA67qac=\n");
     assert_eq!(
         ask(&demand, "ann:pw").await,

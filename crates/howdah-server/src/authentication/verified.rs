@@ -1,6 +1,6 @@
-//! Pairs of user and password that were right a moment ago, so that a page with fifty pictures costs
-//! one check. What is kept is a keyed hash of stored password, user and password: it says nothing to
-//! who reads the memory without the key, and a changed password is another hash at once.
+//! Recently verified credentials, so a page with fifty pictures costs one check. What is stored is a keyed hash of the
+//! stored password, the user and the given password: it is useless to an attacker who reads the memory without the key,
+//! and a changed password has another hash at once.
 
 use std::collections::HashMap;
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
@@ -12,14 +12,15 @@ use aws_lc_rs::rand;
 use super::credentials::Credentials;
 use super::hash::PasswordHash;
 
-/// How long a pair is remembered.
+/// How long verified credentials are remembered.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// Pairs of one part of the table; all are forgotten when there are more.
+/// The maximum number of entries in one part of the table. Beyond it the expired entries are removed, or else all
+/// entries of the part.
 const MOST: usize = 1024;
-/// Parts with a lock of their own, so that front threads seldom meet.
+/// The number of parts with a lock of their own, so front threads seldom contend.
 const PARTS: usize = 16;
 
-/// A pair, as it is remembered.
+/// The keyed hash of verified credentials.
 pub(super) type Mark = [u8; 32];
 
 struct Verified {
@@ -29,7 +30,7 @@ struct Verified {
 
 static VERIFIED: LazyLock<Verified> = LazyLock::new(|| {
     let mut key = [0; 32];
-    // Without random bytes nothing is remembered.
+    // Without random bytes for a key nothing is remembered.
     let key = rand::fill(&mut key)
         .ok()
         .map(|()| Key::new(HMAC_SHA256, &key));
@@ -44,22 +45,22 @@ fn part(mark: &Mark) -> MutexGuard<'static, HashMap<Mark, Instant>> {
     part.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The pair of these credentials and what they are checked against; none: it cannot be remembered.
+/// Returns the hash of these credentials and the stored password; `None` if it cannot be computed.
 pub(super) fn mark(stored: &PasswordHash, credentials: &Credentials) -> Option<Mark> {
-    // No part holds a colon but the last: the sum is of one pair alone.
+    // Only the last part may have a colon, so the text is unambiguous.
     let pair = [stored.as_bytes(), &credentials.user, &credentials.password].join(&b':');
     let tag = sign(VERIFIED.key.as_ref()?, &pair);
     tag.as_ref().try_into().ok()
 }
 
-/// Whether the pair was right a moment ago.
+/// Returns whether the credentials were verified recently.
 pub(super) fn is_known(mark: &Mark) -> bool {
     let part = part(mark);
     part.get(mark)
         .is_some_and(|since| since.elapsed() < REMEMBERED)
 }
 
-/// Remembers a pair that was right.
+/// Remembers verified credentials.
 pub(super) fn keep(mark: Mark) {
     let mut part = part(&mark);
     if part.len() >= MOST {

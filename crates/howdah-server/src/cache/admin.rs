@@ -1,5 +1,5 @@
-//! Answers an administrator's purge and explain commands. Takes and returns text; the control
-//! socket decides who may ask.
+//! Executes an administrator's purge and explain commands. Commands and results are text; the control socket decides
+//! who may send them.
 
 use howdah_cache::Object;
 use howdah_cache::generation::{Force, Purge};
@@ -11,55 +11,59 @@ use super::explain::explain;
 use super::{PageCache, SiteCache, now, run_effects};
 use crate::site::{Site, Sites};
 
-/// A request of an administrator to the page cache, as the control socket carries it.
+/// An administrator's request to the page cache, as the control socket carries it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum AdminCommand {
     /// Invalidates stored pages, or removes them.
     Purge {
-        /// Only of this site, by name; otherwise of all, or of the one a URL's host names.
+        /// The name of the only site to purge; `None` for all sites, or for those that the host of a URL names.
         site: Option<String>,
         /// Whether all pages are purged.
         all: bool,
-        /// Paths or URLs, with all their queries; `*` at the end for all that begin so.
+        /// Paths or URLs, which are purged with all their queries. A `*` at the end matches everything that begins with
+        /// the text.
         urls: Vec<String>,
         /// Tags; pages that have one of them are purged.
         tags: Vec<String>,
         /// Whether the pages may still be served while new ones are rendered.
         soft: bool,
     },
-    /// PHP on a command line wrote to databases, or purges.
+    /// A PHP process outside the server, on a command line, has written to databases, or purges pages.
     Wrote {
-        /// Only this site's pages show it; otherwise any site's may.
+        /// The only site whose pages are affected; `None` for all sites.
         site: Option<String>,
-        /// What it said ([`howdah_proto::effect::Write`]).
+        /// The reported writes ([`howdah_proto::effect::Write`]).
         writes: Vec<String>,
-        /// What it purges, as `howdah_cache_purge()` takes it.
+        /// The purges, in the syntax of `howdah_cache_purge()`.
         #[serde(default)]
         purges: Vec<String>,
     },
-    /// The process that served before the upgrade purges, as one of a fleet does.
+    /// Purges that the previous process of an upgrade passes on, in the form of a fleet's purges.
     Relayed {
-        /// Its purges, in order.
+        /// The purges, in order.
         purges: Vec<String>,
     },
-    /// A member of the fleet runs no more, and nobody is to wait for it.
+    /// A member of the fleet no longer runs, and the others must not wait for it.
     Forget {
         /// The member's name.
         member: String,
     },
-    /// What would happen to an anonymous request for this.
+    /// Explains what would happen to an anonymous request.
     Explain {
         /// A path, or a URL with scheme and host.
         url: String,
-        /// Header lines of the request, `Name: value` each.
+        /// Header lines of the request, in the form `Name: value`.
         fields: Vec<String>,
-        /// Whether the answer is JSON.
+        /// Whether the result is JSON.
         #[serde(default)]
         json: bool,
     },
 }
 
-/// Answers a question; an error says what is wrong with it. `cache`: none if no site has it on.
+/// Executes a command. `cache` is `None` if no site has the cache on.
+///
+/// # Errors
+/// The text says why the command could not be executed, or that no other member of the fleet was notified.
 pub fn answer(
     all_sites: &Sites,
     cache: Option<&PageCache>,
@@ -93,7 +97,7 @@ pub fn answer(
         }
         AdminCommand::Relayed { purges } => {
             cache.purge_as_before(all_sites, purges);
-            // The process before has run these scripts, and is to end: it is not fenced.
+            // The previous process has run these scripts and is about to exit, so a fenced fleet is not reported to it.
             let _ = cache.wait_for_fleet();
             Ok(String::new())
         }
@@ -104,7 +108,7 @@ pub fn answer(
     }
 }
 
-/// The sites that are meant, with their caches.
+/// Returns the sites that a name or host selects, with their caches.
 fn sites<'c>(
     all_sites: &'c Sites,
     cache: &'c PageCache,
@@ -148,7 +152,7 @@ fn purge_all_of(
     if asked.is_empty() {
         return Err("NothingToPurge: name URLs, tags or --all".to_owned());
     }
-    // All are looked at before the first is done.
+    // All purges are parsed before the first is carried out.
     let mut commands = Vec::new();
     for asked in asked {
         let asked = asked.map_err(|bad| bad.to_string())?;
@@ -156,7 +160,7 @@ fn purge_all_of(
         let what = asked.what;
         commands.push((parts, PurgeCommand { what, force }));
     }
-    // Before anything is purged: what is named twice is counted twice.
+    // This is counted before anything is purged, so a page that is named twice is counted twice.
     let there: Vec<String> = commands
         .iter()
         .map(|(parts, command)| in_memory(cache, parts, &command.what))
@@ -166,15 +170,15 @@ fn purge_all_of(
             part.purge(&command.what, command.force);
         }
     }
-    // The first of each is enough: all have the same text.
+    // The first site of each command is enough: the text is the same for all.
     let first = commands
         .iter()
         .map(|(parts, command)| (parts[0].1, command));
     Ok(execute(first, &there))
 }
 
-/// How many pages in memory will be purged, in words: a path that was mistyped purges nothing. Goes
-/// through all of them, which is not for a front thread.
+/// Returns how many pages in memory will be purged, as text, because a mistyped path purges none. This inspects all
+/// pages in memory, so it must not run on a front thread.
 fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> String {
     let pages: usize = parts
         .iter()
@@ -192,7 +196,7 @@ fn in_memory(cache: &PageCache, parts: &[(&Site, &SiteCache)], what: &Purge) -> 
     }
 }
 
-/// Purges, and says what; `there`: what else is to be said of each.
+/// Carries out the purges and returns a description of them. `there` has a suffix for the description of each purge.
 pub(crate) fn execute<'a>(
     commands: impl Iterator<Item = (&'a SiteCache, &'a PurgeCommand)>,
     there: &[String],
@@ -218,8 +222,8 @@ pub(crate) fn execute<'a>(
     texts.join("; ")
 }
 
-/// Invalidates pages by writes that were made elsewhere, and by purges. Of one site they are
-/// whatever host a URL names, as a script's are.
+/// Invalidates pages because of writes that were made elsewhere, and by purges. If a site is given, the purges are for
+/// it whatever host a URL names, like those of a script.
 fn wrote(
     all_sites: &Sites,
     cache: &PageCache,
@@ -235,7 +239,7 @@ fn wrote(
     }
     let mut unheard = None;
     for word in purges {
-        // PHP has checked it; a part that cannot be parsed here purges more pages, never fewer.
+        // PHP has checked the purge. A purge that cannot be parsed here purges more pages, never fewer.
         let (host, what) = match purge::parse(word) {
             Ok(asked) => (asked.host.filter(|_| site.is_none()), asked.what),
             Err(_) => (None, Purge::All),
@@ -252,7 +256,7 @@ fn wrote(
     unheard.map_or_else(|| Ok(format!("notified {} sites", parts.len())), Err)
 }
 
-/// The text for people of a write in the form of [`AdminCommand::Wrote`].
+/// Returns a readable description of a write in the form of [`AdminCommand::Wrote`].
 pub fn in_words(write: &str) -> String {
     run_effects::describe(&Write::parse(write.as_bytes()))
 }

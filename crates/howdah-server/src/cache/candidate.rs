@@ -1,10 +1,9 @@
-//! Examines the answer that a visitor gets for a page that is not in the store: could it be stored?
-//! Only then is the page rendered for the cache, when the next visitor asks
-//! (`howdah_cache::admission`). The answer is not stored, and PHP runs as without a cache.
+//! Examines a visitor's response for a page that is not in the store, to find out whether the page could be stored.
+//! Only if so is the page rendered for the cache, at the next visitor's request (`howdah_cache::admission`). The
+//! response itself is not stored, and PHP runs as it would without a cache.
 //!
-//! Others who ask for the page meanwhile wait for the verdict. It is known when the head says no,
-//! or when the script has ended, however slowly this visitor reads. When the visitor leaves, the
-//! next one takes over.
+//! Other requests for the page wait for the verdict. It is known when the head forbids storing, or when the script has
+//! ended, however slowly this visitor reads. If the visitor disconnects, the next waiting request takes over.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -20,53 +19,54 @@ use super::run_effects::RunEffects;
 use super::{PageCache, SiteCache, lookup, now};
 use crate::site::{RouteInfo, Site};
 
-/// An answer that is looked at while a visitor gets it.
+/// A response that is examined while a visitor receives it.
 #[derive(Debug)]
 pub struct Candidate {
     cache: Arc<PageCache>,
     site: Arc<Site>,
     key: Box<Key>,
-    /// The key of the variant, by the fields that were known.
+    /// The key of the variant, by the headers that the page was known to vary by.
     variant: Vec<u8>,
-    /// The request asks for less than the page, or sets conditions: a no says nothing.
+    /// Whether the request asks for a part of the page or sets conditions. A negative verdict then says nothing about
+    /// the page.
     conditional: bool,
     requested: Millis,
-    /// What the run does beside answering.
+    /// The side effects of the run.
     effects: Arc<RunEffects>,
     state: Mutex<CandidateState>,
 }
 
 #[derive(Debug, Default)]
 struct CandidateState {
-    /// The key of the variant, by all fields that this answer names, too.
+    /// The key of the variant, including the headers that this response adds to `Vary`.
     own: Option<Vec<u8>>,
-    /// Others wait for the verdict.
+    /// Completes the requests that wait for the verdict.
     leader: Option<Leader>,
     head: Option<Head>,
-    /// Whether the head may be stored.
+    /// Whether the page may be stored, according to its head.
     judged: Option<Result<Storable, Pass>>,
     length: u64,
-    /// The script has ended, and not been cut off.
+    /// Whether the script has ended without being cut off.
     ended: bool,
-    /// Whether admission and the waiting requests have the verdict.
+    /// Whether the verdict has been reported to admission and to the waiting requests.
     settled: bool,
 }
 
-/// What a candidate's request asked for.
+/// The parts of a request that a candidate needs.
 #[derive(Debug)]
 pub struct CandidateRequest {
     /// The cache key of the page's URL.
     pub key: Box<Key>,
-    /// The key of the variant, by the fields that are known.
+    /// The key of the variant, by the headers that the page is known to vary by.
     pub variant: Vec<u8>,
-    /// Whether the request asks for less than the page, or sets conditions.
+    /// Whether the request asks for a part of the page or sets conditions.
     pub conditional: bool,
-    /// Leads the requests that wait for the verdict, if requests may wait.
+    /// Completes the requests that wait for the verdict, if requests may wait.
     pub leader: Option<Leader>,
 }
 
 impl Candidate {
-    /// A candidate for the page of the run that `effects` listens to.
+    /// Returns a candidate for the page of the run that `effects` observes.
     pub fn new(
         cache: &Arc<PageCache>,
         site: &Arc<Site>,
@@ -96,7 +96,7 @@ impl Candidate {
         self.cache.site(&self.site)
     }
 
-    /// Passes a run on and looks at it.
+    /// Wraps a run to examine its events while they pass.
     pub fn look_at(self: &Arc<Candidate>, run: Box<dyn Run>) -> Box<dyn Run> {
         Box::new(Looked {
             run,
@@ -104,8 +104,8 @@ impl Candidate {
         })
     }
 
-    /// The visitor's head is about to be sent: judges the script's. Gives why the page cannot be stored,
-    /// as far as that is known by now.
+    /// Judges the script's head, just before the visitor's head is sent. Returns why the page cannot be stored, if that
+    /// is already known.
     pub fn judge(&self, route: &RouteInfo, request: &RequestHead) -> Option<Pass> {
         let part = self.part()?;
         let mut state = self.lock();
@@ -133,7 +133,7 @@ impl Candidate {
         }
     }
 
-    /// Gives the verdict once it is known.
+    /// Reports the verdict once it is known.
     fn settle(&self, state: &mut CandidateState) {
         let Some(part) = self.part() else { return };
         if state.settled {
@@ -169,13 +169,13 @@ impl Candidate {
         if let Some(leader) = state.leader.take() {
             leader.complete(match verdict {
                 Err(why) if says_something => RenderOutcome::Passed(why),
-                // The first of those who waited has it rendered.
+                // The first waiting request starts a render.
                 _ => RenderOutcome::LookAgain,
             });
         }
     }
 
-    /// The run is over, however it ended.
+    /// Reports the verdict after the end of the run, however it ended.
     pub fn over(&self, failed: bool) {
         let mut state = self.lock();
         if failed && state.judged.is_none() {
@@ -185,7 +185,7 @@ impl Candidate {
     }
 }
 
-/// The visitor has left, or the run was cut off: the next one who waits takes the place.
+/// If the visitor disconnects or the run is cut off, the next waiting request takes over.
 impl Drop for Candidate {
     fn drop(&mut self) {
         if let Some(leader) = self.lock().leader.take() {

@@ -1,10 +1,9 @@
-//! What of the page cache outlives a configuration: the generations. After a reload the memory is
-//! empty, but scripts that began before it run on, write and purge; pages made since must not be
-//! older than that. So a site that keeps its name keeps its generations, in which both
-//! configurations purge. Where it is not known which site a former run belongs to (another name,
-//! the cache was off), all pages are invalidated when the last run has ended.
+//! The generations of the page cache, which outlive a configuration. After a reload the memory is empty, but scripts
+//! that began before it continue to run, write and purge, and newer pages must not be older than those writes. A site
+//! that keeps its name therefore keeps its generations, which both configurations purge. If it is unknown which site a
+//! former run belongs to (another name, the cache was off), all pages are invalidated when the last such run has ended.
 //!
-//! Not here: sites with a disk, whose generations are the disk's (`howdah_cache::store::disk`).
+//! Sites with a disk are not covered here; their generations are the disk's (`howdah_cache::store::disk`).
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -13,12 +12,12 @@ use howdah_cache::generation::{Force, Generations, Purge};
 
 use super::PageCache;
 
-/// The generations of all configurations of a process that are still in use, by the site's name.
+/// The generations of all configurations of a process that are still in use, by the name of the site.
 #[derive(Debug, Default)]
 pub struct CarriedGenerations(Mutex<HashMap<String, Weak<Generations>>>);
 
 impl CarriedGenerations {
-    /// The generations of a site: a former configuration's while something still uses it, else new
+    /// Returns the generations of a site: those of a former configuration while something still uses them, else new
     /// ones.
     pub(super) fn generations(&self, site: &str) -> Arc<Generations> {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -33,21 +32,21 @@ impl CarriedGenerations {
 }
 
 impl PageCache {
-    /// The generations of every site that has the cache on.
+    /// Returns the generations of every site that has the cache on.
     pub fn generations(&self) -> Vec<Arc<Generations>> {
         let sites = self.sites.iter().flatten();
         sites.map(|site| site.generations.clone()).collect()
     }
 
-    /// Makes all pages of all sites old.
+    /// Invalidates all pages of all sites.
     pub fn invalidate_all(&self) {
         for generations in self.generations() {
             generations.purge(&Purge::All, Force::Hard);
         }
     }
 
-    /// The last run of a former configuration, with these generations, has ended: whatever it wrote
-    /// last, sites that do not share them have heard nothing of.
+    /// Invalidates the pages of all sites that do not share a generation with `former`, after the last run of a former
+    /// configuration with these generations has ended: those sites were not notified of its last writes.
     pub fn retire_generations(&self, former: &[Arc<Generations>]) {
         for own in self.generations() {
             if !former.iter().any(|theirs| Arc::ptr_eq(theirs, &own)) {

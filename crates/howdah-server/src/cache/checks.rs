@@ -1,8 +1,8 @@
-//! Checks whether the cache holds what the application would answer now, with
-//! `howdah_cache::compare`, in two ways: in a *dry run* (`cache = "dry-run"`) nothing is served
-//! from the cache, and each visitor's own answer is compared with the page that the cache would
-//! have served; as a *shadow* (`cache_shadow`) one hit in so many has its page rendered again in
-//! the background. Counts and logs the results; the caller decides what is done about a difference.
+//! Checks whether the cache holds what the application would respond now, with `howdah_cache::compare`, in two ways. In
+//! a *dry run* (`cache = "dry-run"`) nothing is served from the cache, and each visitor's own response is compared with
+//! the page that the cache would have served. For a *shadow* check (`cache_shadow`) the page of one hit in so many is
+//! rendered again in the background. The results are counted and logged; the caller decides what to do about a
+//! difference.
 
 use std::fmt::Write;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,35 +22,35 @@ use crate::gather::Gathered;
 use crate::log::error::ErrorLog;
 use crate::script::head;
 
-/// A longer body is compared by another thread: the front thread's other visitors would wait.
+/// A longer body, in bytes, is compared by another thread: otherwise the front thread's other visitors would wait.
 const SHORT: u64 = 64 << 10;
 
-/// The result of comparing a stored page with the application's answer.
+/// The result of comparing a stored page with the application's response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finding {
-    /// The application's answer has the same bytes as the page.
+    /// The application's response has the same bytes as the page.
     Same,
-    /// Words that look like nonces differ.
+    /// Only words that look like nonces differ.
     Noise(Noise),
-    /// The page and the application's answer differ; the text says where.
+    /// The page and the application's response differ; the text says where.
     Different(String),
-    /// There is nothing to compare: a part, a 304, something that was purged meanwhile.
+    /// There is nothing to compare: a partial response, a 304, or a page that was purged meanwhile.
     Unchecked,
 }
 
-/// Which of the two ways it was; the name in log and status.
+/// The kind of a check, with its name in log and status.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, IntoStaticStr)]
 pub enum CheckKind {
     /// `cache = "dry-run"`
     #[strum(serialize = "DryRunDiffers")]
     DryRun,
-    /// `cache_shadow`: a page that was served from the cache is rendered once more and compared.
+    /// `cache_shadow`: a page that was served from the cache is rendered again and compared.
     #[strum(serialize = "ShadowDiffers")]
     Shadow,
 }
 
 impl CheckKind {
-    /// The one name of a difference.
+    /// Returns the name of a difference that this kind of check finds.
     pub fn name(self) -> &'static str {
         self.into()
     }
@@ -72,7 +72,7 @@ pub struct Checks {
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChecksStatus {
-    /// Dry run: requests that would have been answered from the cache.
+    /// Dry run: requests that would have been served from the cache.
     pub would_hit: u64,
     /// Dry run: requests for which a page would have been rendered.
     pub would_miss: u64,
@@ -80,16 +80,16 @@ pub struct ChecksStatus {
     pub same: u64,
     /// Comparisons that found only words that look like nonces.
     pub noise: u64,
-    /// Comparisons that found another page, which is an alarm.
+    /// Comparisons that found a different page, which is an alarm.
     pub different: u64,
     /// Comparisons that had nothing to compare.
     pub unchecked: u64,
-    /// The last difference, in words.
+    /// A description of the last difference.
     pub last: String,
 }
 
 impl Checks {
-    /// Dry run: counts what the cache would have done.
+    /// Dry run: counts whether the cache would have served the page.
     pub fn would(&self, hit: bool) {
         match hit {
             true => &self.would_hit,
@@ -98,7 +98,7 @@ impl Checks {
         .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether this hit is the one in `one_in` that is checked; 0: none is.
+    /// Returns whether this hit is the one in `one_in` that is checked; with 0 none is.
     pub fn is_turn(&self, one_in: u64) -> bool {
         one_in > 0
             && self
@@ -135,7 +135,7 @@ impl Checks {
         }
     }
 
-    /// The values of the counters now.
+    /// Returns the current values of the counters.
     pub fn status(&self) -> ChecksStatus {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         ChecksStatus {
@@ -154,7 +154,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Compares a page that was kept with a fresh one.
+/// Compares a stored page with a fresh one.
 pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
     let (page, other) = (kept.clone(), fresh.clone());
     let look = move || {
@@ -163,7 +163,7 @@ pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
         compare(&page, other.status, &lines, &other.body)
     };
     match fresh.body.len() as u64 > SHORT {
-        // It fails only when the process ends.
+        // The task fails only when the process exits.
         true => {
             let looked = tokio::task::spawn_blocking(look).await;
             looked.unwrap_or(Finding::Unchecked)
@@ -172,7 +172,7 @@ pub async fn compare_pages(kept: &Arc<Object>, fresh: &Arc<Object>) -> Finding {
     }
 }
 
-/// Compares what was kept with a fresh answer to the same request.
+/// Compares a stored page with a fresh response to the same request.
 pub fn compare(page: &Object, status: u16, fields: &[FieldLine], body: &[u8]) -> Finding {
     let fresh = |name: &str| {
         let line = fields
@@ -213,7 +213,7 @@ pub fn compare(page: &Object, status: u16, fields: &[FieldLine], body: &[u8]) ->
     }
 }
 
-/// A visitor's answer beside the page that the cache would have served.
+/// A comparison of a visitor's response with the page that the cache would have served.
 #[derive(Debug)]
 pub struct DryRun {
     page: Arc<Object>,
@@ -230,7 +230,7 @@ struct CopiedResponse {
 }
 
 impl DryRun {
-    /// A dry run that compares the answer with `page`; answers longer than `limit` bytes are not compared.
+    /// Returns a dry run that compares the response with `page`; responses longer than `limit` bytes are not compared.
     pub fn new(page: Arc<Object>, limit: u64) -> Arc<DryRun> {
         Arc::new(DryRun {
             page,
@@ -239,7 +239,7 @@ impl DryRun {
         })
     }
 
-    /// Passes a run on and keeps a copy of what it says.
+    /// Wraps a run to keep a copy of its response.
     pub fn copy(self: &Arc<DryRun>, run: Box<dyn Run>) -> Box<dyn Run> {
         Box::new(CopyingRun {
             run,
@@ -247,7 +247,7 @@ impl DryRun {
         })
     }
 
-    /// Compares the answer with the stored page, after the run has ended.
+    /// Compares the response with the stored page, after the run has ended.
     pub fn judge(self: Arc<DryRun>, cache: &Arc<PageCache>, site: u32, log: &Arc<ErrorLog>) {
         let is_long = lock(&self.kept).length > SHORT;
         let (cache, log) = (cache.clone(), log.clone());

@@ -1,12 +1,12 @@
-//! Puts the body of an answer together, and hashes it, as it comes: to join and hash a page of megabytes
-//! at its end would hold up everybody else of the thread. The result takes no more memory than it has
-//! bytes, while the pieces are parts of larger buffers, which they would keep alive.
+//! Collects and hashes the body of a response as it arrives. To join and hash a page of megabytes at its end would
+//! delay all other requests of the thread. The result takes exactly the memory of its bytes, while the pieces are parts
+//! of larger buffers, which they would keep alive.
 
 use std::hash::{DefaultHasher, Hasher};
 
 use bytes::Bytes;
 
-/// A body that is being put together.
+/// A body that is being collected.
 #[derive(Debug, Default)]
 pub struct Collect {
     bytes: Vec<u8>,
@@ -20,17 +20,17 @@ impl Collect {
         self.hasher.write(piece);
     }
 
-    /// The length in bytes of what has been collected so far.
+    /// Returns the number of bytes that have been collected.
     pub fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
 
-    /// An entity tag made of the length and the hash of the body.
+    /// Returns an entity tag made of the length and the hash of the body.
     pub fn tag(&self) -> String {
         format!("\"{:x}-{:016x}\"", self.bytes.len(), self.hasher.finish())
     }
 
-    /// The whole body, in a buffer of its own length.
+    /// Returns the whole body, in a buffer of exactly its length.
     pub fn finish(self) -> Bytes {
         Bytes::from(self.bytes.into_boxed_slice())
     }

@@ -1,6 +1,5 @@
-//! Which configuration the pages on disk belong to: a site, and everything that shapes its pages. A
-//! page of another configuration is not found, whatever its age: the configuration is part of its
-//! name.
+//! Identifies the owner of pages on disk: a site, and everything that shapes its pages. A page of another configuration
+//! is not found, whatever its age, because the configuration is part of its name.
 
 use std::fs;
 use std::path::Path;
@@ -11,12 +10,12 @@ use serde::{Deserialize, Serialize};
 use crate::encoding::EncodingConfig;
 use crate::site::{Site, Sites};
 
-/// An owner for each site that has the cache on.
+/// Returns an owner for each site that has the cache on.
 pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Owner>> {
     let mut owners: Vec<Option<Owner>> = Vec::new();
     for site in sites.all() {
         let owner = site.config().cache.is_some().then(|| owner(site, encoding));
-        // The next start could not distinguish two such sites: one of them is kept in memory only.
+        // After a restart two such sites could not be distinguished, so one of them is kept in memory only.
         let twice = owners
             .iter()
             .flatten()
@@ -26,14 +25,14 @@ pub(super) fn owners(sites: &Sites, encoding: &EncodingConfig) -> Vec<Option<Own
     owners
 }
 
-/// The site, and everything configured that shapes its pages.
+/// Returns the identity of the site and of every setting that shapes its pages.
 pub(super) fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
     let config = site.config();
     // The directory behind links: a new release behind the same link has new pages.
     let root = fs::canonicalize(&config.root).unwrap_or_else(|_| config.root.clone());
     let name = format!("{:?} {:?} {:?}", config.name, config.root, config.hosts);
-    // More than counts is in it, and nothing is left out that does: rules, header fields, the cache's
-    // own options, the pool, the levels of compressors.
+    // This includes more settings than matter, and omits none that do: rules, headers, the cache's own options, the
+    // pool, the levels of compressors.
     let policy = format!(
         "{} {root:?} {config:?} {encoding:?}",
         env!("CARGO_PKG_VERSION")
@@ -44,13 +43,13 @@ pub(super) fn owner(site: &Site, encoding: &EncodingConfig) -> Owner {
 /// The pages on disk at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct DiskStatus {
-    /// `cache.path`: the directory the pages are kept in.
+    /// `cache.path`: the directory of the pages.
     pub path: String,
-    /// Pages, and notes of what pages vary by.
+    /// Pages, and records of what pages vary by.
     pub entries: u64,
-    /// Bytes of disk the pages take.
+    /// How many bytes of disk the pages take.
     pub bytes: u64,
-    /// How many bytes of disk the pages may take.
+    /// `cache.disk_size`: the maximum size of the pages on disk, in bytes.
     pub capacity: u64,
     /// Pages removed to make room for others.
     pub evictions: u64,
@@ -58,18 +57,18 @@ pub struct DiskStatus {
     pub hits: u64,
     /// Pages written to disk since the start.
     pub written: u64,
-    /// Pages and other orders that wait to be written.
+    /// Pages and other commands that wait to be written.
     pub waiting: u64,
-    /// Whether what a former process has left is still being looked through.
+    /// Whether the files of a former process are still being indexed.
     pub indexing: bool,
-    /// The name of the fault that keeps pages from being written at present; none: they are written.
+    /// The name of the fault that currently prevents writing; `None` if pages are written.
     pub condition: Option<String>,
-    /// The faults that have happened, by name, each with its count.
+    /// The faults that have occurred, by name, with their counts.
     pub faults: Vec<(String, u64)>,
 }
 
 impl DiskStatus {
-    /// The status of a directory that could not be opened because of this fault.
+    /// Returns the status of a directory that could not be opened because of this fault.
     pub fn closed(path: &Path, fault: Fault) -> DiskStatus {
         DiskStatus {
             path: path.display().to_string(),

@@ -1,5 +1,5 @@
-//! `howdah cache explain`: what would happen to an anonymous request, in words, on this server and on the
-//! other members of its fleet.
+//! `howdah cache explain`: describes what would happen to an anonymous request, on this server and on the other members
+//! of its fleet.
 
 use std::fmt::Write as _;
 
@@ -17,16 +17,16 @@ use super::{PageCache, SiteCache, now, subrequest};
 use crate::client_address::Client;
 use crate::site::Sites;
 
-/// What happens to a request.
+/// A description of what happens to a request.
 #[derive(Debug, Serialize)]
 pub(super) struct Explanation {
     /// The site's name.
     pub site: String,
-    /// The preset of its page cache; none: it is off.
+    /// The preset of the site's page cache; `None` if the cache is off.
     pub preset: Option<&'static str>,
-    /// What happens on this server, each line a fact.
+    /// What happens on this server, one fact per line.
     pub lines: Vec<String>,
-    /// What the other members say, who are asked if the page cache is on here.
+    /// What happens on the other members, which are asked only if the page cache is on here.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetExplained>,
 }
@@ -132,7 +132,7 @@ pub(super) fn explain_here(
     Ok(explanation(Some(part.rules().preset.name), &out))
 }
 
-/// A URL's scheme, host and rest; a path has neither scheme nor host.
+/// Returns a URL's scheme, host and path; a path has neither scheme nor host.
 pub(crate) fn parts(url: &str) -> Result<(bool, Option<&str>, &str), String> {
     if url.starts_with('/') {
         return Ok((false, None, url));
@@ -171,8 +171,8 @@ fn stored(out: &mut String, page: &Object, state: PageState) {
     }
 }
 
-/// Gives whether it matters which writes invalidate pages: while nothing of the page could be stored,
-/// it does not.
+/// Describes a page that is not stored. Returns whether it matters which writes invalidate pages; while the page could
+/// not be stored for another reason, it does not.
 fn not_stored(
     out: &mut String,
     cache: &PageCache,
@@ -197,7 +197,7 @@ fn not_stored(
     last.is_none_or(|pass| matches!(pass, Pass::DatabaseWrite | Pass::OutdatedRender))
 }
 
-/// Where a page may come from that is not in memory. Gives why it was last not stored.
+/// Describes from where a page that is not in memory may come. Returns why the page was last not stored.
 fn prospects(
     out: &mut String,
     cache: &PageCache,

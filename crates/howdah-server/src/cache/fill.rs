@@ -1,9 +1,9 @@
-//! Renders a page for the cache with a request that the server makes itself, which contains nothing
-//! but what the page's key holds. No cookie, no credentials, no address, no field of a visitor
-//! reaches PHP, so none can be in the page; what PHP cannot see need not be listed.
+//! Renders a page for the cache with a request that the server makes itself. The request contains only what the page's
+//! key holds. No cookie, credentials, address or header of a visitor reaches PHP, so none can be in the page, and the
+//! information that must be withheld from PHP need not be listed.
 //!
-//! The render is a separate task, whose end wakes all waiting requests. It goes on without them
-//! once a process has begun with it; before that it leaves the pool's queue with the last of them.
+//! The render is a separate task, whose end wakes all waiting requests. It continues without them once a process has
+//! begun with it; before that it leaves the pool's queue with the last of them.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -32,43 +32,43 @@ use crate::script::frame::{BodyLength, script_frame};
 use crate::site::{Action, Route, RouteInfo};
 use crate::site_service::SiteService;
 
-/// A page to be rendered for the cache, and for whom.
+/// A page that is to be rendered for the cache.
 pub struct RenderJob {
-    /// The site the page belongs to, and what runs its scripts.
+    /// The site of the page, with the pools that run its scripts.
     pub service: Arc<SiteService>,
-    /// The page cache the result is stored in.
+    /// The page cache that stores the result.
     pub cache: Arc<PageCache>,
     /// The cache key of the page's URL.
     pub key: Box<Key>,
     /// Whether the connection of the request that caused the render was encrypted.
     pub https: bool,
-    /// Fields the page is known to vary by, with the values it is rendered for.
+    /// Headers that the page is known to vary by, with the values that it is rendered for.
     pub fields: Vec<FieldLine>,
     /// The cache key of the variant that `fields` selects.
     pub variant: Vec<u8>,
-    /// Number of the request that caused it, for the logs.
+    /// The number of the request that caused the render, for the logs.
     pub id: u64,
-    /// `cache = "rfc"`: the visitor's own request, in place of a clean room.
+    /// `cache = "rfc"`: the visitor's own request, which replaces the clean request.
     pub visitor: Option<Subrequest>,
     /// `cache_shadow`: the page that was served, to be compared with this render.
     pub check_against: Option<ShadowCheck>,
-    /// For a render that nobody waits for, its place among the few of this kind.
+    /// The permit of a background render, for which no request waits.
     pub background: Option<OwnedSemaphorePermit>,
-    /// What the run is to hold.
+    /// A value that the run holds until it ends.
     pub held: Option<Held>,
 }
 
-/// A page that a fresh render checks, and the log that a difference is written to.
+/// A page that is checked by a fresh render, and the log for differences.
 pub struct ShadowCheck {
     /// The stored page that a visitor was served.
     pub page: Arc<Object>,
-    /// The log a difference is written to.
+    /// The log for differences.
     pub log: Arc<ErrorLog>,
 }
 
 impl ShadowCheck {
-    /// Compares the page with the render, counts the result and logs a difference. A page that the
-    /// cache would not store any more is purged.
+    /// Compares the page with the render, counts the result and logs a difference. A page that the cache would no
+    /// longer store is purged.
     async fn check(&self, part: &SiteCache, rendered: &Result<RenderOutcome, Unstored>) {
         let valid = self.page.state(&part.generations, now()).is_some();
         let finding = match rendered {
@@ -90,7 +90,7 @@ impl ShadowCheck {
     }
 }
 
-/// Spawns a task that renders a page, and completes the render for all who wait for it.
+/// Spawns a task that renders a page, and completes the render for all waiting requests.
 pub fn start(job: RenderJob, leader: Leader) {
     let task = async move {
         let mut job = job;
@@ -148,7 +148,7 @@ impl From<Cause> for Unstored {
     }
 }
 
-/// Polls a run to its end, though nobody waits for it.
+/// Polls a run to its end, although no request waits for it.
 async fn run_out(mut run: Box<dyn Run>, effects: Arc<RunEffects>) {
     while let Ok(event) = poll_fn(|cx| run.poll_event(cx)).await {
         if matches!(event, Event::End) {
@@ -158,7 +158,7 @@ async fn run_out(mut run: Box<dyn Run>, effects: Arc<RunEffects>) {
     effects.settle();
 }
 
-/// What the run says next; none: nobody waits for it any more, and no process has begun with it.
+/// Returns the next event of the run; `None` if no request waits for the run any more and no process has begun with it.
 async fn next(
     run: &mut dyn Run,
     leader: &Leader,
@@ -199,7 +199,7 @@ async fn render(
     part: &SiteCache,
     leader: &Leader,
 ) -> Result<RenderOutcome, Unstored> {
-    // Before anything else: what is written from now on makes this render old.
+    // This comes first: every later write invalidates this render.
     let born = part.generations.now();
     let requested = now();
     let clean = job.visitor.is_none();
@@ -231,7 +231,7 @@ async fn render(
     let page = memory.keep(url_key, storable.vary(), key, page)?;
     let after = memory.varies(url_key);
     part.reasons.stored(&job.variant);
-    // A waiting request may want another variant than the one that was made without knowing of any.
+    // The render was made without knowing of the variants, and a waiting request may need a different one.
     if before.as_ref().map(|v| v.names()) != after.as_ref().map(|v| v.names()) {
         return Ok(RenderOutcome::LookAgain);
     }
@@ -248,7 +248,7 @@ struct Render<'o> {
     requested: Millis,
 }
 
-/// A whole response that may be stored.
+/// A complete response that may be stored.
 struct Rendered {
     head: JudgedHead,
     storable: Storable,
@@ -278,7 +278,7 @@ impl<'o> Render<'o> {
             return Err(Pass::Rule);
         }
         if target.program || info.needs_permission() || info.is_for_some() {
-            // Not PHP: nothing is known of what it does. Or not for everybody.
+            // The program is not PHP, so its effects are unknown; or the response is not the same for every visitor.
             return Err(Pass::RunFailed);
         }
         let variables = &service.variables;
@@ -314,7 +314,7 @@ impl<'o> Render<'o> {
         })
     }
 
-    /// Collects the response, for as long as it may be stored.
+    /// Collects the response while it may be stored.
     async fn collect(mut self, leader: &Leader) -> Result<Rendered, Unstored> {
         let mut judged: Option<(JudgedHead, Storable)> = None;
         let mut body = Collect::default();
@@ -324,7 +324,7 @@ impl<'o> Render<'o> {
             let event = event.ok_or(Pass::FlightFailed)?;
             match event.map_err(|_| Pass::RunFailed)? {
                 Event::Informational(_) | Event::Flush => {}
-                // A no ends the run here: the script learns that its client has left.
+                // A negative verdict ends the run here: for the script, its client has disconnected.
                 Event::Head(head) => judged = Some(self.judge(&head)?),
                 Event::Body(bytes) => {
                     if let Some((_, storable)) = &judged {
@@ -358,8 +358,8 @@ impl<'o> Render<'o> {
         Ok((head, storable))
     }
 
-    /// The page will not be stored. A run that has written ends by itself: it is not to be cut off in the
-    /// middle of what it does.
+    /// Gives up the page, which will not be stored. A run that has written continues to its end, because it must not be
+    /// cut off in the middle of its work.
     fn abandon(self) {
         if self.effects.has_written() {
             tokio::spawn(run_out(self.run, self.effects));

@@ -1,5 +1,5 @@
-//! Finds out whether any page of a site can be stored. Many applications open a session for every
-//! visitor; the log says so, so that the administrator knows why the cache stays empty.
+//! Finds out whether any page of a site can be stored. Many applications open a session for every visitor; this is
+//! logged, so the administrator knows why the cache stays empty.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -7,10 +7,10 @@ use howdah_cache::Pass;
 use howdah_cache::pass::PassCounters;
 use serde::{Deserialize, Serialize};
 
-/// The log says it after this many answers of which none could be stored.
+/// The message is logged after this many responses of which none could be stored.
 const ENOUGH: u64 = 20;
 
-/// Visitors' own answers that were looked at.
+/// The counters of visitors' own responses that were examined.
 #[derive(Debug, Default)]
 pub struct Fitness {
     fit: AtomicU64,
@@ -22,16 +22,16 @@ pub struct Fitness {
 /// The counters at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FitnessStatus {
-    /// Answers that could have been stored.
+    /// Responses that could have been stored.
     pub fit: u64,
-    /// Answers that could not have been stored.
+    /// Responses that could not have been stored.
     pub unfit: u64,
-    /// How many of these there were, by reason.
+    /// The number of responses that could not have been stored, by reason.
     pub why: Vec<(String, u64)>,
 }
 
 impl Fitness {
-    /// Counts an answer, unless its reason says something about the moment only.
+    /// Counts a response, unless its reason is temporary.
     pub fn count(&self, fit: Result<(), Pass>) {
         match fit {
             Ok(()) => self.fit.fetch_add(1, Ordering::Relaxed),
@@ -43,7 +43,7 @@ impl Fitness {
         };
     }
 
-    /// Says that nothing of the site can be stored: once, when that has become clear.
+    /// Returns the message that no page of the site can be stored: once, when that has become clear.
     pub fn news(&self) -> Option<String> {
         let unfit = self.unfit.load(Ordering::Relaxed);
         if unfit < ENOUGH || self.said.load(Ordering::Relaxed) {
@@ -53,7 +53,7 @@ impl Fitness {
         (!self.said.swap(true, Ordering::Relaxed)).then_some(text)
     }
 
-    /// The values of the counters now.
+    /// Returns the current values of the counters.
     pub fn status(&self) -> FitnessStatus {
         FitnessStatus {
             fit: self.fit.load(Ordering::Relaxed),
@@ -64,7 +64,7 @@ impl Fitness {
 }
 
 impl FitnessStatus {
-    /// The sentence that nothing of the site can be stored, if that is so.
+    /// Returns the message that no page of the site can be stored, if that is so.
     pub fn in_words(&self) -> Option<String> {
         if self.fit > 0 || self.unfit < ENOUGH {
             return None;

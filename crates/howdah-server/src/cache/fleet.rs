@@ -1,7 +1,7 @@
-//! Several servers with one page cache (docs/fleet.md): purges of this one are published as text, and those of
-//! others are carried out here. A site is known to all by its name.
+//! The page cache of several servers (docs/fleet.md): the purges of this server are published as text, and those of
+//! other members are carried out here. All members identify a site by its name.
 //!
-//! How members agree is `howdah_fleet`'s.
+//! The agreement between the members is implemented by `howdah_fleet`.
 
 use std::collections::{BTreeMap, HashSet};
 use std::fmt::Write as _;
@@ -21,25 +21,25 @@ use crate::failure::Failure;
 use crate::script::pump::Confirmation;
 use crate::site::Sites;
 
-/// What `howdah cache explain` says of the fleet.
+/// What `howdah cache explain` reports about the fleet.
 #[derive(Debug, Serialize)]
 pub(super) struct FleetExplained {
     /// This server's name.
     member: String,
-    /// Seconds for which it serves stored pages without Valkey; 0: it serves none.
+    /// For how many seconds this server serves stored pages without Valkey; 0 if it serves none.
     lease_left: f64,
-    /// Members for whom nobody serves stored pages.
+    /// Silent members, because of which no member serves stored pages.
     silent: Vec<String>,
-    /// What happens on the other members; none: that one has not answered.
+    /// What happens on the other members; `None` for a member that has not answered.
     answers: BTreeMap<String, Option<String>>,
-    /// Why they could not be asked; none: they were.
+    /// Why the other members could not be asked; `None` if they were.
     unasked: Option<String>,
-    /// Why the last exchange with Valkey failed; empty: it did not.
+    /// Why the last exchange with Valkey failed; empty if it succeeded.
     trouble: String,
 }
 
 impl FleetExplained {
-    /// Says who may serve stored pages.
+    /// Writes which members may serve stored pages.
     pub fn begin(&self, out: &mut String) {
         // Writing to a string cannot fail.
         let _ = match self.lease_left > 0.0 {
@@ -67,16 +67,16 @@ impl FleetExplained {
         }
     }
 
-    /// Says what happens on the other members, of whom each has pages of its own.
+    /// Writes what happens on the other members, each of which has pages of its own.
     pub fn end(&self, out: &mut String) {
         if let Some(why) = &self.unasked {
-            // As above.
+            // Writing to a string cannot fail.
             let _ = writeln!(out, "the other members could not be asked: {why}");
             return;
         }
         for (name, answer) in &self.answers {
             let answer = answer.as_deref().unwrap_or("does not answer");
-            // As above.
+            // Writing to a string cannot fail.
             let _ = writeln!(out, "{name}: {answer}");
         }
     }
@@ -95,7 +95,7 @@ impl Relay for SiteRelay {
     }
 }
 
-/// A purge as members read it: how, what, the bytes that are meant, the site's name.
+/// Returns the text of a purge for the other members: force, kind, the key, tag or path in base64, and the site's name.
 pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
     let force = match force {
         Force::Hard => "hard",
@@ -111,7 +111,8 @@ pub(super) fn text(site: &str, what: &Purge, force: Force) -> Text {
     format!("{force} {kind} {} {site}", STANDARD_NO_PAD.encode(bytes)).into()
 }
 
-/// Makes all pages of this site old on all members, or of all sites, for who knows nothing of their rules.
+/// Invalidates all pages of this site on all members. Without a site, all pages of all sites are invalidated; this is
+/// for callers that do not know the sites' rules.
 pub fn publish_everything(fleet: &Fleet, site: Option<&str>) {
     fleet.publish(match site {
         Some(site) => text(site, &Purge::All, Force::Hard),
@@ -119,7 +120,7 @@ pub fn publish_everything(fleet: &Fleet, site: Option<&str>) {
     });
 }
 
-/// The site and the purge of a text; none: it is of another version of Howdah.
+/// Parses the text of a purge; `None` if another version of Howdah has written it.
 pub(super) fn read(text: &str) -> Option<(&str, Purge, Force)> {
     let mut words = text.splitn(4, ' ');
     let force = match words.next()? {
@@ -142,12 +143,12 @@ pub(super) fn read(text: &str) -> Option<(&str, Purge, Force)> {
     Some((words.next()?, what, force))
 }
 
-/// Names of sites of other members that are none of ours, each of which is worth one line in the log.
+/// Names of sites of other members that are not configured here. Each is logged once.
 #[derive(Debug, Default)]
 pub struct UnknownSites(Mutex<HashSet<String>>);
 
 impl UnknownSites {
-    /// How many are remembered.
+    /// The maximum number of names that are remembered.
     const MOST: usize = 1000;
 
     fn is_new(&self, site: &str) -> bool {
@@ -157,8 +158,8 @@ impl UnknownSites {
 }
 
 impl PageCache {
-    /// Carries out what another member has published. Gives the name of a site that is none of ours, once:
-    /// its entry purges all sites, since it may be one of ours by another name.
+    /// Carries out a purge that another member has published. Returns the name of a site that is not configured here,
+    /// once. Such a purge applies to all sites, since the site may be configured here under another name.
     pub fn apply(
         &self,
         sites: &Sites,
@@ -191,7 +192,7 @@ impl PageCache {
         None
     }
 
-    /// An administrator vouches for it that a member runs no more.
+    /// Removes a member from the fleet; the administrator vouches that it no longer runs.
     pub(super) fn forget(&self, member: &str) -> Result<String, String> {
         let Some(fleet) = &self.fleet else {
             return Err("NoFleet: [fleet] is not configured".to_owned());
@@ -203,7 +204,7 @@ impl PageCache {
         Ok(format!("nobody waits for `{member}` any more"))
     }
 
-    /// Asks the other members what happens to a request there; none: there is no fleet. Waits for them.
+    /// Asks the other members what would happen to a request there, and waits for them. `None` if there is no fleet.
     pub(super) fn ask_fleet(&self, url: &str, fields: &[String]) -> Option<FleetExplained> {
         let fleet = self.fleet.as_ref()?;
         let question = serde_json::json!((url, fields)).to_string();
@@ -228,7 +229,7 @@ impl PageCache {
         })
     }
 
-    /// Answers another member's question, in a line.
+    /// Answers another member's question in one line.
     pub fn answer_member(&self, sites: &Sites, question: &str) -> String {
         let Ok((url, fields)) = serde_json::from_str::<(String, Vec<String>)>(question) else {
             return "its version of Howdah is another".to_owned();
@@ -245,7 +246,7 @@ impl PageCache {
             facts.push("it has no lease and renders every page");
         }
         let lines = explanation.lines.iter().map(|line| line.trim());
-        // There may be many.
+        // A page may have many tags.
         facts.extend(lines.filter(|line| !line.starts_with("tag: ")));
         facts.join("; ")
     }
@@ -256,7 +257,7 @@ impl PageCache {
         }
     }
 
-    /// Waits until all members have carried out what has been purged so far: for a thread without a runtime.
+    /// Waits until all members have carried out the purges so far. Blocks the thread, which must not have a runtime.
     pub(super) fn wait_for_fleet(&self) -> Result<(), String> {
         let Some(fleet) = &self.fleet else {
             return Ok(());
@@ -284,18 +285,18 @@ impl SiteCache {
         });
         self.generations.relay_to(relay);
         if fleet.is_some() {
-            // Nobody knows what was written while no process of this member ran.
+            // Writes that happened while no process of this member ran are unknown.
             self.generations.purge_here(&Purge::All, Force::Hard);
         }
         self.fleet = fleet.cloned();
     }
 
-    /// Whether the fleet, if there is one, lets stored pages be served now.
+    /// Returns whether the fleet, if there is one, currently permits stored pages to be served.
     pub(super) fn may_serve_by_fleet(&self) -> bool {
         self.fleet.as_ref().is_none_or(|fleet| fleet.may_serve())
     }
 
-    /// Waits until all members have carried out what has been purged so far; none: there is no fleet.
+    /// Returns a future that waits until all members have carried out the purges so far; `None` if there is no fleet.
     pub(super) fn confirmation_by_fleet(&self) -> Option<Confirmation> {
         let fleet = self.fleet.clone()?;
         let last = fleet.last();
@@ -305,7 +306,7 @@ impl SiteCache {
         }))
     }
 
-    /// Whether nothing is to be written: no other member would hear of it, and they forget this one.
+    /// Returns whether responses to writes must be withheld, because no other member could be notified.
     pub fn is_fenced(&self) -> bool {
         self.fleet.as_ref().is_some_and(|fleet| fleet.is_fenced())
     }

@@ -1,4 +1,4 @@
-//! A script's head as the policy reads it, and the page that is made of it.
+//! Turns a script's head into the form that the policy judges, and into the page that is stored.
 
 use bytes::Bytes;
 use howdah_cache::object::{Draft, Object};
@@ -15,23 +15,22 @@ use crate::site::{RouteInfo, Site};
 /// The head of a response that may be stored.
 #[derive(Debug)]
 pub struct JudgedHead {
-    /// The status, after a `Status:` field has been heeded.
+    /// The status, after a `Status:` header has been applied.
     pub status: u16,
-    /// The reason phrase, empty if the script gave none.
+    /// The reason phrase; empty if the script gave none.
     pub reason: Vec<u8>,
-    /// The fields as clients get them, and what the script said to the server.
+    /// The headers as clients get them, and the script's instructions to the server.
     pub lines: Vec<FieldLine>,
-    /// The program names a path of this server whose answer is to be its own.
+    /// Whether the program names a path of this server whose response replaces its own.
     pub local_redirect: bool,
-    /// A line of an `.htaccess` file about the response has looked at the visitor.
+    /// Whether a line of an `.htaccess` file about the response depends on the visitor.
     pub is_for_some: bool,
-    /// When the head was there.
+    /// When the head was received.
     pub received: Millis,
 }
 
 impl JudgedHead {
-    /// The head that the policy is asked about. A rule of the site cannot hide a cookie from the
-    /// policy.
+    /// Returns the head for the policy. The site's rules cannot hide a cookie from the policy.
     pub fn new(site: &Site, route: &RouteInfo, script: &Head) -> JudgedHead {
         const TO_US: [&[u8]; 8] = [
             b"x-accel-expires",
@@ -63,8 +62,8 @@ impl JudgedHead {
         }
     }
 
-    /// Asks the policy whether a response with this head may be stored. `requested`: when it was asked
-    /// for; `authorized`: with a visitor's credentials.
+    /// Asks the policy whether a response with this head may be stored. `requested` is the time of the request;
+    /// `authorized` says whether it carried a visitor's credentials.
     pub fn judge(
         &self,
         part: &SiteCache,
@@ -72,7 +71,7 @@ impl JudgedHead {
         authorized: bool,
     ) -> Result<Storable, Pass> {
         if self.local_redirect {
-            // The answer is another URL's, and comes from there.
+            // The response is that of another URL and is handled there.
             return Err(Pass::LocalRedirect);
         }
         if self.is_for_some {
@@ -89,8 +88,8 @@ impl JudgedHead {
         judge(&facts, part.rules())
     }
 
-    /// Gives a page without validators an entity tag of its bytes: a reader who comes back gets a 304
-    /// from any application.
+    /// Gives a page without validators an entity tag made from its bytes, so a returning visitor gets a 304 from any
+    /// application.
     pub fn tag(&mut self, body: &Collect) {
         let is_tag = |(name, _): &FieldLine| name.eq_ignore_ascii_case(b"etag");
         if self.status == 200 && body.len() > 0 && !self.lines.iter().any(is_tag) {
@@ -98,7 +97,7 @@ impl JudgedHead {
         }
     }
 
-    /// The page of this head. `born`: the generation in which its run began.
+    /// Returns the page of this head. `born` is the generation in which its run began.
     pub fn page(
         &self,
         storable: &Storable,

@@ -1,5 +1,5 @@
-//! Before the script: may this request be answered from the cache, under which key, and is there a
-//! page. No request is changed here, nothing is sent and nothing rendered.
+//! Before a script runs: decides whether a request may be served from the cache, and under which key, and looks for the
+//! page. The request is not changed here, nothing is sent and nothing is rendered.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -15,15 +15,15 @@ use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::site::Site;
 
-/// Longest value of a field in a variant's key, in bytes.
+/// The maximum length of a header value in a variant's key, in bytes.
 const MAX_VARY_VALUE: usize = 1024;
 
-/// The result of looking a request's page up in the cache.
+/// The result of looking up a request's page in the cache.
 #[derive(Debug)]
 pub enum Lookup {
-    /// A page to be served; `conditional`: the request asks for a part of it, or sets conditions.
+    /// The cache has a page.
     Page {
-        /// The stored page that answers the request.
+        /// The stored page for the request.
         page: Arc<Object>,
         /// How fresh the page is, which decides whether it may be served.
         state: PageState,
@@ -36,11 +36,11 @@ pub enum Lookup {
     },
     /// The cache has no page under this key.
     None(Box<Key>),
-    /// The cache is not asked.
+    /// The request bypasses the cache.
     Pass {
         /// Why the request bypasses the cache.
         why: Pass,
-        /// The name of the cookie that is the reason, if one is.
+        /// The name of the cookie that is the reason, if there is one.
         cookie: Option<Vec<u8>>,
     },
 }
@@ -52,11 +52,11 @@ impl From<Pass> for Lookup {
 }
 
 thread_local! {
-    // Reused: a hit allocates nothing for its key.
+    // Reused, so a hit allocates nothing for its key.
     static KEY: RefCell<Key> = RefCell::default();
 }
 
-/// Looks for the page of a request.
+/// Looks up the page of a request.
 pub fn look(
     cache: &PageCache,
     part: &SiteCache,
@@ -66,7 +66,7 @@ pub fn look(
     has_body: bool,
 ) -> Lookup {
     let rules = part.rules();
-    // What the router cannot read is refused; the cache has no part in that.
+    // The router refuses a path that it cannot parse; the cache need not handle it.
     let Ok(path) = UrlPath::parse(request.path()) else {
         return Pass::AmbiguousPath.into();
     };
@@ -107,15 +107,15 @@ pub fn look(
     })
 }
 
-/// Whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a
-/// visitor's own run is stored, and its links may repeat what the visitor wrote.
+/// Returns whether a script would see another spelling of the URL than the key has. Under `rfc` the page of a visitor's
+/// own run is stored, and its links may repeat what the visitor wrote.
 fn is_spelled_otherwise(key: &Key, request: &RequestHead, client: &Client<'_>) -> bool {
     let host = client.host.as_deref().or_else(|| request.header(b"host"));
     !request.target().starts_with(b"/") || host != Some(key.host())
 }
 
-/// Why under `rfc` the response to this request must not become everybody's: the script sees something that
-/// its links may repeat and that is not in the key. Responses that are stored already may answer it.
+/// Returns why, under `rfc`, the response to this request must not be stored for others: the script sees something that
+/// its links may repeat and that is not in the key. Responses that are already stored may be used for the request.
 pub fn shapes_its_response(request: &RequestHead, client: &Client<'_>) -> Option<Pass> {
     if request.version() == Version::Http10 {
         return Some(Pass::OldProtocol);
@@ -125,8 +125,8 @@ pub fn shapes_its_response(request: &RequestHead, client: &Client<'_>) -> Option
     another.then_some(Pass::ForwardedUrl)
 }
 
-/// Whether a header field names another URL than the request's. Proxies write these fields, frameworks build
-/// links of them, and a client may send them as well.
+/// Returns whether a header names another URL than the request's. Proxies write these headers, frameworks build links
+/// from them, and a client may send them as well.
 fn names_another_url(
     request: &RequestHead,
     client: &Client<'_>,
@@ -145,7 +145,7 @@ fn names_another_url(
         true => (b"https", b"on", b"443"),
         false => (b"http", b"off", b"80"),
     };
-    // Nearly all fields of nearly all requests end here.
+    // Almost all headers of almost all requests are rejected here.
     let may_be = |first: u8| matches!(first.to_ascii_lowercase(), b'x' | b'f' | b'c');
     if !name.first().copied().is_some_and(may_be) {
         return false;
@@ -221,7 +221,7 @@ fn make(
     key.make(&url, &query)
 }
 
-/// The key of a request that was looked for, once more.
+/// Returns the key of a request that has been looked up, by making it again.
 pub fn key_of(
     part: &SiteCache,
     site: &Site,
@@ -233,7 +233,7 @@ pub fn key_of(
     Ok(key)
 }
 
-/// The key of a request's variant.
+/// Returns the key of a request's variant.
 pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
     key.variant(names, |name, each| {
         for (own, value) in request.headers() {
@@ -244,16 +244,16 @@ pub fn variant(key: &Key, names: &[Vec<u8>], request: &RequestHead) -> Vec<u8> {
     })
 }
 
-/// What a request is rendered for.
+/// The variant of a page that a request selects.
 #[derive(Debug, Default)]
 pub struct Variant {
-    /// The fields its page is known to vary by, with this request's values.
+    /// The headers that the page is known to vary by, with this request's values.
     pub fields: Vec<FieldLine>,
     /// The cache key of that variant.
     pub key: Vec<u8>,
 }
 
-/// What a request is rendered for. A value too long to be in a key is a reason to pass.
+/// Returns the variant that a request selects. A value that is too long for a key makes the request bypass the cache.
 pub fn variant_of(cache: &PageCache, key: &Key, request: &RequestHead) -> Result<Variant, Pass> {
     let Some(variants) = cache.memory.varies(key.as_bytes()) else {
         return Ok(Variant {

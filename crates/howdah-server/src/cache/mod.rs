@@ -1,29 +1,28 @@
-//! The page cache at work: joins `howdah-cache`'s policy and stores to requests and runs. Decides
-//! nothing about what may be kept; that is the policy's.
+//! The page cache in the server: connects the policy and the stores of `howdah-cache` to requests and runs. Whether a
+//! page may be stored is decided by the policy, not here.
 //!
-//! - [`candidate`]: a visitor's own answer shows whether its page could be stored; [`fitness`]: whether
-//!   any page of a site can.
-//! - [`collect`]: a body is put together.
-//! - [`vendor_headers`]: what a script's head says by header fields of other vendors.
-//! - [`disk`]: whose the pages on disk are.
-//! - [`lookup`]: before the script: is there a page, or why is none looked for.
+//! - [`candidate`]: learns from a visitor's own response whether its page could be stored; [`fitness`]: whether any
+//!   page of a site can.
+//! - [`collect`]: collects a body.
+//! - [`vendor_headers`]: cache instructions in headers of other vendors.
+//! - [`disk`]: the owners of pages on disk.
+//! - [`lookup`]: looks up a page before the script runs, or says why the cache is bypassed.
 //! - [`protocol`]: purge requests over HTTP, and who may send them.
-//! - [`send`]: a stored page becomes an answer.
-//! - [`fill`]: a page is rendered for the cache, by a request the server makes itself.
-//! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests the server makes itself.
+//! - [`send`]: sends a stored page as a response.
+//! - [`fill`]: renders a page for the cache, with a request that the server makes itself.
+//! - [`judge`]: a head as the policy reads it; [`subrequest`]: the requests that the server makes itself.
 //! - [`admin`]: purges for an administrator; [`explain`]: explanations.
 //! - [`carried_generations`]: what a reload hands over.
-//! - [`tee`]: a visitor's own answer is kept while it is sent (`cache = rfc`).
-//! - [`run_effects`]: what a run does beside answering; [`reasons`]: what is remembered of it for people.
-//! - [`checks`]: comparing what is kept with what the application answers now.
+//! - [`tee`]: copies a visitor's own response while it is sent (`cache = rfc`).
+//! - [`run_effects`]: the side effects of a run; [`reasons`]: a record of them for administrators.
+//! - [`checks`]: compares stored pages with the application's current responses.
 //! - [`fleet`]: several servers with one page cache.
 //! - [`successor`]: two processes during an upgrade.
-//! - [`shared_renders`]: one render of a page for all of them.
-//! - [`write`]: what a write, or a purge, makes invalid.
+//! - [`shared_renders`]: one render of a page for all members of a fleet.
+//! - [`write`]: what a write, or a purge, invalidates.
 //!
-//! One value per configuration: a reload, which may bring new code, begins with an empty memory, and
-//! goes on with the sites' generations. The disk below it is one for all configurations of a process; a
-//! reload empties it as well.
+//! There is one value per configuration: a reload, which may bring new code, begins with an empty memory and keeps the
+//! sites' generations. The disk store is shared by all configurations of a process; a reload empties it as well.
 
 pub mod admin;
 pub mod candidate;
@@ -77,8 +76,8 @@ use crate::encoding::EncodingConfig;
 use crate::site::{Site, Sites};
 use crate::tally::Tally;
 
-/// After so many renders in a row that were not stored only those are tried whose number is a power of
-/// two: the 32nd, the 64th, the 128th …
+/// After this many renders in a row that were not stored, a render is tried only when their number is a power of two:
+/// 16, 32, 64, 128 …
 const RARELY: u32 = 16;
 
 /// The page cache of one site: its configuration, purges and counters.
@@ -86,38 +85,39 @@ const RARELY: u32 = 16;
 pub struct SiteCache {
     /// The site's configuration of the cache.
     pub config: CacheConfig,
-    /// Its purges; every configuration of the process that knows the site has the same.
+    /// The site's generations, which all configurations of the process that have the site share.
     pub generations: Arc<Generations>,
-    // Every hit of every thread counts here: not beside what they all read.
+    // Every hit of every thread is counted here, so the counter must not share a cache line with the fields that all
+    // threads read.
     hits: Tally,
     stale: AtomicU64,
     stored: AtomicU64,
     passes: PassCounters,
     /// The fleet that this server is a member of.
     fleet: Option<Arc<Fleet>>,
-    /// The process that takes over at an upgrade.
+    /// The process that takes over during an upgrade.
     successor: Arc<Successor>,
-    /// Renders that its members share, if they do.
+    /// The renders that the fleet's members share, if they do.
     shared_renders: Option<SharedRenders>,
-    /// The generation it began with.
+    /// The generation at which this configuration started.
     first: u64,
-    /// How often `.htaccess` files had changed when the pages that are kept were made.
+    /// The number of changes of `.htaccess` files when the stored pages were made.
     htaccess: AtomicU64,
-    /// Renders for the cache, in a row, that were not stored, and those that were not tried.
+    /// The number of renders for the cache, in a row, that were not stored or not tried.
     unstored: AtomicU32,
-    /// How often somebody has purged by hand: what was learnt of pages before counts no more.
+    /// The number of administrators' purges. Knowledge about pages from before the last purge no longer counts.
     epoch: AtomicU64,
-    /// Whether visitors' own answers could be stored.
+    /// Whether visitors' own responses could be stored.
     pub fitness: fitness::Fitness,
     /// Why pages were not stored, and which writes invalidated pages, for `howdah cache explain`.
     pub reasons: reasons::Reasons,
-    /// Comparisons of what is kept with what the application answers now.
+    /// Comparisons of stored pages with the application's current responses.
     pub checks: checks::Checks,
 }
 
 impl SiteCache {
-    /// Whether `.htaccess` files have changed since: then all pages are, too, since each has fields that
-    /// they set. None: nothing is known of changes.
+    /// Purges all pages if `.htaccess` files have changed since the last call, because each page has headers that they
+    /// set. Returns whether it has done so. `changes` is `None` if it is unknown whether the files have changed.
     pub fn is_outdated(&self, changes: Option<u64>) -> bool {
         let Some(changes) = changes else { return false };
         if self.htaccess.swap(changes, Ordering::Relaxed) == changes {
@@ -148,12 +148,12 @@ impl SiteCache {
         }
     }
 
-    /// What the site has configured for the cache policy.
+    /// Returns the site's settings for the cache policy.
     pub fn rules(&self) -> &Rules {
         &self.config.rules
     }
 
-    /// Counts what happened to a request.
+    /// Counts the result of a request.
     pub fn count(&self, verdict: Verdict) {
         match verdict {
             Verdict::Hit { ttl } if ttl < 0 => &self.stale,
@@ -164,8 +164,8 @@ impl SiteCache {
         .fetch_add(1, Ordering::Relaxed);
     }
 
-    /// Whether rendering for the cache is worth a try: an application that gives the clean room other
-    /// answers than visitors is asked for each page once too often otherwise.
+    /// Returns whether a render for the cache should be tried. Without this, an application that responds to clean
+    /// requests differently than to visitors would render each page one time too many.
     pub(crate) fn is_worth_a_try(&self) -> bool {
         let unstored = self.unstored.load(Ordering::Relaxed);
         unstored < RARELY
@@ -175,12 +175,13 @@ impl SiteCache {
                 .is_power_of_two()
     }
 
-    /// The number of the time since the last purge by hand: [`Admission`] knows what it learnt since.
+    /// Returns the number of administrators' purges so far. [`Admission`] uses only what it learnt since the last of
+    /// them.
     pub(crate) fn epoch(&self) -> u64 {
         self.epoch.load(Ordering::Relaxed)
     }
 
-    /// Carries out a purge that somebody has ordered, perhaps after a deployment: pages that could not be
+    /// Carries out a purge that an administrator has ordered, perhaps after a deployment: pages that could not be
     /// stored are tried again.
     pub(crate) fn purge(&self, what: &Purge, force: Force) {
         self.epoch.fetch_add(1, Ordering::Relaxed);
@@ -188,7 +189,7 @@ impl SiteCache {
         self.generations.purge(what, force);
     }
 
-    /// Of a thousand requests, how many were answered from the store.
+    /// Returns how many of a thousand requests were served from the store.
     fn hit_permille(&self) -> u64 {
         let n = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let hits = self.hits.sum() + n(&self.stale);
@@ -214,23 +215,23 @@ pub struct PageCache {
     pub memory: Memory,
     /// The renders in progress, so that each page is rendered once at a time.
     pub coalescer: Coalescer,
-    /// Decides which pages are rendered, by what their visitors got.
+    /// Decides which pages are rendered, by the responses that visitors got.
     pub admission: Admission,
-    /// Places for renders that nobody waits for.
+    /// The permits of background renders, for which no request waits.
     pub(crate) background: Arc<Semaphore>,
     /// The fleet that this server is a member of.
     fleet: Option<Arc<Fleet>>,
-    /// The process that takes over at an upgrade.
+    /// The process that takes over during an upgrade.
     successor: Arc<Successor>,
     /// The status of a disk store that is configured but could not be opened.
     closed_disk: Option<DiskStatus>,
-    /// The cache of each site, by the site's number; none: the site has `cache = off`.
+    /// The cache of each site, by the site's number; `None` for a site with `cache = off`.
     sites: Vec<Option<SiteCache>>,
 }
 
-/// Where pages are kept, and what a reload hands over.
+/// The stores of pages, and what a reload hands over.
 pub struct Stores {
-    /// `cache.memory`: bytes of pages kept in memory.
+    /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub memory: u64,
     /// `cache.path`: pages on disk.
     pub disk: Option<Arc<Disk>>,
@@ -240,14 +241,14 @@ pub struct Stores {
     pub carried: Arc<CarriedGenerations>,
     /// `[fleet]`: the fleet that this server is a member of.
     pub fleet: Option<Arc<Fleet>>,
-    /// The process that takes over at an upgrade.
+    /// The process that takes over during an upgrade.
     pub successor: Arc<Successor>,
-    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    /// `[fleet] release`: the version of the sites' code; members with the same release share renders.
     pub release: Option<Arc<str>>,
 }
 
-/// The longest body that a cache with this much memory stores: one page must not push out most others,
-/// and what is read from disk has to fit.
+/// Returns the longest body that a cache with this much memory stores, in bytes: one page must not evict most others,
+/// and pages that are read from disk have to fit.
 fn longest_body(memory: u64) -> u64 {
     const USUAL: u64 = 8 << 20;
     (memory / 16)
@@ -256,7 +257,7 @@ fn longest_body(memory: u64) -> u64 {
 }
 
 impl PageCache {
-    /// The cache of these sites; none if all have it off. `encoding`: the forms that pages are kept in.
+    /// Returns the cache of these sites; `None` if all have it off. `encoding` determines the encoded forms of pages.
     pub fn new(sites: &Sites, stores: Stores, encoding: &EncodingConfig) -> Option<PageCache> {
         let Stores {
             memory,
@@ -311,17 +312,17 @@ impl PageCache {
         })
     }
 
-    /// A site's part, if it has the cache on.
+    /// Returns the cache of a site that has it on.
     pub fn site(&self, site: &Site) -> Option<&SiteCache> {
         self.site_by_number(site.number())
     }
 
-    /// The part of the site with this number.
+    /// Returns the cache of the site with this number.
     pub fn site_by_number(&self, number: u32) -> Option<&SiteCache> {
         self.sites.get(number as usize)?.as_ref()
     }
 
-    /// The cache's part of the status page and the metrics.
+    /// Returns the cache's part of the status page and the metrics.
     pub fn status(&self, sites: &Sites) -> CacheStatus {
         let usage = self.memory.usage();
         let each = sites.all().iter().zip(&self.sites);
@@ -361,19 +362,19 @@ impl PageCache {
 pub struct CacheStatus {
     /// Pages and variants in memory.
     pub entries: u64,
-    /// Bytes they take, encoded forms estimated.
+    /// The size of these entries in bytes; the size of encoded forms is estimated.
     pub bytes: u64,
-    /// `cache.memory`: how many bytes the pages in memory may take.
+    /// `cache.memory`: the maximum size of the pages in memory, in bytes.
     pub capacity: u64,
     /// Pages evicted to make room for others.
     pub evictions: u64,
-    /// The disk below, if there is one.
+    /// The disk store, if there is one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskStatus>,
     /// The fleet that this server is a member of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub fleet: Option<FleetStatus>,
-    /// A site each that has the cache on.
+    /// The sites that have the cache on.
     pub sites: Vec<SiteCacheStatus>,
 }
 
@@ -382,42 +383,42 @@ pub struct CacheStatus {
 pub struct SiteCacheStatus {
     /// The site's name.
     pub site: String,
-    /// Requests answered by a fresh page.
+    /// Requests for which a fresh page was served.
     pub hits: u64,
-    /// Requests answered by a page beyond its lifetime, within its grace.
+    /// Requests for which a page was served after its lifetime, within its grace period.
     pub stale: u64,
-    /// Requests answered by a render that was stored.
+    /// Requests that were answered by a render that was stored.
     pub stored: u64,
-    /// Purges of the site's pages, and writes that made them old.
+    /// Purges of the site's pages, and writes that invalidated them.
     pub purges: u64,
     /// Requests that bypassed the cache, by reason.
     pub passes: Vec<(String, u64)>,
-    /// Of a thousand requests, how many were answered from the store.
+    /// How many of a thousand requests were served from the store.
     pub hit_permille: u64,
     /// Whether the site has `cache = "dry-run"`.
     pub dry_run: bool,
-    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0: none.
+    /// `cache_shadow`: one hit in this many is checked by a fresh render; 0 for none.
     pub shadow: u64,
-    /// Whether visitors' own answers could have been stored.
+    /// Whether visitors' own responses could have been stored.
     #[serde(default)]
     pub fitness: fitness::FitnessStatus,
-    /// Cookies by which requests pass because they are not known, about how often; the most frequent.
+    /// The most frequent unknown cookies that made requests bypass the cache, with their approximate counts.
     #[serde(default)]
     pub cookies: Vec<(String, u64)>,
-    /// Comparisons of what is kept with what the application answers now.
+    /// Comparisons of stored pages with the application's current responses.
     pub checks: checks::ChecksStatus,
 }
 
-/// Renders that nobody waits for, at a time: as many as can run, so that no visitor's request waits for
-/// more than one of them.
+/// Returns the maximum number of background renders: as many as can run at once, so no visitor's request waits for more
+/// than one of them.
 fn max_background_renders() -> usize {
     std::thread::available_parallelism().map_or(2, NonZeroUsize::get)
 }
 
-/// A header field: name and value.
+/// A header: name and value.
 pub type FieldLine = (Vec<u8>, Vec<u8>);
 
-/// The time as the cache counts it.
+/// Returns the time of the cache's clock.
 pub fn now() -> Millis {
     static START: OnceLock<Instant> = OnceLock::new();
     static CLOCK: SteadyClock = SteadyClock(AtomicU64::new(0));
@@ -429,8 +430,8 @@ pub fn now() -> Millis {
     )
 }
 
-/// The wall clock, but for its steps back: pages would be as young again as they were. Holds the
-/// largest distance seen between the wall clock and one that only goes on.
+/// A wall clock that never goes backwards, since pages would become younger. The value is the largest difference seen
+/// between the wall clock and a monotonic one.
 #[derive(Debug)]
 struct SteadyClock(AtomicU64);
 
@@ -445,7 +446,7 @@ impl SteadyClock {
     }
 }
 
-/// A response head's fields as the policy reads them.
+/// Returns the headers of a response in the form that the policy reads.
 pub(crate) fn fields(head: &[FieldLine]) -> Vec<(&[u8], &[u8])> {
     head.iter().map(|(n, v)| (&n[..], &v[..])).collect()
 }

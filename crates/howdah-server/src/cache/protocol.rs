@@ -1,19 +1,19 @@
-//! Purge requests over HTTP, as plugins send them to nginx and Varnish: which requests are such, who
-//! may send them, and what they ask for. Carries nothing out.
+//! Purge requests over HTTP, as plugins send them to nginx and Varnish: recognises them, checks who may send them, and
+//! parses what they purge. Nothing is purged here.
 //!
 //! | request | purges | sent by |
 //! |---|---|---|
 //! | `PURGE /path?query` | this URL, whatever host and scheme; without a query all of its queries | nginx' purge modules, MediaWiki, W3 Total Cache |
-//! | `PURGE /path*`, `PURGE /path/.*`, any path with `X-Purge-Method: regex` | all that begin so | ngx_cache_purge (torden), W3 Total Cache, Proxy Cache Purge |
+//! | `PURGE /path*`, `PURGE /path/.*`, any path with `X-Purge-Method: regex` | all paths that begin with this | ngx_cache_purge (torden), W3 Total Cache, Proxy Cache Purge |
 //! | `PURGE /.*`, `PURGE …/purgeall` | everything | W3 Total Cache, recipes |
-//! | `PURGE /([a-z]*)sitemap…` | all that begins as the expression does: here everything | W3 Total Cache |
-//! | `GET` below `cache_purge_path` | as `PURGE` of what follows | nginx-helper |
-//! | `BAN /path` | all that begin so | Varnish recipes |
+//! | `PURGE /([a-z]*)sitemap…` | all paths that begin with the literal start of the expression: here everything | W3 Total Cache |
+//! | `GET` below `cache_purge_path` | like `PURGE` of the rest of the path | nginx-helper |
+//! | `BAN /path` | all paths that begin with this | Varnish recipes |
 //! | `PURGE`, `PURGEKEYS`, `BAN` with `Surrogate-Key`, `xkey-purge`, `Cache-Tag`, `Cache-Tags`, `Purge-Cache-Tags` | pages with these tags | FOSHttpCache, Drupal's purgers |
 //! | `PURGE` with `X-Magento-Tags-Pattern` | pages with these tags | Magento |
 //!
-//! `Fastly-Soft-Purge: 1` and `xkey-softpurge` ask for a soft one. An expression of another form is
-//! refused: carried out wrongly it would leave old pages.
+//! `Fastly-Soft-Purge: 1` and `xkey-softpurge` ask for a soft purge. An expression of another form is refused, because
+//! a wrong interpretation would leave old pages.
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::target_of;
@@ -27,7 +27,7 @@ use crate::client_address::Client;
 use crate::failure::PurgeRefused;
 use crate::site::Site;
 
-/// What a request asks to be purged; none: it is no purge request.
+/// Returns the purges that a request asks for; `None` if it is not a purge request.
 pub fn of(
     part: &SiteCache,
     site: &Site,
@@ -47,7 +47,7 @@ pub fn of(
     Some(asked(part, site, request, client, path, bans))
 }
 
-/// What of a path follows the one below which a GET purges; it begins with a slash.
+/// Returns the rest of a path below the configured purge path; it begins with a slash.
 fn below<'p>(access: &PurgeAccess, path: &'p [u8]) -> Option<&'p [u8]> {
     let prefix = access.path.as_ref()?.as_bytes();
     let rest = path.strip_prefix(prefix)?;
@@ -152,7 +152,7 @@ fn asked(
     Ok(targets.into_iter().map(command).collect())
 }
 
-/// What a path names if that is more than one page.
+/// Returns what a path names if that is more than one page.
 fn many(path: &[u8], query: Option<&[u8]>, bans: bool) -> Option<Purge> {
     let starts = |text: &[u8]| match text {
         b"/" => Purge::All,
@@ -171,7 +171,7 @@ fn many(path: &[u8], query: Option<&[u8]>, bans: bool) -> Option<Purge> {
     prefix.or(bans.then_some(path)).map(starts)
 }
 
-/// The pages of one path: with all of its queries, or with the one that is given.
+/// Returns the pages of one path: with all of its queries, or with the given one.
 fn exactly(
     part: &SiteCache,
     site: &Site,
@@ -183,10 +183,10 @@ fn exactly(
     let Some(query) = request.query() else {
         return vec![exact(path.to_vec())];
     };
-    // As the page's key has it: tracking parameters are not in it.
+    // The query is normalised as in the page's key, which has no tracking parameters.
     let keys = write::keys(part, site, client, request.host(), path, Some(query));
     match keys.is_empty() {
-        // A URL that is never cached: there is nothing to purge, and that is no mistake.
+        // The URL is never cached: there is nothing to purge, which is not a mistake.
         true => vec![exact([path, b"?", query].concat())],
         false => keys
             .iter()
@@ -195,7 +195,7 @@ fn exactly(
     }
 }
 
-/// Tags in any of the fields that carry them in purge requests.
+/// Returns the purges of the tags in all headers that carry tags in purge requests.
 fn tags(request: &RequestHead, soft: bool) -> Result<Vec<PurgeCommand>, PurgeRefused> {
     const FIELDS: [(&[u8], TagSyntax, bool); 8] = [
         (b"surrogate-key", TagSyntax::Words, false),

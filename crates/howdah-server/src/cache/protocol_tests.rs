@@ -1,4 +1,4 @@
-//! Requests as the plugins send them, and what they come to.
+//! Purge requests as the plugins send them, and the purges that they result in.
 
 use std::path::Path;
 
@@ -99,7 +99,7 @@ fn every_plugins_request_is_understood() {
             )],
             "tag cat_p_1, tag cms_b",
         ),
-        // W3 Total Cache 2.10 with every post: to a Varnish of the page's host, and to another.
+        // W3 Total Cache 2.10 sends this with every post: encoded to a Varnish at the page's host, plain to another.
         (
             "PURGE",
             "/(%5Ba-z0-9_%5C-%5D*?)sitemap(%5Ba-z0-9_%5C-%5D*)?%5C.(?:xml%7Cxsl)",
@@ -164,7 +164,7 @@ fn only_configured_addresses_and_who_knows_the_token_may_purge() {
         (access(), None, &[], false),
         (access(), Some(FAR), &[("X-Purge-Token", SECRET)], true),
         (access(), None, &[("Authorization", &bearer[..])], true),
-        // A wrong token is not made good by an address.
+        // A valid address does not make up for a wrong token.
         (
             access(),
             Some(NEAR),
@@ -179,7 +179,7 @@ fn only_configured_addresses_and_who_knows_the_token_may_purge() {
             &[("X-Purge-Token", &SECRET[..15])],
             false,
         ),
-        // The address is that of a proxy nobody has named.
+        // The address is that of a proxy that is not configured as trusted.
         (access(), Some(NEAR), &[proxy], false),
         (access(), Some(FAR), &[proxy], false),
         (PurgeAccess::default(), Some("127.0.0.1:1"), &[], false),

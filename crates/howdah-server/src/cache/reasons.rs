@@ -1,5 +1,5 @@
-//! What `howdah cache explain` reports about a site: why pages were not stored, with the place in
-//! the script, and which writes invalidated pages recently. Bounded; no decision depends on it.
+//! What `howdah cache explain` reports about a site: why pages were not stored, with the place in the script, and which
+//! writes invalidated pages recently. The records are bounded, and no decision depends on them.
 
 use std::collections::{HashMap, VecDeque};
 use std::hash::{BuildHasher, RandomState};
@@ -7,15 +7,15 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use howdah_cache::{Millis, Pass};
 
-/// For how many pages the reason is remembered, at most.
+/// The maximum number of pages whose reason is remembered.
 const MAX_PAGES: usize = 1024;
-/// How many different writes are remembered, at most.
+/// The maximum number of different writes that are remembered.
 const MAX_WRITES: usize = 16;
-/// How many names of cookies are remembered, at most, and the longest of them in bytes.
+/// The maximum number of cookie names that are remembered, and the maximum length of a name in characters.
 const MAX_COOKIES: usize = 16;
 const MAX_COOKIE: usize = 64;
 
-/// What `howdah cache explain` shows of a site's recent past.
+/// The recent history of a site for `howdah cache explain`.
 #[derive(Debug, Default)]
 pub struct Reasons {
     inner: Mutex<Inner>,
@@ -24,8 +24,8 @@ pub struct Reasons {
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// By hashes of the variants' keys, because clients can make keys very long. Two keys with one hash
-    /// would show a person the wrong reason, which hardly ever happens.
+    /// Reasons by the hashes of the variants' keys, because clients can make keys very long. Two keys with the same
+    /// hash would show the wrong reason, which hardly ever happens.
     passed: HashMap<u64, Passed>,
     /// The keys of `passed`, oldest first.
     order: VecDeque<u64>,
@@ -36,9 +36,9 @@ struct Inner {
 /// Why a page was last not stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Why the policy did not allow it.
+    /// The policy's reason.
     pub pass: Pass,
-    /// What the script did, and where; empty if that is not known.
+    /// What the script did, and where; empty if that is unknown.
     pub text: Arc<str>,
     /// When the page was last not stored.
     pub at: Millis,
@@ -64,7 +64,7 @@ impl Reasons {
         self.hasher.hash_one(variant)
     }
 
-    /// A page was not stored: `variant` is its key, `text` what did it.
+    /// Records that a page was not stored. `variant` is its key, `text` describes the cause.
     pub fn passed(&self, variant: &[u8], pass: Pass, text: &Arc<str>) {
         let passed = Passed {
             pass,
@@ -84,18 +84,18 @@ impl Reasons {
         }
     }
 
-    /// Forgets why the page was not stored, because now it has been.
+    /// Forgets why the page was not stored, because it has been stored now.
     pub fn stored(&self, variant: &[u8]) {
         self.lock().passed.remove(&self.hash(variant));
     }
 
-    /// Why the page was last not stored, unless it was stored since.
+    /// Returns why the page was last not stored, unless it has been stored since.
     pub fn why(&self, variant: &[u8]) -> Option<Passed> {
         self.lock().passed.get(&self.hash(variant)).cloned()
     }
 
-    /// A request passed because of a cookie that is not known. Of more than a few names the one that came
-    /// least often makes room, and leaves its count to its successor: what comes often stays.
+    /// Counts a request that bypassed the cache because of an unknown cookie. If there are too many names, the one with
+    /// the lowest count is replaced and leaves its count to the new name, so frequent names stay.
     pub fn cookie(&self, name: &str) {
         let name: String = name.chars().take(MAX_COOKIE).collect();
         let mut inner = self.lock();
@@ -109,14 +109,14 @@ impl Reasons {
         }
     }
 
-    /// Names of cookies that are not known, and about how often they came; the most frequent first.
+    /// Returns the names of unknown cookies with their approximate counts, the most frequent first.
     pub fn cookies(&self) -> Vec<(String, u64)> {
         let mut cookies = self.lock().cookies.clone();
         cookies.sort_by_key(|(_, times)| std::cmp::Reverse(*times));
         cookies
     }
 
-    /// A write invalidated the site's pages.
+    /// Records that a write invalidated the site's pages.
     pub fn written(&self, text: &str, at: Millis) {
         let mut inner = self.lock();
         let known = inner.writes.iter().position(|w| w.text == text);
@@ -133,7 +133,7 @@ impl Reasons {
         inner.writes.truncate(MAX_WRITES);
     }
 
-    /// The writes of late, the newest first.
+    /// Returns the recent writes, the newest first.
     pub fn writes(&self) -> Vec<Written> {
         self.lock().writes.iter().cloned().collect()
     }

@@ -1,11 +1,11 @@
-//! The side effects of a run, as our own PHP reports them: they forbid storing its page, and
-//! invalidate the site's pages when it writes. PHP reports this at once, even when nobody waits for
-//! the run any more (after `fastcgi_finish_request()`, or when the client has left).
+//! The side effects of a run, as the embedded PHP reports them: they forbid storing the run's page, and invalidate the
+//! site's pages when the run writes. PHP reports them at once, even if no client waits for the run any more (after
+//! `fastcgi_finish_request()`, or when the client has disconnected).
 //!
-//! The order that keeps a page from being older than a write (docs/cache.md): a render's generation
-//! is taken before PHP starts; a write invalidates pages when it is announced, when the writer's
-//! head is sent, after each statement behind that, and when the run is through. So whatever was
-//! rendered before the write could be read is invalid by the time the writer's answer leaves.
+//! The order that keeps a page from being older than a write (docs/cache.md): a render's generation is taken before PHP
+//! starts; a write invalidates pages when it is announced, when the writer's head is sent, after each later statement,
+//! and when the run has ended. So every page that was rendered before the write could be read is invalid by the time
+//! the writer's response is sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -23,35 +23,34 @@ use super::{PageCache, SiteCache};
 use crate::script::pump::Confirmation;
 use crate::site::Site;
 
-/// Longest text of a cause, in bytes; usual file names fit.
+/// The maximum length of a cause's text, in bytes; usual file names fit.
 const MAX_CAUSE: usize = 1200;
 
-/// What PHP reports about one run while it is running, applied to the site's cache.
+/// The effects that PHP reports about a run in progress, applied to the site's cache.
 #[derive(Debug)]
 pub struct RunEffects {
     cache: Arc<PageCache>,
     site: u32,
     wrote: AtomicBool,
-    /// Whether it has made pages old since [`RunEffects::confirmation`] was asked for.
+    /// Whether the run has invalidated pages since the last call of [`RunEffects::confirmation`].
     unconfirmed: AtomicBool,
-    /// Set while the run writes, or may: if the process dies meanwhile, the next one must not use
-    /// older pages.
+    /// Set while the run writes or may write: if the process dies meanwhile, the next one must not use older pages.
     under_way: OnceLock<UnderWay>,
-    /// The first thing that forbids to store the page.
+    /// The first event that forbids storing the page.
     forbidden: OnceLock<Cause>,
-    /// The form its request carried, once it has been received.
+    /// The form of the request, once it has been received.
     pub form: OnceLock<Bytes>,
     /// The tags that the script set with `howdah_cache_tag()`.
     tags: Mutex<Tags>,
 }
 
-/// Why a page is not stored, and what did it.
+/// Why a page is not stored, and what caused it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cause {
     /// Why the page is not stored.
     pub pass: Pass,
-    /// What the script did, for people: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 <
-    /// /srv/…/post.php:4562`; empty if nothing is known.
+    /// A description of what the script did: `INSERT wp_posts at /srv/…/class-wpdb.php:2351 < /srv/…/post.php:4562`;
+    /// empty if nothing is known.
     pub text: Arc<str>,
 }
 
@@ -65,7 +64,7 @@ impl std::fmt::Display for Cause {
 }
 
 impl RunEffects {
-    /// A watch for one run of a script of `site`, which has the cache on.
+    /// Returns the effects of one run of a script of `site`, which has the cache on.
     pub fn new(cache: &Arc<PageCache>, site: &Site) -> Arc<RunEffects> {
         Arc::new(RunEffects {
             cache: cache.clone(),
@@ -79,7 +78,7 @@ impl RunEffects {
         })
     }
 
-    /// The run may write: to be called before it starts.
+    /// Records that the run may write. This must be called before the run starts.
     pub fn may_write(&self) {
         if let Some(part) = self.cache.site_by_number(self.site) {
             self.under_way
@@ -94,31 +93,31 @@ impl RunEffects {
         tags.try_for_each(|tag| storable.tag(tag))
     }
 
-    /// A script purges pages of its own site, whatever host its URL names.
+    /// Carries out a purge by a script: pages of its own site, whatever host its URL names.
     fn purge(&self, part: &SiteCache, value: &[u8]) {
         let asked = std::str::from_utf8(value).ok().map(purge::parse);
         let what = match asked {
             Some(Ok(asked)) => asked.what,
-            // PHP checks it; a claim that cannot be read purges more, never less.
+            // PHP checks the text. A purge that cannot be parsed here purges more pages, never fewer.
             _ => Purge::All,
         };
         part.generations.purge(&what, Force::Hard);
         self.made_old();
     }
 
-    /// What forbids to store the page, so far.
+    /// Returns the event that forbids storing the page, if there has been one.
     pub fn forbidden(&self) -> Option<&Cause> {
         self.forbidden.get()
     }
 
-    /// Whether the run has announced a write that is no noise.
+    /// Returns whether the run has announced a write that may change pages.
     pub fn has_written(&self) -> bool {
         self.wrote.load(Ordering::SeqCst)
     }
 
-    /// Output of the run is about to be seen, or the run has ended: if it has written, pages are
-    /// invalid once more, because what it wrote may only now be read by others. Whether this has made all
-    /// pages of the site old.
+    /// Invalidates pages again if the run has written. This is called before output of the run becomes visible, and
+    /// when the run has ended, because other requests may only now be able to read what it wrote. Returns whether all
+    /// pages of the site were invalidated.
     pub fn settle(&self) -> bool {
         let part = self.cache.site_by_number(self.site);
         match part.filter(|part| self.has_written() && part.config.flush_on_write) {
@@ -130,13 +129,13 @@ impl RunEffects {
         }
     }
 
-    /// The run, or what its request says of it, has made pages old.
+    /// Records that the run, or its request, has invalidated pages.
     pub fn made_old(&self) {
         self.unconfirmed.store(true, Ordering::SeqCst);
     }
 
-    /// Waits until every server of the fleet has made old what the run has made old so far; none: there is
-    /// nothing to wait for. To be asked before anything of the answer is sent.
+    /// Returns a future that waits until every server of the fleet has carried out the invalidations of the run so far;
+    /// `None` if there is nothing to wait for. This must be called before any part of the response is sent.
     pub fn confirmation(&self) -> Option<Confirmation> {
         let part = self.cache.site_by_number(self.site)?;
         let is_due = self.unconfirmed.swap(false, Ordering::SeqCst);
@@ -144,7 +143,7 @@ impl RunEffects {
     }
 
     fn forbid(&self, pass: Pass, text: &str) {
-        // Only the first counts.
+        // Only the first cause counts.
         let _ = self.forbidden.set(Cause {
             pass,
             text: text.into(),
@@ -161,7 +160,8 @@ impl RunEffects {
         self.forbid(Pass::DatabaseWrite, &text);
         self.wrote.store(true, Ordering::SeqCst);
         self.may_write();
-        // Other servers hear of it when it is settled: before the answer leaves, and no later than the run ends.
+        // The other servers are notified when the run settles: before the response is sent, and at the latest when the
+        // run ends.
         if part.config.flush_on_write {
             part.generations.purge_here(&Purge::All, Force::Hard);
         }
@@ -169,7 +169,7 @@ impl RunEffects {
     }
 }
 
-/// The last owner drops the watch when the run has ended, or when its process is dead.
+/// The last owner drops the value when the run has ended or its process has died.
 impl Drop for RunEffects {
     fn drop(&mut self) {
         self.settle();
@@ -197,13 +197,13 @@ impl EffectSink for RunEffects {
             effect::SESSION => self.forbid(Pass::SessionOpened, &place(value)),
             effect::COOKIE => self.forbid(Pass::SetCookie, &place(value)),
             effect::FATAL => self.forbid(Pass::FatalError, &place(value)),
-            // One that is not known forbids as well.
+            // An unknown effect forbids storing the page as well.
             _ => self.forbid(Pass::DoNotCachePage, &place(value)),
         }
     }
 }
 
-/// The functions by which alone a statement writes, if that is so.
+/// Returns the functions that a statement calls, if it writes only by way of them.
 fn called<'a>(write: &effect::Write<'a>) -> impl Iterator<Item = &'a [u8]> + use<'a> {
     let functions = |(column, name)| (column == CALLED.as_bytes()).then_some(name);
     let none_but = write.table.is_none();
@@ -213,7 +213,7 @@ fn called<'a>(write: &effect::Write<'a>) -> impl Iterator<Item = &'a [u8]> + use
         .take_while(move |_| none_but)
 }
 
-/// Whether a write changes no page of the site: by its preset, or by `cache_ignore_writes`.
+/// Returns whether a write changes no page of the site, according to its preset or to `cache_ignore_writes`.
 pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
     let patterns = &part.config.ignore_writes;
     let ignored = |table| patterns.iter().any(|p| noise::matches(p, table));
@@ -224,13 +224,13 @@ pub fn is_noise(part: &SiteCache, write: &effect::Write<'_>) -> bool {
     if called(write).next().is_some() {
         return called(write).all(is_ignored);
     }
-    // Values in the form the list is asked with: it goes through them more than once.
+    // The values are collected because the list of noise iterates over them more than once.
     let values: Vec<_> = write.values().collect();
     write.table.is_some_and(ignored)
         || noise::is_noise(part.rules().preset.name, write.table, values.into_iter())
 }
 
-/// A write of PHP that this server does not run invalidates pages, unless it is noise.
+/// Invalidates pages because of a write by PHP that this server does not run, unless the write is noise.
 pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
     let write = effect::Write::parse(value);
     if !is_noise(part, &write) {
@@ -239,22 +239,22 @@ pub fn written_elsewhere(part: &SiteCache, value: &[u8]) {
     }
 }
 
-/// A worker script wrote while it handled no request. Pages are invalidated once more, this run's
-/// among them, which began before that was known; but nothing forbids to store its next.
+/// Handles a write by a worker script outside of its requests. Pages are invalidated again, including this run's, which
+/// began before the write was known; its next page may be stored.
 fn wrote_outside(part: &SiteCache) {
     let text = "a worker script outside of its requests";
     part.reasons.written(text, super::now());
     flush(part);
 }
 
-/// Makes every page of a site old.
+/// Invalidates every page of a site, if the site is configured for that.
 fn flush(part: &SiteCache) {
     if part.config.flush_on_write {
         part.generations.purge(&Purge::All, Force::Hard);
     }
 }
 
-/// The text that logs and `howdah cache explain` show for a write.
+/// Returns the text that logs and `howdah cache explain` show for a write.
 pub fn describe(write: &effect::Write<'_>) -> String {
     let verb = readable(write.verb);
     let functions: Vec<String> = called(write).map(|name| readable(name) + CALLED).collect();
@@ -269,7 +269,7 @@ pub fn describe(write: &effect::Write<'_>) -> String {
     }
 }
 
-/// A place in a script, in words; empty if it is not known.
+/// Returns the text for a place in a script; empty if the place is unknown.
 fn place(value: &[u8]) -> String {
     if value.is_empty() {
         return String::new();
@@ -277,7 +277,7 @@ fn place(value: &[u8]) -> String {
     format!("at {}", readable(value))
 }
 
-/// A process' bytes as text of one line.
+/// Returns bytes from a process as one line of text.
 fn readable(bytes: &[u8]) -> String {
     let text = String::from_utf8_lossy(&bytes[..bytes.len().min(MAX_CAUSE)]);
     text.chars()

@@ -1,5 +1,5 @@
-//! A stored page becomes an answer: the right encoded form of it, a part, or a 304; with `Age`,
-//! `Cache-Status` and `X-Cache`. The form's head is made once; what a hit adds is three lines.
+//! Sends a stored page as a response: the suitable encoded form of it, a part, or a 304; with `Age`, `Cache-Status` and
+//! `X-Cache`. The head of each form is made once; a hit adds three lines.
 
 use std::io;
 use std::sync::Arc;
@@ -29,8 +29,8 @@ pub struct Reader<'a> {
     pub now: Millis,
 }
 
-/// Sends a page. Gives back what is left to do if the form its client wants takes longer to make than a
-/// front thread may be kept.
+/// Sends a page. If the form that the client needs takes too long to make on a front thread, returns the remaining
+/// work.
 pub fn page(
     page: &Arc<Object>,
     verdict: Verdict,
@@ -71,14 +71,14 @@ pub fn page(
     };
     match page.made(place(coding)) {
         Some(form) => send(page, form, verdict, now, out),
-        // Not made for a length that HEAD need not tell (RFC 9110 §9.3.2).
+        // The form is not made only for its length, which a HEAD response may omit (RFC 9110 §9.3.2).
         None if request.method() == b"HEAD" => {
             let head = head(page, Some(coding), true, None);
             out.begin_stored(page.status, &head, |out| extra(page, verdict, now, out), 0);
             out.end();
         }
         None if page.body.len() <= stream::at_once(coding) => {
-            // Out of memory for a compressor: the plain form is right as well.
+            // If there is not enough memory for a compressor, the plain form is correct as well.
             let coded = encode(page, coding).ok();
             send(page, keep(page, coding, coded), verdict, now, out);
         }
@@ -94,7 +94,7 @@ pub fn page(
     None
 }
 
-/// A page whose form is being made.
+/// A page whose encoded form is being made.
 pub struct Later {
     page: Arc<Object>,
     verdict: Verdict,
@@ -102,11 +102,11 @@ pub struct Later {
     now: Millis,
 }
 
-/// Pages being compressed, by their place in memory: whoever compresses one holds it.
+/// The pages that are being compressed, by their address: the task that compresses a page keeps it alive.
 static UNDER_WAY: UnderWay<(usize, Coding)> = UnderWay::new();
 
 impl Later {
-    /// Sends the page when its form is made, or plain if that takes too long.
+    /// Sends the page when its encoded form is made, or the plain form if that takes too long.
     pub async fn send(self, encoding: &EncodingConfig, out: &mut Responder) {
         let (page, coding) = (self.page, self.coding);
         let (kept, plain) = (page.clone(), page.body.clone());
@@ -115,7 +115,8 @@ impl Later {
         };
         let key = (Arc::as_ptr(&page) as usize, coding);
         let plain = || Ok(Plain::Bytes(plain));
-        // Out of memory for a compressor, or it takes too long: the plain form is right as well.
+        // If there is not enough memory for a compressor, or compressing takes too long, the plain form is correct as
+        // well.
         let _ = UNDER_WAY.get(key, coding, plain, keep).await;
         let made = page.made(place(coding));
         let form = made.unwrap_or_else(|| self::plain(&page, encoding));
@@ -123,12 +124,12 @@ impl Later {
     }
 }
 
-/// Which of a page's forms a coding is; the plain one is the first.
+/// Returns the index of a coding among a page's forms; the plain form is the first.
 fn place(coding: Coding) -> usize {
     coding as usize + 1
 }
 
-/// What each answer adds to a form's head.
+/// Appends what each response adds to a form's head.
 fn extra(page: &Object, verdict: Verdict, now: Millis, out: &mut Vec<u8>) {
     out.extend_from_slice(b"Age: ");
     number(out, (page.freshness.age(now) / 1000) as i64);
@@ -143,7 +144,7 @@ fn send(page: &Object, form: &Form, verdict: Verdict, now: Millis, out: &mut Res
     out.end();
 }
 
-/// Answers with a 304, 412, 206 or 416.
+/// Sends a 304, 412, 206 or 416.
 fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     let status = match reply {
         Reply::NotModified => 304,
@@ -153,9 +154,10 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     };
     let mut head = ResponseHead::new(status);
     let describes = |name: &[u8]| {
-        // RFC 9110 §15.4.5: what a cache needs to freshen its copy; content fields with content.
+        // RFC 9110 §15.4.5: a 304 has the headers that a cache needs to update its copy; headers about the content are
+        // sent only with content.
         let of_content = name.len() > 8 && name[..8].eq_ignore_ascii_case(b"content-");
-        // One that came with a whole page says nothing; a part has its own.
+        // A `Content-Range` of a whole page has no meaning; a part has its own.
         if name.eq_ignore_ascii_case(b"content-range") {
             return false;
         }
@@ -185,7 +187,7 @@ fn short(page: &Object, reply: Reply, extra: &[u8], out: &mut Responder) {
     out.end();
 }
 
-/// The plain form, and whether others may get it encoded.
+/// Returns the plain form, which also says whether clients may get the page encoded.
 fn plain<'a>(page: &'a Object, encoding: &EncodingConfig) -> &'a Form {
     page.form(0, || {
         let mut facts = Facts {
@@ -209,12 +211,13 @@ fn encode(page: &Object, coding: Coding) -> io::Result<Bytes> {
     let mut encoder = Encoder::new(coding, Some(page.body.len() as u64))?;
     let mut body = encoder.write(&page.body)?;
     body.append(&mut encoder.finish()?);
-    // Bytes keep all that a vector has.
+    // The conversion keeps all of a vector's capacity.
     Ok(Bytes::from(body.into_boxed_slice()))
 }
 
-/// Keeps a page's form. Its coded forms are together not longer than the plain one, so that what readers
-/// ask for cannot multiply what a page takes; beyond, and where there is none, they get the plain one.
+/// Stores a page's encoded form. All encoded forms together are not longer than the plain one, so the encodings that
+/// clients ask for cannot multiply the memory of a page. Beyond that limit, and if there is no encoded form, clients
+/// get the plain one.
 fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
     let others = (1..=CODINGS).filter_map(|at| page.made(at));
     let others = others.filter(|form| form.body.len() != page.body.len());
@@ -231,8 +234,8 @@ fn keep(page: &Object, coding: Coding, coded: Option<Bytes>) -> &Form {
     })
 }
 
-/// Status line and fields of a form, up to what changes with every answer. Of a HEAD's the length may be
-/// unknown.
+/// Returns the status line and headers of a form, without the headers that differ for every response. The length may be
+/// unknown for a HEAD response.
 fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<usize>) -> Bytes {
     let mut out = Vec::with_capacity(page.lines.len() + 160);
     let reason = match &page.reason[..] {
@@ -273,18 +276,18 @@ fn head(page: &Object, coding: Option<Coding>, encodable: bool, length: Option<u
     if let Some(length) = length.filter(|_| !matches!(page.status, 204 | 304)) {
         put(b"Content-Length", length.to_string().as_bytes());
     }
-    // Bytes keep all that a vector has.
+    // The conversion keeps all of a vector's capacity.
     Bytes::from(out.into_boxed_slice())
 }
 
-/// Adds what the cache did to a script's head.
+/// Adds the headers that describe the cache's decision to a script's head.
 pub fn add_status_fields(head: &mut ResponseHead, verdict: Verdict) {
     let mut lines = Vec::with_capacity(96);
     verdict.fields(&mut lines);
     add_lines(head, &lines);
 }
 
-/// Adds fields that stand a line each.
+/// Adds the headers of `lines`, one per line.
 fn add_lines(head: &mut ResponseHead, lines: &[u8]) {
     for line in lines.split(|b| *b == b'\n') {
         if let Some(colon) = line.iter().position(|b| *b == b':') {

@@ -1,8 +1,8 @@
-//! Renders that the members of a fleet share (docs/fleet.md): before a page is rendered for the cache, another
-//! member may have rendered it, or be about to. Its page is stored as if its render had begun here when it
-//! was taken, which is right if that render saw everything by which pages were made old here until then.
+//! Renders that the members of a fleet share (docs/fleet.md): before a page is rendered for the cache, another member
+//! may have rendered it, or be about to. Its page is stored as if its render had begun here when it was taken. This is
+//! correct if that render saw every write that had invalidated pages here until then.
 //!
-//! Only clean rooms are shared, of pages that do not vary.
+//! Only the results of clean requests are shared, for pages that do not vary.
 
 use std::sync::Arc;
 
@@ -20,7 +20,7 @@ use super::fill::RenderJob;
 use super::subrequest::Subrequest;
 use super::{PageCache, SiteCache, lookup, now};
 
-/// A tag that no page has: its purge is an entry of the log that makes nothing old.
+/// A tag that no page has: its purge is an entry of the log that invalidates nothing.
 const LOADED: &[u8] = b"howdah: loaded";
 
 /// What a site needs to share renders.
@@ -28,23 +28,23 @@ const LOADED: &[u8] = b"howdah: loaded";
 pub(super) struct SharedRenders {
     fleet: Arc<Fleet>,
     renders: Arc<Renders>,
-    /// The site and everything that shapes its pages, the same on every member that has the same.
+    /// The site and everything that shapes its pages; identical on every member with the same configuration.
     owner: Owner,
-    /// `release`: which code the site runs.
+    /// `release`: the version of the site's code.
     release: Arc<str>,
 }
 
-/// What is to be done about a page.
+/// How a page is obtained.
 pub(super) enum Asked {
-    /// Another member has rendered it, and it is stored here.
+    /// Another member has rendered the page, and it is stored here.
     Taken(Arc<Object>),
-    /// It is to be rendered here; with a lead, for the others as well.
+    /// The page has to be rendered here; with a lead, on behalf of the other members as well.
     Render(Option<Lead>),
 }
 
 impl SharedRenders {
-    /// What a site of this fleet needs; none: its members share no renders. From now on nothing is taken
-    /// whose render began before: the configuration, or the code, may be another.
+    /// Returns what a site of this fleet needs; `None` if its members share no renders. From now on no page is taken
+    /// whose render began before, because the configuration or the code may have been different.
     pub fn new(
         fleet: &Arc<Fleet>,
         release: Option<&Arc<str>>,
@@ -96,18 +96,18 @@ impl SharedRenders {
     }
 }
 
-/// The part of a key that does not say which number the site has in this process.
+/// Returns the part of a key without the number that the site has in this process.
 fn without_site(key: &[u8]) -> &[u8] {
     key.get(4..).unwrap_or_default()
 }
 
-/// Whether the page of this job has no variants.
+/// Returns whether the page of this job has no variants.
 fn is_one(cache: &PageCache, job: &RenderJob) -> bool {
     job.fields.is_empty() && cache.memory.varies(job.key.as_bytes()).is_none()
 }
 
-/// Asks the fleet for a page, and waits for the member that renders it: a lease at most, and only while
-/// somebody waits here.
+/// Asks the fleet for a page, and waits for the member that renders it: for one lease at most, and only while a request
+/// waits here.
 pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> Result<Asked, Pass> {
     let Some(shared) = &part.shared_renders else {
         return Ok(Asked::Render(None));
@@ -118,7 +118,7 @@ pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> R
     }
     let find = async {
         let deadline = shared.renders.deadline();
-        // Once more for each write meanwhile, but not for ever.
+        // The question is repeated after each write, but only a few times.
         for _ in 0..3 {
             let Some(position) = shared.fleet.position() else {
                 break;
@@ -157,8 +157,8 @@ pub(super) async fn ask(job: &RenderJob, part: &SiteCache, leader: &Leader) -> R
     }
 }
 
-/// Hands over what has come of a render that this member leads. A page that was made old meanwhile is left
-/// to the next who asks.
+/// Passes on the result of a render that this member leads. A page that was invalidated meanwhile is left to the next
+/// member that asks.
 pub(super) fn settle<E>(
     lead: Lead,
     job: &RenderJob,

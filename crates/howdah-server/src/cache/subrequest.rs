@@ -1,5 +1,5 @@
-//! Requests that the server makes itself to have a page rendered: out of the page's key alone, or as a
-//! visitor's own request for the whole page (`cache = "rfc"`).
+//! Requests that the server makes itself to render a page: from the page's key alone, or as a visitor's own request for
+//! the whole page (`cache = "rfc"`).
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 
@@ -11,17 +11,16 @@ use howdah_http1::head::{self, HeadLimits};
 use super::FieldLine;
 use crate::client_address::Client;
 
-/// The client address of renders that no visitor asked for. An address for documentation (RFC 5737):
-/// the loopback address would open what applications keep for this machine.
+/// The client address of renders for no particular visitor. This is an address for documentation (RFC 5737): the
+/// loopback address would give access to what applications reserve for the local machine.
 const NOBODY: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
-/// The `User-Agent` of these renders: applications take it for a browser, and its owner can find it
-/// in a log.
+/// The `User-Agent` of these renders: applications treat it as a browser, and the site's owner can find it in a log.
 const USER_AGENT: &str = concat!(
     "Mozilla/5.0 (compatible; Howdah-Cache/",
     env!("CARGO_PKG_VERSION"),
     ")"
 );
-/// What the server itself writes fits in any case.
+/// Limits that all requests written by the server itself fit in.
 const LIMITS: HeadLimits = HeadLimits {
     request_line: 64 << 10,
     bytes: 256 << 10,
@@ -34,14 +33,14 @@ pub struct Subrequest {
     pub request: RequestHead,
     /// The client that PHP sees.
     pub client: Client<'static>,
-    /// The server's address that the client connected to; none for a unix socket.
+    /// The server's address that the client connected to; `None` for a unix socket.
     pub local: Option<SocketAddr>,
 }
 
 impl Subrequest {
-    /// The request of a clean room: nothing of a visitor is in it, only what the page's key holds.
-    /// `varied`: fields the page is known to vary by, with the values it is rendered for. None: the
-    /// head is too large.
+    /// Returns a clean request: it contains nothing of a visitor, only what the page's key holds. `varied` has the
+    /// headers that the page is known to vary by, with the values that it is rendered for. `None` if the head is too
+    /// large.
     pub fn clean(key: &Key, varied: &[FieldLine], https: bool) -> Option<Subrequest> {
         Some(Subrequest {
             request: clean(key, varied)?,
@@ -81,8 +80,8 @@ fn clean(key: &Key, varied: &[FieldLine]) -> Option<RequestHead> {
     parse(&text)
 }
 
-/// A visitor's request for the whole page: without conditions, ranges and codings of the client's, with
-/// the validators of the page that is stored. None: the head is too large.
+/// Returns a visitor's request for the whole page: without conditions, ranges and codings of the client, with the
+/// validators of the stored page. `None` if the head is too large.
 pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHead> {
     const LESS: [&[u8]; 7] = [
         b"range",
@@ -94,7 +93,7 @@ pub fn whole(request: &RequestHead, stored: Option<&Object>) -> Option<RequestHe
         b"accept-encoding",
     ];
     let mut text = Vec::new();
-    // The parser's own version; a request of HTTP/2 or HTTP/3 stays one.
+    // The text is parsed as HTTP/1.1; a request of HTTP/2 or HTTP/3 keeps its version.
     let own = matches!(request.version(), Version::Http2 | Version::Http3);
     let version = match own {
         true => Version::Http11,
@@ -137,7 +136,7 @@ fn put(text: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// A head made of text, by the same parser as everybody's.
+/// Parses the text of a head with the same parser as clients' requests.
 pub fn parse(text: &[u8]) -> Option<RequestHead> {
     let mut spans = Vec::new();
     let parsed = head::parse(text, &LIMITS, &mut spans).ok()??;

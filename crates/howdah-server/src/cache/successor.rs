@@ -1,7 +1,7 @@
-//! An upgrade: for a while a server has two processes that serve HTTP. The one that ends serves no stored page
-//! from the moment it hands over, and has no news of what the other's scripts write. What its own last scripts
-//! write reaches the other before their answers leave, as in a fleet: so pages of the other are never older
-//! than an answered write.
+//! An upgrade: for a while a server has two processes that serve HTTP. The one that is about to exit serves no stored
+//! page from the moment it hands over, since it is not notified of the writes of the other's scripts. The writes of its
+//! own last scripts are sent to the other process before their responses are sent, as in a fleet, so the other's pages
+//! are never older than a write whose response has been sent.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -17,11 +17,11 @@ use crate::site::Sites;
 /// Passes a purge on: its number, which counts up from 1, and its text.
 pub type Send = Box<dyn Fn(u64, String) + std::marker::Send>;
 
-/// The process that takes over from this one: one value for all configurations.
+/// The process that takes over from this one. All configurations share one value.
 pub struct Successor {
     has_taken_over: AtomicBool,
     outbox: Mutex<Outbox>,
-    /// All purges up to this one are carried out there.
+    /// The successor has carried out all purges up to this number.
     confirmed: watch::Sender<u64>,
 }
 
@@ -56,37 +56,37 @@ impl Successor {
         self.outbox.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Stored pages are served no more. Purges are passed on by `send` once [`PageCache::hand_over`] has
-    /// been called.
+    /// Stops serving stored pages. Purges are passed on by `send` once [`PageCache::hand_over`] has been called.
     pub fn take_over(&self, send: Send) {
         self.outbox().send = Some(send);
         self.has_taken_over.store(true, Ordering::SeqCst);
     }
 
-    /// It has carried out all purges up to this one.
+    /// Records that the successor has carried out all purges up to this number.
     pub fn confirm(&self, number: u64) {
         self.confirmed.send_modify(|n| *n = number.max(*n));
     }
 
-    /// There is none, or none any more: nobody waits for it.
+    /// Records that there is no successor, or no longer one. No purge waits for it.
     pub fn is_gone(&self) {
         self.has_taken_over.store(true, Ordering::SeqCst);
         self.confirm(u64::MAX);
     }
 
-    /// Whether there is one. Asked for each hit: a page that is being sent when this changes was asked for before.
+    /// Returns whether the successor has taken over. This is checked for each hit; a page that is being sent when it
+    /// changes was requested before.
     pub fn has_taken_over(&self) -> bool {
         self.has_taken_over.load(Ordering::Acquire)
     }
 
     async fn confirmed(&self, number: u64) {
         let mut confirmed = self.confirmed.subscribe();
-        // The sender is this value's own.
+        // This cannot fail, because the sender belongs to this value.
         let _ = confirmed.wait_for(|n| *n >= number).await;
     }
 }
 
-/// Passes the purges of a site on.
+/// Passes the purges of a site on to the successor.
 #[derive(Debug)]
 struct SiteRelay {
     site: String,
@@ -107,7 +107,7 @@ impl Relay for SiteRelay {
 }
 
 impl PageCache {
-    /// Passes all purges on to the successor from now on. The fleet hears of them by it.
+    /// Passes all purges on to the successor from now on. The successor publishes them to the fleet.
     pub fn hand_over(&self, sites: &Sites) {
         for site in sites.all() {
             if let Some(part) = self.site(site) {
@@ -120,11 +120,11 @@ impl PageCache {
         }
     }
 
-    /// Carries out what the process before has passed on.
+    /// Carries out the purges that the previous process has passed on.
     pub(super) fn purge_as_before(&self, sites: &Sites, purges: &[String]) {
         for purge in purges {
             let Some((site, what, force)) = fleet::read(purge) else {
-                // Of another version.
+                // The text is from another version.
                 self.invalidate_all();
                 continue;
             };
@@ -140,13 +140,13 @@ impl PageCache {
 }
 
 impl SiteCache {
-    /// Whether stored pages may be served now: always, but for a process that has handed over, and for a
-    /// member of a fleet that has no lease. To be asked when the page has been found.
+    /// Returns whether stored pages may be served now. They may not by a process that has handed over, or by a member
+    /// of a fleet without a lease. This must be called after the page has been found.
     pub fn may_serve(&self) -> bool {
         !self.successor.has_taken_over() && self.may_serve_by_fleet()
     }
 
-    /// Why stored pages may not be served, where [`SiteCache::may_serve`] says so.
+    /// Returns why stored pages may not be served if [`SiteCache::may_serve`] returns false.
     pub fn unserved(&self) -> Pass {
         match self.successor.has_taken_over() {
             true => Pass::HandedOver,
@@ -154,7 +154,8 @@ impl SiteCache {
         }
     }
 
-    /// Waits until all others have carried out what has been purged so far; none: there are no others.
+    /// Returns a future that waits until all other processes and members have carried out the purges so far; `None` if
+    /// there are none.
     pub fn confirmation(&self) -> Option<Confirmation> {
         if !self.successor.has_taken_over() {
             return self.confirmation_by_fleet();

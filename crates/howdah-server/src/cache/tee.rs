@@ -1,5 +1,5 @@
-//! A run whose events are kept while they pass, for `cache = rfc`, where a visitor's own answer is
-//! stored. The first event may have been taken already, to look at the head.
+//! Copies the events of a run while they pass, for `cache = rfc`, where a visitor's own response is stored. The first
+//! event may have been taken already, to inspect the head.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -10,7 +10,7 @@ use howdah_executor::{Event, ExecError, Run, RunAround};
 
 use super::run_effects::RunEffects;
 
-/// A run that passes its events on and keeps a copy of the body.
+/// A run that passes its events on and copies the body.
 pub struct Tee {
     inner: Box<dyn Run>,
     first: Option<Event>,
@@ -21,7 +21,7 @@ pub struct Tee {
 }
 
 impl Tee {
-    /// Passes `first` on, then what `inner` says; keeps up to `limit` bytes of body (0: none).
+    /// Passes on `first`, then the events of `inner`; copies up to `limit` bytes of the body (0: none).
     pub fn new(
         inner: Box<dyn Run>,
         first: Event,
@@ -38,8 +38,7 @@ impl Tee {
         }
     }
 
-    /// The whole body, if it ended as it should, was not too long, and the run did nothing that
-    /// forbids to keep it.
+    /// Returns the whole body, if it is complete, was not too long, and the run did nothing that forbids storing it.
     pub fn body(self) -> Result<Bytes, Pass> {
         if let Some(cause) = self
             .effects
@@ -49,7 +48,7 @@ impl Tee {
             return Err(cause.pass);
         }
         let whole = self.kept.filter(|_| self.ended).ok_or(Pass::Incomplete)?;
-        // Bytes keep all that a vector has.
+        // The conversion keeps all of a vector's capacity.
         Ok(Bytes::from(whole.into_boxed_slice()))
     }
 

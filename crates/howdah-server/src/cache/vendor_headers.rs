@@ -1,19 +1,19 @@
-//! What a script's head says to the cache by the header fields of other vendors' caches: purges that are carried out
-//! (`X-LiteSpeed-Purge`, `Cache-Group-Invalidation`), and fields that no client is to see. What such
-//! fields say of the page's own life is the policy's (`howdah_cache::policy`).
+//! Instructions to the cache in headers of other vendors' caches: purges that are carried out (`X-LiteSpeed-Purge`,
+//! `Cache-Group-Invalidation`), and headers that no client may see. What such headers say about the lifetime of the
+//! page is handled by the policy (`howdah_cache::policy`).
 
 use howdah_cache::{purge, tags};
 use howdah_http::message::ResponseHead;
 
 use super::SiteCache;
 
-/// Whether a method is safe (RFC 9110 §9.2.1).
+/// Returns whether a method is safe (RFC 9110 §9.2.1).
 pub fn is_safe(method: &[u8]) -> bool {
     matches!(method, b"GET" | b"HEAD" | b"OPTIONS" | b"TRACE")
 }
 
-/// Carries out the purges that the fields of a response ask for, on this site's pages alone. Any response
-/// may ask for them, whatever its status and however little it is cached: plugins purge from the dashboard.
+/// Carries out the purges in the headers of a response, on this site's pages alone. Any response may ask for purges,
+/// whatever its status and whether or not it is cached: plugins purge from the dashboard.
 pub fn purge<'a>(
     part: &SiteCache,
     is_safe: bool,
@@ -24,8 +24,8 @@ pub fn purge<'a>(
     }
 }
 
-/// For an answer that is not stored: carries out its purges before its head is sent, and takes
-/// out what clients are not to see. A stored page is kept without these fields.
+/// Carries out the purges of a response that is not stored, before its head is sent, and removes the headers that
+/// clients must not see. A stored page is kept without these headers.
 pub fn apply(part: &SiteCache, method: &[u8], head: &mut ResponseHead) {
     let ours = |name: &[u8]| {
         let tags = !part.rules().keep_tags && is_tag_field(name);

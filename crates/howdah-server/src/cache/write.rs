@@ -1,7 +1,6 @@
-//! Which pages a write invalidates. RFC 9111 §4.4 asks for the URL of a successful unsafe request;
-//! here, unless it is switched off, every page of the site is invalid after any write, because a
-//! cache that sees only HTTP cannot know which pages show what was written. Presets name the writes
-//! that change no page.
+//! Which pages a write invalidates. RFC 9111 §4.4 requires this for the URL of a successful unsafe request. Here,
+//! unless it is switched off, any write invalidates every page of the site, because a cache that sees only HTTP cannot
+//! know which pages show what was written. Presets name the writes that change no page.
 
 use howdah_cache::generation::{Force, Purge};
 use howdah_cache::key::{Key, QueryRules, Url};
@@ -13,16 +12,16 @@ use crate::client_address::Client;
 use crate::docroot::path::UrlPath;
 use crate::site::Site;
 
-/// What an unsafe request will make invalid.
+/// What an unsafe request invalidates.
 #[derive(Debug)]
 pub struct Write {
-    /// All, or the keys of its URL.
+    /// Whether all pages are invalidated, and not only those of `keys`.
     everything: bool,
-    /// The URL's key, with its query as it came and as a clean room sees it.
+    /// The keys of the URL, with its query as sent and as a clean request sees it.
     keys: Vec<Vec<u8>>,
 }
 
-/// Whether a request writes, and what.
+/// Returns what a request invalidates, if it writes.
 pub fn of(
     part: &SiteCache,
     site: &Site,
@@ -45,8 +44,8 @@ pub fn of(
     })
 }
 
-/// Whether a request writes as far as its method, path and query say. The path is looked at as the
-/// router reads it.
+/// Returns whether a request writes, according to its method, path and query. The path is parsed as the router parses
+/// it.
 pub fn may_write(part: &SiteCache, request: &RequestHead) -> bool {
     match request.method() {
         b"GET" | b"HEAD" => {
@@ -59,7 +58,7 @@ pub fn may_write(part: &SiteCache, request: &RequestHead) -> bool {
     }
 }
 
-/// The keys of a URL of a site.
+/// Returns the keys of a URL of a site.
 pub fn keys(
     part: &SiteCache,
     site: &Site,
@@ -92,11 +91,11 @@ pub fn keys(
 }
 
 impl Write {
-    /// Invalidates pages after an answer of this status, before it is sent, so that the writer
-    /// never reads an older page, and once more when the script is through. An answer that says the
-    /// request was wrong wrote nothing; one that says the server failed may have.
+    /// Invalidates pages for a response of this status, before it is sent, so the writer never reads an older page, and
+    /// again when the script has ended. A response with a client error means that nothing was written; after a server
+    /// error something may have been.
     pub fn happened(&self, part: &SiteCache, status: u16) {
-        // RFC 9111 §4.4 asks for the URL after a non-error status only.
+        // RFC 9111 §4.4 requires this for the URL only after a non-error status.
         if (400..500).contains(&status) || (status >= 500 && !self.everything) {
             return;
         }
@@ -110,8 +109,8 @@ impl Write {
         }
     }
 
-    /// As [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it is of
-    /// the same origin (RFC 9111 §4.4).
+    /// Like [`Write::happened`], for the URL that `Location` or `Content-Location` names, if it has the same origin
+    /// (RFC 9111 §4.4).
     pub fn also(
         &self,
         part: &SiteCache,

@@ -1,9 +1,9 @@
-//! The dashboard: a page that shows a server live, by server-sent events. One snapshot a second is taken for
-//! all who look, and none when nobody does. The page is three files of this program; nothing comes from
-//! elsewhere, and nothing in it is inline, so its Content-Security-Policy allows nothing else.
+//! The dashboard: a page that shows a server live, by server-sent events. One snapshot per second is taken for all open
+//! dashboards, and none while there are none. The page consists of three files that are compiled into the program;
+//! nothing is loaded from elsewhere and nothing in it is inline, so its Content-Security-Policy allows nothing else.
 //!
-//! - [`crate::status_listener`] shows it of its own server, and changes nothing.
-//! - [`relay`] shows a server to one person on loopback, with buttons: `howdah dashboard`.
+//! - [`crate::status_listener`] shows the dashboard of its own server, without buttons.
+//! - [`relay`] shows a server to one user on loopback, with buttons: `howdah dashboard`.
 
 pub mod relay;
 
@@ -22,25 +22,25 @@ use crate::admin::ServerStatus;
 
 /// The time between two snapshots.
 const EVERY: Duration = Duration::from_secs(1);
-/// Most dashboards of a server at once: each is a connection.
+/// The maximum number of open dashboards of a server; each is a connection.
 const DASHBOARDS: usize = 64;
-/// Most children of a pool in a snapshot; idle ones are left out first.
+/// The maximum number of children of a pool in a snapshot; idle ones are omitted first.
 const CHILDREN: usize = 200;
 
 const POLICY: &[u8] =
     b"default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
     img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-/// The server that is shown.
+/// The server that a dashboard shows.
 pub trait Source: Send + Sync + 'static {
-    /// The dashboards that show it.
+    /// Returns the sender of the server's snapshots.
     fn snapshots(&self) -> &Snapshots;
 
-    /// Its status now, or why there is none.
+    /// Returns the server's current status, or why it is not available.
     fn snapshot(&self) -> impl Future<Output = Result<ServerStatus, String>> + Send;
 }
 
-/// Sends snapshots to all open dashboards.
+/// The sender of snapshots to all open dashboards.
 pub struct Snapshots {
     events: watch::Sender<Bytes>,
     taking: AtomicBool,
@@ -56,7 +56,7 @@ impl Default for Snapshots {
 }
 
 impl Snapshots {
-    /// Sends snapshots of `source` until the client leaves.
+    /// Sends snapshots of `source` until the client disconnects.
     pub(crate) async fn stream<S: Source>(source: &Arc<S>, out: &mut Responder) {
         let snapshots = source.snapshots();
         if snapshots.events.receiver_count() >= DASHBOARDS {
@@ -71,7 +71,7 @@ impl Snapshots {
         if !snapshots.taking.swap(true, Ordering::AcqRel) {
             tokio::spawn(take(source.clone()));
         } else {
-            // The last one is shown at once.
+            // The last snapshot is shown at once.
             events.mark_changed();
         }
         let mut head = ResponseHead::new(200);
@@ -79,7 +79,7 @@ impl Snapshots {
             .header(b"Cache-Control", b"no-store")
             .header(b"X-Accel-Buffering", b"no");
         out.begin(&head, Length::Unknown);
-        // It ends when the client leaves.
+        // This ends when the client disconnects.
         let Err(ClientGone) = send(&mut events, out).await;
         out.abort();
     }
@@ -102,7 +102,7 @@ async fn send(
     }
 }
 
-/// Takes snapshots as long as somebody looks.
+/// Takes snapshots while there are open dashboards.
 async fn take<S: Source>(source: Arc<S>) {
     let snapshots = source.snapshots();
     let mut ticks = tokio::time::interval(EVERY);
@@ -110,7 +110,7 @@ async fn take<S: Source>(source: Arc<S>) {
     loop {
         ticks.tick().await;
         if snapshots.events.receiver_count() == 0 {
-            // Both are tasks of one thread: the next dashboard sees this, and begins again.
+            // Both are tasks of one thread: the next dashboard sees this value and starts again.
             snapshots.taking.store(false, Ordering::Release);
             return;
         }
@@ -122,7 +122,7 @@ async fn take<S: Source>(source: Arc<S>) {
     }
 }
 
-/// A snapshot as an event. Of a pool with very many children, those that do something.
+/// Returns a snapshot as an event. If a pool has very many children, some idle ones are omitted.
 fn event_of(mut status: ServerStatus) -> Bytes {
     for pool in &mut status.pools {
         if pool.children.len() > CHILDREN {
@@ -130,19 +130,19 @@ fn event_of(mut status: ServerStatus) -> Bytes {
             pool.children.truncate(CHILDREN);
         }
     }
-    // The type has only strings for keys and finite numbers.
+    // This cannot fail: the type has only strings for keys, and finite numbers.
     event(
         "status",
         &serde_json::to_string(&status).unwrap_or_default(),
     )
 }
 
-/// JSON has no line end within.
+/// Returns an event. The JSON has no line breaks.
 fn event(name: &str, json: &str) -> Bytes {
     Bytes::from(format!("event: {name}\ndata: {json}\n\n"))
 }
 
-/// A file of the page, relative to where the page is. `acts`: there are buttons.
+/// Returns a file of the page by its relative path. `acts` says whether the page has buttons.
 pub(crate) fn file(path: &[u8], acts: bool) -> Option<(ResponseHead, Bytes)> {
     let (media_type, text) = match path {
         b"" => {

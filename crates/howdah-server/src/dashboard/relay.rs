@@ -1,6 +1,6 @@
-//! A dashboard for one person, with the rights of the control socket: `howdah dashboard` serves it on
-//! loopback. Its address holds a secret, so that neither another user of the machine nor a web page finds
-//! it; what changes something must be a POST of JSON from the page itself.
+//! A dashboard for one user, with the rights of the control socket: `howdah dashboard` serves it on loopback. Its URL
+//! contains a secret, so neither another user of the machine nor a web page can find it. Requests that change something
+//! must be a POST of JSON from the page itself.
 
 use std::sync::Arc;
 
@@ -12,22 +12,22 @@ use crate::admin::ServerStatus;
 use crate::cache::admin::AdminCommand;
 use crate::client_address::is_this_machine;
 
-/// The longest question of the page.
+/// The maximum size of a request body from the page, in bytes.
 const LONGEST: u64 = 16 << 10;
 
-/// The server at the other end. Each call may wait for its answer.
+/// The server at the other end of the control socket. Each call may block until the server responds.
 pub trait Operator: Send + Sync + 'static {
-    /// Its status.
+    /// Returns the server's status.
     fn status(&self) -> Result<ServerStatus, String>;
-    /// Purges pages; what was done, or why not.
+    /// Purges pages. Returns a description of what was done, or of why it failed.
     fn purge(&self, what: AdminCommand) -> Result<String, String>;
-    /// Reloads; what was done, or why not.
+    /// Reloads the configuration. Returns a description of what was done, or of why it failed.
     fn reload(&self) -> Result<String, String>;
 }
 
-/// Answers the page.
+/// Handles the requests of the page.
 pub struct Relay<O> {
-    /// The path of the page, between two slashes.
+    /// The path of the page, without its slashes.
     secret: String,
     shown: Arc<Shown<O>>,
 }
@@ -47,7 +47,7 @@ impl<O: Operator> Source for Shown<O> {
     }
 }
 
-/// Asks in a thread that may wait.
+/// Calls the operator in a thread that may block.
 async fn ask<O: Operator, T: Send + 'static>(
     operator: &Arc<O>,
     question: impl FnOnce(&O) -> Result<T, String> + Send + 'static,
@@ -58,7 +58,7 @@ async fn ask<O: Operator, T: Send + 'static>(
 }
 
 impl<O: Operator> Relay<O> {
-    /// The page is at `/secret/`.
+    /// Returns a relay whose page is at `/secret/`.
     pub fn new(secret: String, operator: O) -> Relay<O> {
         Relay {
             secret,
@@ -69,11 +69,11 @@ impl<O: Operator> Relay<O> {
         }
     }
 
-    /// The rest of the path, if the page was asked for by somebody who knows where it is.
+    /// Returns the rest of the path, if the request has the right secret and host.
     fn rest<'a>(&self, request: &'a RequestHead) -> Option<&'a [u8]> {
         let path = request.path().strip_prefix(b"/")?;
         let (given, rest) = path.split_at_checked(self.secret.len())?;
-        // In constant time: who guesses learns nothing from how long it takes.
+        // The comparison takes constant time, so its duration does not help to guess the secret.
         let same = aws_lc_rs::constant_time::verify_slices_are_equal(given, self.secret.as_bytes());
         same.ok()?;
         is_this_machine(request.host()).then_some(())?;
@@ -102,7 +102,7 @@ impl<O: Operator> Relay<O> {
     }
 }
 
-/// The page itself asks: no other can send JSON here, nor this `Origin`.
+/// Returns whether the page itself sends the request: no other page can send JSON here, nor this `Origin`.
 fn is_from_the_page(request: &RequestHead) -> bool {
     let own = [b"http://", request.host()].concat();
     request.header(b"origin") == Some(&own[..])

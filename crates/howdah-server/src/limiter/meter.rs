@@ -1,4 +1,4 @@
-//! What is counted of one limit: the same over reloads that do not change it.
+//! The counters of one limit, which are kept over reloads that do not change it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -8,7 +8,7 @@ use super::Limit;
 use super::places::Places;
 use crate::tally::Tally;
 
-/// Who may wait for a PHP process: how many requests, and for how long.
+/// How many requests may wait for a PHP process, and for how long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Patience {
     pub most: usize,
@@ -16,43 +16,43 @@ pub(super) struct Patience {
 }
 
 impl Patience {
-    /// Of a client: a browser asks for a page's parts at once.
+    /// For one client: a browser requests all parts of a page at once.
     pub const OF_A_CLIENT: Patience = Patience {
         most: 64,
         longest: Duration::from_secs(10),
     };
-    /// Of all that have left scripts running, together: as a pool's queue has by default.
+    /// For all clients together that have left scripts running: the defaults of a pool's queue.
     pub const OF_LEAVERS: Patience = Patience {
         most: 1024,
         longest: Duration::from_secs(30),
     };
 }
 
-/// By what a meter is found again after a reload. A limit of another text is another limit.
+/// The identity of a meter across reloads. A limit with another text is a different limit.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct MeterName {
     /// The site's name.
     pub site: String,
     /// The rule's paths and its limit.
     pub text: String,
-    /// The how many-th of this text in the site.
+    /// The position among the site's limits with the same text, from 0.
     pub number: usize,
 }
 
-/// What is counted of one limit.
+/// The counters of one limit.
 #[derive(Debug)]
 pub struct Meter {
     /// The limit.
     pub limit: Arc<Limit>,
-    /// Unlike that of all other meters of the process.
+    /// A number that no other meter of the process has.
     pub(super) id: u64,
-    /// Its clients' requests in progress, if the limit is about them.
+    /// The permits of clients' requests in progress, if the limit is about them.
     pub(super) connections: Option<Arc<Places>>,
-    /// Those that have PHP processes, or wait for one, if it is about them.
+    /// The permits of requests that have or wait for a PHP process, if the limit is about them.
     pub(super) processes: Option<Arc<Places>>,
-    /// How long these may wait.
+    /// How long a request may wait for a PHP process.
     pub longest_wait: Duration,
-    /// Requests refused.
+    /// The number of refused requests.
     pub(super) refused: Tally,
 }
 
@@ -69,18 +69,18 @@ impl Meter {
         }
     }
 
-    /// Its number, unlike that of all others.
+    /// Returns the meter's number, which no other meter of the process has.
     pub fn number(&self) -> u64 {
         self.id
     }
 
-    /// Clients' requests that wait for a PHP process.
+    /// Returns how many requests wait for a PHP process.
     pub fn waiting(&self) -> u64 {
         let processes = self.processes.as_ref();
         processes.map_or(0, |places| places.count().1)
     }
 
-    /// How many requests were refused.
+    /// Returns how many requests were refused.
     pub fn refused(&self) -> u64 {
         self.refused.sum()
     }

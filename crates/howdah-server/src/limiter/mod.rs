@@ -1,14 +1,14 @@
-//! Limits on what one client may ask for: requests in a time, requests in progress, PHP processes.
-//! Decides and counts; answers nothing and knows no route.
+//! Limits of what one client may request: requests in a time, requests in progress, PHP processes. This module decides
+//! and counts; it sends no response and knows no routes.
 //!
-//! - [`rate`]: the arithmetic of a rate, with the time handed in.
-//! - `table`: what is known of clients' rates, in a bounded room.
-//! - [`places`]: requests in progress, and those that wait for a process.
-//! - [`meter`]: what is counted of one limit, over reloads.
+//! - [`rate`]: the arithmetic of a rate; the caller passes the time.
+//! - `table`: the state of clients' rates, in bounded memory.
+//! - [`places`]: permits for requests in progress, and the requests that wait for a process.
+//! - [`meter`]: the counters of one limit, which outlive a reload.
 //!
-//! The algorithm is that of nginx' `limit_req` with `nodelay`: a bucket that leaks at the rate and holds
-//! `burst` requests beyond the one in hand. A request that is refused fills no bucket, so a client that
-//! goes on asking gets the rate, as with nginx.
+//! The algorithm is that of nginx' `limit_req` with `nodelay`: a leaky bucket that holds `burst` requests beyond the
+//! current one. A refused request does not fill the bucket, so a client that continues to send requests gets the rate,
+//! as with nginx.
 
 pub mod meter;
 pub mod places;
@@ -28,16 +28,16 @@ use places::{Entry, Line, Place};
 use rate::Rate;
 use table::Table;
 
-/// A limit of a rule.
+/// The limit of a rule.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// `limit`: the word for the requests that it is about, if it knows them by itself.
+    /// `limit`: the preset's name, if the limit selects its requests by a preset.
     pub preset: Option<&'static str>,
     /// `rate`, `burst`: how many requests a client may send in a time.
     pub rate: Option<Rate>,
     /// `connections`: how many requests of a client may be in progress.
     pub connections: Option<u32>,
-    /// `processes`: how many of them may have a PHP process.
+    /// `processes`: how many of a client's requests may have a PHP process.
     pub processes: Option<u32>,
     /// `limit_by`: what counts as one client.
     pub by: LimitBy,
@@ -55,7 +55,7 @@ impl fmt::Display for Limit {
 }
 
 impl Limit {
-    /// One part of it, if it has that.
+    /// Returns one part of the limit as text, if the limit has that part.
     pub fn part(&self, over: Over) -> Option<String> {
         match over {
             Over::Rate => Some(format!("rate {}", self.rate?)),
@@ -65,34 +65,34 @@ impl Limit {
     }
 }
 
-/// What counts as one client.
+/// What identifies a client.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum LimitBy {
-    /// `address`: an address of IPv4, or 64 bits of IPv6, from which everybody has all to choose.
+    /// `address`: an address of IPv4, or the first 64 bits of IPv6, since every IPv6 client can choose the rest.
     Address,
-    /// `network /24 /56`: what shares so many bits of IPv4, and of IPv6.
+    /// `network /24 /56`: the first bits of the address, their number for IPv4 and for IPv6.
     Network(u8, u8),
-    /// `header NAME`: what sends the same value; without one, by address.
+    /// `header NAME`: the value of a header; the address if there is none.
     Header(String),
-    /// `cookie NAME`: the same of a cookie.
+    /// `cookie NAME`: the value of a cookie; the address if there is none.
     Cookie(String),
-    /// `all`: everybody whom the rule is for, together.
+    /// `all`: all clients that the rule applies to count as one.
     All,
 }
 
-/// What shows who a client is, by the limit's [`LimitBy`].
+/// The value that identifies a client, according to the limit's [`LimitBy`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Shown<'a> {
-    /// The client's address; none: it came by a unix socket.
+    /// The client's address; `None` for a client on a unix socket.
     Address(Option<IpAddr>),
-    /// The value of a header field or cookie.
+    /// The value of a header or cookie.
     Value(&'a [u8]),
-    /// Nothing is asked.
+    /// All clients are one.
     Anybody,
 }
 
 impl LimitBy {
-    /// The client at this address.
+    /// Returns the identity of the client at this address.
     pub fn at(&self, address: Option<IpAddr>) -> Shown<'static> {
         match self {
             LimitBy::All => Shown::Anybody,
@@ -104,11 +104,11 @@ impl LimitBy {
     }
 }
 
-/// Which client, under which limit: a keyed hash, so that nobody chooses whom they meet in the table.
+/// The key of a client under a limit: a keyed hash, so a client cannot choose its neighbours in the table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ClientKey(u64);
 
-/// What is counted of all limits: one value for all threads, and all configurations of the process.
+/// The state of all limits. All threads and all configurations of the process share one value.
 #[derive(Debug)]
 pub struct Limiter {
     table: Table,
@@ -128,39 +128,39 @@ impl Default for Limiter {
     }
 }
 
-/// The part of a limit that a client is over.
+/// The part of a limit that a client exceeds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Over {
     /// Too many requests in a time.
     Rate,
-    /// Too many at once.
+    /// Too many requests at once.
     Connections,
-    /// Too many that want a PHP process, and wait.
+    /// Too many requests that wait for a PHP process.
     Processes,
 }
 
 /// Why a request is refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limited {
-    /// What it is too many for.
+    /// The part of the limit that the request exceeds.
     pub over: Over,
-    /// When the next request would pass, from now; at once, a guess.
+    /// How long to wait until the next request would pass; an estimate for all parts but the rate.
     pub wait: Duration,
-    /// The log has not heard of this client for a while.
+    /// Whether the log has had no entry about this client for a while.
     pub is_news: bool,
 }
 
-/// A place among a client's PHP processes.
+/// The result of asking for one of a client's PHP processes.
 #[derive(Debug)]
 pub enum Process {
-    /// It can be had.
+    /// The request has a permit.
     Free(Place),
-    /// Others of the same client have all of them.
+    /// Other requests of the same client have all permits, and the request waits.
     Waits(Line),
 }
 
 impl Limiter {
-    /// The meter of this name: the one that the configuration before this had, if its limit is the same.
+    /// Returns the meter of this name: that of the previous configuration, if its limit is the same.
     pub fn meter(&self, name: MeterName, limit: &Arc<Limit>) -> Arc<Meter> {
         self.patient_meter(name, limit, Patience::OF_A_CLIENT)
     }
@@ -176,8 +176,8 @@ impl Limiter {
         meter
     }
 
-    /// The meter of clients who ask for scripts of this pool and leave while they run: together they have
-    /// three quarters of its processes, so that there is always one for others. None: there is but one.
+    /// Returns the meter of clients that disconnect while their scripts run in this pool. Together they get three
+    /// quarters of its processes, so there is always one for other clients. `None` if the pool has only one process.
     pub fn leavers(&self, pool: &str, processes: u32) -> Option<Arc<Meter>> {
         if processes < 2 {
             return None;
@@ -197,12 +197,12 @@ impl Limiter {
         Some(self.patient_meter(name, &limit, Patience::OF_LEAVERS))
     }
 
-    /// The key of a client under a limit.
+    /// Returns the key of a client under a limit.
     pub fn key(&self, meter: &Meter, client: Shown<'_>) -> ClientKey {
         ClientKey(self.keys.hash_one((meter.id, client)))
     }
 
-    /// Counts a request, unless its client is over the limit's rate.
+    /// Counts a request, unless its client exceeds the limit's rate.
     pub fn count(&self, meter: &Meter, key: ClientKey, now: Instant) -> Result<(), Limited> {
         let Some(rate) = &meter.limit.rate else {
             return Ok(());
@@ -211,14 +211,17 @@ impl Limiter {
         counted.inspect_err(|_| meter.refused.add())
     }
 
-    /// Takes back what [`Limiter::count`] has counted: the request was refused for another reason.
+    /// Reverts [`Limiter::count`] for a request that was refused for another reason.
     pub fn uncount(&self, meter: &Meter, key: ClientKey) {
         if let Some(rate) = &meter.limit.rate {
             self.table.uncount(key.0, rate);
         }
     }
 
-    /// Takes a place among the client's requests in progress, if the limit has that; an error: there is none.
+    /// Acquires a permit among the client's requests in progress, if the limit has such a part.
+    ///
+    /// # Errors
+    /// All permits of the client are in use.
     pub fn connect(
         &self,
         meter: &Meter,
@@ -234,8 +237,10 @@ impl Limiter {
         }
     }
 
-    /// Takes a place among the client's PHP processes, if the limit has that, or gets in line for one; an
-    /// error: the line is full.
+    /// Acquires a permit among the client's PHP processes, if the limit has such a part, or joins the client's queue.
+    ///
+    /// # Errors
+    /// The queue is full.
     pub fn process(
         &self,
         meter: &Meter,
@@ -252,7 +257,7 @@ impl Limiter {
         }
     }
 
-    /// Refuses a request for which there is no place.
+    /// Counts and returns the refusal of a request for which there is no permit.
     pub fn full(&self, meter: &Meter, key: ClientKey, over: Over, now: Instant) -> Limited {
         meter.refused.add();
         Limited {
@@ -262,7 +267,7 @@ impl Limiter {
         }
     }
 
-    /// How many clients were forgotten, for want of room, while something counted against them.
+    /// Returns how many clients were forgotten, for lack of space, while their requests still counted.
     pub fn forgotten(&self) -> u64 {
         self.table.forgotten()
     }

@@ -1,7 +1,7 @@
-//! How many requests of a client are in progress at once, or have a PHP process: each takes a place and
-//! gives it back. Where requests may wait for one, they wait in a line of their own client's, in the order
-//! in which they came: whoever asks for much waits for itself. Takes as much memory as there are requests
-//! in progress.
+//! Permits for requests of a client that are in progress at once, or that have a PHP process. Each request acquires a
+//! permit and releases it. If requests may wait for a permit, they wait in a queue of their own client, in the order in
+//! which they arrived: a client that sends many requests waits only for itself. The memory is proportional to the
+//! number of requests in progress.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -12,16 +12,16 @@ use std::task::{Context, Poll};
 use crossbeam_utils::CachePadded;
 use tokio::sync::oneshot;
 
-/// Parts with a lock of their own, so that front threads seldom meet.
+/// The number of parts with a lock of their own, so front threads seldom contend.
 const PARTS: usize = 16;
 
-/// The places of all clients of a limit.
+/// The permits of all clients of a limit.
 #[derive(Debug)]
 pub(super) struct Places {
     parts: [CachePadded<Mutex<HashMap<u64, Client>>>; PARTS],
-    /// Places that each client has.
+    /// The number of permits of each client.
     most: u32,
-    /// Requests of a client that may wait for one.
+    /// How many requests of a client may wait for a permit.
     most_waiting: usize,
 }
 
@@ -32,26 +32,26 @@ struct Client {
     waiting: VecDeque<oneshot::Sender<Place>>,
 }
 
-/// A place that a request has; given back when it is dropped.
+/// A permit of a request, which is released when it is dropped.
 #[derive(Debug)]
 pub struct Place {
-    /// None: it has been given back.
+    /// `None` once the permit has been passed on.
     places: Option<Arc<Places>>,
     key: u64,
 }
 
-/// A request's place in its client's line.
+/// The position of a request in its client's queue: a future that resolves to a permit.
 #[derive(Debug)]
 pub struct Line(oneshot::Receiver<Place>);
 
-/// What a request gets that asks for a place.
+/// The result of asking for a permit.
 #[derive(Debug)]
 pub(super) enum Entry {
-    /// A place.
+    /// The request has a permit.
     Place(Place),
-    /// There will be one.
+    /// The request waits for a permit.
     Waits(Line),
-    /// There is no room to wait.
+    /// The queue is full.
     Full,
 }
 
@@ -69,7 +69,7 @@ impl Places {
         part.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Asks for a place of a client.
+    /// Asks for a permit for a client.
     pub fn enter(self: &Arc<Self>, key: u64) -> Entry {
         let mut part = self.part(key);
         let client = part.entry(key).or_default();
@@ -79,7 +79,7 @@ impl Places {
             return Entry::Place(Place { places, key });
         }
         if client.waiting.len() >= self.most_waiting {
-            // Those whose clients have left wait for nothing.
+            // Requests whose clients have disconnected no longer wait.
             client.waiting.retain(|waiting| !waiting.is_closed());
             if client.waiting.len() >= self.most_waiting {
                 return Entry::Full;
@@ -90,7 +90,7 @@ impl Places {
         Entry::Waits(Line(line))
     }
 
-    /// Who is to have a place that is given back; none: nobody, and it is free.
+    /// Returns the waiting request that gets a released permit; `None` if no request waits, and the permit is free.
     fn next(&self, key: u64) -> Option<oneshot::Sender<Place>> {
         let mut part = self.part(key);
         let client = part.get_mut(&key)?;
@@ -104,7 +104,7 @@ impl Places {
         next
     }
 
-    /// Places that are taken, and requests that wait.
+    /// Returns the numbers of permits in use and of waiting requests.
     pub fn count(&self) -> (u64, u64) {
         let mut sums = (0, 0);
         for part in &self.parts {
@@ -124,7 +124,7 @@ impl Drop for Place {
         let Some(places) = self.places.take() else {
             return;
         };
-        // No lock is held while another is given it: it may come back at once.
+        // The lock is not held while the permit is passed on, since the permit may be released at once.
         while let Some(next) = places.next(self.key) {
             let place = Place {
                 places: Some(places.clone()),
@@ -141,11 +141,11 @@ impl Drop for Place {
 impl Future for Line {
     type Output = Place;
 
-    /// Ready when there is a place.
+    /// Resolves when there is a permit.
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Place> {
         match Pin::new(&mut self.0).poll(cx) {
             Poll::Ready(Ok(place)) => Poll::Ready(place),
-            // A line ends with its places; whoever waits keeps them.
+            // The queue ends with its permits, which every waiting request keeps alive.
             Poll::Ready(Err(_)) | Poll::Pending => Poll::Pending,
         }
     }
@@ -199,7 +199,7 @@ mod tests {
         assert_eq!(places.count(), (1, 3));
         drop(first);
         let third = third.await;
-        // One that has got its place and leaves before it knows gives it on.
+        // A request that disconnects before it notices its permit passes the permit on.
         drop(third);
         drop(fourth);
         let fifth = fifth.await;

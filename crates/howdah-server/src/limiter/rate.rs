@@ -1,12 +1,12 @@
-//! A rate with a burst, as a point in time: when nothing will count against a client any more. Each request
-//! moves it on by the time that the rate gives to one; a request passes while it lies no further ahead than
-//! the burst. That is nginx' leaky bucket, told by the clock (GCRA, ITU-T I.371): exact, eight bytes a
-//! client, no timer. Times are nanoseconds of any clock that goes forward.
+//! A rate with a burst, represented as a point in time: when a client's requests no longer count. Each request moves
+//! this time forward by the interval of the rate; a request passes while the time is no further ahead than the burst.
+//! This is nginx' leaky bucket in terms of time (GCRA, ITU-T I.371): exact, eight bytes per client, no timer. Times are
+//! nanoseconds of any clock that goes forward.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// Requests in a time, and how many may come at once beyond that.
+/// The number of requests in a period, and how many may come at once beyond one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rate {
     count: u32,
@@ -14,7 +14,7 @@ pub struct Rate {
     burst: u32,
 }
 
-/// The time in which a rate counts.
+/// The period of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Per {
     Second,
@@ -22,7 +22,7 @@ enum Per {
     Hour,
 }
 
-/// A text is no rate.
+/// The text is not a valid rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BadRate;
 
@@ -34,13 +34,13 @@ impl fmt::Display for BadRate {
 
 impl std::error::Error for BadRate {}
 
-/// The most that a rate may be: in its time, and as a burst.
+/// The maximum number of requests in a period, and the maximum burst.
 pub const MOST: u32 = 1_000_000;
 
 impl FromStr for Rate {
     type Err = BadRate;
 
-    /// `10/s`, or as nginx writes it `10r/s`. As many as the number may come at once.
+    /// Parses `10/s`, or nginx' notation `10r/s`. By default as many requests as the number may come at once.
     fn from_str(text: &str) -> Result<Rate, BadRate> {
         let (count, per) = text.split_once('/').ok_or(BadRate)?;
         let count = count.strip_suffix('r').unwrap_or(count);
@@ -77,13 +77,13 @@ impl fmt::Display for Rate {
 }
 
 impl Rate {
-    /// The same with another burst, at most [`MOST`].
+    /// Returns the same rate with another burst, at most [`MOST`].
     pub fn with_burst(self, burst: u32) -> Rate {
         let burst = burst.min(MOST);
         Rate { burst, ..self }
     }
 
-    /// The time that the rate gives to one request.
+    /// Returns the interval of the rate in nanoseconds.
     fn each(&self) -> u64 {
         let seconds = match self.per {
             Per::Second => 1,
@@ -93,10 +93,10 @@ impl Rate {
         seconds * 1_000_000_000 / u64::from(self.count)
     }
 
-    /// A request at `now` of a client against whom nothing counts from `clear_at` on: the new `clear_at`,
-    /// or how long it is until a request passes.
+    /// Decides about a request at `now` of a client whose requests no longer count from `clear_at` on. Returns the new
+    /// `clear_at`, or as an error how long it takes until a request passes.
     pub(super) fn pass(&self, clear_at: u64, now: u64) -> Result<u64, u64> {
-        // At most an hour a request and a million of them: far below the largest number.
+        // This cannot overflow: at most an hour per request, and a million of them.
         let latest = now + self.each() * u64::from(self.burst);
         match clear_at.checked_sub(latest) {
             Some(wait @ 1..) => Err(wait),
@@ -104,7 +104,7 @@ impl Rate {
         }
     }
 
-    /// Takes a request back.
+    /// Reverts a request: returns the earlier `clear_at`.
     pub(super) fn back(&self, clear_at: u64) -> u64 {
         clear_at.saturating_sub(self.each())
     }
@@ -116,7 +116,7 @@ mod tests {
 
     const SECOND: u64 = 1_000_000_000;
 
-    /// How many of `asked` requests at each of these times pass.
+    /// Returns how many of `asked` requests at each of these times pass.
     fn passed(rate: &str, burst: Option<u32>, times: &[(u64, u32)]) -> Vec<u32> {
         let mut rate: Rate = rate.parse().unwrap();
         if let Some(burst) = burst {
@@ -149,7 +149,7 @@ mod tests {
         );
         // Idle time fills no more than the burst.
         assert_eq!(passed("10/s", Some(2), &[(t(0), 9), (t(600), 9)]), [3, 3]);
-        // Without a burst one at a time; by default as many as the number says.
+        // Without a burst one request passes at a time; by default the burst is the number of the rate.
         assert_eq!(passed("10/s", Some(0), &[(t(0), 9), (t(1), 9)]), [1, 1]);
         assert_eq!(passed("10/s", None, &[(t(0), 99), (t(10), 99)]), [10, 10]);
         assert_eq!(passed("30/m", None, &[(t(0), 99), (t(20), 9)]), [30, 1]);

@@ -1,7 +1,7 @@
-//! What is known of clients, in a room that never grows: a million addresses cost what a hundred thousand
-//! do. A client has a set of eight places to be in. When all are taken, the one goes against whom nothing
-//! counts any more, else the one of whom that will be true first: a flood of addresses pushes out its own,
-//! and a client that has used its limit up stays.
+//! The state of clients in bounded memory: a million addresses take no more than a hundred thousand. A client may be in
+//! one of eight slots. When all are taken, the client whose requests no longer count is replaced, else the one for
+//! which that will be the case first: a flood of addresses replaces its own entries, and a client that has used up its
+//! limit stays.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -12,37 +12,37 @@ use crossbeam_utils::CachePadded;
 use super::rate::Rate;
 use super::{Limited, Over};
 
-/// Clients that are known at once: 24 bytes each, 6 MiB.
+/// The maximum number of clients: 24 bytes each, 6 MiB.
 pub(super) const CAPACITY: usize = 1 << 18;
-/// Places that a client may be in.
+/// The number of slots that a client may be in.
 const PLACES: usize = 8;
-/// Parts with a lock of their own, so that front threads seldom meet.
+/// The number of parts with a lock of their own, so front threads seldom contend.
 const PARTS: usize = 64;
-/// How long the log hears nothing more of a client, in nanoseconds.
+/// The minimum time between two log entries about a client, in nanoseconds.
 const QUIET: u64 = 60_000_000_000;
 
-/// A client under a limit. Times are nanoseconds since the table was made.
+/// The state of a client under a limit. Times are nanoseconds since the table was made.
 #[derive(Clone, Copy, Debug, Default)]
 struct Known {
     key: u64,
-    /// From when on nothing counts against it.
+    /// The time from which the client's requests no longer count.
     clear_at: u64,
-    /// Until when the log needs not hear of it.
+    /// The time until which there is no further log entry about the client.
     quiet_until: u64,
 }
 
-/// All clients of all limits.
+/// The state of all clients of all limits.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// Each is empty until it is needed: most servers have no limit.
+    /// Each part is empty until it is needed, since most servers have no limit.
     parts: Box<[CachePadded<Mutex<Vec<Known>>>]>,
-    /// Places of each part.
+    /// The number of slots of each part.
     size: usize,
     forgotten: AtomicU64,
 }
 
 impl Table {
-    /// A table of so many places, rounded up to whole sets of all parts.
+    /// Returns a table with this many slots, rounded up to whole sets of all parts.
     pub fn new(capacity: usize) -> Table {
         Table {
             parts: (0..PARTS).map(|_| CachePadded::default()).collect(),
@@ -51,7 +51,7 @@ impl Table {
         }
     }
 
-    /// Counts a request of a client, unless it is over the rate.
+    /// Counts a request of a client, unless it exceeds the rate.
     pub fn count(&self, key: u64, rate: &Rate, now: u64) -> Result<(), Limited> {
         let mut part = self.part(key);
         let known = self.find(&mut part, key, now);
@@ -68,7 +68,7 @@ impl Table {
         }
     }
 
-    /// Takes a request of a client back.
+    /// Reverts the count of a client's request.
     pub fn uncount(&self, key: u64, rate: &Rate) {
         let mut part = self.part(key);
         if let Some(known) = self
@@ -80,7 +80,8 @@ impl Table {
         }
     }
 
-    /// Whether the log is to hear of a client. It is remembered if that costs nobody else a place.
+    /// Returns whether a client should be logged now. The client is remembered if that replaces no client whose
+    /// requests still count.
     pub fn hear(&self, key: u64, now: u64) -> bool {
         let mut part = self.part(key);
         let set = self.set(&mut part, key);
@@ -93,7 +94,7 @@ impl Table {
         self.find(&mut part, key, now).is_news(now)
     }
 
-    /// How many clients had to go while something counted against them.
+    /// Returns how many clients were replaced while their requests still counted.
     pub fn forgotten(&self) -> u64 {
         self.forgotten.load(Ordering::Relaxed)
     }
@@ -107,7 +108,7 @@ impl Table {
         part
     }
 
-    /// The places that a client may be in.
+    /// Returns the slots that a client may be in.
     fn set<'p>(&self, part: &'p mut [Known], key: u64) -> &'p mut [Known] {
         let first = key as u32 as usize % (self.size / PLACES) * PLACES;
         &mut part[first..first + PLACES]
@@ -137,7 +138,7 @@ impl Table {
 }
 
 impl Known {
-    /// Whether the log is to hear of it now; then not for a while.
+    /// Returns whether the client should be logged now; if so, it will not be logged again for a while.
     fn is_news(&mut self, now: u64) -> bool {
         let is_news = now >= self.quiet_until;
         if is_news {
@@ -178,7 +179,7 @@ mod tests {
         }
         let mut refused = 0;
         for n in 0..1_000_000_u32 {
-            // A new client passes, whoever has to go for it.
+            // A new client passes, whichever client it replaces.
             assert!(
                 table
                     .count(keys.hash_one(n), &rate, now + u64::from(n) * 1000)
@@ -197,7 +198,7 @@ mod tests {
 
     #[test]
     fn who_has_nothing_against_them_goes_first_then_who_is_clear_first() {
-        // One set of each part: keys that differ above the 38th bit meet.
+        // Each part has one set: keys that differ only above the 38th bit share it.
         let table = Table::new(1);
         let key = |n: u64| n << 40;
         let rate = "1/s".parse::<Rate>().unwrap().with_burst(9);
@@ -206,12 +207,12 @@ mod tests {
                 table.count(key(n), &rate, SECOND).unwrap();
             }
         }
-        // Against 1 nothing counts after two seconds, against 2 after three.
+        // The requests of client 1 no longer count after two seconds, those of client 2 after three.
         table.count(key(9), &rate, 2 * SECOND).unwrap();
         assert_eq!(table.forgotten(), 0);
         table.count(key(10), &rate, 2 * SECOND).unwrap();
         assert_eq!(table.forgotten(), 1);
-        // Eight requests of the eighth are remembered: two more pass at once, and one for the second.
+        // Eight requests of client 8 are remembered: two more pass at once, and one for the second that has passed.
         let passed = (0..9).filter(|_| table.count(key(8), &rate, 2 * SECOND).is_ok());
         assert_eq!(passed.count(), 3);
     }

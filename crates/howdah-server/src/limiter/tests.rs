@@ -40,7 +40,7 @@ fn a_client_is_an_address_or_the_half_of_one_or_what_the_limit_says() {
         (network.clone(), "2001:db8:1:2::1", "2001:db8:1:3::1", true),
         (network, "2001:db8:1:2::1", "2001:db8:2:2::1", false),
         (LimitBy::All, "192.0.2.1", "2001:db8::1", true),
-        // Without a value, whatever a limit by one says.
+        // Without a value the address is used, whatever the limit's header.
         (
             LimitBy::Header("x-key".into()),
             "192.0.2.1",
@@ -69,7 +69,7 @@ fn a_limit_that_stays_the_same_keeps_what_is_counted() {
     };
     let before = limiter.meter(named("a", "/ 2/h", 0), &ten);
     assert!(pass(&before) && pass(&before) && !pass(&before));
-    // Another rule, another site: clients of their own.
+    // Another rule or another site counts clients separately.
     for name in [
         named("b", "/ 2/h", 0),
         named("a", "/x 2/h", 0),
@@ -77,7 +77,7 @@ fn a_limit_that_stays_the_same_keeps_what_is_counted() {
     ] {
         assert!(pass(&limiter.meter(name, &ten)));
     }
-    // The next configuration is made while there is the one before.
+    // The next configuration is made while the previous one still exists.
     let after = limiter.meter(named("a", "/ 2/h", 0), &ten);
     drop(before);
     assert!(!pass(&after));

@@ -1,7 +1,6 @@
-//! Files that a script asks to have sent: `X-Accel-Redirect` (nginx) and `X-Sendfile` (Apache's
-//! mod_xsendfile, lighttpd). The script has decided who may see the file; here it is decided that
-//! the file lies where the configuration permits. The rest of the script's header is merged by
-//! the front.
+//! Files that a script asks the server to send: `X-Accel-Redirect` (nginx) and `X-Sendfile` (Apache's mod_xsendfile,
+//! lighttpd). The script has decided who may see the file; this module checks that the file lies where the
+//! configuration permits. The front merges the script's other headers into the response.
 
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
@@ -37,7 +36,7 @@ pub(super) fn open_internal(config: &SiteConfig, errors: &mut Vec<ConfigError>) 
             })
         })
         .collect();
-    // The longest prefix decides, as for nginx's locations.
+    // The longest prefix decides, as with nginx's locations.
     internal.sort_by_key(|location| std::cmp::Reverse(location.prefix.len()));
     internal
 }
@@ -47,7 +46,7 @@ pub(super) fn open_roots(config: &SiteConfig, errors: &mut Vec<ConfigError>) -> 
     roots.filter_map(|root| open(root, errors)).collect()
 }
 
-/// Links must stay inside, whatever the site allows elsewhere: the name comes from a program.
+/// Links must stay inside the root, whatever the site allows elsewhere, because the name comes from a program.
 fn open(path: &Path, errors: &mut Vec<ConfigError>) -> Option<Arc<RootDir>> {
     match RootDir::open(path, Symlinks::Beneath) {
         Ok(root) => Some(Arc::new(root)),
@@ -59,13 +58,12 @@ fn open(path: &Path, errors: &mut Vec<ConfigError>) -> Option<Arc<RootDir>> {
 }
 
 impl Site {
-    /// The file of `X-Accel-Redirect: TARGET`: a URL path, percent-encoded or not (nginx decodes
-    /// it), that begins with the prefix of an internal location; otherwise a file of the site
-    /// itself, if a client might have it: what is refused to clients is refused here
-    /// ([`Site::admit`]), since scripts pass on fields of others (proxies, storage gateways). A
-    /// query is ignored. Scripts are not run from here.
+    /// Returns the file of `X-Accel-Redirect: TARGET`. The target is a URL path, percent-encoded or not (nginx decodes
+    /// it), that begins with the prefix of an internal location. Any other target is a file of the site itself, which
+    /// must be open to clients ([`Site::admit`]), since scripts pass on headers from elsewhere (proxies, storage
+    /// gateways). A query is ignored. Scripts are not run from here.
     ///
-    /// `permitted` are the numbers of the rules by which somebody has allowed the request;
+    /// `permitted` are the numbers of the rules whose authentication or authorization has allowed the request;
     /// `content_type` is the script's own, if it has set one.
     pub fn accel_redirect(
         &self,
@@ -75,7 +73,7 @@ impl Site {
         content_type: Option<&[u8]>,
     ) -> Result<StaticPlan, Refused> {
         let end = target.iter().position(|b| *b == b'?');
-        // What is wrong with it is the script's mistake, not the client's.
+        // A malformed target is the script's mistake, not the client's.
         let path = UrlPath::parse(&target[..end.unwrap_or(target.len())])
             .map_err(|_| Refusal::SendfileOutside)?;
         let bytes = path.as_bytes();
@@ -84,7 +82,7 @@ impl Site {
                 return Ok(self.accelerated(&location.root, rest, content_type)?);
             }
         }
-        // `/x.php/` must not be asked about as a directory and opened as the file.
+        // `/x.php/` must not be checked as a directory and opened as the file.
         if path.is_directory() {
             return Err(Refusal::NotFound.into());
         }
@@ -100,7 +98,7 @@ impl Site {
         Ok(self.accelerated(&root, path.relative(), content_type)?)
     }
 
-    /// The file of `X-Sendfile: FILE`: an absolute file name below a directory of `[site.sendfile]`.
+    /// Returns the file of `X-Sendfile: FILE`: an absolute file name below a directory of `[site.sendfile]`.
     pub fn sendfile(
         &self,
         file: &[u8],
@@ -147,7 +145,7 @@ impl Site {
                 None => self.serving.media_type(&path),
             },
             cache_control: None,
-            // The script answered for this file, not for one beside it.
+            // The script chose this file, not a compressed variant beside it.
             precompressed: false,
             relative: relative.to_vec(),
             root: root.clone(),

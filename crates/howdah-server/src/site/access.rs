@@ -1,14 +1,14 @@
-//! The one access check of a site. Everything that is about to be sent as a file, run as a script
-//! or executed as a program passes [`Site::admit`], whoever named it: the client, a rule, an index
-//! name, `try_files`, the front controller, an error page, or a script by `X-Accel-Redirect`. What
-//! is refused for one of them is refused for all. Looks up no file and sends nothing.
+//! The one access check of a site. Everything that is about to be sent as a file, run as a script or executed as a
+//! program passes [`Site::admit`], whatever named it: the client, a rule, an index name, `try_files`, the front
+//! controller, an error page, or a script by `X-Accel-Redirect`. A file that is refused for one of them is refused for
+//! all. The check does not look up the file itself, and sends nothing.
 //!
-//! Not here: the directories that the administrator opens to scripts beside the site
-//! (`[site.sendfile]`). They exist to hold what no URL leads to, so the site's
-//! refusals, which are about URLs, say nothing about them.
+//! The check does not cover the directories that the administrator opens to scripts beside the site
+//! (`[site.sendfile]`). They exist to hold files that no URL leads to, so the site's refusals, which are about URLs,
+//! say nothing about them.
 //!
-//! A new kind of refusal belongs into [`Site::admit`], where
-//! [`Wanted`] has all it can need: the root, the path below it, and what is to be done with it.
+//! A new kind of refusal belongs in [`Site::admit`], where [`Wanted`] has everything that such a check can need: the
+//! root, the path below it, and what is to be done with the file.
 
 use std::fs::File;
 use std::os::unix::ffi::OsStrExt;
@@ -28,7 +28,7 @@ use crate::docroot::path::UrlPath;
 use crate::docroot::root::{Meta, RootDir};
 use crate::refusal::Refusal;
 
-/// What is about to be sent, run or executed.
+/// A file that is about to be sent, run or executed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Wanted<'a> {
     /// The root that the file is below.
@@ -38,9 +38,9 @@ pub(crate) struct Wanted<'a> {
     pub path: &'a [u8],
     /// Whether the file is sent or run.
     pub purpose: Purpose,
-    /// Who named the path, which says which checks it has passed.
+    /// What named the path; this determines which checks the path has already passed.
     pub named: Named<'a>,
-    /// The request; none for an error page, which answers many.
+    /// The request; `None` for an error page, which is used for many requests.
     pub asked: Option<Requested<'a>>,
     /// The query that goes with the path.
     pub query: Option<&'a [u8]>,
@@ -51,42 +51,42 @@ pub(crate) struct Wanted<'a> {
 pub(crate) enum Purpose {
     /// The file's content is sent as it is.
     Send,
-    /// Run as a script, or executed as a program of a `cgi` rule.
+    /// The file is run as a script, or executed as a program of a `cgi` rule.
     Run,
 }
 
-/// Who named a path, and what has therefore been asked about it.
+/// What named a path, and therefore which checks have already been made.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Named<'a> {
-    /// The client, exactly so: `deny`, the rules and the list of names that are never sent have
-    /// been asked about this very path.
+    /// The client named exactly this path: `deny`, the rules and the list of names that are never sent have been
+    /// checked for it.
     ByClient,
-    /// The client, with `PATH_INFO` behind it: `deny` and the rules have been asked about the longer
-    /// path. `rules` is how many of them.
+    /// The client, with `PATH_INFO` behind it: `deny` and the rules have been checked for the longer path. `rules` is
+    /// how many rules have been checked.
     InFrontOfPathInfo { rules: usize },
-    /// The site's configuration: a rewrite, `try_files`, the front controller, an error page. Rules
-    /// that refuse a path to clients do not hold for it: `/index.php` may be closed to clients and
-    /// still be the front controller. `deny` holds.
+    /// The site's configuration: a rewrite, `try_files`, the front controller, an error page. Rules that refuse a path
+    /// to clients do not apply: `/index.php` may be closed to clients and still be the front controller. `deny`
+    /// applies.
     BySite,
-    /// The client, by the directory that the file is the index of: the configuration says what an index
-    /// is called, and not where one may lie. Rules hold from this number on: those behind the rewrite
-    /// that has led to the directory, or all. The front controller is named by the site.
+    /// The client, by the directory that the file is the index of: the configuration says what an index is called, and
+    /// not where one may lie. The rules from this number on apply: those behind the rewrite that has led to the
+    /// directory, or all. The front controller counts as named by the site.
     ByDirectory { from: usize },
-    /// An `.htaccess` file, which others than the administrator may write: by a rewrite, an index name, the
-    /// document of an error, or a script in front of `PATH_INFO`. All rules are asked, as Apache asks
-    /// `<Directory>` and `<Location>` about whatever such a file leads to.
+    /// An `.htaccess` file, which others than the administrator may write: by a rewrite, an index name, the document of
+    /// an error, or a script in front of `PATH_INFO`. All rules apply, as Apache applies `<Directory>` and `<Location>`
+    /// to whatever such a file leads to.
     ByHtaccess,
-    /// A script, by `X-Accel-Redirect`, or an `ErrorDocument` for a failure of the server's own.
-    /// `permitted` are the numbers of the rules by which somebody was asked, and has allowed the request.
+    /// A script, by `X-Accel-Redirect`, or an `ErrorDocument` for a failure of the server's own. `permitted` are the
+    /// numbers of the rules whose authentication or authorization has allowed the request.
     ByScript { permitted: &'a [usize] },
 }
 
-/// A refusal, with the status it is answered with: mostly the refusal's own.
+/// A refusal with the status of its response, which is usually the refusal's own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Refused {
     /// Why the file is not sent or run.
     pub refusal: Refusal,
-    /// The status that the client gets.
+    /// The status of the response.
     pub status: u16,
 }
 
@@ -100,7 +100,10 @@ impl From<Refusal> for Refused {
 }
 
 impl Site {
-    /// Checks whether a file may be sent or run, where no password can be asked for.
+    /// Checks whether a file may be sent or run.
+    ///
+    /// # Errors
+    /// The file must not be sent or run; the error has the reason and the status of the response.
     pub(crate) fn admit(&self, wanted: Wanted<'_>) -> Result<(), Refused> {
         self.admit_or_ask(wanted)
             .map(|_| ())
@@ -177,10 +180,11 @@ impl Site {
         Ok(user)
     }
 
-    /// The path that the request itself names has been asked about with what follows it (`ask_htaccess_of_request`).
+    /// Checks the `.htaccess` files, except for the path that the request itself names: that path has been checked
+    /// together with what follows it (`ask_htaccess_of_request`).
     fn admit_by_htaccess(&self, wanted: &Wanted<'_>) -> Result<Option<Box<[u8]>>, Closed> {
         if self.config.htaccess == Htaccess::On {
-            // Whatever else answers was found by them; a script's word was not.
+            // Everything else was found by way of the `.htaccess` files; a name given by a script was not.
             let (Named::ByScript { .. }, Purpose::Send, Some(asked)) =
                 (wanted.named, wanted.purpose, wanted.asked)
             else {
@@ -211,14 +215,14 @@ impl Site {
         })
     }
 
-    /// Opens a page of `error_pages`; none if it is not there, or closed. As with nginx and Apache
-    /// the page is a file like any other: nobody sees what lies behind a `deny` by provoking an error.
+    /// Opens a page of `error_pages`; `None` if it does not exist or is denied. As with nginx and Apache the page is a
+    /// file like any other: no client sees a file behind a `deny` by provoking an error.
     pub(crate) fn error_page(&self, name: &str, head: &RequestHead) -> Option<(File, Meta)> {
         self.open_page(name, head, Named::BySite, None)
     }
 
-    /// As [`Site::error_page`], for what an `ErrorDocument` names: the rules hold for it, and where one of
-    /// them has somebody asked first, the page is not sent.
+    /// Like [`Site::error_page`], for the file that an `ErrorDocument` names: the rules apply to it, and if one of them
+    /// requires authentication or authorization, the page is not sent.
     pub(crate) fn error_document(&self, name: &str, asked: Requested<'_>) -> Option<(File, Meta)> {
         let named = Named::ByScript { permitted: &[] };
         self.open_page(name, asked.head, named, Some(asked))
@@ -252,8 +256,7 @@ impl Site {
         root.open_file(path.relative()).ok()
     }
 
-    /// Checks a path by its name and the configuration alone. Hidden segments hold for what is run as
-    /// well.
+    /// Checks a path by its name and the configuration alone. Hidden segments are refused for scripts as well.
     fn admit_name(&self, path: &[u8], purpose: Purpose) -> Result<(), Refused> {
         if self.holds_passwords(path) {
             return Err(Refusal::PasswordFile.into());
@@ -270,8 +273,7 @@ impl Site {
         }
     }
 
-    /// Why a path is never sent, by its name alone. The search treats such a path as one where nothing
-    /// exists.
+    /// Returns why a path is never sent, by its name alone. The search treats such a path as one where nothing exists.
     pub(super) fn hidden(&self, path: &[u8]) -> Option<Refusal> {
         match self.holds_passwords(path) {
             true => Some(Refusal::PasswordFile),
@@ -288,7 +290,7 @@ impl Site {
         self.denials.is_match(path)
     }
 
-    /// Notes that `deny` refuses a path, and by which pattern.
+    /// Records that `deny` refuses a path, and by which pattern.
     pub(super) fn note_denial(&self, asked: Requested<'_>, path: &[u8]) {
         asked.note(|| {
             let mut patterns = self.config.deny.iter();
@@ -301,7 +303,7 @@ impl Site {
     }
 }
 
-/// The URL paths of files with passwords, where they lie below the root.
+/// Returns the URL paths of password files that lie below the root.
 pub(super) fn password_files(config: &SiteConfig) -> Vec<Vec<u8>> {
     let real = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
     let mut paths = Vec::new();
@@ -319,7 +321,7 @@ pub(super) fn password_files(config: &SiteConfig) -> Vec<Vec<u8>> {
     paths
 }
 
-/// Why an error page could never be sent.
+/// Returns why an error page could never be sent.
 pub(super) fn error_page_refusal(config: &SiteConfig, name: &str) -> Option<Refusal> {
     let path = error_page_path(name);
     match UrlPath::from_decoded(&path) {
@@ -331,7 +333,7 @@ pub(super) fn error_page_refusal(config: &SiteConfig, name: &str) -> Option<Refu
     }
 }
 
-/// `error_pages` names files below the root, with or without a slash.
+/// Returns the path of an entry of `error_pages`, which names a file below the root, with or without a slash.
 fn error_page_path(name: &str) -> Vec<u8> {
     [b"/", name.trim_start_matches('/').as_bytes()].concat()
 }
@@ -346,8 +348,8 @@ fn hidden_name(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
     (!exposed).then(|| hidden.into())
 }
 
-/// As [`hidden_name`], and the source of what the site runs: scripts by its own extensions, compressed
-/// too, and whatever a `cgi` rule is for. `expose` does not reach these.
+/// Like [`hidden_name`], and also refuses the source of programs that the site runs: scripts by the site's own
+/// extensions, compressed or not, and every path that a `cgi` rule matches. `expose` does not apply to these.
 fn name_refusal(config: &SiteConfig, path: &[u8]) -> Option<Refusal> {
     let name = without_coding(last_segment(path));
     let program = || {

@@ -7,7 +7,7 @@ use super::super::words::request;
 use super::super::{Action, ConfigError};
 use super::*;
 
-/// A site with something closed by each kind of refusal.
+/// Returns a site with at least one path that is closed by each kind of refusal.
 fn site(
     change: impl FnOnce(&mut SiteConfig),
 ) -> (tempfile::TempDir, Result<Site, Vec<ConfigError>>) {
@@ -86,7 +86,7 @@ fn a_script_has_nothing_sent_that_a_client_is_refused() {
         ("/page.html", Err((ProgramSource, 404))),
         ("/page.html.gz", Err((ProgramSource, 404))),
         ("/.env", Err((DotFile, 404))),
-        // What the site exposes is exposed to scripts as well.
+        // A path that the site exposes is exposed to scripts as well.
         ("/x.phpbak", Ok("x.phpbak")),
     ] {
         let expected = expected.map(str::to_owned);
@@ -117,9 +117,9 @@ fn every_way_a_client_has_leads_through_the_same_check() {
         ("/cgi-bin/a.pl/info", "run"),
         ("/cgi-bin/secret.pl", "403 Denied"),
         ("/cgi-bin/secret.pl/info", "403 Denied"),
-        // The rule that executes programs stands before the rewrite: their text is not sent either.
+        // The rule that executes programs comes before the rewrite: the programs' text is not sent either.
         ("/to/cgi-bin/a.pl", "404 ProgramSource"),
-        // Applications take the path behind a front controller for the route of that path.
+        // Applications treat the path behind a front controller as the route of that path.
         ("/index.php/private/s.php", "403 Denied"),
         ("/index.php/a/s.php", "run"),
     ] {
@@ -139,7 +139,7 @@ fn in_words(action: Action) -> String {
     }
 }
 
-/// A site whose `.htaccess` files lead to what its rules close.
+/// Returns a site whose `.htaccess` files lead to paths that its rules close.
 fn led_by_files(change: impl FnOnce(&mut SiteConfig)) -> (tempfile::TempDir, Site) {
     let (dir, site) = site(|config| {
         config.htaccess = Htaccess::On;
@@ -173,7 +173,7 @@ fn what_an_htaccess_file_leads_to_is_refused_as_to_a_client() {
         ("POST /up/u.php/info", "403 Denied"),
         ("GET /", "410 Denied"),
         ("GET /index.php-led", "410 Denied"),
-        // Where the site's own rules lead is the administrator's business.
+        // The administrator is responsible for where the site's own rules lead.
         ("GET /to/closed/c.php", "run"),
         ("POST /to/up/u.php/info", "run"),
         ("GET /to/closed/c.php-led", "404 Denied"),
@@ -307,7 +307,7 @@ fn a_password_file_that_an_htaccess_file_names_is_never_sent() {
         assert_eq!(refusal, Refusal::PasswordFile, "{target}");
     }
     assert!(by_script(&site, "/up/users", &[]).is_err());
-    // Nothing else is taken for one.
+    // No other file is treated as a password file.
     assert!(matches!(
         site.route(&head("/a.css")).action,
         Action::Static(_)

@@ -1,4 +1,4 @@
-//! The applications whose layout the server knows, by name.
+//! The applications whose layout the server knows.
 
 use std::fmt;
 use std::path::Path;
@@ -43,7 +43,7 @@ pub enum Application {
     /// A framework: `index.php` in a directory of its own (`public/`, `web/`, `webroot/`), code
     /// beside it.
     Framework,
-    /// A script that gets everything that is no file, as its `.htaccess` says.
+    /// A script that receives every request that names no file, as its `.htaccess` says.
     FrontController,
     /// PHP scripts without a front controller; each has its own URL.
     PlainPhp,
@@ -80,7 +80,7 @@ impl fmt::Display for Application {
 }
 
 impl Application {
-    /// Whether it is known where it takes passwords ([`super::login`]).
+    /// Returns whether [`super::login`] knows how the application receives passwords.
     pub fn has_login(self) -> bool {
         !matches!(
             self,
@@ -91,7 +91,7 @@ impl Application {
         )
     }
 
-    /// `lies` or `lie`: `plain PHP files` are several.
+    /// Returns the verb for "is in", `lies` or `lie`, because `plain PHP files` is a plural.
     pub fn lies(self) -> &'static str {
         match self {
             Application::PlainPhp | Application::Files => "lie",
@@ -100,7 +100,7 @@ impl Application {
     }
 }
 
-/// Whether a directory has all of these files.
+/// Returns whether a directory has all of these files.
 pub(super) fn exists(directory: &Path, files: &[&str]) -> bool {
     files.iter().all(|file| directory.join(file).exists())
 }

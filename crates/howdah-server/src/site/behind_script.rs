@@ -1,21 +1,20 @@
 //! The routes that an application may take from `PATH_INFO`: `/intern` for `/index.php/intern`.
 //!
-//! Frameworks treat `/index.php/intern` and `/intern` as the same route (Symfony's
-//! `Request::getPathInfo`, which Laravel and Drupal use as well; WordPress and MediaWiki read
-//! `PATH_INFO`). Whatever a site's configuration says about `/intern` therefore has to hold for both
-//! spellings: every decision by URL path considers the path and these routes. Any script may be such an
-//! application. Looks at the text of the path alone, because the page cache and the limits decide before any
-//! file is looked up.
+//! Frameworks treat `/index.php/intern` and `/intern` as the same route (Symfony's `Request::getPathInfo`, which
+//! Laravel and Drupal use as well; WordPress and MediaWiki read `PATH_INFO`). Whatever a site's configuration says
+//! about `/intern` therefore has to hold for both spellings: every decision by URL path considers the path and these
+//! routes. Any script may be such an application. Only the text of the path is inspected, because the page cache and
+//! the limits decide before any file is looked up.
 
 use super::Site;
 use super::script::is_script_name;
 
 impl Site {
-    /// Returns the paths of the routes that an application may take from `path`, if `path` names a script and
-    /// something behind it. `path` is decoded and cleaned.
+    /// Returns the paths of the routes that an application may take from `path`, if `path` names a script followed by
+    /// further segments. `path` is decoded and cleaned.
     ///
-    /// For `/shop/index.php/cart` these are `/shop/cart`, the URL of the same page without the script, and
-    /// `/cart`, the `PATH_INFO`. Neither repeats `path`. Allocates nothing for a path without a script.
+    /// For `/shop/index.php/cart` these are `/shop/cart`, the URL of the same page without the script, and `/cart`, the
+    /// `PATH_INFO`. Neither repeats `path`. A path without a script causes no allocation.
     pub(crate) fn routes_behind_script(&self, path: &[u8]) -> Vec<Vec<u8>> {
         let mut routes: Vec<Vec<u8>> = Vec::new();
         let slashes = path.iter().enumerate().skip(1);

@@ -1,5 +1,4 @@
-//! The checks of a site's configuration that need no file. Roots are opened by
-//! [`Site::new`](super::Site::new).
+//! The checks of a site's configuration that read no file. Roots are opened by [`Site::new`](super::Site::new).
 
 use howdah_proto::response::is_field_value;
 
@@ -10,7 +9,7 @@ use super::redirect_check;
 use super::template::Template;
 use crate::docroot::path::UrlPath;
 
-/// All mistakes of `config` that show without opening anything, but for those of its rules
+/// Returns all mistakes of `config` that can be found without opening a file, except those of its rules
 /// ([`check_rule`]).
 pub fn check(config: &SiteConfig) -> Vec<ConfigError> {
     let mut errors = Vec::new();
@@ -75,7 +74,7 @@ fn check_value(value: &str, errors: &mut Vec<ConfigError>) {
     }
 }
 
-/// All mistakes of a rule that show without opening anything.
+/// Returns all mistakes of a rule that can be found without opening a file.
 pub fn check_rule(rule: &Rule) -> Vec<ConfigError> {
     let mut found = Vec::new();
     let errors = &mut found;
@@ -123,11 +122,11 @@ pub fn check_rule(rule: &Rule) -> Vec<ConfigError> {
                 errors.push(ConfigError::BadStatus(status.to_string(), may));
             }
         }
-        // That it is there is known where the pools are: `ServerConfig::new`.
+        // Whether the pool exists is checked where the pools are known: `ServerConfig::new`.
         RuleAction::Pool(_) | RuleAction::Cgi(_) | RuleAction::Authorize(_) => {}
-        // Its files are read by `Site::new`.
+        // The files of these rules are read by `Site::new`.
         RuleAction::Authenticate(_) | RuleAction::Limit(_) => {}
-        // Read by the configuration's reader.
+        // These are checked by the reader of the configuration.
         RuleAction::Proxy(_) | RuleAction::AuthRequest(_) => {}
         RuleAction::Header(edit) => {
             if let Err(error) = edit.check() {

@@ -1,6 +1,6 @@
-//! Conditions of rules on what a request says and who sends it: method, query, cookies, header fields,
-//! environment, address. All of a rule's conditions must hold; `not` turns a group of them around.
-//! Decides from values; the one file it may look at is a list of networks.
+//! Conditions of rules on the content of a request and on its sender: method, query, cookies, headers, environment,
+//! address. All conditions of a rule must hold; `not` negates a group of them. They are decided from values in memory;
+//! the only file that may be read is a list of networks.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -15,22 +15,22 @@ use super::pattern::{Pattern, PatternError};
 use super::visitor::Visitor;
 use crate::client_address::Client;
 
-/// How many bytes a compiled expression may take.
+/// The maximum size of a compiled expression, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
-/// Parameters and cookies of a request that are looked at; PHP's `max_input_vars`.
+/// How many parameters or cookies of a request are inspected; PHP's `max_input_vars`.
 const MOST_PAIRS: usize = 1000;
 
-/// A request as rules see it.
+/// A request as the rules see it.
 #[derive(Clone, Copy, Debug)]
 pub struct Requested<'a> {
-    /// Method, target and fields, as the client sent them.
+    /// Method, target and headers, as the client sent them.
     pub head: &'a RequestHead,
     /// Who sends it.
     pub visitor: Visitor<'a>,
 }
 
 impl<'a> Requested<'a> {
-    /// A request of an unknown visitor.
+    /// Returns a request of an unknown visitor.
     pub fn anybody(head: &'a RequestHead) -> Requested<'a> {
         Requested {
             head,
@@ -50,42 +50,42 @@ impl<'a> Requested<'a> {
     }
 }
 
-/// What must be true of a request, beside its path.
+/// The conditions of a rule, in addition to its path.
 #[derive(Clone, Debug, Default)]
 pub struct Conditions {
-    /// `methods`: one of these; empty: any.
+    /// `methods`: the allowed methods; empty for any.
     pub methods: Vec<String>,
     /// `query`: parameters.
     pub query: Vec<(String, Test)>,
     /// `cookie`: cookies.
     pub cookie: Vec<(String, Test)>,
-    /// `header`: header fields.
+    /// `header`: request headers.
     pub header: Vec<(String, Test)>,
     /// `env`: variables.
     pub env: Vec<(String, Test)>,
-    /// `from`, `from_file`: where the client is; none: anywhere.
+    /// `from`, `from_file`: where the client is; `None` for anywhere.
     pub from: Option<From>,
-    /// `not`: none of these.
+    /// `not`: exceptions, of which none may apply.
     pub not: Vec<Exception>,
 }
 
-/// What a rule is not for.
+/// An exception: requests that a rule does not apply to.
 #[derive(Clone, Debug)]
 pub struct Exception {
-    /// `path` | `prefix` | `glob` | `regex`; none: any path.
+    /// `path` | `prefix` | `glob` | `regex`; `None` for any path.
     pub pattern: Option<Pattern>,
-    /// And all of this.
+    /// The conditions, all of which must hold for the exception to apply.
     pub conditions: Conditions,
 }
 
-/// Addresses that a rule is for.
+/// The client addresses that a rule applies to. One match is enough.
 #[derive(Clone, Debug, Default)]
 pub struct From {
-    /// One of these networks.
+    /// Networks that the address may be in.
     pub networks: Vec<Network>,
-    /// Or whoever connects to a unix socket, and is nobody's proxy.
+    /// Whether a client on a unix socket, which has no address, matches.
     pub unix: bool,
-    /// Or one of a file's.
+    /// A list of networks in a file that the address may be in.
     pub file: Option<Arc<NetworkFile>>,
 }
 
@@ -104,19 +104,19 @@ impl From {
     }
 }
 
-/// What a value must be.
+/// A test of a value.
 #[derive(Clone, Debug)]
 pub enum Test {
-    /// `""`: it is missing, or empty.
+    /// `""`: the value is missing or empty.
     Absent,
-    /// `"*"`: it is there, and not empty.
+    /// `"*"`: the value is present and not empty.
     Present,
-    /// This expression matches it.
+    /// The expression matches the value.
     Matches(Regex),
 }
 
 impl Test {
-    /// Parses a test: a text in which `*` is any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
+    /// Parses a test: a text in which `*` matches any text, `~ EXPRESSION`, or `~* EXPRESSION` for any case.
     pub fn parse(text: &str) -> Result<Test, PatternError> {
         let (expression, any_case) = match (text, text.strip_prefix("~*"), text.strip_prefix('~')) {
             ("", ..) => return Ok(Test::Absent),
@@ -129,7 +129,7 @@ impl Test {
             }
         };
         let regex = RegexBuilder::new(&expression)
-            // Values are bytes, as paths are.
+            // Values are bytes, like paths.
             .unicode(false)
             .case_insensitive(any_case)
             .dot_matches_new_line(true)
@@ -139,7 +139,7 @@ impl Test {
         Ok(Test::Matches(regex))
     }
 
-    /// Whether one of the values there are is right.
+    /// Returns whether one of the values satisfies the test; for [`Test::Absent`], whether all of them are empty.
     fn holds<'v>(&self, mut values: impl Iterator<Item = Cow<'v, [u8]>>) -> bool {
         match self {
             Test::Absent => values.all(|value| value.is_empty()),
@@ -150,21 +150,22 @@ impl Test {
 }
 
 impl Conditions {
-    /// They ask for more than a stored page's key says: who wants the page, not only which. Parameters
-    /// count: the key leaves out those that change no page.
+    /// Returns whether the conditions depend on more than the key of a stored page contains, that is, on who requests
+    /// the page and not only on which page it is. Parameters count, because the key omits those that do not change a
+    /// page.
     pub fn ask_who(&self) -> bool {
         let has = |method: &str| self.methods.iter().any(|known| known == method);
         self.from.is_some()
             || !self.cookie.is_empty()
             || !self.header.is_empty()
             || !self.query.is_empty()
-            // A page that is stored answers both.
+            // One stored page is used for both methods.
             || has("GET") != has("HEAD")
             || self.env.iter().any(|(name, _)| differs(name))
             || self.not.iter().any(|except| except.conditions.ask_who())
     }
 
-    /// The lists of networks that are asked.
+    /// Returns the lists of networks that the conditions use.
     pub fn network_files(&self) -> Vec<&Arc<NetworkFile>> {
         let own = self.from.iter().filter_map(|from| from.file.as_ref());
         let others = self.not.iter();
@@ -172,7 +173,7 @@ impl Conditions {
             .collect()
     }
 
-    /// The variables that are asked for.
+    /// Returns the names of the variables that the conditions use.
     pub fn variables(&self) -> Vec<&str> {
         let own = self.env.iter().map(|(name, _)| &**name);
         let others = self.not.iter();
@@ -180,18 +181,18 @@ impl Conditions {
             .collect()
     }
 
-    /// They are about requests of this method, or of any.
+    /// Returns whether the conditions allow this method.
     pub(super) fn have_method(&self, method: &[u8]) -> bool {
         self.methods.is_empty() || self.methods.iter().any(|m| m.as_bytes() == method)
     }
 
-    /// All of them hold for this request, whose path is now `path`. `constants` are variables that are
-    /// the same for all requests.
+    /// Returns whether all conditions hold for this request, whose path is now `path`. `constants` are variables that
+    /// are the same for all requests.
     pub fn hold(&self, asked: Requested<'_>, path: &[u8], constants: &[(String, String)]) -> bool {
         self.why_not(asked, path, constants).is_none()
     }
 
-    /// The word of the first that does not hold; none: all of them do.
+    /// Returns the name of the first condition that does not hold; `None` if all of them hold.
     pub fn why_not(
         &self,
         asked: Requested<'_>,
@@ -240,8 +241,8 @@ impl Conditions {
     }
 }
 
-/// The values of a query's parameter, decoded. A name is compared as PHP would name the variable: `a[]`,
-/// `%61` and ` a` are `a`.
+/// Returns the decoded values of a query parameter. The name is compared as PHP would name the variable: `a[]`, `%61`
+/// and ` a` are `a`.
 fn parameters<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = Cow<'a, [u8]>> {
     let pairs = head.query().unwrap_or_default().split(|b| *b == b'&');
     pairs.take(MOST_PAIRS).filter_map(move |pair| {
@@ -259,7 +260,7 @@ fn is_named(key: &[u8], name: &str) -> bool {
     key == name.as_bytes() || key.iter().map(plain).eq(name.bytes().map(|b| plain(&b)))
 }
 
-/// The values of a cookie, as they were sent.
+/// Returns the values of a cookie, as they were sent.
 pub(crate) fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator<Item = &'a [u8]> {
     let pairs = head
         .header_all(b"cookie")
@@ -271,7 +272,7 @@ pub(crate) fn cookies<'a>(head: &'a RequestHead, name: &'a str) -> impl Iterator
     })
 }
 
-/// `%61` and `+`, as PHP reads a query. What is no escape stays.
+/// Decodes `%61` and `+` as PHP does in a query. Invalid escapes are left as they are.
 fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|b| matches!(b, b'%' | b'+')) {
         return Cow::Borrowed(text);
@@ -293,7 +294,7 @@ fn decoded(text: &[u8]) -> Cow<'_, [u8]> {
     Cow::Owned(out)
 }
 
-/// Whether a variable's value differs among those who ask for the same stored page.
+/// Returns whether a variable's value may differ between requests for the same stored page.
 fn differs(name: &str) -> bool {
     match Var::from_name(name.as_bytes()) {
         Some(Var::Https | Var::RequestScheme) => false,
@@ -302,7 +303,7 @@ fn differs(name: &str) -> bool {
     }
 }
 
-/// A variable: what the request's connection says, then the constants.
+/// Returns the value of a variable: from the request's connection, else from the constants.
 fn variable<'a>(
     asked: Requested<'a>,
     name: &str,

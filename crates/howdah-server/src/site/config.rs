@@ -1,6 +1,6 @@
-//! What a site is configured with: typed, and made by the config reader (or by `recognise.rs` when
-//! there is no file). Reads no text itself beyond the patterns and targets, whose constructors say
-//! what is wrong with them. The doc of each field gives its key in the configuration file.
+//! The typed configuration of a site, made by the configuration reader (or by `recognise.rs` when there is no file).
+//! This module parses no text except patterns and targets, whose constructors report mistakes. The documentation of
+//! each field gives its key in the configuration file.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -23,92 +23,93 @@ use crate::proxy::Proxy;
 /// One `[[site]]` of the configuration, checked but not yet opened.
 #[derive(Clone, Debug)]
 pub struct SiteConfig {
-    /// `name`: in logs and status.
+    /// `name`: the site's name in logs and status.
     pub name: String,
-    /// `hosts`: which hosts it answers for. The first site answers for all other hosts, too.
+    /// `hosts`: the hosts of the site. The first site also answers for all other hosts.
     pub hosts: Vec<HostPattern>,
-    /// `listen`: the listeners at which alone it answers, as [`ConnInfo`](howdah_http::ConnInfo) names
-    /// them. Empty: it answers at those of the server.
+    /// `listen`: the only listeners at which the site answers, as [`ConnInfo`](howdah_http::ConnInfo) names them. If
+    /// empty, the site answers at the listeners of the server.
     pub listen: Vec<String>,
-    /// The port to which redirects to HTTPS lead, if the site has listeners with TLS of its own. `None`:
-    /// they lead to the server's port.
+    /// The port that redirects to HTTPS use, if the site has listeners with TLS of its own. `None` for the server's
+    /// port.
     pub https_port: Option<u16>,
     /// `root`: the directory that is served.
     pub root: PathBuf,
-    /// `htaccess`: whether `.htaccess` files are obeyed.
+    /// `htaccess`: how `.htaccess` files are treated.
     pub htaccess: Htaccess,
     /// `symlinks`: what links below the root may point to.
     pub symlinks: Symlinks,
-    /// `index`: names tried in a directory, in order.
+    /// `index`: the file names that are tried in a directory, in order.
     pub index: Vec<String>,
-    /// `try_files`: what is looked for, in order; then `front_controller`, then 404.
+    /// `try_files`: what is looked for, in order. `front_controller` is next, then a 404 response.
     pub try_files: Vec<TryFile>,
-    /// `front_controller`: the script for everything that is no file.
+    /// `front_controller`: the script for every path that is not a file.
     pub front_controller: Option<FrontController>,
-    /// `pool`: which pool runs the scripts.
+    /// `pool`: the pool that runs the scripts.
     pub pool: String,
-    /// The script that the pool's processes have booted, if it is of mode `worker` and the root has no
-    /// script of its own: it gets what is no file, wherever it lies.
+    /// The script that the pool's processes have booted, if the pool has mode `worker` and the root has no script of
+    /// its own. It receives every request that names no file, and may lie anywhere.
     pub worker: Option<PathBuf>,
-    /// `php_extensions`: names ending so are scripts, with the dot.
+    /// `php_extensions`: the extensions of scripts, with the dot.
     pub php_extensions: Vec<String>,
-    /// `deny`: never answered from, file or script, whatever path led there.
+    /// `deny`: paths that are never sent or run, whatever led there.
     pub deny: Vec<Pattern>,
-    /// `expose`: sent although their name is on the list of what is never sent (`hidden.rs`).
+    /// `expose`: paths that are sent although their name is on the list of names that are never sent (`hidden.rs`).
     pub expose: Vec<Pattern>,
     /// `[[site.rule]]`, in order.
     pub rules: Vec<Rule>,
-    /// `cache_control` and `type` of `[[site.rule]]`: the first that matches says how a file is sent.
+    /// `cache_control` and `type` of `[[site.rule]]`: the first match determines how a file is sent.
     pub static_rules: Vec<StaticRule>,
-    /// `[site.types]`: media types by extension (without dot, lower case), before the built-in ones.
+    /// `[site.types]`: media types by extension (without dot, lower case), which take precedence over the built-in
+    /// ones.
     pub types: Vec<(String, String)>,
-    /// `[site.sendfile]`: targets of `X-Accel-Redirect`.
+    /// `[site.sendfile]`: the targets of `X-Accel-Redirect`.
     pub internal: Vec<InternalLocation>,
     /// `[site.sendfile]`: directories whose files a script may name by `X-Sendfile`.
     pub sendfile_roots: Vec<PathBuf>,
     /// `[site.env]`: environment variables of the site's scripts.
     pub env: Vec<(String, String)>,
-    /// Variables of the server's own environment that conditions ask for.
+    /// Variables of the server's own environment that conditions use.
     pub server_env: Vec<(String, String)>,
-    /// `[site.php_value]`: settings of php.ini that scripts may change.
+    /// `[site.php_value]`: php.ini settings that scripts may change.
     pub php_value: Vec<(String, String)>,
-    /// `[site.php_admin_value]`: settings of php.ini that scripts cannot change.
+    /// `[site.php_admin_value]`: php.ini settings that scripts cannot change.
     pub php_admin_value: Vec<(String, String)>,
-    /// `max_body_size`: bytes; a longer request body is refused with 413. 0: no limit.
+    /// `max_body_size`, in bytes: a longer request body is refused with status 413. 0 for no limit.
     pub max_body_size: u64,
-    /// `request_buffering`: how request bodies reach the script.
+    /// `request_buffering`: how request bodies are passed to the script.
     pub request_buffering: RequestBuffering,
-    /// `[site.error_pages]`: status and file below the root, sent as it is.
+    /// `[site.error_pages]`: status, and the file below the root that is sent for it without changes.
     pub error_pages: Vec<(u16, String)>,
-    /// `https_redirect`: requests without TLS are redirected to HTTPS.
+    /// `https_redirect`: whether requests without TLS are redirected to HTTPS.
     pub https_redirect: bool,
-    /// `hsts`: the value of `Strict-Transport-Security` in answers by HTTPS.
+    /// `hsts`: the value of `Strict-Transport-Security` in responses over HTTPS.
     pub hsts: Option<String>,
-    /// `cache` and the options that begin so; none: off.
+    /// `cache` and the options whose names begin with it; `None` if the cache is off.
     pub cache: Option<CacheConfig>,
 }
 
 impl SiteConfig {
-    /// Numbers of the rules by which somebody is asked before anything is answered.
+    /// Returns the numbers of the rules that require authentication or authorization before a response.
     pub(super) fn guards(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
         rules.filter_map(|(number, rule)| rule.action.is_guard().then_some(number))
     }
 
-    /// Numbers of the rules that limit clients.
+    /// Returns the numbers of the rules that limit clients.
     pub(super) fn limits(&self) -> impl Iterator<Item = usize> {
         let rules = self.rules.iter().enumerate();
         let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
         rules.filter_map(move |(number, rule)| limits(rule).then_some(number))
     }
 
-    /// The lists of networks that rules ask.
+    /// Returns the lists of networks that the rules use.
     pub fn network_files(&self) -> impl Iterator<Item = &Arc<NetworkFile>> {
         let rules = self.rules.iter();
         rules.flat_map(|rule| rule.conditions.network_files())
     }
 
-    /// What the rules ask for by user and password.
+    /// Returns the user and password requirements of the rules.
     pub fn authentications(&self) -> impl Iterator<Item = &Arc<Authentication>> {
         self.rules.iter().filter_map(|rule| match &rule.action {
             RuleAction::Authenticate(demand) => Some(demand),
@@ -116,7 +117,7 @@ impl SiteConfig {
         })
     }
 
-    /// A rewrite or `try_files` may lead to scripts that neither the path nor the front controller
+    /// Returns whether a rewrite or `try_files` may lead to scripts that neither the path nor the front controller
     /// names.
     pub(super) fn leads_to_other_scripts(&self) -> bool {
         let rewrites = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
@@ -127,7 +128,7 @@ impl SiteConfig {
                 .any(|entry| matches!(entry, TryFile::Target(_)))
     }
 
-    /// Values for tests, benchmarks and examples, which have no options.
+    /// Returns a configuration for tests, benchmarks and examples, which read no options.
     #[doc(hidden)]
     pub fn for_tests(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
@@ -142,7 +143,7 @@ impl SiteConfig {
         }
     }
 
-    /// The blank form that the options fill in.
+    /// Returns an empty configuration, which the options fill in.
     pub fn blank(name: impl Into<String>, root: impl Into<PathBuf>) -> SiteConfig {
         SiteConfig {
             name: name.into(),
@@ -179,23 +180,23 @@ impl SiteConfig {
     }
 }
 
-/// What is made of Apache's `.htaccess` files.
+/// How Apache's `.htaccess` files are treated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Htaccess {
-    /// `on`: they decide what becomes of a request, as under Apache.
+    /// `on`: they decide about every request, as under Apache.
     On,
-    /// `deny`: what they close is closed; nothing else of them is read.
+    /// `deny`: paths that they deny are refused; the rest of them is ignored.
     Deny,
-    /// `off`: they are not looked at.
+    /// `off`: they are not read.
     Off,
 }
 
-/// A host a site answers for.
+/// A host that a site answers for.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum HostPattern {
     /// `example.org`, lower case.
     Exact(String),
-    /// `*.example.org`: any name below, of any depth, but not `example.org`. Holds `.example.org`.
+    /// `*.example.org`: any name below, of any depth, but not `example.org`. The value is `.example.org`.
     Below(String),
 }
 
@@ -228,7 +229,7 @@ impl HostPattern {
         })
     }
 
-    /// Whether it is for this name, which has no port.
+    /// Returns whether the pattern matches this name, which has no port.
     pub fn is_for(&self, name: &[u8]) -> bool {
         match self {
             HostPattern::Exact(own) => own.as_bytes().eq_ignore_ascii_case(name),
@@ -249,7 +250,7 @@ pub enum TryFile {
     Directory,
     /// A path made from a template (`/cache$uri.html`, `/index.php?$query`): a file or script.
     Target(Template),
-    /// `=404`: this status. Nothing after it is reached.
+    /// `=404`: this status. Entries after it are never reached.
     Status(u16),
 }
 
@@ -279,7 +280,7 @@ impl TryFile {
     }
 }
 
-/// As it was written.
+/// Writes the entry as in the configuration.
 impl fmt::Display for TryFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -291,25 +292,26 @@ impl fmt::Display for TryFile {
     }
 }
 
-/// The script that gets what is no file.
+/// The script that receives every request that names no file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrontController {
     /// `front_controller`: its URL path, `/index.php`.
     pub script: String,
-    /// Whether it gets the request's path as `PATH_INFO`, as an application's `.htaccess` asks for it.
-    /// WordPress, Laravel, Symfony and Drupal go by `REQUEST_URI`.
+    /// Whether the script receives the request's path as `PATH_INFO`, as some applications' `.htaccess` asks.
+    /// WordPress, Laravel, Symfony and Drupal use `REQUEST_URI`.
     pub path_info: bool,
 }
 
-/// How a request body reaches the script.
+/// How a request body is passed to the script.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestBuffering {
-    /// `on`: whole, so a slow client never holds a child.
+    /// `on`: the complete body, so a slow client never occupies a PHP process.
     On,
     /// `off`: each piece when it arrives.
     Off,
-    /// `auto`: whole, but as it arrives when PHP's upload progress is asked for, for at most a
-    /// quarter of the pool's processes at once: a client claims that progress by a field.
+    /// `auto`: the complete body, except if the client asks for PHP's upload progress: then the body is passed on as it
+    /// arrives. At most a quarter of the pool's processes receive such bodies at once, because any client can ask for
+    /// upload progress by a form field.
     Auto,
 }
 
@@ -318,20 +320,20 @@ pub enum RequestBuffering {
 pub struct Rule {
     /// `path` | `prefix` | `glob` | `regex`
     pub pattern: Pattern,
-    /// What must be true of the request beside its path.
+    /// Conditions on the request, in addition to its path.
     pub conditions: Conditions,
-    /// `if_missing`: only when the path names no file, script or directory with an index.
+    /// `if_missing`: the rule applies only if the path names no file, script or directory with an index.
     pub if_missing: bool,
     /// What the rule does with a request that matches.
     pub action: RuleAction,
-    /// The configuration file that has it; none for what the server has added by itself.
+    /// The configuration file that has the rule; `None` for a rule that the server has added.
     pub file: Option<Arc<str>>,
-    /// Its line there.
+    /// The rule's line in that file.
     pub line: Option<usize>,
 }
 
 impl Rule {
-    /// A rule for all requests to such paths.
+    /// Returns a rule for all requests to paths that match.
     pub fn new(pattern: Pattern, action: RuleAction) -> Rule {
         Rule {
             pattern,
@@ -343,12 +345,12 @@ impl Rule {
         }
     }
 
-    /// The rule makes the answer another one for some of those who ask for the same page.
+    /// Returns whether the rule gives different clients different responses for the same page.
     pub(super) fn is_personal(&self) -> bool {
         self.conditions.ask_who() && !self.action.is_guard()
     }
 
-    /// Where a request goes depends on who sends it.
+    /// Returns whether the route of a request depends on who sends it.
     pub(super) fn asks_who(&self) -> bool {
         self.conditions.ask_who() && !matches!(self.action, RuleAction::Limit(_))
     }
@@ -357,50 +359,50 @@ impl Rule {
 /// What a rule does with a request that matches.
 #[derive(Clone, Debug)]
 pub enum RuleAction {
-    /// `redirect = TARGET`, `status`: 301, 302, 303, 307 or 308. The request's query is kept
-    /// unless the target has its own.
+    /// `redirect = TARGET`, `status`: 301, 302, 303, 307 or 308. The request's query is kept unless the target has its
+    /// own.
     Redirect {
         /// The status code of the redirect.
         status: u16,
         /// The target of the redirect, a path or a URL.
         to: Template,
     },
-    /// `rewrite = TARGET`: continues with this path (and query) in place of the request's; later
-    /// rules see it. The request's query is appended to the target's own.
+    /// `rewrite = TARGET`: continues with this path (and query) in place of the request's; later rules see the new
+    /// path. The request's query is appended to the target's own.
     Rewrite(Template),
-    /// `deny = STATUS`: 403 or 404.
+    /// `deny = STATUS`: 403, 404 or 410.
     Deny(u16),
     /// `return = STATUS`, `body`, `type`
     Return {
-        /// The status code of the answer.
+        /// The status code of the response.
         status: u16,
         /// `Content-Type` of the body.
         content_type: String,
-        /// The body of the answer.
+        /// The body of the response.
         body: String,
     },
-    /// `pool = NAME`: if a script is to be run, this pool does; later rules still apply, and the
-    /// last of this kind that matches counts.
+    /// `pool = NAME`: the pool that runs the script, if the request leads to one. Later rules still apply, and the last
+    /// match of this kind counts.
     Pool(Arc<str>),
-    /// `cgi = POOL`: what the path names is a program, executed as it is by this pool of mode `cgi`.
-    /// Nothing there is ever sent as a file.
+    /// `cgi = POOL`: the path names a program, which this pool of mode `cgi` executes. No file that matches is ever
+    /// sent.
     Cgi(Arc<str>),
-    /// `proxy = URL`: another server answers, whatever lies at the path.
+    /// `proxy = URL`: the request is passed to another server, whatever lies at the path.
     Proxy(Arc<Proxy>),
-    /// `authorizer = POOL`: somebody who says first whether the request may be answered.
+    /// `authorizer = POOL`: a FastCGI authorizer decides whether the request is permitted.
     Authorize(Authorizer),
-    /// `auth_request = URL`: another server says whether the request may be answered.
+    /// `auth_request = URL`: another server decides whether the request is permitted.
     AuthRequest(Arc<AuthRequest>),
-    /// `auth_basic = REALM`: only for users who name themselves, with their password.
+    /// `auth_basic = REALM`: only users with a valid name and password are permitted.
     Authenticate(Arc<Authentication>),
     /// `set_header`, `add_header`; later rules still apply.
     Header(HeaderEdit),
-    /// `rate` and the options beside it: how much one client may ask for. Several rules may share one.
+    /// `rate` and the related options: how much one client may request. Several rules may share one limit.
     Limit(Arc<Limit>),
 }
 
 impl RuleAction {
-    /// Somebody, or something, is asked before anything is answered.
+    /// Returns whether the rule requires authentication or authorization before a response.
     pub fn is_guard(&self) -> bool {
         matches!(
             self,
@@ -409,46 +411,46 @@ impl RuleAction {
     }
 }
 
-/// A server that is asked by an HTTP request of its own (nginx' `auth_request`).
+/// A server that decides about requests by a subrequest (nginx' `auth_request`).
 #[derive(Debug)]
 pub struct AuthRequest {
     /// `auth_request`: the server.
     pub proxy: Arc<Proxy>,
-    /// Path and query of the request.
+    /// Path and query of the subrequest.
     pub path: PathAndQuery,
-    /// `auth_request_set`: variables for the script, and the fields of the answer they come from.
+    /// `auth_request_set`: variables for the script, and the response headers that they come from.
     pub variables: Vec<(String, String)>,
 }
 
 /// A FastCGI application in the role Authorizer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Authorizer {
-    /// `authorizer`: the pool that runs it.
+    /// `authorizer`: the pool that runs the authorizer.
     pub pool: Arc<str>,
-    /// `authorizer_script`: its SCRIPT_FILENAME, for PHP, which needs one; else empty.
+    /// `authorizer_script`: its SCRIPT_FILENAME, which PHP needs; empty for other programs.
     pub script: String,
 }
 
-/// A change of the response's header, of files and scripts alike.
+/// A change of a response's headers, of files and scripts alike.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HeaderEdit {
-    /// Replaces all fields of the name.
+    /// Replaces all headers of the name.
     Set(String, String),
-    /// Adds a field beside those the response has.
+    /// Adds a header to those that the response has.
     Add(String, String),
-    /// Removes all fields of the name.
+    /// Removes all headers of the name.
     Unset(String),
 }
 
 impl HeaderEdit {
-    /// The name of the header field.
+    /// Returns the name of the header.
     pub fn name(&self) -> &str {
         match self {
             HeaderEdit::Set(name, _) | HeaderEdit::Add(name, _) | HeaderEdit::Unset(name) => name,
         }
     }
 
-    /// Name and value can stand in a header, and the name is not the connection's business.
+    /// Checks that name and value are valid in a header, and that the server does not set the header itself.
     pub fn check(&self) -> Result<(), ConfigError> {
         const FRAMING: &[&str] = &[
             "content-length",
@@ -477,17 +479,17 @@ impl HeaderEdit {
 pub struct StaticRule {
     /// `path` | `prefix` | `glob` | `regex`
     pub pattern: Pattern,
-    /// `cache_control`: the field's value.
+    /// `cache_control`: the header's value.
     pub cache_control: Option<String>,
-    /// `type`: `Content-Type` in place of the table's.
+    /// `type`: the `Content-Type`, in place of the built-in one.
     pub content_type: Option<String>,
 }
 
-/// Files only a script can have sent, by `X-Accel-Redirect: PREFIX…`.
+/// Files that only a script can have sent, by `X-Accel-Redirect: PREFIX…`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct InternalLocation {
-    /// `prefix`: of the path the script names, with a slash at the end.
+    /// `prefix`: the beginning of the path that the script names, with a slash at the end.
     pub prefix: String,
-    /// `root`: the directory in place of the prefix (nginx's `alias`).
+    /// `root`: the directory that replaces the prefix (nginx's `alias`).
     pub root: PathBuf,
 }

@@ -1,18 +1,18 @@
-//! All patterns of `deny`, asked at once: every request asks them, and an application has dozens. One
-//! pass over the path, whatever their number.
+//! All patterns of `deny` in one automaton. Every request is checked against them, and an application has dozens. One
+//! pass over the path is enough, whatever their number.
 
 use regex::bytes::{RegexSet, RegexSetBuilder};
 
 use super::pattern::Pattern;
 
-/// Bytes that the compiled patterns may take together, for each of them.
+/// The maximum size of the compiled patterns, in bytes for each of them.
 const SIZE: usize = 1 << 20;
 
 #[derive(Debug)]
 pub(super) enum Denials {
     /// All patterns in one automaton.
     Together(RegexSet),
-    /// Single patterns, because together they are too large for one automaton.
+    /// Single patterns, because the common automaton would be too large.
     OneByOne(Vec<Pattern>),
 }
 

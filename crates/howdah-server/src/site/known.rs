@@ -1,29 +1,29 @@
-//! The applications that are recognised: by which files, and what each wants refused. The lists
-//! follow each application's own `.htaccess` or its documentation for nginx.
+//! The known applications: the files by which each is recognised, and the paths that it wants refused. The lists follow
+//! each application's own `.htaccess` or its documentation for nginx.
 
 use super::application::Application;
 
-/// How an application shows itself and what it wants.
+/// How an application is recognised and configured.
 pub(super) struct KnownApplication {
     pub(super) application: Application,
     /// Files by which the application is recognised: all of them exist in its directory, or in the
     /// directory that is served.
     pub(super) files: &'static [&'static str],
-    /// Where below the application's directory the directory to be served may be. When that directory
-    /// itself is given, `files` are looked for in its parent.
+    /// Where the directory to be served may be, below the application's directory. If that directory itself is given,
+    /// `files` are looked for in its parent.
     pub(super) web: &'static [&'static str],
     pub(super) front_controller: Option<&'static str>,
-    /// Prefixes that the front controller answers although files are there: its code and its content.
+    /// Prefixes that always go to the front controller, although files exist there: the application's code and content.
     pub(super) own: &'static [&'static str],
     /// Globs, and regular expressions, which begin with `^`.
     pub(super) deny: &'static [&'static str],
 }
 
-/// Where composer projects keep what is public.
+/// Where composer projects keep their public files.
 pub(super) const WEB_DIRECTORIES: &[&str] = &["public", "web", "docroot", "webroot"];
 
-/// In order: the more particular first. `files` are looked for in the directory itself, `web` says
-/// where below it the public part may lie.
+/// The known applications, the more specific ones first. `files` are looked for in the directory itself; `web` is where
+/// the public part may lie below it.
 pub(super) const KNOWN: &[KnownApplication] = &[
     KnownApplication {
         application: Application::WordPress,
@@ -31,13 +31,13 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &["."],
         front_controller: Some("/index.php"),
         own: &[],
-        // WordPress' hardening guide: no scripts among uploads, no direct call of library files
-        // (ms-files.php serves uploads of old networks).
+        // From WordPress' hardening guide: no scripts among uploads, no direct call of library files (ms-files.php
+        // serves uploads of old networks).
         deny: &[
             "/wp-content/uploads/**.ph*",
             "/wp-content/upgrade/**.ph*",
             "/wp-content/debug.log",
-            // What plugins close by an .htaccess alone: orders, logs, backups, mails' attachments.
+            // Directories that plugins protect by an .htaccess alone: orders, logs, backups, attachments of mails.
             "/wp-content/uploads/woocommerce_uploads/**",
             "/wp-content/uploads/wc-logs/**",
             "/wp-content/uploads/wpcf7_uploads/**",
@@ -57,7 +57,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         ],
     },
     KnownApplication {
-        application: Application::WordPress, // as composer lays it out (Bedrock)
+        application: Application::WordPress, // in the layout of composer (Bedrock)
         files: &["web/wp-config.php", "web/index.php"],
         web: &["web"],
         front_controller: Some("/index.php"),
@@ -108,7 +108,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &[".", "web", "docroot"],
         front_controller: Some("/index.php"),
         own: &[],
-        // From its .htaccess: no scripts below these, no private files, no translations' sources.
+        // From its .htaccess: no scripts below these, no private files, no sources of translations.
         deny: &[
             "/sites/*/files/**.ph*",
             "/sites/*/private/**",
@@ -135,7 +135,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         ],
     },
     KnownApplication {
-        application: Application::Drupal, // 7 and before
+        application: Application::Drupal, // 7 and earlier
         files: &[
             "includes/bootstrap.inc",
             "modules/system/system.module",
@@ -144,7 +144,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &["."],
         front_controller: Some("/index.php"),
         own: &[],
-        // From its .htaccess and those it writes into its upload folders.
+        // From its .htaccess and from those that it writes into its upload folders.
         deny: &[
             r"^/(?:.*/)?[^/]*\.(?:info|po|sh|make|profile|test|tpl|tpl\.php|xtmpl)$",
             "/sites/*/files/**.ph*",
@@ -161,7 +161,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &["."],
         front_controller: Some("/index.php"),
         own: &[],
-        // As Drupal 7; its configuration lies below files/config_….
+        // Like Drupal 7; the configuration is below files/config_….
         deny: &[
             r"^/(?:.*/)?[^/]*\.(?:info|po|sh|make|profile|test|tpl|tpl\.php|xtmpl)$",
             "/files/**.ph*",
@@ -210,8 +210,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &["pub"],
         front_controller: Some("/index.php"),
         own: &[],
-        // From its nginx.conf.sample: what customers bought and sent, and scripts that are not to be
-        // asked for.
+        // From its nginx.conf.sample: files that customers bought or sent, and scripts that must not be requested.
         deny: &[
             "/media/customer/**",
             "/media/downloadable/**",
@@ -309,7 +308,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         files: &["kirby/bootstrap.php", "index.php"],
         web: &["."],
         front_controller: Some("/index.php"),
-        // As its .htaccess: drafts, accounts and sessions lie there, and pages may be called so.
+        // Like its .htaccess: drafts, accounts and sessions are there, and pages may have such paths.
         own: &["/content/", "/site/", "/kirby/"],
         deny: &["/media/**.ph*"],
     },
@@ -341,7 +340,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         web: &["."],
         front_controller: Some("/index.php"),
         own: &[],
-        // As its .htaccess and its documentation for nginx.
+        // From its .htaccess and its documentation for nginx.
         deny: &[
             "/backup/**",
             "/bin/**",
@@ -369,7 +368,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
         deny: ROUNDCUBE,
     },
     KnownApplication {
-        application: Application::Roundcube, // as Debian lays it out, and releases before 1.6
+        application: Application::Roundcube, // in Debian's layout, and releases before 1.6
         files: &[
             "program/include/iniset.php",
             "plugins",
@@ -391,7 +390,7 @@ pub(super) const KNOWN: &[KnownApplication] = &[
     },
 ];
 
-/// Its mails' attachments lie in temp, its messages in logs, its passwords in config.
+/// Attachments of mails are in temp, log files in logs, passwords in config.
 const ROUNDCUBE: &[&str] = &[
     "/SQL/**",
     "/bin/**",

@@ -1,10 +1,11 @@
-//! Where known applications take passwords: the requests that `limit = "login"` counts. Only what their
-//! own forms and the usual programs send: an application may take a password at any other place.
+//! The requests by which known applications receive passwords, which `limit = "login"` counts. The list has only the
+//! requests of the applications' own forms and of common clients: an application may accept a password in other
+//! requests.
 
 use super::condition::{Conditions, Test};
 use super::pattern::Pattern;
 
-/// A path by an expression, and perhaps a parameter that must be so.
+/// A regular expression for the path, and optionally a parameter with a test of its value.
 type Place = (&'static str, Option<(&'static str, &'static str)>);
 
 const INDEX: &str = r"/(index\.php)?$";
@@ -18,13 +19,13 @@ const PLACES: &[Place] = &[
         r"(?i)/(log|sign)[-_]?in(_?check|post|/index)?(\.php)?/?$",
         None,
     ),
-    // Grav, Bludit and YOURLS take the password where the rest of their administration begins.
+    // Grav, Bludit and YOURLS receive the password at the start page of their administration.
     (r"(?i)/admin(/index\.php)?/?$", None),
     // WooCommerce.
     (r"(?i)/my-account/?$", None),
     // Magento's tokens.
     (r"(?i)/integration/(admin|customer)/token/?$", None),
-    // MediaWiki, by path or parameter. In another language it answers to this name, too.
+    // MediaWiki, by path or parameter. Wikis in other languages also accept this name.
     (r"(?i)/special:user_?login(/.*)?$", None),
     (ANY, Some(("title", "~* ^special:user[_ ]?login"))),
     // Joomla's administration names a component in all its other requests.
@@ -48,7 +49,7 @@ const PLACES: &[Place] = &[
     (INDEX, Some(("q", "~* ^/?user/login"))),
 ];
 
-/// Paths and conditions of log-in requests, each for a rule of its own.
+/// Returns the paths and conditions of log-in requests, each for a rule of its own.
 pub fn requests() -> impl Iterator<Item = (Pattern, Conditions)> {
     PLACES.iter().map(|(path, parameter)| {
         let pattern = Pattern::regex(path).expect("a test parses the table");
@@ -112,7 +113,7 @@ mod tests {
             "/?q=user/login",
         ] {
             assert!(is_login(&format!("POST {target}")), "{target}");
-            // Forms are shown for nothing.
+            // Showing the form does not count.
             assert!(!is_login(&format!("GET {target}")), "{target}");
         }
     }

@@ -1,4 +1,4 @@
-//! Mistakes in a site's configuration, by name.
+//! Mistakes in a site's configuration.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -10,11 +10,11 @@ use crate::watched_file::Unreadable;
 /// A mistake in a site's configuration.
 #[derive(Debug)]
 pub enum ConfigError {
-    /// The root (or an internal one) cannot be opened.
+    /// The root, or the root of an internal location or of `[site.sendfile]`, cannot be opened.
     Root(PathBuf, std::io::Error),
-    /// Not a host name, address, or `*.` and a name.
+    /// Not a host name, an address, or `*.` and a name.
     BadHost(String),
-    /// A status that cannot stand there; what can.
+    /// A status that is not allowed here, and a description of those that are.
     BadStatus(String, &'static str),
     /// The target of a redirect or rewrite cannot be parsed.
     Template(TemplateError),
@@ -27,30 +27,29 @@ pub enum ConfigError {
     },
     /// A redirect leads to the path that it is for.
     RedirectLoop(String),
-    /// An internal target that is no absolute path.
+    /// The target of a rewrite or of `try_files` is not an absolute path.
     RelativeTarget(String),
     /// Not a header name, or one the server sets itself.
     BadHeaderName(String),
     /// Not a valid header value.
     BadHeaderValue(String),
-    /// An extension without its dot, or without name.
+    /// An extension without its dot, or without a name.
     BadExtension(String),
-    /// An index name with a slash, or none.
+    /// An index name that is empty or has a slash.
     BadIndex(String),
     /// The front controller is not the path of a script.
     BadFrontController(String),
-    /// `=STATUS` before the end: nothing after it is reached.
+    /// `=STATUS` is not the last entry: the entries after it are never reached.
     UnreachableTryFile,
-    /// A prefix of an internal location must begin and end with a slash.
+    /// The prefix of an internal location does not begin and end with a slash.
     BadInternalPrefix(String),
-    /// An error page that is never sent: a script, which would be sent as text, or a file that the
-    /// site denies.
+    /// An error page that is never sent: a script, which would be sent as text, or a file that the site denies.
     BadErrorPage(String, Refusal),
     /// A file of users or groups cannot be read.
     PasswordFile(Unreadable),
-    /// A list of networks cannot be read, or has a line that is none.
+    /// A list of networks cannot be read, or has a line that is not a network.
     NetworkFile(Unreadable),
-    /// Two sites answer for one host.
+    /// Two sites have the same host.
     DuplicateHost(String, String, String),
     /// The configuration has no site.
     NoSite,

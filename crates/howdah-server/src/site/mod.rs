@@ -1,21 +1,20 @@
-//! Sites: which site answers for a host, which route a request takes there, which file or script
-//! that is. Sends nothing and runs nothing.
+//! Sites: selects the site for a host, the route that a request takes there, and the file or script that the route
+//! leads to. Nothing in this module sends a response or runs a script.
 //!
-//! - [`config`]: what a site is configured with; [`check`], [`mistake`]: what is wrong with that.
-//! - `access`: the one check that everything passes which is sent or run, whoever named it.
-//! - [`condition`], [`network_file`]: what rules ask of a request beside its path.
-//! - `sites`: which site answers for a listener and a host.
-//! - [`script`]: the proof that a path names a script; `behind_script`: the routes that it may take from
+//! - [`config`]: the configuration of a site; [`check`], [`mistake`]: the mistakes in it.
+//! - `access`: the one access check for everything that is sent or run, whatever named it.
+//! - [`condition`], [`network_file`]: the conditions of rules, in addition to the request's path.
+//! - `sites`: selects a site by listener and host.
+//! - [`script`]: the proof that a path names a script; `behind_script`: the routes that such a script may take from
 //!   `PATH_INFO`.
-//! - [`pattern`], [`template`]: what rules match and where they lead; `redirect_check`: mistakes in that.
-//! - `router`, with `rules` and `search`: the rules, `try_files`, the front controller: one
+//! - [`pattern`], [`template`]: what rules match and where they lead; `redirect_check`: mistakes in redirects.
+//! - `router`, with `rules` and `search`: applies the rules, `try_files` and the front controller, and returns one
 //!   [`Route`] for a request ([`route`]).
-//! - [`login`]: where known applications take passwords.
-//! - [`accel`]: files that scripts ask to have sent.
-//! - [`recognise`], with `known`, `placed` and [`subfolder`]: a configuration for a
-//!   directory without one.
-//! - [`htaccess`]: what Apache's files close, and which front controller they name.
-//! - [`trace`]: the steps of a route, for who wants it explained; [`words`]: its parts in words.
+//! - [`login`]: the requests by which known applications receive passwords.
+//! - [`accel`]: files that scripts ask the server to send.
+//! - [`recognise`], with `known`, `placed` and [`subfolder`]: makes a configuration for a directory without one.
+//! - [`htaccess`]: what Apache's `.htaccess` files deny, and which front controller they name.
+//! - [`trace`]: the steps of a route, for `howdah explain`; [`words`]: the parts of a route as text.
 
 pub mod accel;
 mod access;
@@ -61,17 +60,17 @@ pub use sites::Sites;
 use crate::docroot::path::UrlPath;
 use crate::docroot::root::RootDir;
 
-/// How often links in a site's root are looked at: a deployment that moves one takes effect by itself, at no
-/// measurable cost, and PHP's caches see new real paths.
+/// How often symbolic links in a site's root are checked. A deployment that moves a link takes effect by itself, at no
+/// measurable cost, and PHP's caches see the new real paths.
 const ROOT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// A site, ready to route.
+/// A site whose directories are open and which can route requests.
 #[derive(Debug)]
 pub struct Site {
     config: SiteConfig,
     number: u32,
     root: RwLock<Arc<RootDir>>,
-    /// When the root was last looked at, in milliseconds of [`monotonic`].
+    /// When the root was last checked, in milliseconds of [`monotonic`].
     root_seen: AtomicU64,
     front_controller: Option<UrlPath<'static>>,
     serving: serve::Serving,
@@ -79,23 +78,23 @@ pub struct Site {
     internal: Vec<accel::Internal>,
     sendfile_roots: Vec<Arc<RootDir>>,
     htaccess: htaccess::HtaccessState,
-    /// Numbers of the rules by which somebody is asked first.
+    /// Numbers of the rules that require authentication or authorization before a response.
     guards: Vec<usize>,
     /// Numbers of the rules that limit clients.
     limits: Vec<usize>,
-    /// Some rule's conditions ask who sends a request.
+    /// Whether the result of some rule's conditions depends on who sends a request.
     asks_who: bool,
     /// Variables that are the same for all requests: `[site.env]`, then the server's own.
     constants: Vec<(String, String)>,
-    /// URL paths of files with passwords below the root, by its name or its real one.
+    /// URL paths of password files below the root, by the name in the configuration and by the real path.
     password_files: Vec<Vec<u8>>,
 }
 
 impl Site {
-    /// Checks `config` and opens its directories. `number` is its place in the configuration, for
-    /// caches kept per site in the PHP processes. All mistakes at once.
+    /// Checks `config` and opens its directories. `number` is the site's position in the configuration, for caches that
+    /// the PHP processes keep per site. Returns all mistakes at once.
     pub fn new(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
-        // Early: a file that only root can read would be found out by the first visitor.
+        // This is checked early: otherwise the first visitor would discover a file that only root can read.
         let unreadable = Site::unreadable_files(&config);
         match Site::open(config, number) {
             Ok(_) if !unreadable.is_empty() => Err(unreadable),
@@ -107,7 +106,7 @@ impl Site {
         }
     }
 
-    /// Files of passwords and networks that cannot be read.
+    /// Returns the errors of password files and network lists that cannot be read.
     pub fn unreadable_files(config: &SiteConfig) -> Vec<ConfigError> {
         let passwords = config.authentications();
         let passwords = passwords.filter_map(|demand| demand.read().err());
@@ -118,7 +117,7 @@ impl Site {
             .collect()
     }
 
-    /// As [`Site::new`], for who need not be able to read files of passwords and networks.
+    /// Like [`Site::new`], for callers that need not be able to read the password files and network lists.
     pub fn open(config: SiteConfig, number: u32) -> Result<Site, Vec<ConfigError>> {
         let mut errors = check::check(&config);
         errors.extend(config.rules.iter().flat_map(check::check_rule));
@@ -150,17 +149,18 @@ impl Site {
         }
     }
 
-    /// The configuration of the site.
+    /// Returns the configuration of the site.
     pub fn config(&self) -> &SiteConfig {
         &self.config
     }
 
-    /// Some rule's conditions ask who sends a request: what it gets is not known by its URL alone.
+    /// Returns whether the conditions of some rule depend on who sends a request. If so, the URL alone does not
+    /// determine the response.
     pub(crate) fn asks_who(&self) -> bool {
         self.asks_who
     }
 
-    /// What is wrong with lists of networks, each problem once.
+    /// Returns new problems of the network lists. Each problem is returned once.
     pub(crate) fn network_file_news(&self) -> Vec<String> {
         let may_have = self.asks_who || !self.limits.is_empty();
         let files = may_have.then(|| self.config.network_files());
@@ -168,24 +168,24 @@ impl Site {
         files.filter_map(|file| file.news()).collect()
     }
 
-    /// The number of the site: its place in the configuration, from 0.
+    /// Returns the number of the site: its position in the configuration, from 0.
     pub fn number(&self) -> u32 {
         self.number
     }
 
-    /// The root as it is to be used now; looked at again once a second. If a new root
-    /// cannot be opened the old one serves on: its directory is held open, and a deployment in
-    /// progress is no reason to refuse.
+    /// Returns the current root. The path of the root is checked again once a second. If a new root cannot be opened,
+    /// the old one stays in use: its directory is held open, and a deployment in progress is no reason to refuse
+    /// requests.
     pub fn root(&self) -> Arc<RootDir> {
         self.root_at(monotonic())
     }
 
-    /// As [`Site::root`]; `now` is of the clock of [`monotonic`].
+    /// Like [`Site::root`]; `now` is a time of the clock of [`monotonic`].
     pub fn root_at(&self, now: Duration) -> Arc<RootDir> {
         let now = now.as_millis() as u64;
         let seen = self.root_seen.load(Ordering::Relaxed);
         let due = now >= seen.saturating_add(ROOT_INTERVAL.as_millis() as u64);
-        // One thread looks; the others take what there is.
+        // One thread checks the root; the others use the current one meanwhile.
         if due
             && self
                 .root_seen
@@ -206,13 +206,13 @@ impl Site {
         self.current_root()
     }
 
-    /// Keeps the root as it is, until [`Site::release_root`]: what takes this configuration's place is being
-    /// started, and is the one to show a new root.
+    /// Freezes the root until [`Site::release_root`]. This is used while the configuration's successor is being
+    /// started, which is then the first to show a new root.
     pub fn hold_root(&self) {
         self.root_seen.store(u64::MAX, Ordering::Relaxed);
     }
 
-    /// Looks at the root again as before.
+    /// Resumes the regular checks of the root.
     pub fn release_root(&self) {
         self.root_seen.store(0, Ordering::Relaxed);
     }
@@ -225,7 +225,7 @@ impl Site {
     }
 }
 
-/// A clock that only goes forward, exact to a few milliseconds, cheap to read.
+/// Returns the time of a monotonic clock that is exact to a few milliseconds and cheap to read.
 pub fn monotonic() -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicCoarse);
     Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
@@ -241,7 +241,7 @@ fn open(
         .ok()
 }
 
-/// A `Host` value without its port and without the dot that may end a name.
+/// Returns a `Host` value without its port and without a trailing dot.
 pub fn host_name(host: &[u8]) -> &[u8] {
     let name = if host.first() == Some(&b'[') {
         let end = host.iter().position(|b| *b == b']');

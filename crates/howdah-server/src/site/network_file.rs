@@ -1,6 +1,6 @@
-//! A list of networks in a file: one address or network a line, `#` begins a comment. A changed file is
-//! read by another thread, and takes effect within about a second; until then, and while it cannot be
-//! read or has a line that is no network, the list before it counts.
+//! A list of networks in a file: one address or network per line, `#` begins a comment. A changed file is read by
+//! another thread, and takes effect within about a second. Until then, and while the file cannot be read or has a line
+//! that is not a network, the previous list stays in force.
 
 use std::net::IpAddr;
 use std::path::Path;
@@ -14,15 +14,15 @@ use super::monotonic;
 use crate::blocking;
 use crate::watched_file::{Unreadable, WatchedFile};
 
-/// How often the file is looked at.
+/// How often the file is checked, in milliseconds.
 const INTERVAL: u64 = 1000;
-/// Lines that are reported; a file of another kind has no good one.
+/// How many bad lines are reported; a file of another kind has only bad ones.
 const MOST_REPORTED: usize = 5;
 
-/// The networks of a file, to be searched.
+/// The networks of a file, sorted for searching.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks {
-    /// First and last address of each range, in order, apart from each other.
+    /// First and last address of each range, sorted and disjoint.
     v4: Vec<(u32, u32)>,
     v6: Vec<(u128, u128)>,
 }
@@ -74,7 +74,7 @@ impl Networks {
         }
     }
 
-    /// Whether one of them has the address.
+    /// Returns whether the address is in one of the networks.
     pub fn contains(&self, address: IpAddr) -> bool {
         match address.to_canonical() {
             IpAddr::V4(address) => is_within(&self.v4, address.to_bits()),
@@ -102,17 +102,17 @@ fn is_within<T: Ord>(ranges: &[(T, T)], address: T) -> bool {
     after > 0 && ranges[after - 1].1 >= address
 }
 
-/// A file with networks, and its list.
+/// A file with networks, and the list that was read from it.
 #[derive(Debug)]
 pub struct NetworkFile {
     file: WatchedFile<Networks>,
     networks: ArcSwap<Networks>,
-    /// When it was last looked at, in milliseconds of [`monotonic`].
+    /// When the file was last checked, in milliseconds of [`monotonic`].
     seen: AtomicU64,
     problem: Mutex<Problem>,
 }
 
-/// What is wrong with the file now, and whether that has been said.
+/// The current problem of the file, and whether it has yet to be reported.
 #[derive(Debug, Default)]
 struct Problem {
     text: Option<String>,
@@ -120,7 +120,7 @@ struct Problem {
 }
 
 impl NetworkFile {
-    /// A list that is empty until it is read.
+    /// Returns a list that is empty until the file is read.
     pub fn new(path: impl AsRef<Path>) -> NetworkFile {
         NetworkFile {
             file: WatchedFile::new(path.as_ref(), Networks::parse),
@@ -144,24 +144,25 @@ impl NetworkFile {
         Ok(())
     }
 
-    /// Whether the list has the address. Has the file read again where it has changed.
+    /// Returns whether the address is in the list. If the file has changed, another thread is asked to read it.
     pub fn contains(self: &Arc<Self>, address: IpAddr) -> bool {
         let now = monotonic().as_millis() as u64;
         let seen = self.seen.load(Ordering::Relaxed);
-        // One thread looks; the others take what there is.
+        // One thread checks the file; the others use the current list meanwhile.
         let look = |seen| {
             let (set, fetched) = (Ordering::Relaxed, Ordering::Relaxed);
             self.seen.compare_exchange(seen, now, set, fetched).is_ok()
         };
         if now >= seen + INTERVAL && look(seen) && self.file.unchanged().is_none() {
             let file = self.clone();
-            // Too much to do: the next look is in a second. What is wrong is said by `news`.
+            // If the reading threads are too busy, the next check is in a second. `news` returns the problems of the
+            // file.
             let _ = blocking::offer_reading(move || drop(file.read()));
         }
         self.networks.load().contains(address)
     }
 
-    /// What is wrong with the file, once.
+    /// Returns the problem of the file; each problem is returned once.
     pub fn news(&self) -> Option<String> {
         let mut problem = self.problem.lock().unwrap_or_else(PoisonError::into_inner);
         let text = problem.text.clone();

@@ -1,11 +1,11 @@
-//! Which paths a rule is for: exact, prefix, glob or regular expression, and what they capture.
-//! Matches cleaned, decoded paths (`path.rs`), so no encoding slips past a rule. Pure.
+//! Patterns that select the paths of a rule: exact, prefix, glob or regular expression, and what they capture. Patterns
+//! match cleaned, decoded paths (`path.rs`), so no encoding slips past a rule. This module has no side effects.
 //!
-//! Regular expressions match bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path
-//! cannot end a match early. They run in time linear in the path, except those with look-around and what else
-//! only PCRE has ([`RuleExpression`]). One of these may reach its limit: then it is not known whether the rule
-//! is for the path. What refuses or asks for a password takes that for a match, what makes an exception does
-//! not, and a request that the rule would answer is refused.
+//! Regular expressions match bytes; `.` matches every byte and `$` only the very end, so a `%0a` in a path cannot end a
+//! match early. They run in time linear in the path, except those with look-around or other features that only PCRE has
+//! ([`RuleExpression`]). One of these may reach its limit; it is then unknown whether the rule applies to the path. A
+//! rule that refuses or asks for a password treats this as a match, an exception does not, and a request that the rule
+//! would answer is refused.
 
 use std::fmt;
 
@@ -19,12 +19,12 @@ use regex::bytes::{Captures, Regex, RegexBuilder};
 pub enum Pattern {
     /// This path and no other.
     Exact(Vec<u8>),
-    /// This path and all below it. `/admin` matches `/admin` and `/admin/x` but not
-    /// `/administrator` (unlike nginx's `location /admin`, a well-known trap); `/img/` matches
-    /// what begins with it. `$1` is the rest.
+    /// This path and all below it. `/admin` matches `/admin` and `/admin/x` but not `/administrator` (unlike nginx's
+    /// `location /admin`, a well-known trap); `/img/` matches every path that begins with it. `$1` is the rest of the
+    /// path.
     Prefix(Vec<u8>),
-    /// `*` matches within a segment, `**` across segments, `?` one byte of a segment. `$1`, `$2` …
-    /// are what the stars matched. With the text that it was made of.
+    /// `*` matches within a segment, `**` across segments, `?` one byte of a segment. `$1`, `$2` … are what the stars
+    /// matched. The second value is the text of the glob.
     Glob(Regex, Box<str>),
     /// A regular expression, unanchored. `$1`, `${name}` as usual.
     Regex(Box<RuleExpression>),
@@ -52,21 +52,21 @@ impl fmt::Display for PatternError {
 
 impl std::error::Error for PatternError {}
 
-/// How many bytes a compiled expression may take.
+/// The maximum size of a compiled expression, in bytes.
 const REGEX_SIZE: usize = 1 << 20;
 
 impl Pattern {
-    /// A pattern that matches this path and no other.
+    /// Returns a pattern that matches this path and no other.
     pub fn exact(text: &str) -> Result<Pattern, PatternError> {
         rooted(text).map(|path| Pattern::Exact(path.to_vec()))
     }
 
-    /// A pattern that matches this path and all paths below it.
+    /// Returns a pattern that matches this path and all paths below it.
     pub fn prefix(text: &str) -> Result<Pattern, PatternError> {
         rooted(text).map(|path| Pattern::Prefix(path.to_vec()))
     }
 
-    /// A glob. Without a leading slash it may match below any directory: `*.log` is `/**/*.log`.
+    /// Returns a glob pattern. Without a leading slash it may match below any directory: `*.log` is `/**/*.log`.
     pub fn glob(text: &str) -> Result<Pattern, PatternError> {
         let mut regex = String::from("^");
         if !text.starts_with('/') {
@@ -74,7 +74,7 @@ impl Pattern {
         }
         let mut rest = text;
         while let Some(next) = rest.chars().next() {
-            // A double star between slashes matches no directory as well: `/a/**/b` has `/a/b`.
+            // A double star between slashes also matches no directory at all: `/a/**/b` matches `/a/b`.
             if let Some(after) = rest.strip_prefix("/**/") {
                 regex.push_str("/(?:(.*)/)?");
                 rest = after;
@@ -94,13 +94,13 @@ impl Pattern {
         compile(&regex).map(|regex| Pattern::Glob(regex, text.into()))
     }
 
-    /// A pattern that is a regular expression.
+    /// Returns a pattern that is a regular expression.
     pub fn regex(text: &str) -> Result<Pattern, PatternError> {
         let expression = RuleExpression::new(text).map_err(PatternError::BadRegex)?;
         Ok(Pattern::Regex(Box::new(expression)))
     }
 
-    /// A regular expression that matches the same paths.
+    /// Returns a regular expression that matches the same paths.
     pub(super) fn expression(&self) -> String {
         let escaped = |bytes: &[u8]| regex::escape(&String::from_utf8_lossy(bytes));
         match self {
@@ -112,7 +112,7 @@ impl Pattern {
         }
     }
 
-    /// The option of a rule that has such a pattern.
+    /// Returns the name of the rule option for this kind of pattern.
     pub fn key(&self) -> &'static str {
         match self {
             Pattern::Exact(_) => "path",
@@ -122,7 +122,7 @@ impl Pattern {
         }
     }
 
-    /// How many numbered captures a match has.
+    /// Returns the number of numbered captures of a match.
     pub fn groups(&self) -> usize {
         match self {
             Pattern::Exact(_) => 0,
@@ -132,7 +132,7 @@ impl Pattern {
         }
     }
 
-    /// Whether the pattern has a capture of that name.
+    /// Returns whether the pattern has a capture of that name.
     pub fn has_name(&self, name: &str) -> bool {
         match self {
             Pattern::Exact(_) | Pattern::Prefix(_) | Pattern::Glob(..) => false,
@@ -140,12 +140,13 @@ impl Pattern {
         }
     }
 
-    /// Whether the pattern matches `path`, or perhaps does.
+    /// Returns whether the pattern matches `path`. If that is unknown, the result is true.
     pub fn is_match(&self, path: &[u8]) -> bool {
         self.decide(path).unwrap_or(true)
     }
 
-    /// Whether the pattern matches `path` for certain: for exceptions.
+    /// Returns whether the pattern certainly matches `path`; exceptions use this. If that is unknown, the result is
+    /// false.
     pub fn is_sure_match(&self, path: &[u8]) -> bool {
         self.decide(path).unwrap_or(false)
     }
@@ -159,10 +160,10 @@ impl Pattern {
         }
     }
 
-    /// A match with what it captured.
+    /// Returns the match with its captures.
     ///
     /// # Errors
-    /// It could not be found out within the limits of the expression.
+    /// The expression reached its limit, so it is unknown whether it matches.
     pub fn captures<'p>(&'p self, path: &'p [u8]) -> Result<Option<Match<'p>>, LimitReached> {
         Ok(match self {
             Pattern::Exact(exact) => (path == &exact[..]).then_some(Match::Whole(path)),
@@ -182,7 +183,7 @@ impl Pattern {
     }
 }
 
-/// As a rule has it: `prefix "/admin"`.
+/// Writes the pattern as in the configuration of a rule: `prefix "/admin"`.
 impl fmt::Display for Pattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let text = match self {
@@ -211,7 +212,7 @@ fn compile(text: &str) -> Result<Regex, PatternError> {
         .map_err(|error| PatternError::BadRegex(error.to_string()))
 }
 
-/// `path` without `prefix`, if the prefix ends where a segment does.
+/// Returns `path` without `prefix`, if the prefix ends at the end of a segment.
 fn strip_segments<'p>(path: &'p [u8], prefix: &[u8]) -> Option<&'p [u8]> {
     let rest = path.strip_prefix(prefix)?;
     (prefix.ends_with(b"/") || rest.is_empty() || rest[0] == b'/').then_some(rest)
@@ -235,15 +236,15 @@ pub enum Match<'p> {
     Groups {
         /// The whole path.
         path: &'p [u8],
-        /// Where they lie in it; the whole match is the first.
+        /// Where the groups lie in the path; the first is the whole match.
         groups: Groups,
-        /// The expression, which knows their names.
+        /// The expression, which has the names of the groups.
         expression: &'p RuleExpression,
     },
 }
 
 impl<'p> Match<'p> {
-    /// The capture of that number; empty if it took no part in the match.
+    /// Returns the capture of that number; empty if it took no part in the match.
     pub fn number(&self, number: usize) -> &'p [u8] {
         match (self, number) {
             (Match::Whole(path), 0) | (Match::Rest { path, .. }, 0) => path,
@@ -257,7 +258,7 @@ impl<'p> Match<'p> {
         }
     }
 
-    /// The capture of that name; empty if it took no part in the match.
+    /// Returns the capture of that name; empty if it took no part in the match.
     pub fn name(&self, name: &str) -> &'p [u8] {
         match self {
             Match::Groups { expression, .. } => expression

@@ -1,6 +1,6 @@
-//! An application's wishes, written into a site's configuration: at the root, or below a folder of it
-//! (`/blog`), where every pattern, rule and script name begins with that folder. Keeps the text of what
-//! it refuses, for the one who starts the server.
+//! Writes the needs of an application into a site's configuration: at the root, or below a folder of it (`/blog`),
+//! where every pattern, rule and script name begins with that folder. Records the refused paths and the rules as text,
+//! for the user who starts the server.
 
 use super::application::Application;
 use super::config::{FrontController, HeaderEdit, Rule, RuleAction, SiteConfig};
@@ -9,12 +9,12 @@ use super::known::KnownApplication;
 use super::pattern::Pattern;
 use super::template::Template;
 
-/// A site's configuration, and where in it the application lies.
+/// A site's configuration, and where the application lies in it.
 pub(super) struct Placed<'c> {
     pub(super) config: &'c mut SiteConfig,
-    /// Empty for the root, else the folder's path: `/blog`.
+    /// Empty for the root, else the path of the folder: `/blog`.
     folder: String,
-    /// What is refused: globs, and regular expressions, which begin with `^`.
+    /// The paths that are refused: globs, and regular expressions, which begin with `^`.
     pub(super) refused: Vec<String>,
     /// What the rules do, one line each.
     pub(super) rules: Vec<String>,
@@ -25,7 +25,7 @@ impl<'c> Placed<'c> {
         Placed::below(config, String::new())
     }
 
-    /// `folder` is a path without characters that mean something in a pattern, but for the dot.
+    /// `folder` is a path without characters that have a meaning in a pattern, except for the dot.
     pub(super) fn below(config: &'c mut SiteConfig, folder: String) -> Placed<'c> {
         Placed {
             config,
@@ -35,7 +35,7 @@ impl<'c> Placed<'c> {
         }
     }
 
-    /// All that a known application wants.
+    /// Adds everything that a known application needs.
     pub(super) fn known(&mut self, known: &KnownApplication) {
         for text in known.deny {
             self.refuse(text);
@@ -55,7 +55,7 @@ impl<'c> Placed<'c> {
         }
     }
 
-    /// A glob, or a regular expression if it begins with `^`.
+    /// Refuses the paths of a glob, or of a regular expression if the text begins with `^`.
     fn refuse(&mut self, text: &str) {
         let text = match text.strip_prefix('^') {
             Some(rest) => format!("^{}{rest}", regex::escape(&self.folder)),
@@ -73,7 +73,7 @@ impl<'c> Placed<'c> {
         self.refused.push(text);
     }
 
-    /// What is no file goes to `script`.
+    /// Sends every request that names no file to `script`.
     pub(super) fn controller(&mut self, script: &str, path_info: bool) {
         if self.folder.is_empty() {
             self.config.front_controller = Some(FrontController {
@@ -87,7 +87,7 @@ impl<'c> Placed<'c> {
         }
     }
 
-    /// The front controller that an `.htaccess` names.
+    /// Adds the front controller that an `.htaccess` names.
     pub(super) fn catch_all(&mut self, found: Option<CatchAll>) {
         match found {
             Some(CatchAll {
@@ -105,7 +105,7 @@ impl<'c> Placed<'c> {
         }
     }
 
-    /// A rule for paths below `prefix` that name no file.
+    /// Adds a rule for paths below `prefix` that name no file.
     pub(super) fn missing_to(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
         self.rules.push(format!(
@@ -115,7 +115,7 @@ impl<'c> Placed<'c> {
         self.rule(Pattern::Prefix(prefix.into_bytes()), true, to(&target));
     }
 
-    /// Whatever there is below `prefix`, the application answers.
+    /// Adds a rule that sends every path below `prefix` to the application, whether or not a file exists.
     fn always_to(&mut self, prefix: &str, target: &str) {
         let (prefix, target) = (self.path(prefix), self.path(target));
         let line = format!("{prefix} goes to {target}, whether or not a file exists");
@@ -134,7 +134,7 @@ impl<'c> Placed<'c> {
         });
     }
 
-    /// Short URLs (`$wgArticlePath = "/wiki/$1"`) come by REQUEST_URI; uploads are no pages.
+    /// Short URLs (`$wgArticlePath = "/wiki/$1"`) are read from REQUEST_URI. Uploads are not pages.
     fn mediawiki(&mut self) {
         self.missing_to("/wiki/", "/index.php");
         let uploads = self.path("/images/");
@@ -145,8 +145,7 @@ impl<'c> Placed<'c> {
         self.rule(uploads, false, RuleAction::Header(nosniff));
     }
 
-    /// Its clients find calendars and contacts by these (RFC 6764), its pages come as PATH_INFO, and
-    /// people upload films.
+    /// Clients find calendars and contacts by these URLs (RFC 6764), pages use PATH_INFO, and users upload films.
     fn nextcloud(&mut self) {
         let dav = self.path("/remote.php/dav/");
         for service in ["carddav", "caldav"] {
@@ -162,7 +161,7 @@ impl<'c> Placed<'c> {
         self.config.max_body_size = 16 << 30;
     }
 
-    /// As its nginx.conf.sample: what is not there among static files and pictures is made by scripts.
+    /// From its nginx.conf.sample: missing static files and pictures are made by scripts.
     fn magento(&mut self) {
         let folder = regex::escape(&self.folder);
         for (prefix, rest, target) in [

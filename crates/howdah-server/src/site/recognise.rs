@@ -1,10 +1,10 @@
-//! Which application lies in a directory, and the site configuration it wants. Used when there is
-//! no configuration file; what it chose is said line by line, never silently. Looks at names
-//! of files only, except for the `.htaccess` that names a front controller (`htaccess/catch_all.rs`).
+//! Recognises the application in a directory and makes the site configuration that it needs. This is used when there is
+//! no configuration file; the choices are reported line by line. Only the names of files are inspected, except for the
+//! `.htaccess` that names a front controller (`htaccess/catch_all.rs`).
 //!
-//! What is refused follows each application's own `.htaccess` or its documentation for nginx:
-//! directories of code and data, and scripts where users upload files (`known.rs`). What `.htaccess`
-//! files close is closed with every request (`htaccess`), recognised or not.
+//! The refused paths follow each application's own `.htaccess` or its documentation for nginx: directories of code and
+//! data, and scripts where users upload files (`known.rs`). Paths that `.htaccess` files deny are refused for every
+//! request (`htaccess`), whether or not the application is recognised.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -22,23 +22,24 @@ use super::subfolder::{self, Below};
 pub struct Recognised {
     /// The application that was recognised.
     pub application: Application,
-    /// How to serve it. Its root may be a directory below the given one.
+    /// The configuration to serve it. The root may be a directory below the given one.
     pub config: SiteConfig,
-    /// What was chosen, in one sentence.
+    /// The choice in one sentence.
     pub sentence: String,
-    /// Applications in subfolders: which, where, and what is done for each.
+    /// Applications in subfolders.
     pub below: Vec<Below>,
     /// Patterns of paths that are refused: globs, and regular expressions, which begin with `^`.
     pub refused: Vec<String>,
     /// What the rules do, one line each.
     pub rules: Vec<String>,
-    /// What the server did not look at, one sentence each.
+    /// What the server did not inspect, one sentence each.
     pub left_out: Vec<String>,
 }
 
 impl Recognised {
-    /// Closes in `site`, whose configuration somebody has written, what the application closes. Code and
-    /// content that its front controller would answer for go there if the site has one.
+    /// Adds to `site`, whose configuration a user has written, the refusals of the application. Its code and content,
+    /// for which its front controller would answer, go to the site's front controller if there is one, and are denied
+    /// otherwise.
     pub fn close(&self, site: &mut SiteConfig) {
         site.deny.extend(self.config.deny.iter().cloned());
         for rule in &self.config.rules {
@@ -52,7 +53,7 @@ impl Recognised {
         }
     }
 
-    /// What was chosen, line by line, for the one who starts the server.
+    /// Returns the choices line by line, for the user who starts the server.
     pub fn lines(&self) -> Vec<String> {
         let mut lines = vec![self.sentence.clone()];
         let below = self.below.iter().map(|below| format!("  {below}"));
@@ -70,7 +71,7 @@ impl Recognised {
     }
 }
 
-/// Words in lines of a terminal's width.
+/// Joins words to lines of a terminal's width.
 fn wrapped(words: &[String]) -> Vec<String> {
     const WIDTH: usize = 100;
     let mut lines: Vec<String> = Vec::new();
@@ -86,15 +87,18 @@ fn wrapped(words: &[String]) -> Vec<String> {
     lines
 }
 
-/// The application in `directory`. An error if it cannot be looked into.
+/// Returns the application in `directory`.
+///
+/// # Errors
+/// The directory cannot be read.
 pub fn application(directory: &Path) -> io::Result<Application> {
     let (_, application, _) = find(&whole(directory)?);
     Ok(application)
 }
 
-/// A path that does not depend on the working directory, of a directory that can be read.
+/// Returns an absolute path of a directory that can be read.
 fn whole(directory: &Path) -> io::Result<PathBuf> {
-    // A link keeps its name: a deployment that moves it is followed, and the site keeps its name.
+    // A link keeps its name: a deployment that moves the link is followed, and the site keeps its name.
     let directory = match directory.file_name() {
         Some(_) => std::path::absolute(directory)?,
         None => directory.canonicalize()?,
@@ -103,8 +107,11 @@ fn whole(directory: &Path) -> io::Result<PathBuf> {
     Ok(directory)
 }
 
-/// Recognises what lies in `directory`, and makes a site for it. `usual` is a site with every option at its
-/// default, but perhaps for a front controller; its name and root do not matter. An error if the directory cannot be looked into.
+/// Recognises the application in `directory` and makes a site for it. `usual` is a site with every option at its
+/// default, except perhaps for a front controller; its name and root are replaced.
+///
+/// # Errors
+/// The directory cannot be read.
 pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> {
     let directory = whole(directory)?;
     let (known, application, root) = find(&directory);
@@ -128,7 +135,7 @@ pub fn recognise(directory: &Path, usual: SiteConfig) -> io::Result<Recognised> 
     let mut left_out = Vec::new();
     let below = subfolder::add(&mut config, &mut refused, &mut rules, &mut left_out);
     if application == Application::FrontController {
-        // Behind the folders' own: its rule is for every path.
+        // This rule comes after those of the folders, because it matches every path.
         let mut placed = Placed::at_the_root(&mut config);
         placed.catch_all(catch_all::of(&root, ""));
         rules.append(&mut placed.rules);
@@ -148,12 +155,12 @@ fn find(directory: &Path) -> (Option<&'static KnownApplication>, Application, Pa
     for known in KNOWN {
         for web in known.web {
             let root = directory.join(web);
-            // Marks are named from the project, and for Drupal from the web directory too.
+            // The files are looked for in the project's directory, and in the web directory too, as Drupal needs it.
             if exists(directory, known.files) || exists(&root, known.files) {
                 return (Some(known), known.application, tidy(&root));
             }
         }
-        // Given the web directory itself: the marks are beside it.
+        // If the web directory itself is given, the files are beside it.
         if let Some(project) = directory.parent()
             && !known.web.contains(&".")
             && known.web.iter().any(|web| project.join(web) == directory)
@@ -184,7 +191,7 @@ fn tidy(path: &Path) -> PathBuf {
     path.components().collect()
 }
 
-/// Whether there is a `.php` file at the top of `directory`.
+/// Returns whether there is a `.php` file at the top of `directory`.
 pub fn has_scripts(directory: &Path) -> bool {
     std::fs::read_dir(directory).is_ok_and(|entries| {
         entries

@@ -1,5 +1,5 @@
-//! Applications that keep drafts, accounts, logs and settings as files below the root, front controllers
-//! of other names, and all of these in subfolders.
+//! Applications that keep drafts, accounts, logs and settings as files below the root, front controllers with other
+//! names, and all of these in subfolders.
 
 use super::tests::{check, check_in, recognised, tree};
 use super::*;

@@ -1,4 +1,4 @@
-//! Trees of empty files that look like each application, and what is made of them.
+//! Trees of empty files that look like each application, and the configuration that is made for them.
 
 use std::fs;
 
@@ -20,12 +20,12 @@ pub(super) fn tree(files: &[&str]) -> tempfile::TempDir {
     dir
 }
 
-/// Recognises what lies in `directory`.
+/// Recognises the application in `directory`.
 pub(super) fn recognised(directory: &Path) -> io::Result<Recognised> {
     recognise(directory, SiteConfig::for_tests("", ""))
 }
 
-/// `expected`: URL and what it becomes: `script NAME INFO`, `file NAME`, a status, or `to URL`.
+/// `expected` has URLs and their results: `script NAME INFO`, `file NAME`, a status, or `to URL`.
 pub(super) fn check(
     files: &[&str],
     application: Application,

@@ -1,5 +1,5 @@
-//! Mistakes in the target of a `redirect`: a client must not choose the host, and a redirect must not lead to
-//! the path that it is for. Judges the rule alone, without a request.
+//! Mistakes in the target of a `redirect`: a client must not be able to choose the host, and a redirect must not lead
+//! to the path that it is for. The rule is judged alone, without a request.
 
 use regex_syntax::hir::{Class, Hir, HirKind, Look};
 
@@ -9,7 +9,7 @@ use super::mistake::ConfigError;
 use super::pattern::Pattern;
 use super::template::{Template, TemplatePiece, Values};
 
-/// What is wrong with the target of a redirect.
+/// Adds the mistakes in the target of a redirect to `errors`.
 pub(super) fn check(rule: &Rule, to: &Template, errors: &mut Vec<ConfigError>) {
     if let Some(variable) = variable_in_host(to, &rule.pattern) {
         errors.push(ConfigError::OpenRedirect {
@@ -32,7 +32,7 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
             pieces.next();
             host
         }
-        // The variable is the beginning of the target, which has to be a path.
+        // The target begins with this variable, so the variable has to be a path.
         Some(piece) if !begins_with_slash(piece, pattern) && **piece != TemplatePiece::Host => {
             return Some(Template::name_of(piece));
         }
@@ -43,12 +43,12 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
         match piece {
             TemplatePiece::Text(text) => host.push_str(&String::from_utf8_lossy(text)),
             TemplatePiece::Host => host.push('h'),
-            // Without a host in front, browsers take what follows the slashes for one.
+            // With an empty host, browsers take the text after the slashes for the host.
             piece if !host.is_empty() && begins_with_slash(piece, pattern) => return None,
             piece => {
                 let begins_label = host.is_empty() || host.ends_with('.');
                 let followed = matches!(pieces.peek(), Some(TemplatePiece::Text(text)) if text.starts_with(b"."));
-                // `https://$1.example.org/` for a capture of a label.
+                // `https://$1.example.org/`, where the capture matches only the characters of a label.
                 if begins_label && followed && is_of_a_label(piece, pattern) {
                     host.push('h');
                     continue;
@@ -60,8 +60,8 @@ fn variable_in_host(to: &Template, pattern: &Pattern) -> Option<String> {
     None
 }
 
-/// What follows the scheme and the slashes of a URL; `None` for a path. As the URL standard has it, browsers
-/// take any number of slashes and backslashes behind `https:` for two, and `/\` for `//`.
+/// Returns what follows the scheme and the slashes of a URL; `None` for a path. According to the URL standard, browsers
+/// treat any number of slashes and backslashes after `https:` as two, and `/\` as `//`.
 fn authority(text: &str) -> Option<&str> {
     const SLASHES: [char; 2] = ['/', '\\'];
     let is_scheme = |scheme: &str| {
@@ -79,7 +79,7 @@ fn authority(text: &str) -> Option<&str> {
     }
 }
 
-/// Whether the value of a variable always begins with a slash, or is empty.
+/// Returns whether the value of a variable always begins with a slash or is empty.
 fn begins_with_slash(piece: &TemplatePiece, pattern: &Pattern) -> bool {
     match piece {
         TemplatePiece::Uri | TemplatePiece::RequestUri => true,
@@ -99,7 +99,7 @@ fn begins_with_slash(piece: &TemplatePiece, pattern: &Pattern) -> bool {
     }
 }
 
-/// Whether the value can only be a part of one host name.
+/// Returns whether the value can only be a part of one label of a host name.
 fn is_of_a_label(piece: &TemplatePiece, pattern: &Pattern) -> bool {
     capture(piece, pattern).is_some_and(|hir| {
         has_only(&hir, &|byte| {
@@ -114,7 +114,7 @@ fn parsed(pattern: &Pattern) -> Option<Hir> {
     parser.build().parse(&pattern.expression()).ok()
 }
 
-/// Whether the capture is the first thing behind `^`: it begins where the path does, with a slash.
+/// Returns whether the capture directly follows `^`: it begins at the start of the path, with a slash.
 fn is_at_the_start(piece: &TemplatePiece, pattern: &Pattern) -> bool {
     let Some(whole) = parsed(pattern) else {
         return false;
@@ -132,7 +132,7 @@ fn is_at_the_start(piece: &TemplatePiece, pattern: &Pattern) -> bool {
     }
 }
 
-/// The expression inside the capture that a variable names.
+/// Returns the expression inside the capture that a variable names.
 fn capture(piece: &TemplatePiece, pattern: &Pattern) -> Option<Hir> {
     fn find(hir: &Hir, is_it: &dyn Fn(u32, Option<&str>) -> bool) -> Option<Hir> {
         match hir.kind() {
@@ -162,7 +162,7 @@ fn starts_with_slash(hir: &Hir) -> bool {
         HirKind::Literal(literal) => literal.0.first() == Some(&b'/'),
         HirKind::Class(_) => has_only(hir, &|byte| byte == b'/'),
         HirKind::Capture(group) => starts_with_slash(&group.sub),
-        // What may be absent altogether is followed by nothing that a client chooses.
+        // An optional part may be missing, and the value then begins with whatever follows it.
         HirKind::Repetition(repeated) => repeated.min > 0 && starts_with_slash(&repeated.sub),
         HirKind::Alternation(all) => all.iter().all(starts_with_slash),
         HirKind::Concat(all) => all
@@ -173,7 +173,7 @@ fn starts_with_slash(hir: &Hir) -> bool {
     }
 }
 
-/// Whether an expression matches nothing but these bytes.
+/// Returns whether an expression matches only these bytes.
 fn has_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
     match hir.kind() {
         HirKind::Empty | HirKind::Look(_) => true,
@@ -192,8 +192,8 @@ fn has_only(hir: &Hir, fits: &dyn Fn(u8) -> bool) -> bool {
     }
 }
 
-/// Whether the redirect leads to the very path that it is for. Conditions may end such a circle, so that
-/// only a redirect without any is judged, by a path of its own.
+/// Returns whether the redirect leads to the path that it is for. Conditions may end such a loop, so only a redirect
+/// without conditions is judged, by an example path.
 fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
     if !to.literal_start().starts_with(b"/")
         || rule.if_missing
@@ -219,7 +219,7 @@ fn leads_to_itself(rule: &Rule, to: &Template) -> bool {
     location == path
 }
 
-/// Whether there are no conditions at all.
+/// Returns whether there are no conditions at all.
 fn is_unconditional(conditions: &Conditions) -> bool {
     let Conditions {
         methods,

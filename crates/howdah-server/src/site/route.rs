@@ -1,4 +1,4 @@
-//! What the router finds out about a request: the action, and what goes with it.
+//! The result of the router for a request: the action, and the information that goes with it.
 
 use std::sync::Arc;
 
@@ -16,41 +16,41 @@ use crate::static_file::StaticPlan;
 use howdah_cache::Pass;
 use howdah_htaccess::{Demand, Table};
 
-/// Where the router sends a request, and what else it found on the way.
+/// The route of a request.
 #[derive(Debug)]
 pub struct Route {
     /// What the server does with the request.
     pub action: Action,
-    /// What else the router found out.
+    /// The information that goes with the action.
     pub info: RouteInfo,
 }
 
-/// What the router found out beside the action: for the log, the response's head, and the permission
-/// that the action needs.
+/// Information in addition to the action: for the log, the response's headers, and the permission that the action
+/// needs.
 #[derive(Debug, Default)]
 pub struct RouteInfo {
-    /// The path names something that is never sent, and the search went on: for the log.
+    /// The refusal of a file that is never sent, if the search continued past it: for the log.
     pub passed_over: Option<Refusal>,
-    /// The line of an `.htaccess` file that has refused the path, or led it elsewhere.
+    /// The line of an `.htaccess` file that has refused the path, or rewritten it.
     pub because: Option<Box<str>>,
-    /// The client asked by HTTPS.
+    /// Whether the client uses HTTPS.
     pub https: bool,
-    /// A rule matched that is for some visitors only: the answer is not everybody's.
+    /// Whether a rule matched that applies to some visitors only, so the response is not the same for everyone.
     pub personal: bool,
     /// Numbers of the header rules that matched.
     pub(super) edits: Vec<usize>,
-    /// Numbers of the rules by which somebody is to be asked first, in order.
+    /// Numbers of the rules that require authentication or authorization first, in order.
     pub(super) guards: Vec<usize>,
     /// Numbers of the rules that limit the client.
     pub(super) limits: Vec<usize>,
     /// The password that `.htaccess` files demand, where they only refuse requests.
     pub login: Option<Box<HtaccessLogin>>,
-    /// What `.htaccess` files have made of the request, where they decide all of it.
+    /// The result of the `.htaccess` files, if they decide about the whole request.
     pub live: Option<Arc<Live>>,
 }
 
 impl RouteInfo {
-    /// Somebody is to be asked before the action is taken.
+    /// Returns whether authentication or authorization is required before the action.
     pub fn needs_permission(&self) -> bool {
         !self.guards.is_empty() || self.login.is_some()
     }
@@ -70,29 +70,29 @@ impl RouteInfo {
         }
     }
 
-    /// `.htaccess` files look at who asks: the answer may differ for others.
+    /// Returns whether `.htaccess` files depend on the visitor, so the response may differ between visitors.
     pub fn is_for_some(&self) -> bool {
         self.live
             .as_ref()
             .is_some_and(|live| !live.is_for_everybody())
     }
 
-    /// Everybody who asks for this page takes this route, and nobody is asked first.
+    /// Returns whether every visitor takes this route for the page, without authentication or authorization.
     pub(crate) fn is_for_everybody(&self, action: &Action) -> bool {
         matches!(action, Action::Script(_)) && !self.personal && !self.needs_permission()
     }
 
-    /// Numbers of the rules that limit the client, whatever led to their paths.
+    /// Returns the numbers of the rules that limit the client, for all paths that the request has led to.
     pub(crate) fn limits(&self) -> &[usize] {
         &self.limits
     }
 
-    /// Numbers of the rules by which somebody is to be asked.
+    /// Returns the numbers of the rules that require authentication or authorization.
     pub fn guarding_rules(&self) -> &[usize] {
         &self.guards
     }
 
-    /// Why the answer may not be kept for others in the page cache, by its route alone.
+    /// Returns why the page cache may not store the response, by its route alone.
     pub(crate) fn keeps_from_cache(&self) -> Option<Pass> {
         if self.needs_permission() {
             return Some(Pass::Authorization);
@@ -107,38 +107,38 @@ impl RouteInfo {
 /// What the server does with a request.
 #[derive(Debug)]
 pub enum Action {
-    /// Send a file; the method is GET or HEAD.
+    /// Sends a file; the method is GET or HEAD.
     Static(StaticPlan),
-    /// Run a script, whatever the method.
+    /// Runs a script, whatever the method.
     Script(ScriptTarget),
-    /// Have another server answer, whatever the method.
+    /// Passes the request to another server, whatever the method.
     Proxy(Box<ProxyTarget>),
-    /// Answer with this status and `Location`.
+    /// Responds with this status and `Location`.
     Redirect {
         /// The status code: 301, 302, 303, 307 or 308.
         status: u16,
         /// The value of `Location`, encoded.
         location: Vec<u8>,
     },
-    /// Answer with the text of a `return` rule.
+    /// Responds with the text of a `return` rule.
     Return {
-        /// The status code of the answer.
+        /// The status code of the response.
         status: u16,
         /// The value of `Content-Type`.
         content_type: String,
-        /// The body of the answer.
+        /// The body of the response.
         body: String,
     },
-    /// Answer with the page of this status.
+    /// Responds with the page of this status.
     Refused {
-        /// The status; mostly the refusal's own.
+        /// The status; usually the refusal's own.
         status: u16,
         /// Why the router refused the request.
         refusal: Refusal,
-        /// The value of `Allow`, for a 405; otherwise none.
+        /// The value of `Allow`, for status 405; otherwise `None`.
         allow: Option<&'static str>,
     },
-    /// Answer OPTIONS: 204 with this `Allow`.
+    /// Responds to OPTIONS with status 204 and this `Allow`.
     Options {
         /// The value of `Allow`.
         allow: &'static str,
@@ -148,54 +148,55 @@ pub enum Action {
 /// The servers that a `proxy` rule sends a request to.
 #[derive(Debug)]
 pub struct ProxyTarget {
-    /// Chooses the server, and keeps connections to it.
+    /// The proxy, which chooses the server and keeps connections to it.
     pub proxy: Arc<Proxy>,
-    /// The path that the rules have led to, cleaned.
+    /// The path after all rewrites, cleaned.
     pub path: Vec<u8>,
-    /// The query, if a rewrite has changed it; the request's otherwise.
+    /// The query, if a rewrite has changed it; `None` for the request's own.
     pub query: Option<Vec<u8>>,
 }
 
 /// A script that the router found for a request.
 #[derive(Debug)]
 pub struct ScriptTarget {
-    /// The path of the script, and what follows it in the URL.
+    /// The path of the script, and the path info that follows it in the URL.
     pub script: ScriptPath,
-    /// `QUERY_STRING`, if a rewrite has changed it; the request's otherwise.
+    /// `QUERY_STRING`, if a rewrite has changed it; `None` for the request's own.
     pub query: Option<Vec<u8>>,
-    /// Whether a rewrite or the front controller led here, not the request's own path (where Apache
-    /// sets `REDIRECT_URL`).
+    /// Whether a rewrite or the front controller led to the script, and not the request's own path (where Apache sets
+    /// `REDIRECT_URL`).
     pub redirected: bool,
-    /// The pool a rule has named; the site's otherwise.
+    /// The pool that a rule has named; `None` for the site's pool.
     pub pool: Option<Arc<str>>,
-    /// Whether it is a program of a `cgi` rule, which is executed as it is.
+    /// Whether the script is a program of a `cgi` rule, which is executed directly.
     pub program: bool,
-    /// Variables for it that those have set who were asked first. The router leaves it empty.
+    /// Variables for the script that authorizers have set. The router leaves this empty.
     pub granted: Box<[(Vec<u8>, Vec<u8>)]>,
-    /// Numbers of the rules by which somebody was asked, and has allowed the request. The router leaves it empty.
+    /// Numbers of the rules whose authentication or authorization has allowed the request. The router leaves this
+    /// empty.
     pub permitted: Box<[usize]>,
-    /// What `.htaccess` files say to it, where they decide all of a request.
+    /// What `.htaccess` files set for the script, if they decide about the whole request.
     pub apache: Option<Box<ApacheRequest>>,
 }
 
-/// What a script gets beside the request, where `.htaccess` files decide.
+/// What a script receives in addition to the request, if `.htaccess` files decide.
 #[derive(Debug)]
 pub struct ApacheRequest {
     /// Environment variables.
     pub environment: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Settings of PHP.
+    /// PHP settings.
     pub php: Vec<(String, String)>,
-    /// Path and query that an internal redirect came from.
+    /// Path and query before an internal redirect.
     pub redirect: Option<(Vec<u8>, Option<Vec<u8>>)>,
-    /// The status of the error that the script is the document of.
+    /// The status of the error whose document the script is.
     pub status: Option<u16>,
-    /// The method, if it is another than the client's.
+    /// The method, if it differs from the client's.
     pub method: Option<&'static str>,
-    /// The request's header, if lines have changed it.
+    /// The request's headers, if `.htaccess` lines have changed them.
     pub headers: Option<Table>,
-    /// The user whose password was right.
+    /// The user who was authenticated.
     pub user: Option<Vec<u8>>,
-    /// The longest request body in bytes (`LimitRequestBody`). `None` leaves the site's limit in force.
+    /// The maximum size of the request body in bytes (`LimitRequestBody`). `None` leaves the site's limit in force.
     pub body_limit: Option<u64>,
 }
 
@@ -213,7 +214,7 @@ impl Action {
     }
 }
 
-/// The request while it is routed: rules change path and query.
+/// The state of a request while it is routed: rules change path and query.
 pub(super) struct Walk<'r> {
     pub(super) head: &'r RequestHead,
     pub(super) visitor: Visitor<'r>,
@@ -224,13 +225,13 @@ pub(super) struct Walk<'r> {
     pub(super) routes: Vec<Vec<u8>>,
     pub(super) query: Option<Vec<u8>>,
     pub(super) rewritten: bool,
-    /// How many of the rules have been asked about other paths than this one, which the last of them made.
+    /// How many of the rules were applied to earlier paths, up to and including the rewrite that led to this one.
     pub(super) rules_before: usize,
     pub(super) pool: Option<Arc<str>>,
 }
 
 impl<'r> Walk<'r> {
-    /// The request as conditions see it.
+    /// Returns the request as conditions see it.
     pub(super) fn asked(&self) -> Requested<'r> {
         Requested {
             head: self.head,
@@ -242,7 +243,7 @@ impl<'r> Walk<'r> {
         self.query.as_deref().or_else(|| self.head.query())
     }
 
-    /// Who named `found`, when `rules` of the rules have been asked about the path.
+    /// Returns what named `found`, if the first `rules` rules have been applied to the path.
     pub(super) fn named(&self, found: &[u8], rules: usize) -> Named<'static> {
         let path = self.path.as_bytes();
         if self.rewritten {

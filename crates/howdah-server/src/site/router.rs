@@ -1,5 +1,5 @@
-//! One request, one route: rules, then `try_files`, then the front controller. Looks at files
-//! (one `statx` for a script or file that is there); opens and sends nothing.
+//! Finds the one route of a request: first the rules, then `try_files`, then the front controller. Files are looked up
+//! (one `statx` for a script or file that exists), but nothing is opened or sent.
 //!
 //! ```text
 //! target ─clean─► path ─deny?─► rules, top to bottom, once ─► try_files … ─► front controller ─► 404
@@ -7,8 +7,8 @@
 //!                                 rewrite: another path for what follows
 //!                                 header: noted
 //! ```
-//! Rules run once and a rewrite does not start them again: there are no loops, and no limit of
-//! ten rounds to hit (nginx's `rewrite or internal redirection cycle`).
+//! Rules run once and a rewrite does not start them again. There are no loops, and no limit of ten rounds to reach
+//! (nginx's `rewrite or internal redirection cycle`).
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -27,21 +27,21 @@ use super::{Site, monotonic};
 use crate::docroot::path::{UrlPath, encode_path};
 use crate::refusal::Refusal;
 
-/// The methods that files answer to.
+/// The methods that are allowed for files.
 const FILE_METHODS: &str = "GET, HEAD, OPTIONS";
 
 impl Site {
-    /// Decides what a request gets: a file, a script, a redirect or a refusal.
+    /// Returns the route of a request: a file, a script, a redirect or a refusal.
     pub fn route(&self, head: &RequestHead) -> Route {
         self.route_for(head, Visitor::default())
     }
 
-    /// As [`Site::route`], for a visitor.
+    /// Like [`Site::route`], for a given visitor.
     pub fn route_for(&self, head: &RequestHead, visitor: Visitor<'_>) -> Route {
         self.route_at(head, visitor, monotonic())
     }
 
-    /// As [`Site::route_for`]; `now` is of a clock that only goes forward.
+    /// Like [`Site::route_for`]; `now` is a time of the monotonic clock.
     pub fn route_at(&self, head: &RequestHead, visitor: Visitor<'_>, now: Duration) -> Route {
         if head.path() == b"*" && head.method() == b"OPTIONS" {
             return Route {
@@ -60,8 +60,8 @@ impl Site {
         }
     }
 
-    /// Whether an `.htaccess` file refuses this request, or asks who sends it, so that nobody may have
-    /// a page that is stored for it.
+    /// Returns whether an `.htaccess` file refuses this request or makes the response depend on who sends it, so no
+    /// client may receive a stored page for it.
     pub(crate) fn is_closed_by_htaccess(&self, head: &RequestHead, visitor: Visitor<'_>) -> bool {
         if self.config.htaccess == Htaccess::Off {
             return false;
@@ -83,7 +83,7 @@ impl Site {
             || matches!(action, Action::Refused { refusal, .. } if refusal.is_of_htaccess())
     }
 
-    /// The files as a request sees them that is routed at `now`.
+    /// Returns the view of the files for a request that is routed at `now`.
     pub(super) fn tree_at(&self, now: Duration) -> FileView {
         FileView {
             root: self.root_at(now),
@@ -91,7 +91,7 @@ impl Site {
         }
     }
 
-    /// As [`Site::route`], for a request whose `path` has been parsed.
+    /// Like [`Site::route`], for a request whose `path` has been parsed.
     pub(super) fn route_path(
         &self,
         head: &RequestHead,
@@ -139,7 +139,7 @@ impl Site {
                     return closed.action(info);
                 }
                 info.because = closed.because;
-                // What is here is not to be sent: as if it were not there.
+                // The file that was found must not be sent, so the request is routed as if the file did not exist.
                 found = self.controlled(tree, &walk, closed.refused.refusal, info);
             }
         }
@@ -152,7 +152,7 @@ impl Site {
         }
     }
 
-    /// Refuses what a pattern of `deny` matches: a route behind a script, and with `path` also the path itself.
+    /// Refuses the request if a pattern of `deny` matches a route behind a script or, with `path`, the path itself.
     pub(super) fn denied(&self, walk: &Walk<'_>, path: bool) -> Option<Action> {
         let path = path.then_some(&walk.path);
         let paths = path.into_iter().map(UrlPath::as_bytes);
@@ -162,8 +162,8 @@ impl Site {
         Some(Action::refused(Refusal::Denied))
     }
 
-    /// Asks the `.htaccess` files about the paths that the request names: the client's own, and what rules have made
-    /// of it.
+    /// Checks the `.htaccess` files on the paths that the request names: the client's own path, and the path that rules
+    /// have rewritten it to.
     fn ask_htaccess_of_request(
         &self,
         tree: &FileView,
@@ -198,8 +198,8 @@ impl Site {
         self.ask_htaccess(&query)
     }
 
-    /// Rewrites, index names and `PATH_INFO` lead to files that another path names. Returns the user whom
-    /// `.htaccess` files have let in.
+    /// Checks access to the file that was found, because rewrites, index names and `PATH_INFO` lead to files other than
+    /// the one that the request's path names.
     fn admit_found(
         &self,
         tree: &FileView,
@@ -213,7 +213,7 @@ impl Site {
                 self.admit_script(tree, walk, script, named)
             }
             Searched::Here(Found::File(plan)) => {
-                // Mostly the path itself; an index file has a longer one.
+                // Usually this is the path itself; the path of an index file is longer.
                 let path = match walk.path.as_bytes()[1..] == plan.relative[..] {
                     true => Cow::Borrowed(walk.path.as_bytes()),
                     false => Cow::Owned([b"/", &plan.relative[..]].concat()),
@@ -231,7 +231,7 @@ impl Site {
         }
     }
 
-    /// Who named what has been found below the root.
+    /// Returns what named the path that was found below the root.
     fn named(&self, walk: &Walk<'_>, found: &[u8]) -> Named<'static> {
         let directory = walk.path.is_directory().then(|| walk.path.as_bytes());
         let is_index =
@@ -262,8 +262,8 @@ impl Site {
         })
     }
 
-    /// Takes `PATH_TRANSLATED` from a script where a client could not have what it names: programs open
-    /// that file. What an authorizer guards is closed to it as well; nobody has been asked yet.
+    /// Removes `PATH_TRANSLATED` from a script if the client may not have the file that it names, because programs open
+    /// that file. A file behind an authorizer is also withheld, since no authorizer has been asked yet.
     pub(super) fn judge_translation(&self, script: ScriptPath, asked: Requested<'_>) -> ScriptPath {
         if script.path_info().is_empty() {
             return script;
@@ -322,8 +322,8 @@ impl Site {
     }
 }
 
-/// `/dir` → `/dir/`, with the query. A cleaned path begins with one slash and `encode_path` leaves
-/// no backslash, so this never names another host. Other methods than GET keep theirs (308).
+/// Redirects `/dir` to `/dir/`, with the query. A cleaned path begins with one slash and `encode_path` leaves no
+/// backslash, so the target never names another host. Methods other than GET and HEAD are preserved by status 308.
 fn to_the_slash(walk: &Walk<'_>) -> Action {
     let mut location = Vec::new();
     encode_path(walk.path.as_bytes(), &mut location);

@@ -1,4 +1,4 @@
-//! Requests and where they go, as tables.
+//! Requests and their routes, as tables.
 
 use std::fs;
 
@@ -238,7 +238,8 @@ fn try_files_in_order() {
         ("/app.php", "script /app.php"),
         ("/none", "404 NotFound"),
     ]);
-    // A page cache's entry is no path info of a script; the last entry may be.
+    // An entry for a stored page must not match as the path info of a script; only the last entry may be a script with
+    // path info.
     let entries = ["$uri/index.html", "$uri", "/app.php$uri"];
     fixture(|config| config.try_files = list(&entries)).check(&[
         ("/app.php", "script /app.php"),

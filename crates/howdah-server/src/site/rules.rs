@@ -1,4 +1,4 @@
-//! A site's rules, one by one: whether a rule is for this request, and what it does to it.
+//! Applies the rules of a site one by one: decides whether a rule applies to a request, and carries it out.
 
 use howdah_http::message::ResponseHead;
 
@@ -15,7 +15,7 @@ use crate::docroot::path::UrlPath;
 use crate::refusal::Refusal;
 
 impl Site {
-    /// Changes a response's header as the matched rules and `hsts` say.
+    /// Changes a response's headers according to the matched rules and `hsts`.
     pub fn edit_headers(&self, info: &RouteInfo, head: &mut ResponseHead) {
         self.edits(info).for_each(|edit| apply_edit(edit, head));
         if let Some(live) = &info.live {
@@ -26,9 +26,9 @@ impl Site {
         }
     }
 
-    /// Adds the headers of the rules for the client's path to an error response of the server's own, because
-    /// security headers belong on every response. Headers about the lifetime and the content of a page are left
-    /// out: they describe the page that the client did not get.
+    /// Adds the headers of the rules for the client's path to an error response of the server's own, because security
+    /// headers belong on every response. Headers about the lifetime and the content of a page are skipped, because they
+    /// describe the page that the client did not get.
     pub(crate) fn edit_error_headers(&self, asked: Requested<'_>, head: &mut ResponseHead) {
         use HeaderEdit::{Add, Set, Unset};
         const OF_PAGES: [&str; 6] = [
@@ -58,7 +58,7 @@ impl Site {
         }
     }
 
-    /// The changes of the header that the matched rules ask for, in order.
+    /// Returns the header changes of the matched rules, in order.
     pub(crate) fn edits<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s HeaderEdit> {
         let edits = info.edits.iter();
         edits.filter_map(|number| match &self.config.rules[*number].action {
@@ -67,8 +67,7 @@ impl Site {
         })
     }
 
-    /// Adds `Strict-Transport-Security` for a client that came by HTTPS (RFC 6797 §7.2), unless the script
-    /// has said it.
+    /// Adds `Strict-Transport-Security` for a client that uses HTTPS (RFC 6797 §7.2), unless the script has set it.
     pub fn add_hsts(&self, head: &mut ResponseHead) {
         const NAME: &[u8] = b"Strict-Transport-Security";
         if let Some(value) = &self.config.hsts
@@ -80,10 +79,10 @@ impl Site {
         }
     }
 
-    /// Notes the rules for this path by which somebody is asked first, and those that limit clients.
-    /// Asked for the client's path, for each a rule rewrites it to, and for the file or script that is
-    /// found ([`Site::guard_what_was_found`]): whatever leads to what is guarded, somebody is asked; the
-    /// order of the rules does not matter. A route behind a script counts as its path.
+    /// Records the rules for this path that require authentication or authorization, and those that limit clients. This
+    /// is called for the client's path, for each path that a rule rewrites it to, and for the file or script that is
+    /// found ([`Site::guard_what_was_found`]). A guarded path is therefore guarded whatever leads to it, and the order
+    /// of the rules does not matter. A route behind a script counts like its path.
     pub(super) fn guard(&self, path: &[u8], asked: Requested<'_>, info: &mut RouteInfo) {
         if self.guards.is_empty() && self.limits.is_empty() {
             return;
@@ -108,7 +107,7 @@ impl Site {
         }
     }
 
-    /// Numbers of the rules that limit who asks for this path; none for a path that is refused anyway.
+    /// Returns the numbers of the rules that limit requests for this path; empty for a path that is refused anyway.
     pub(crate) fn limits_of(&self, asked: Requested<'_>) -> impl Iterator<Item = usize> {
         let path = match self.limits.is_empty() {
             true => None,
@@ -125,7 +124,7 @@ impl Site {
         })
     }
 
-    /// Adds the guards of the file that was found; see [`Site::guard`].
+    /// Records the guards of the file that was found; see [`Site::guard`].
     pub(super) fn guard_what_was_found(
         &self,
         asked: Requested<'_>,
@@ -143,14 +142,15 @@ impl Site {
         self.guard(&name, asked, info);
     }
 
-    /// Whether a rule is for this request, whose path is now `path`; `if_missing` aside.
+    /// Returns whether a rule applies to this request, whose path is now `path`, apart from `if_missing`.
     pub(super) fn is_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> bool {
-        // The method first: most rules that limit are about one, and expressions cost more.
+        // The method is checked first: most limits are about one method, and expressions cost more.
         rule.conditions.have_method(asked.head.method())
             && self.why_not_for(rule, asked, path).is_none()
     }
 
-    /// The path by which a rule is for this request: the path itself, or one of the routes behind its script.
+    /// Returns the path for which a rule applies to this request: the path itself, or one of the routes behind its
+    /// script.
     fn matched_path<'p>(
         &self,
         rule: &Rule,
@@ -165,13 +165,13 @@ impl Site {
         routes.find(|route| self.is_for_route(rule, asked, path, route))
     }
 
-    /// Whether a rule is for the route behind the script that `path` names, `if_missing` aside. Where its pattern
-    /// matches the path itself, the rule has decided about the request already, exceptions included.
+    /// Returns whether a rule applies to the route behind the script that `path` names, apart from `if_missing`. If the
+    /// pattern matches the path itself, the rule has decided about the request already, exceptions included.
     fn is_for_route(&self, rule: &Rule, asked: Requested<'_>, path: &[u8], route: &[u8]) -> bool {
         !rule.pattern.is_match(path) && self.is_for(rule, asked, route)
     }
 
-    /// The option that keeps a rule from this request, `if_missing` aside.
+    /// Returns the option that keeps a rule from applying to this request, apart from `if_missing`.
     fn why_not_for(&self, rule: &Rule, asked: Requested<'_>, path: &[u8]) -> Option<&'static str> {
         match rule.pattern.is_match(path) {
             true => rule.conditions.why_not(asked, path, &self.constants),
@@ -179,13 +179,14 @@ impl Site {
         }
     }
 
-    /// Who is asked before the route is taken, in the order of the rules.
+    /// Returns the actions that authenticate or authorize the request before the route is taken, in the order of the
+    /// rules.
     pub fn guards<'s>(&'s self, info: &'s RouteInfo) -> impl Iterator<Item = &'s RuleAction> {
         let rules = info.guards.iter();
         rules.map(|number| &self.config.rules[*number].action)
     }
 
-    /// One rule; `Some` if it answers.
+    /// Applies one rule. Returns an action if the rule decides about the request.
     pub(super) fn apply(
         &self,
         number: usize,
@@ -195,7 +196,7 @@ impl Site {
         info: &mut RouteInfo,
     ) -> Option<Action> {
         let asked = walk.asked();
-        // Counted before, or noted by `guard`, if it is for this request.
+        // Limits are counted before routing, or recorded by `guard`, if they apply to this request.
         if let RuleAction::Limit(_) = rule.action {
             if asked.visitor.trace.is_some()
                 && let Some(why_not) = self.why_not_for(rule, asked, walk.path.as_bytes())
@@ -234,7 +235,7 @@ impl Site {
         if why_not.is_none() && rule.if_missing && !self.is_missing(tree, &walk.path) {
             why_not = Some("if_missing");
         }
-        // What guards has been noted by `guard`.
+        // Rules that guard have been recorded by `guard`.
         if why_not.is_some() || !rule.action.is_guard() {
             asked.note_rule(number, &path, why_not);
         }
@@ -258,7 +259,7 @@ impl Site {
                 info.edits.push(number);
                 None
             }
-            // Noted by `guard`, wherever the rule stands.
+            // These are recorded by `guard`, whatever their position.
             RuleAction::Authorize(_)
             | RuleAction::AuthRequest(_)
             | RuleAction::Authenticate(_)
@@ -317,15 +318,15 @@ impl Site {
         }
     }
 
-    /// Whether the preset or `cache_never` excludes one of these routes from the cache, whose own lookup has
-    /// checked the client's path alone.
+    /// Returns whether the preset or `cache_never` excludes one of these routes from the cache, whose own lookup has
+    /// checked only the client's path.
     fn never_caches(&self, routes: &[Vec<u8>]) -> bool {
         let cache = self.config.cache.as_ref();
         cache.is_some_and(|cache| routes.iter().any(|route| cache.rules.never_caches(route)))
     }
 
-    /// Refuses a request whose route behind a script is closed by this rule: `/index.php/admin` where
-    /// `/admin` is denied.
+    /// Refuses a request whose route behind a script is closed by this rule: `/index.php/admin` where `/admin` is
+    /// denied.
     fn refuse_behind_script(
         &self,
         number: usize,
@@ -333,7 +334,7 @@ impl Site {
         walk: &Walk<'_>,
         info: &mut RouteInfo,
     ) -> Option<Action> {
-        // A route is mostly missing as a file.
+        // A route rarely exists as a file.
         if rule.if_missing {
             return None;
         }
@@ -353,7 +354,7 @@ impl Site {
         Some(action)
     }
 
-    /// The program that a `cgi` rule leads to, if it may be run.
+    /// Returns the program that a `cgi` rule leads to, if it may be run.
     fn program(
         &self,
         number: usize,
@@ -379,7 +380,7 @@ impl Site {
         Ok(self.judge_translation(script, walk.asked()))
     }
 
-    /// Goes on with another path; the client's query is added to the target's own.
+    /// Continues with another path; the client's query is appended to the target's own.
     fn rewrite(
         &self,
         target: &[u8],
@@ -420,8 +421,8 @@ fn apply_edit(edit: &HeaderEdit, head: &mut ResponseHead) {
     }
 }
 
-/// A target written as a path stays one: what captures made of `//evil.example` loses a slash.
-/// One written as `//host` or `https://host` is meant.
+/// Keeps a target that is written as a path on the same host: if captures produce `//evil.example`, slashes are
+/// removed. A target that is written as `//host` or `https://host` is left as it is.
 fn same_host(location: Vec<u8>, literal: &[u8]) -> Vec<u8> {
     let meant = literal.starts_with(b"//") || !literal.is_empty() && !literal.starts_with(b"/");
     let slashes = location.iter().take_while(|b| **b == b'/').count();

@@ -1,10 +1,10 @@
-//! Which script a path names, and the proof that it is one. Runs nothing and builds no
-//! meta-variables; `script::frame` does that from a [`ScriptPath`].
+//! Finds the script that a path names, and proves that it is one. This module runs nothing and builds no
+//! meta-variables; `script::frame` builds them from a [`ScriptPath`].
 //!
-//! The split between script and `PATH_INFO` is by `stat`, never by pattern alone: nginx' usual
-//! `fastcgi_split_path_info` together with PHP's `cgi.fix_pathinfo=1` runs `/uploads/x.jpg` for
-//! `/uploads/x.jpg/y.php`, because PHP walks back to something that exists. Here the script's name
-//! ends in a script extension and is a regular file, or nothing runs.
+//! The split between script and `PATH_INFO` is by `stat`, never by pattern alone. nginx' usual
+//! `fastcgi_split_path_info` together with PHP's `cgi.fix_pathinfo=1` runs `/uploads/x.jpg` for `/uploads/x.jpg/y.php`,
+//! because PHP walks back to something that exists. Here the script's name ends in a script extension and is a regular
+//! file, or nothing runs.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,26 +20,25 @@ use howdah_http1::hidden::hidden_segment;
 
 /// A script that may be run.
 ///
-/// Every `ScriptPath` but a worker's keeps these promises: its name ends in one of the site's script
-/// extensions; it was a regular file, below the root and allowed by the site's policy for links, when
-/// this request was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte
-/// of it is NUL.
+/// Every `ScriptPath` that [`ScriptPath::resolve`] finds keeps these promises: its name ends in one of the site's
+/// script extensions; it was a regular file, below the root and allowed by the site's policy for links, when this
+/// request was routed or at most [`RECENTLY`] before; no segment of its name is hidden; no byte of it is NUL.
 #[derive(Clone, Debug)]
 pub struct ScriptPath {
     root: Arc<RootDir>,
     file_name: Vec<u8>,
     name_start: usize,
     path_info: Vec<u8>,
-    /// `PATH_INFO` names nothing that is closed.
+    /// Whether the client may have the file that `PATH_INFO` names.
     translates: bool,
 }
 
 impl ScriptPath {
-    /// Looks for the first part of `path` that is a script: `/a.php/b.php/c` asks for `/a.php`,
-    /// and for `/a.php/b.php` only if the former is a directory.
+    /// Finds the first part of `path` that is a script: `/a.php/b.php/c` is searched for `/a.php`, and for
+    /// `/a.php/b.php` only if the former is a directory.
     ///
-    /// `None` if no part is named like a script. `now` is of a clock that only goes forward. Each failed look-up ends the search unless it
-    /// found a directory, since nothing lies below what does not exist: a path of a thousand
+    /// Returns `None` if no part is named like a script. `now` is a time of a monotonic clock. A lookup that does not
+    /// find a directory ends the search, since nothing lies below a path that does not exist: a path of a thousand
     /// `.php/` costs one system call.
     pub fn resolve(
         root: &Arc<RootDir>,
@@ -70,9 +69,9 @@ impl ScriptPath {
         None
     }
 
-    /// The first part of `path` that is a regular file, whatever its name ends in: for `cgi` rules,
-    /// whose programs have any name. What is hidden elsewhere is hidden here. Looked for every time:
-    /// beside the start of a process it costs nothing.
+    /// Finds the first part of `path` that is a regular file, whatever its name ends in: for `cgi` rules, whose
+    /// programs may have any name. Hidden segments are refused. The file is looked up every time: compared with
+    /// starting a process the cost is negligible.
     pub fn program(root: &Arc<RootDir>, path: &UrlPath<'_>) -> Result<ScriptPath, Refusal> {
         let bytes = path.as_bytes();
         let mut end = 0;
@@ -103,14 +102,14 @@ impl ScriptPath {
         }
     }
 
-    /// A regular file that was found a moment ago, and that lines of `.htaccess` files make a script,
-    /// whatever its name; what follows it in the URL.
+    /// Returns the path of a regular file that was just found and that lines of `.htaccess` files make a script,
+    /// whatever its name. `path_info` follows it in the URL.
     pub(super) fn found(root: &Arc<RootDir>, name: &[u8], path_info: &[u8]) -> ScriptPath {
         ScriptPath::new(root, name, path_info)
     }
 
-    /// A worker script, which may lie outside of the root: the pool's configuration names it, and its
-    /// processes have booted it. To the application it is a script at the root.
+    /// Returns the path of a worker script, which may lie outside the root: the pool's configuration names it, and the
+    /// pool's processes have booted it. To the application it is a script at the root.
     pub fn worker(root: &Arc<RootDir>, script: &Path) -> ScriptPath {
         let file_name = script.as_os_str().as_bytes().to_vec();
         let slash = file_name.iter().rposition(|b| *b == b'/');
@@ -123,7 +122,7 @@ impl ScriptPath {
         }
     }
 
-    /// With another `PATH_INFO`: for front controllers that want the request's path there.
+    /// Replaces `PATH_INFO`: for front controllers that need the request's path there.
     pub fn with_path_info(mut self, path: &UrlPath<'_>) -> ScriptPath {
         self.path_info = path.as_bytes().to_vec();
         self
@@ -133,53 +132,53 @@ impl ScriptPath {
         &self.root
     }
 
-    /// `SCRIPT_FILENAME`: the file, by the root's real path.
+    /// Returns `SCRIPT_FILENAME`: the file, by the root's real path.
     pub fn script_filename(&self) -> &[u8] {
         &self.file_name
     }
 
-    /// `SCRIPT_NAME`: the script's URL path, decoded.
+    /// Returns `SCRIPT_NAME`: the script's URL path, decoded.
     pub fn script_name(&self) -> &[u8] {
         &self.file_name[self.name_start..]
     }
 
-    /// `PATH_INFO`: what follows the script's name, decoded; often empty.
+    /// Returns `PATH_INFO`: the text after the script's name, decoded; often empty.
     pub fn path_info(&self) -> &[u8] {
         &self.path_info
     }
 
-    /// Without a `PATH_TRANSLATED`: the client would have a program open what is closed.
+    /// Removes `PATH_TRANSLATED`, so the client cannot make a program open a file that is closed to the client.
     pub(super) fn untranslated(mut self) -> ScriptPath {
         self.translates = false;
         self
     }
 
-    /// `PATH_TRANSLATED`: `PATH_INFO` as a file name below the root (RFC 3875 §4.1.6); only where
-    /// there is a `PATH_INFO`, and where a client may have what it names.
+    /// Returns `PATH_TRANSLATED`: `PATH_INFO` as a file name below the root (RFC 3875 §4.1.6). `None` if there is no
+    /// `PATH_INFO`, or if the client may not have the file that it names.
     pub fn path_translated(&self) -> Option<Vec<u8>> {
         let named = self.translates && !self.path_info.is_empty();
         named.then(|| self.root.file_name(&self.path_info))
     }
 
-    /// `DOCUMENT_ROOT`: the root's real path at this deployment.
+    /// Returns `DOCUMENT_ROOT`: the root's real path at this deployment.
     pub fn document_root(&self) -> &[u8] {
         self.root.path()
     }
 }
 
-/// How long a script that was there is taken to be there still. One `statx` is a tenth of what a
-/// small script costs the front. A script that goes away within this time is missed by PHP instead,
-/// which opens it, and looks for changes less often itself (`opcache.revalidate_freq` is 2 s).
-/// What is *not* there is looked for every time: an upload can be fetched at once.
+/// How long a script that was found is assumed to exist. One `statx` is a tenth of what a small script costs the front.
+/// A script that disappears within this time is noticed by PHP instead, which opens it, and which itself checks for
+/// changes less often (`opcache.revalidate_freq` is 2 s). Files that do *not* exist are looked up every time, so an
+/// upload can be requested at once.
 pub const RECENTLY: Duration = Duration::from_secs(1);
 
-/// Most scripts remembered by a thread; beyond it all are forgotten. Clients cannot fill it: only
-/// scripts that exist count.
+/// The maximum number of scripts that a thread remembers; beyond it all are forgotten. Clients cannot fill this at
+/// will, because only scripts that exist count.
 const REMEMBERED: usize = 4096;
 
 #[derive(Default)]
 struct Recent {
-    /// By root and URL path: when it was seen.
+    /// When each script was seen, by root and URL path.
     roots: HashMap<u64, HashMap<Box<[u8]>, Duration>>,
     count: usize,
 }
@@ -208,7 +207,7 @@ fn remember(root: u64, name: &[u8], now: Duration) {
     });
 }
 
-/// The end of the first segment, ending after `from`, that is named like a script.
+/// Returns the end of the first segment, ending after `from`, that is named like a script.
 fn script_end(path: &[u8], from: usize, extensions: &[String]) -> Option<usize> {
     let mut at = from;
     while at < path.len() {
@@ -226,7 +225,7 @@ fn script_end(path: &[u8], from: usize, extensions: &[String]) -> Option<usize> 
     None
 }
 
-/// A file name with a script extension and something before it.
+/// Returns whether a file name has a script extension and something before it.
 pub fn is_script_name(name: &[u8], extensions: &[String]) -> bool {
     extensions
         .iter()

@@ -1,9 +1,8 @@
-//! What a path names below the root: `try_files`, index files, the front controller. Looks at files
-//! and opens none.
+//! Finds what a path names below the root: `try_files`, index files, the front controller. Files are looked up and not
+//! opened.
 //!
-//! A directory without an index file, and a file that is never sent, count as not there, so the
-//! search goes on to the front controller: the application answers with its own page, and nobody
-//! learns that a `.env` exists.
+//! A directory without an index file, and a file that is never sent, count as missing, so the search continues to the
+//! front controller: the application responds with its own page, and no client learns that a `.env` exists.
 
 use std::borrow::Cow;
 use std::fmt::{self, Display, Formatter};
@@ -23,7 +22,7 @@ use crate::refusal::Refusal;
 use crate::static_file::StaticPlan;
 use howdah_http1::hidden::hidden_segment;
 
-/// What exists at a path.
+/// The result of looking up one path.
 pub(super) enum Found {
     File(StaticPlan),
     Script(ScriptPath),
@@ -32,21 +31,21 @@ pub(super) enum Found {
     Absent(Refusal),
 }
 
-/// The files as this request sees them.
+/// The state of the files as seen by one request.
 pub(super) struct FileView {
     pub(super) root: Arc<RootDir>,
     pub(super) now: Duration,
 }
 /// The result of `try_files` and the front controller.
 pub(super) enum Searched {
-    /// What the path itself names.
+    /// The file, script or directory that the path itself names.
     Here(Found),
-    /// A script that answers for the path, and the query if the target has one.
+    /// A script that handles the path, and the query if the target has one.
     Other(ScriptPath, Option<Vec<u8>>),
     Status(u16),
 }
 impl Site {
-    /// `try_files` and the front controller.
+    /// Searches `try_files`, then the front controller.
     pub(super) fn search(
         &self,
         tree: &FileView,
@@ -58,7 +57,7 @@ impl Site {
         while let Some(entry) = entries.next() {
             let mut both = "";
             let found = match entry {
-                // The usual pair takes one look at the file system.
+                // The usual pair, `$uri $uri/`, takes one lookup.
                 TryFile::File => {
                     let directories = entries.next_if_eq(&&TryFile::Directory).is_some();
                     if directories {
@@ -84,11 +83,11 @@ impl Site {
                         continue;
                     };
                     match self.look(tree, &target, true) {
-                        // To a file that was looked for under another name there is no slash to
-                        // redirect to.
+                        // A file that was looked up under another name has no URL with a slash to redirect to.
                         Found::NeedsSlash => continue,
-                        // Only the last resort is a place to go to, as in nginx; the others name a file.
-                        // `$uri/index.html` is none for `/index.php`, although a script is in its path.
+                        // Only the last entry, without a front controller, may be a script with path info, as in nginx;
+                        // the other entries name a file. `$uri/index.html` does not match for `/index.php`, although a
+                        // script is in its path.
                         Found::Script(script)
                             if !script.path_info().is_empty()
                                 && (entries.peek().is_some() || self.has_a_last_resort()) =>
@@ -119,12 +118,12 @@ impl Site {
         self.controlled(tree, walk, absent, info)
     }
 
-    /// Something answers for paths at which `try_files` finds nothing.
+    /// Returns whether there is a front controller or worker for paths at which `try_files` finds nothing.
     fn has_a_last_resort(&self) -> bool {
         self.front_controller.is_some() || self.config.worker.is_some()
     }
 
-    /// The front controller for a path at which nothing may be found, and why.
+    /// Returns the front controller for a path that must count as missing. `absent` is the reason.
     pub(super) fn controlled(
         &self,
         tree: &FileView,
@@ -172,14 +171,14 @@ impl Site {
     }
 
     pub(super) fn is_missing(&self, tree: &FileView, path: &UrlPath<'_>) -> bool {
-        // A directory is there where `try_files` looks for its index.
+        // A directory counts as existing if `try_files` looks for its index.
         let only_files = |entry: &TryFile| matches!(entry, TryFile::File | TryFile::Status(_));
         let entries = &self.config.try_files;
         let directories = entries.is_empty() || !entries.iter().all(only_files);
         matches!(self.look(tree, path, directories), Found::Absent(_))
     }
 
-    /// What `path` names. `directories`: with index files too.
+    /// Looks up `path`; with `directories`, also its index file.
     fn look(&self, tree: &FileView, path: &UrlPath<'_>, directories: bool) -> Found {
         if let Some(found) = self.script(tree, path) {
             return match found {
@@ -211,7 +210,7 @@ impl Site {
         }
     }
 
-    /// `path` as a directory, whether it ends in a slash or not.
+    /// Looks up `path` as a directory, whether or not it ends in a slash.
     fn look_at_directory(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
         if path.is_directory() {
             return self.index_of(tree, path);
@@ -223,7 +222,7 @@ impl Site {
         }
     }
 
-    /// The index file of `path`: known to be a directory if it has no slash at its end.
+    /// Looks up the index file of `path`, which is known to be a directory if it does not end in a slash.
     fn index_of(&self, tree: &FileView, path: &UrlPath<'_>) -> Found {
         if let Some(refusal) = hidden_segment(path.as_bytes()) {
             return Found::Absent(refusal.into());
@@ -232,8 +231,8 @@ impl Site {
         if !path.is_directory() {
             name.push(b'/');
         } else if path.as_bytes() != b"/" {
-            // Asked first, so that what does not exist (a permalink, mostly) costs one look and
-            // not one for each index name.
+            // This is checked first, so a path that does not exist (usually a permalink) costs one lookup and not one
+            // for each index name.
             match tree.root.stat(path) {
                 Ok(meta) if meta.kind == FileKind::Directory => {}
                 Ok(_) => return Found::Absent(Refusal::NotFound),
@@ -258,7 +257,7 @@ impl Site {
     }
 }
 
-/// Notes what an entry of `try_files` has found.
+/// Records what an entry of `try_files` has found.
 fn note(walk: &Walk<'_>, entry: &dyn Display, found: &dyn Display) {
     walk.asked().note(|| Step::Searched {
         entry: format!("try_files {entry}"),
@@ -277,7 +276,7 @@ impl Display for Found {
     }
 }
 
-/// As `SCRIPT_NAME`.
+/// Writes `SCRIPT_NAME`.
 impl Display for ScriptPath {
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
         write!(f, "the script {}", lossy(self.script_name()))
@@ -288,7 +287,7 @@ fn lossy(text: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(text)
 }
 
-/// These end the search: something is there, and may not be used.
+/// Returns whether a refusal ends the search: something exists at the path, and may not be used.
 fn is_final(refusal: Refusal) -> bool {
     matches!(
         refusal,

@@ -1,5 +1,5 @@
-//! How a site's files are sent: media type, cache rules, which names are exposed. Compiled from
-//! the configuration once, so that a request copies no text.
+//! How a site's files are sent: media type, `Cache-Control`. This is compiled from the configuration once, so a request
+//! copies no text.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -38,7 +38,7 @@ impl Serving {
         }
     }
 
-    /// The plan for the file `path` (cleaned, with its leading slash).
+    /// Returns the plan for sending the file `path` (cleaned, with its leading slash).
     pub(super) fn plan(&self, root: Arc<RootDir>, path: &[u8], meta: Meta) -> StaticPlan {
         let rule = self
             .rules

@@ -1,4 +1,4 @@
-//! Hosts, mistakes in a configuration, and roots that move.
+//! Hosts, mistakes in a configuration, and roots that are moved.
 
 use std::fs;
 
@@ -56,7 +56,7 @@ fn hosts_exact_then_longest_wildcard_then_default() {
     }
 }
 
-/// A site that answers at these listeners alone.
+/// Returns a site that answers only at these listeners.
 fn own(name: &str, hosts: &[&str], listen: &[&str], root: &std::path::Path) -> Arc<Site> {
     let site = site(name, hosts, root);
     let mut config = site.config().clone();
@@ -93,7 +93,7 @@ fn a_site_with_listeners_of_its_own_answers_at_no_other() {
         (ADMIN, "shop.test", "admin"),
         (ADMIN, "blog.test", "admin"),
         ("unix:/run/both.sock", "shop.test", "both"),
-        // A connection of a listener that a reload has taken away.
+        // A connection of a listener that a reload has removed.
         ("127.0.0.1:9999", "both.test", "shop"),
     ] {
         let site = sites.find(listener, host.as_bytes());
@@ -107,7 +107,7 @@ fn a_site_with_listeners_of_its_own_answers_at_no_other() {
         (false, "blog.test:8081", ("admin", Some(ADMIN))),
         (false, "both.test", ("both", Some(PUBLIC))),
         (true, "both.test", ("shop", None)),
-        // Ports of a proxy in front.
+        // The ports of a proxy in front of the server.
         (true, "both.test:9443", ("both", Some(PUBLIC))),
         (true, "else.test:9443", ("shop", None)),
     ] {
@@ -269,12 +269,12 @@ fn a_deployment_takes_effect_when_the_root_is_looked_at_again() {
     deploy("two");
     assert_eq!(at(&site, 1999), "one");
     assert_eq!(at(&site, 2000), "two");
-    // A link to nothing keeps the old release, which is held open.
+    // If the link is removed, the old release stays in use, because it is held open.
     fs::remove_file(&link).unwrap();
     assert_eq!(at(&site, 3500), "two");
     deploy("three");
     assert_eq!(at(&site, 4500), "three");
-    // Another configuration is to show the next, unless it fails.
+    // The next configuration shows the new root first, unless it fails.
     site.hold_root();
     deploy("four");
     assert_eq!(at(&site, 9000), "three");

@@ -1,4 +1,4 @@
-//! Which site answers a request: by the listener that accepted its connection, then by its host.
+//! Selects the site of a request: by the listener that accepted its connection, then by its host.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -7,34 +7,34 @@ use super::config::HostPattern;
 use super::{ConfigError, Site, host_name};
 use crate::client_address::split_host;
 
-/// All sites of a configuration, found by listener and host name.
+/// All sites of a configuration, indexed by listener and host name.
 #[derive(Debug)]
 pub struct Sites {
     sites: Vec<Arc<Site>>,
-    /// For the listeners of the server; empty if every site has its own.
+    /// The table for the listeners of the server; empty if every site has its own listeners.
     common: Table,
     /// The listeners of the server.
     common_listeners: Vec<String>,
-    /// For listeners that sites name as their own.
+    /// The tables for listeners that sites name as their own.
     own: HashMap<String, Table>,
 }
 
-/// The sites that answer at a listener. Numbers are places in [`Sites::sites`].
+/// The sites of one listener. Numbers are positions in [`Sites::sites`].
 #[derive(Debug, Default)]
 struct Table {
-    /// The site that answers for hosts which no site has. `None` if no site answers at the listener.
+    /// The site for hosts that no site names. `None` if the listener has no site.
     first: Option<usize>,
     exact: HashMap<String, usize>,
     /// Sites of wildcard hosts, by the suffix with its leading dot.
     below: HashMap<String, usize>,
 }
 
-/// Hosts that two sites have at one listener, with the places of both; each once, although two sites may
-/// share several listeners.
+/// Hosts that two sites have at one listener, with the positions of both sites. Each host is listed once, although two
+/// sites may share several listeners.
 type Duplicates = Vec<(String, usize, usize)>;
 
 impl Table {
-    /// The table of those sites that `answers` is true of.
+    /// Returns the table of the sites for which `answers` is true.
     fn new(
         sites: &[Arc<Site>],
         answers: impl Fn(&Site) -> bool,
@@ -61,7 +61,7 @@ impl Table {
         table
     }
 
-    /// The site that has the host: by its exact name, else by the longest `*.name`.
+    /// Returns the site that names the host: by its exact name, else by the longest `*.name`.
     fn named(&self, host: &[u8]) -> Option<usize> {
         if self.exact.is_empty() && self.below.is_empty() {
             return None;
@@ -76,18 +76,18 @@ impl Table {
         suffixes.find_map(|suffix| self.below.get(suffix).copied())
     }
 
-    /// The site that answers for the host (nginx's order): the one that has it, else the first.
+    /// Returns the site for the host (nginx's order): the one that names it, else the first.
     fn find(&self, host: &[u8]) -> Option<usize> {
         self.named(host).or(self.first)
     }
 }
 
 impl Sites {
-    /// Makes the tables of sites, which are in the order of the configuration. `common`: the listeners
-    /// of the server, at which sites without `listen` answer.
+    /// Builds the tables of the sites, which are in the order of the configuration. `common` has the listeners of the
+    /// server, which sites without `listen` use.
     ///
     /// # Errors
-    /// There is no site, or a host has two sites at one listener.
+    /// There is no site, or two sites have the same host at one listener.
     pub fn new(sites: Vec<Arc<Site>>, common: Vec<String>) -> Result<Sites, Vec<ConfigError>> {
         if sites.is_empty() {
             return Err(vec![ConfigError::NoSite]);
@@ -122,8 +122,8 @@ impl Sites {
         Err(duplicates.into_iter().map(error).collect())
     }
 
-    /// The site that answers for a `Host` value, port or not, at a listener. For a listener that has no
-    /// site any more, it is one that does not answer there: see [`Sites::answers_at`].
+    /// Returns the site for a `Host` value, with or without a port, at a listener. If the listener no longer has a
+    /// site, the result is a site that does not answer there: see [`Sites::answers_at`].
     pub fn find(&self, listener: &str, host: &[u8]) -> &Arc<Site> {
         let table = match self.own.is_empty() {
             true => &self.common,
@@ -132,9 +132,8 @@ impl Sites {
         &self.sites[table.find(host).unwrap_or_default()]
     }
 
-    /// The site that a URL with this host means to somebody who has no connection: one at a listener of
-    /// the URL's port, or at any listener if none has that port. Also the listener's name, if it is a
-    /// site's own.
+    /// Returns the site that a URL with this host means if there is no connection: a site at a listener of the URL's
+    /// port, or at any listener if none has that port. Also returns the listener's name, if it belongs to a site.
     pub fn find_for_url(&self, https: bool, host: &[u8]) -> (&Arc<Site>, Option<&str>) {
         let usual = if https { 443 } else { 80 };
         let port = split_host(host).1.unwrap_or(usual);
@@ -161,27 +160,27 @@ impl Sites {
         (&self.sites[site], listener)
     }
 
-    /// The numbers of all sites that answer for the host, each at some listener.
+    /// Returns the numbers of the sites for the host at all listeners.
     pub fn find_all(&self, host: &[u8]) -> Vec<u32> {
         let tables = std::iter::once(&self.common).chain(self.own.values());
         let found = tables.filter_map(|table| table.find(host));
         found.map(|at| self.sites[at].number()).collect()
     }
 
-    /// Whether the site answers at a listener. One that has its own is not shown at any other, also not
-    /// to connections of a listener that the configuration does not have any more.
+    /// Returns whether the site answers at a listener. A site that has its own listeners is not shown at any other, not
+    /// even on connections of a listener that is no longer configured.
     pub fn answers_at(site: &Site, listener: &str) -> bool {
         let own = &site.config.listen;
         own.is_empty() || own.iter().any(|name| name == listener)
     }
 
-    /// All of them, in the order of the configuration.
+    /// Returns all sites, in the order of the configuration.
     pub fn all(&self) -> &[Arc<Site>] {
         &self.sites
     }
 }
 
-/// Whether the name of a listener ends with the port: `0.0.0.0:80`, `[::]:80`.
+/// Returns whether the name of a listener ends with the port: `0.0.0.0:80`, `[::]:80`.
 fn has_port(listener: &str, port: u16) -> bool {
     let end = listener.rsplit_once(':').map(|(_, end)| end);
     end.and_then(|end| end.parse().ok()) == Some(port)

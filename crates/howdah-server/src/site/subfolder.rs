@@ -1,6 +1,6 @@
-//! Applications in subfolders of a site: `/blog` with WordPress beside the pages of a firm. Each gets
-//! what it would get at the root: its front controller, its rules, its refusals. Looks one level down,
-//! at names of files, and at each `.htaccess` for a front controller.
+//! Applications in subfolders of a site: `/blog` with WordPress beside the pages of a company. Each gets the
+//! configuration that it would get at the root: front controller, rules, refusals. The search goes one level deep,
+//! inspects the names of files, and reads each `.htaccess` for a front controller.
 
 use std::fmt;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::htaccess::catch_all::{self, CatchAll};
 use super::known::{KNOWN, KnownApplication};
 use super::placed::Placed;
 
-/// How many folders are looked into; beyond it, that is said.
+/// The maximum number of folders that are inspected; if there are more, this is reported.
 const MOST_FOLDERS: usize = 2000;
 
 /// An application in a subfolder.
@@ -29,7 +29,7 @@ impl fmt::Display for Below {
     }
 }
 
-/// What a subfolder holds.
+/// The application in a subfolder.
 enum Held {
     KnownApplication(&'static KnownApplication),
     FrontController(CatchAll),
@@ -44,8 +44,8 @@ impl Held {
     }
 }
 
-/// The applications one level below `root`, by the names of their folders. Folders with unusual
-/// names are left out: they would have to be quoted in patterns and URLs.
+/// Returns the applications one level below `root`, sorted by the names of their folders. Folders with unusual names
+/// are skipped, because they would have to be quoted in patterns and URLs.
 pub fn below(root: &Path) -> Vec<Below> {
     let (found, _) = held_below(root);
     let below = |(folder, held): (String, Held)| Below {
@@ -55,7 +55,7 @@ pub fn below(root: &Path) -> Vec<Below> {
     found.into_iter().map(below).collect()
 }
 
-/// What is held, and whether there were more folders than are looked into.
+/// Returns the folders with applications, and whether there are more folders than are inspected.
 fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
     let Ok(entries) = std::fs::read_dir(root) else {
         return (Vec::new(), false);
@@ -87,8 +87,8 @@ fn held_below(root: &Path) -> (Vec<(String, Held)>, bool) {
     (folders.into_iter().filter_map(held).collect(), cut)
 }
 
-/// Serves them as if each were at the root of a site. Gives what was found; what is refused and what
-/// rules do is added to the lists.
+/// Configures the applications as if each were at the root of a site. Returns the applications; their refused paths and
+/// rules are added to the lists.
 pub(super) fn add(
     config: &mut SiteConfig,
     refused: &mut Vec<String>,

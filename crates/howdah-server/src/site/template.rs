@@ -1,10 +1,9 @@
-//! Targets of rules: text with variables. `$1`..`$9` and `${name}` are captures, `$0` the matched
-//! path, `$uri` the cleaned path, `$query` the query string, `$request_uri` the raw target,
-//! `$host` the host as the client named it; `$$` is a dollar. Anything else after a dollar is a
-//! mistake that the configuration check reports.
+//! Targets of rules: text with variables. `$1`..`$9` and `${name}` are captures, `$0` the matched path, `$uri` the
+//! cleaned path, `$query` the query string, `$request_uri` the raw target, `$host` the host as the client named it;
+//! `$$` is a dollar. Anything else after a dollar is a mistake that the configuration check reports.
 //!
-//! Decoded values are encoded again for where they go: a path of a `Location`, or a query. Thus no
-//! capture can add a parameter, end a header line or start another URL.
+//! Decoded values are encoded again for their position: a path of a `Location`, or a query. Thus no capture can add a
+//! parameter, end a header line or start another URL.
 
 use std::fmt;
 
@@ -35,7 +34,7 @@ pub enum TemplateError {
     UnknownVariable(String),
     /// The pattern has no such capture.
     NoSuchCapture(String),
-    /// A control character, which no header or path can carry.
+    /// A control character, which is not allowed in a header or path.
     ControlCharacter,
 }
 
@@ -61,11 +60,11 @@ impl std::error::Error for TemplateError {}
 /// The values of the variables, for one request.
 #[derive(Debug)]
 pub struct Values<'a> {
-    /// What the rule's pattern captured.
+    /// The captures of the rule's pattern.
     pub captures: &'a Match<'a>,
     /// The request's path, decoded and cleaned.
     pub uri: &'a [u8],
-    /// The query in force, without `?`.
+    /// The current query, without `?`.
     pub query: Option<&'a [u8]>,
     /// The request target as the client sent it, not decoded.
     pub request_uri: &'a [u8],
@@ -109,7 +108,7 @@ impl Template {
         Ok(Template { pieces })
     }
 
-    /// Every capture it names exists in `pattern`.
+    /// Checks that every capture in the template exists in `pattern`.
     pub fn check(&self, pattern: &Pattern) -> Result<(), TemplateError> {
         for piece in &self.pieces {
             match piece {
@@ -129,7 +128,7 @@ impl Template {
         &self.pieces
     }
 
-    /// A variable as it was written.
+    /// Returns a variable as it is written in a template.
     pub(super) fn name_of(piece: &TemplatePiece) -> String {
         let alone = Template {
             pieces: vec![piece.clone()],
@@ -137,7 +136,7 @@ impl Template {
         alone.to_string()
     }
 
-    /// The text before the first variable.
+    /// Returns the text before the first variable.
     pub fn literal_start(&self) -> &[u8] {
         match self.pieces.first() {
             Some(TemplatePiece::Text(text)) => text,
@@ -145,8 +144,8 @@ impl Template {
         }
     }
 
-    /// The target of a rewrite or of `try_files`, with its variables replaced: the decoded path, and
-    /// the query if the target has one.
+    /// Returns the target of a rewrite or of `try_files`, with its variables replaced: the decoded path, and the query
+    /// if the target has one.
     pub fn expand_target(&self, values: &Values<'_>) -> (Vec<u8>, Option<Vec<u8>>) {
         let mut path = Vec::new();
         let mut query: Option<Vec<u8>> = None;
@@ -167,7 +166,7 @@ impl Template {
         (path, query)
     }
 
-    /// The value of a `Location`: text as written, captures and paths percent-encoded.
+    /// Returns the value of a `Location`: text as written, captures and paths percent-encoded.
     pub fn expand_location(&self, values: &Values<'_>) -> Vec<u8> {
         let mut out = Vec::new();
         let mut in_query = false;
@@ -178,7 +177,7 @@ impl Template {
                     out.extend_from_slice(text);
                 }
                 piece if in_query => push_in_query(piece, values, &mut out),
-                // Raw by definition, and checked by the request parser for control characters.
+                // These are raw by definition; the request parser has checked them for control characters.
                 TemplatePiece::RequestUri | TemplatePiece::Query | TemplatePiece::Host => {
                     out.extend_from_slice(value(piece, values));
                 }
@@ -189,7 +188,7 @@ impl Template {
     }
 }
 
-/// As it was written.
+/// Writes the template as in the configuration.
 impl fmt::Display for Template {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.pieces.iter().try_for_each(|piece| match piece {
@@ -240,7 +239,7 @@ fn value<'a>(piece: &TemplatePiece, values: &Values<'a>) -> &'a [u8] {
     }
 }
 
-/// The query string is encoded already; everything else is encoded for its place.
+/// Appends the value of a variable to a query. The query string is already encoded; all other values are encoded here.
 fn push_in_query(piece: &TemplatePiece, values: &Values<'_>, out: &mut Vec<u8>) {
     match piece {
         TemplatePiece::Query => out.extend_from_slice(value(piece, values)),

@@ -1,5 +1,5 @@
-//! What was asked about a request while it was routed and what came of it, in order, for `howdah
-//! explain`. Other requests have no trace: then nothing is put into words.
+//! Records the checks of a request while it is routed, and their results, in order, for `howdah explain`. Other
+//! requests have no trace, and no text is produced for them.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -12,7 +12,7 @@ use crate::limiter::Limit;
 #[derive(Debug, Default)]
 pub struct Trace(Mutex<Vec<Step>>);
 
-/// Something that was asked about a request.
+/// A check that was made for a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
     /// A pattern of the site's `deny` refuses this path.
@@ -22,15 +22,15 @@ pub enum Step {
         /// The pattern, as a regular expression.
         pattern: String,
     },
-    /// A rule was asked.
+    /// A rule was evaluated.
     Rule {
-        /// Its place among the site's rules.
+        /// The rule's position among the site's rules.
         number: usize,
-        /// The path that it was asked about.
+        /// The path that the rule was evaluated for.
         path: Vec<u8>,
-        /// The option that keeps the rule from this request; none: the rule is for it.
+        /// The option that keeps the rule from applying to this request; `None` if the rule applies.
         why_not: Option<&'static str>,
-        /// Path and query that a rewrite has led to.
+        /// Path and query that a rewrite leads to.
         led_to: Option<Vec<u8>>,
     },
     /// `try_files` or the front controller looked for something.
@@ -40,14 +40,14 @@ pub enum Step {
         /// What was found.
         found: String,
     },
-    /// `.htaccess` files were asked.
+    /// `.htaccess` files were evaluated.
     Htaccess {
-        /// File, number and text of the line; none where no line decides.
+        /// File, number and text of the line; `None` if no single line decides.
         line: Option<String>,
-        /// What it has done, or why it has done nothing.
+        /// What the line did, or why it did nothing.
         said: String,
     },
-    /// What was found is refused by its name, or because somebody has to be asked first.
+    /// The path that was found is refused because of its name, or because authorization is required first.
     NotAdmitted {
         /// The path that was found.
         path: Vec<u8>,
@@ -80,7 +80,7 @@ impl Requested<'_> {
         }
     }
 
-    /// Notes that a rule was asked.
+    /// Records that a rule was evaluated.
     pub(super) fn note_rule(self, number: usize, path: &[u8], why_not: Option<&'static str>) {
         self.note(|| Step::Rule {
             number,
@@ -90,7 +90,7 @@ impl Requested<'_> {
         });
     }
 
-    /// Notes where the rule that was asked last leads.
+    /// Records the target of the rule that was evaluated last.
     pub(super) fn note_rewrite(self, path: &[u8], query: Option<&[u8]>) {
         let Some(trace) = self.visitor.trace else {
             return;
@@ -104,8 +104,8 @@ impl Requested<'_> {
 }
 
 impl Site {
-    /// A limit that knows its requests by itself has many rules: of their steps the first that is for the
-    /// request is kept, or the first.
+    /// Reduces the steps of limits with a preset to one each. Such a limit is made of many rules; the first step that
+    /// applies to the request is kept, or else the first step.
     pub(crate) fn steps_once(&self, steps: Vec<Step>) -> Vec<Step> {
         let mut kept: Vec<Step> = Vec::new();
         for step in steps {
@@ -128,7 +128,7 @@ impl Site {
         kept
     }
 
-    /// The limit that a step is about, and whether that is for the request.
+    /// Returns the limit with a preset that a step is about, and whether the rule applies to the request.
     fn of_preset(&self, step: &Step) -> Option<(&Arc<Limit>, bool)> {
         let Step::Rule {
             number, why_not, ..

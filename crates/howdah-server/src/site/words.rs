@@ -1,5 +1,4 @@
-//! What becomes of a request, and what rules do, in words: for `howdah explain`, and for the guides'
-//! tables.
+//! Actions and rules as text: for `howdah explain`, and for the guides' tables.
 
 use std::fmt;
 
@@ -9,7 +8,7 @@ use howdah_http1::head::{HeadLimits, parse};
 use super::config::{HeaderEdit, RuleAction};
 use super::route::Action;
 
-/// A request to be routed: `None` if method, host or target cannot stand in one.
+/// Returns a request to be routed; `None` if method, host or target is not valid in a request.
 pub fn request(method: &str, host: &str, target: &str) -> Option<RequestHead> {
     let text = format!("{method} {target} HTTP/1.1\r\nHost: {host}\r\n\r\n").into_bytes();
     let limits = HeadLimits {
@@ -68,7 +67,7 @@ impl fmt::Display for Action {
     }
 }
 
-/// By the option that makes it: `deny 403`, `rewrite /index.php?q=$1`.
+/// Writes the action by its option: `deny 403`, `rewrite /index.php?q=$1`.
 impl fmt::Display for RuleAction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
