@@ -1,8 +1,8 @@
-//! The command line. Says what was typed, not whether it makes sense: values are checked with the
-//! configuration, by the same code and with the same words.
+//! The command line. This module only parses the arguments. Their values are checked together with the configuration,
+//! by the same code and with the same messages.
 //!
-//! The options are in chapters, a file for each group of commands; this one has the commands, and what
-//! belongs to none of the groups.
+//! Each group of commands has a file of its own. This file has the list of commands, and the arguments that belong to
+//! none of the groups.
 
 mod cache;
 mod cert;
@@ -52,7 +52,7 @@ pub struct Arguments {
     pub command: Option<Command>,
 }
 
-/// Options of other servers and former ones, and what to write here.
+/// Options of other servers and of former versions, with what to use instead.
 const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
     (
         &["--port", "-p", "-P"],
@@ -82,7 +82,7 @@ const OTHER_SERVERS_OPTIONS: &[(&[&str], &str)] = &[
 ];
 
 impl Arguments {
-    /// Reads the command line, or says what is wrong with it and ends the program.
+    /// Parses the command line. If it has a mistake, prints the mistake and exits.
     pub fn read() -> Arguments {
         Arguments::try_parse().unwrap_or_else(|mut error| {
             hint(&mut error);
@@ -91,7 +91,7 @@ impl Arguments {
     }
 }
 
-/// Clap's own tip would be how to pass the option as a value, or one that is spelt alike.
+/// Replaces clap's own tip, which would be how to pass the option as a value, or an option with a similar name.
 fn hint(error: &mut clap::Error) {
     use clap::error::{ContextKind, ContextValue};
     let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidArg) else {
@@ -147,7 +147,7 @@ pub enum Command {
         howdah import nginx /etc/nginx/nginx.conf -o howdah.toml\n  \
         howdah import --verify /var/log/nginx/access.log --old http://127.0.0.1:80 --host example.org")]
     Import(Box<Import>),
-    /// Explain which rules match a request, in what order, and what answers it. Runs nothing.
+    /// Explain which rules match a request, in which order, and what produces the response. Runs no script.
     #[command(after_help = "Examples:\n  \
         howdah explain https://example.org/wp-login.php -X POST --from 198.51.100.7\n  \
         howdah explain /shop/ -H 'Cookie: lang=de' --config howdah.toml --json")]
@@ -155,7 +155,7 @@ pub enum Command {
     /// Show what the server and its PHP processes are doing.
     #[command(after_help = "Example:\n  howdah status --watch")]
     Status(Status),
-    /// Show the same in a browser, live, with buttons to purge pages and to reload.
+    /// Show the status in a browser, live, with buttons to purge pages and to reload.
     #[command(after_help = "Examples:\n  \
         howdah dashboard\n  \
         ssh -L 8090:127.0.0.1:8090 example.org howdah dashboard --listen 8090")]
@@ -163,7 +163,7 @@ pub enum Command {
     /// Load new code, php.ini and configuration without dropping a request.
     #[command(after_help = "Example, after a deployment:\n  howdah reload")]
     Reload(Target),
-    /// Go on as the program that is installed now, without dropping a request.
+    /// Replace the running program with the one that is installed now, without dropping a request.
     #[command(after_help = "Example, after a new version has been installed:\n  howdah upgrade")]
     Upgrade(Target),
     /// Purge pages from the page cache, or explain why one is not in it.
@@ -179,7 +179,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  howdah stop --timeout 30s")]
     Stop(Stop),
     /// Run the five benchmarks, Howdah beside its rivals, on this machine.
-    // This and the next are for the list: they are `howdah-bench`'s (`commands::external`).
+    // This command and the next are only for the list: `howdah-bench` implements them (`commands::external`).
     Compare,
     /// Measure a web server, and report how reliable the figures are (takes ab's options).
     Bench,
@@ -189,13 +189,13 @@ pub enum Command {
     /// Print the versions of Howdah and of PHP.
     #[command(after_help = "Example:\n  howdah version")]
     Version,
-    /// Print a shell's completions of this command line.
+    /// Print shell completions for this command line.
     #[command(after_help = "Example:\n  howdah completion bash > /etc/bash_completion.d/howdah")]
     Completion(Completion),
-    /// Write the manual's pages, for packages.
+    /// Write the manual pages, for packages.
     #[command(name = "man", hide = true)]
     Man(Man),
-    /// The process that speaks HTTP; started by the master.
+    /// The process that handles HTTP; started by the master.
     #[command(name = "front", hide = true)]
     Front(Front),
     /// The process that orders certificates; started by the master.
@@ -219,7 +219,7 @@ pub struct Completion {
 /// `howdah man`
 #[derive(Args, Debug)]
 pub struct Man {
-    /// The directory to write them to.
+    /// The directory to write the pages to.
     pub directory: PathBuf,
 }
 
@@ -267,7 +267,7 @@ mod tests {
         }
         let mut without = Vec::new();
         look(&Arguments::command(), "howdah", &mut without);
-        // Those print the help of howdah-bench.
+        // These commands print the help of howdah-bench.
         without.retain(|name| !["howdah compare", "howdah bench"].contains(&name.as_str()));
         assert!(without.is_empty(), "{without:?}");
     }

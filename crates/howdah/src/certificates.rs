@@ -1,8 +1,8 @@
-//! `howdah certificates`: the process that orders and renews certificates (`howdah_acme`). Started by
-//! the master, which speaks no HTTP; started again when it dies, while its certificates stay in use.
+//! `howdah certificates`: the process that orders and renews certificates (`howdah_acme`). The master, which does not
+//! handle HTTP, starts it, and starts it again when it dies. In the meantime its certificates stay in use.
 //!
-//! It runs as the owner of its directory (`master/certificate_directory.rs`). Where that has to be root, it
-//! keeps none of root's capabilities: what root itself owns is all that it can read or write.
+//! It runs as the owner of its directory (`master/certificate_directory.rs`). If that has to be root, the process keeps
+//! none of root's capabilities, and can read and write only files that root itself owns.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
@@ -18,11 +18,11 @@ use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, t
 use crate::master::say;
 use crate::{child, exit, sys};
 
-/// How often it is looked whether the directory has been given to another user. The process then ends, and is
-/// started again as that user.
+/// How often the process checks whether its directory has been given to another user. If so, it exits and is started
+/// again as that user.
 const LOOK: Duration = Duration::from_secs(10);
 
-/// `howdah certificates`
+/// Runs `howdah certificates`.
 pub fn run(link: i32) -> ExitCode {
     match serve(link) {
         Ok(()) => exit::done(),
@@ -39,7 +39,7 @@ fn serve(link: i32) -> Result<(), String> {
         Received::Message(ToCertificates::Settings, fds) => settings(fds)?,
         _ => return Ok(()),
     };
-    // Only root's child can have become the owner.
+    // Only a child of root can have become the owner.
     let becomes_owner = sys::is_root();
     give_up_privileges(&first)?;
     let directory = first.directory.clone();
@@ -77,7 +77,7 @@ fn serve(link: i32) -> Result<(), String> {
     })
 }
 
-/// Whether a directory belongs to our user; true where nobody can say.
+/// Returns whether the directory belongs to our user; true if that cannot be determined.
 fn is_own(directory: &Path) -> bool {
     let own = rustix::process::geteuid().as_raw();
     std::fs::metadata(directory).map_or(true, |meta| meta.uid() == own)
@@ -89,7 +89,7 @@ fn settings(fds: Vec<OwnedFd>) -> Result<Settings, String> {
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-/// Passes on what the master says, until it is gone.
+/// Forwards the messages of the master until the master exits.
 fn read(link: &Link, inputs: &mpsc::UnboundedSender<Input>) {
     loop {
         let input = match link.receive::<ToCertificates>() {

@@ -1,5 +1,6 @@
-//! Processes that the master starts by executing this program again: the front, and the one that orders
-//! certificates. Here is what both do: the master's side of the start, and the process's own.
+//! Processes that the master starts by executing this program again: the front, the process that orders certificates,
+//! and the process that runs jobs. This module has the code that they share: the master's side of the start, and the
+//! process's own side.
 
 use std::io;
 use std::os::fd::AsRawFd;
@@ -9,12 +10,11 @@ use std::process::{Command, Stdio};
 use crate::link::Link;
 use crate::sys;
 
-/// Executes this program with `word` as its command; its process id, and the line to it.
-/// `/proc/self/exe` is the very file that we run, also after an upgrade has replaced it: both always
-/// speak the same language.
+/// Executes this program with `word` as its command. Returns its process id and the channel to it. `/proc/self/exe` is
+/// the very file that we run, even after an upgrade has replaced it, so both processes always use the same messages.
 ///
 /// # Errors
-/// What the system says.
+/// Fails with the error of the operating system.
 pub fn execute(word: &str) -> io::Result<(i32, Link)> {
     let (link, theirs) = Link::pair()?;
     let mut command = Command::new("/proc/self/exe");
@@ -24,24 +24,25 @@ pub fn execute(word: &str) -> io::Result<(i32, Link)> {
         .arg("--link")
         .arg(theirs.as_raw_fd().to_string())
         .stdin(Stdio::null())
-        // The terminal's Ctrl-C is for the master, which then stops its children.
+        // The terminal's Ctrl-C is meant for the master, which then stops its children.
         .process_group(0);
     sys::inherit(&mut command, vec![theirs]);
     let child = command.spawn()?;
     Ok((child.id() as i32, link))
 }
 
-/// The process's line to the master, and the signals that are blocked as long as it lives. Closes its
-/// memory to others: PHP may run as the same user, always so without root, and keys and requests of
-/// other sites are not for its scripts.
+/// Returns the channel to the master, and the signals that are blocked while the process runs. Protects the memory of
+/// this process: PHP may run as the same user, and always does without root, and its scripts must not read keys and
+/// requests of other sites.
 ///
 /// # Errors
-/// Why it cannot go on, for the one who started it.
+/// Fails with the reason why the process cannot continue, for the person who started it.
 pub fn prepare(link: i32) -> Result<(Link, sys::SignalDescriptor), String> {
     let link = sys::inherited(link)
         .map_err(|error| format!("no line to a master ({error}); start `howdah serve` instead"))?;
     sys::set_dumpable(false).map_err(|error| format!("cannot close our memory: {error}"))?;
-    // The master decides: a service manager that signals the whole group stops nothing half-way.
+    // The master decides when to stop, so a service manager that signals the whole group does not stop single
+    // processes.
     let blocked = sys::SignalDescriptor::new(&[
         libc::SIGTERM,
         libc::SIGINT,

@@ -1,5 +1,5 @@
-//! What PHP on a command line says it does to databases and wants purged, collected for the server's page
-//! cache: of `howdah php`, and of background jobs. Who informs the server, and how, is theirs.
+//! Collects what PHP on the command line reports about its database writes and purges, for the server's page cache. It
+//! is used by `howdah php` and by background jobs, which inform the server themselves.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,35 +12,35 @@ use rustix::net::RecvFlags;
 
 use crate::master::control;
 
-/// How often the writes of a script are reported, at most.
+/// The minimum interval between reports of the writes of a script.
 const EVERY: Duration = Duration::from_millis(500);
-/// PHP says nothing of a statement that ends, or is committed, so soon after it said that it writes: what it
-/// wrote is reported once more then.
+/// PHP does not report a statement that ends, or is committed, this soon after it reported that the statement writes.
+/// So after this time, the write is reported again.
 const SETTLING: Duration = Duration::from_millis(200);
-/// Bytes of different writes and of purges reported at once; what is beyond is a write to any
-/// table, and purges everything.
+/// The maximum number of bytes of different writes, and of purges, in one report. Beyond that, the report says that any
+/// table was written, or purges everything.
 const MOST: usize = 12 << 10;
-// Both, and the rest of the question.
+// Both together with the rest of the request must fit.
 const _: () = assert!(2 * MOST + 4096 <= control::LONGEST);
 
-/// What the script wrote and purges, and what the server has heard of it.
+/// What the script wrote and purges, and how much of it the server knows.
 pub struct Effects {
-    /// None once no process holds the other end.
+    /// The receiving end; `None` once no process holds the other end.
     reader: Option<OwnedFd>,
-    /// Different writes so far.
+    /// The different writes so far.
     writes: Words,
-    /// Purges the server has not heard of.
+    /// The purges that the server does not know yet.
     purges: Words,
-    /// It changes what a shared cache of the server's may hold, which the server has not heard of.
+    /// Whether a write may be stale in the server's shared caches, which the server does not know yet.
     forgets: bool,
-    /// There is something to report.
+    /// Whether there is something to report.
     news: bool,
-    /// When the last effect came, unless a report was made late enough after it.
+    /// When the last effect arrived, unless a report was made long enough after it.
     unsettled: Option<Instant>,
     last: Option<Instant>,
 }
 
-/// What a script wrote, and what it purges.
+/// The writes and purges of a script.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Wrote {
     writes: Vec<String>,
@@ -48,7 +48,7 @@ pub struct Wrote {
 }
 
 impl Wrote {
-    /// What the server is told: that pages of this site are meant; none: those of all sites.
+    /// Returns the command for the server. `site` limits it to the pages of one site; `None` stands for all sites.
     pub fn of(&self, site: Option<&str>) -> AdminCommand {
         AdminCommand::Wrote {
             site: site.map(str::to_owned),
@@ -58,14 +58,15 @@ impl Wrote {
     }
 }
 
-/// Different words, as many as fit, and when each was noted last; one stands for all when there are more.
+/// Different words, with the time when each was last recorded. If there are more words than fit, one word stands for
+/// all.
 struct Words {
     words: Vec<(String, Instant)>,
     size: usize,
     any: &'static str,
 }
 
-/// The room that a word takes: control characters and quotes take more than themselves.
+/// Returns the space that a word needs in JSON, where control characters and quotes are escaped.
 fn size_of(word: &str) -> usize {
     serde_json::to_string(word).map_or(MOST, |text| text.len() + 1)
 }
@@ -111,16 +112,16 @@ impl Words {
 }
 
 impl Effects {
-    /// A place for reports, and the end that `howdah-php php --effects-fd` inherits. Messages, not a
-    /// stream: one is read as a whole or not at all, whoever else reports.
+    /// Creates the receiver of reports, and the end that `howdah-php php --effects-fd` inherits. They exchange
+    /// messages, not a stream, so a report is read as a whole or not at all, even if several processes send reports.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails with the error of the operating system.
     pub fn pair() -> io::Result<(Effects, OwnedFd)> {
         let (reader, writer) = packet_pair()?;
         let effects = Effects {
             reader: Some(reader),
-            // A write of which nothing is said is one to any table.
+            // An empty word stands for a write to any table.
             writes: Words::new(""),
             purges: Words::new("*"),
             forgets: false,
@@ -131,12 +132,12 @@ impl Effects {
         Ok((effects, writer))
     }
 
-    /// Readable when there are reports.
+    /// Returns the descriptor, which is readable when there are reports.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         self.reader.as_ref().map(AsFd::as_fd)
     }
 
-    /// When the next report to the server is due.
+    /// Returns when the next report to the server is due.
     pub fn due(&self) -> Option<Duration> {
         if self.news {
             let since = self.last.map(|last| last.elapsed());
@@ -145,7 +146,7 @@ impl Effects {
         Some(SETTLING.saturating_sub(self.unsettled?.elapsed()))
     }
 
-    /// Takes the script's reports.
+    /// Reads the script's reports.
     pub fn read(&mut self) {
         let mut message = vec![0; effect::MAX_MESSAGE];
         while let Some(reader) = &self.reader {
@@ -159,7 +160,7 @@ impl Effects {
         }
     }
 
-    /// Takes one effect: `u32 name_len | name | value`; none: it was longer than any may be.
+    /// Handles one effect: `u32 name_len | name | value`. `None` means that the message was longer than any may be.
     fn take(&mut self, message: Option<&[u8]>) {
         let parts = message.and_then(|message| {
             let (length, rest) = message.split_first_chunk()?;
@@ -174,7 +175,7 @@ impl Effects {
                 Ok(word) => self.purges.note(word.to_owned()),
                 Err(_) => self.purges.note("*".to_owned()),
             },
-            // A session, a cookie: of a page, which there is none of.
+            // A session or a cookie concerns a page, and there is none here.
             Some(_) => return,
             // An invalid report still counts as a write.
             None => self.writes.note(String::new()),
@@ -183,8 +184,8 @@ impl Effects {
         self.unsettled = Some(Instant::now());
     }
 
-    /// What the server is to hear now: all writes once more, since what was reported before it could be
-    /// read by others counts again; purges until [`Effects::heard`].
+    /// Returns what must be reported to the server now. It contains all writes again, because a write that was reported
+    /// before other connections could see it must be counted again. It contains purges until [`Effects::heard`].
     pub fn report(&mut self) -> Option<Wrote> {
         self.news = false;
         self.unsettled = self.unsettled.filter(|since| since.elapsed() < SETTLING);
@@ -198,19 +199,19 @@ impl Effects {
         })
     }
 
-    /// The server has heard the last report: its purges are done.
+    /// Notes that the server has received the last report and executed its purges.
     pub fn heard(&mut self) {
         self.purges = Words::new("*");
         self.forgets = false;
     }
 
-    /// Repeats no writes that were noted longer ago than this: of a program that runs for days, whose
-    /// transactions do not last as long.
+    /// Stops repeating writes that were recorded longer ago than this. It is for programs that run for days, whose
+    /// transactions do not take as long.
     pub fn forget(&mut self, older: Duration) {
         self.writes.forget(older);
     }
 
-    /// Writes and purges in words.
+    /// Describes the writes and purges as text.
     pub fn in_words(&self) -> Vec<String> {
         let writes = self.writes.words.iter();
         let writes = writes.map(|(write, _)| admin::in_words(write));

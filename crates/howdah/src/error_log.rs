@@ -1,5 +1,5 @@
-//! Logs of the processes that write them, opened by the configuration. A file was opened by the master,
-//! which may where they may not.
+//! Opens the logs of a process according to the configuration. The master has opened the files, because it may open
+//! them where the other processes may not.
 
 use std::fs::File;
 use std::io;
@@ -9,16 +9,16 @@ use std::time::Duration;
 use howdah_proto::level::Level;
 use howdah_server::log::{ErrorLog, ErrorStyle, LogTarget, Sink};
 
-/// The error log of this process.
+/// Opens the error log of this process.
 ///
 /// # Errors
-/// What the system says.
+/// Fails with the error of the operating system.
 pub fn open(target: &LogTarget, level: Level, file: Option<OwnedFd>) -> io::Result<ErrorLog> {
     let sink = sink("error", target, Duration::ZERO, file)?;
     Ok(ErrorLog::new(sink, style(target), level))
 }
 
-/// How lines begin there.
+/// Returns the format of the beginning of a line in this target.
 pub fn style(target: &LogTarget) -> ErrorStyle {
     match target {
         LogTarget::File(_) => ErrorStyle::File,
@@ -28,10 +28,10 @@ pub fn style(target: &LogTarget) -> ErrorStyle {
     }
 }
 
-/// A log, in the file if there is one.
+/// Opens a log; it writes to `file` if there is one.
 ///
 /// # Errors
-/// What the system says.
+/// Fails with the error of the operating system.
 pub fn sink(
     log: &'static str,
     target: &LogTarget,

@@ -1,23 +1,23 @@
-//! Exit codes. Documented in `docs/operations.md` and `howdah --help`.
+//! Exit codes, which are documented in `docs/operations.md` and `howdah --help`.
 
 use std::process::ExitCode;
 
-/// Done.
+/// The command succeeded.
 pub fn done() -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// What was asked for could not be done.
+/// The command failed.
 pub fn failed() -> ExitCode {
     ExitCode::from(1)
 }
 
-/// The configuration has mistakes. (2 is clap's: the command line has.)
+/// The configuration has mistakes. (Code 2 is clap's, for mistakes on the command line.)
 pub fn configuration() -> ExitCode {
     ExitCode::from(3)
 }
 
-/// PHP is missing or unfit.
+/// PHP is missing or not suitable.
 pub fn php() -> ExitCode {
     ExitCode::from(4)
 }
@@ -27,12 +27,12 @@ pub fn address() -> ExitCode {
     ExitCode::from(5)
 }
 
-/// No server to talk to.
+/// No server responds on the control socket.
 pub fn no_server() -> ExitCode {
     ExitCode::from(6)
 }
 
-/// `howdah-bench`, whose command was typed, is missing or does not start.
+/// `howdah-bench`, whose command was entered, is missing or does not start.
 pub fn external() -> ExitCode {
     ExitCode::from(7)
 }

@@ -1,9 +1,9 @@
-//! Where the programs that belong to this one are: `howdah-php`, `howdah-bench`.
+//! The locations of the programs that belong to this one: `howdah-php`, `howdah-bench`.
 
 use std::path::{Path, PathBuf};
 
-/// Where a program of this name is looked for: beside this one, as it is built, or in `../libexec` or
-/// `../lib/howdah`, as packages install it.
+/// Returns the paths at which a program of this name is searched: beside this program, as it is built, and in
+/// `../libexec` and `../lib/howdah`, as packages install it.
 pub fn places(name: &str) -> Vec<PathBuf> {
     let own = std::env::current_exe().unwrap_or_default();
     let directory = own.parent().unwrap_or(Path::new(""));

@@ -1,12 +1,13 @@
-//! The line between master and front: a `SOCK_SEQPACKET` socket pair; a message is one packet of
-//! JSON, descriptors travel with it (`SCM_RIGHTS`). Long texts (a configuration, a status) go in a
-//! memory file of their own, so a packet stays small and sending never blocks for long.
+//! The channel between the master and each of its processes: the front, the process that orders certificates, and the
+//! process that runs jobs. It is a `SOCK_SEQPACKET` socket pair. Each message is one packet of JSON, and descriptors
+//! are sent with it (`SCM_RIGHTS`). Long texts, such as a configuration or a status, are passed in a memory file of
+//! their own, so packets stay small and sending never blocks for long.
 //!
-//! The end of the file means that the other process is gone.
+//! End of file means that the other process has exited.
 //!
-//! A front may be of the version before its master: after an upgrade, until its last request has ended. Then
-//! [`ToFront::Stop`], [`ToFront::Carried`], [`ToFront::NotLaunched`], [`ToMaster::Purged`] and
-//! [`ToMaster::Launch`] are all that is said: those keep their form.
+//! After an upgrade, a front of the previous version runs under the new master until its last request has finished.
+//! During that time only [`ToFront::Stop`], [`ToFront::Carried`], [`ToFront::NotLaunched`], [`ToMaster::Purged`] and
+//! [`ToMaster::Launch`] are exchanged, so the format of these messages must not change.
 
 use std::fs::File;
 use std::io::{self, IoSlice, IoSliceMut, Read, Seek, Write};
@@ -26,309 +27,312 @@ use serde::{Deserialize, Serialize};
 
 use crate::arguments::Serve;
 
-/// Longest packet.
+/// The maximum length of a packet, in bytes.
 const MAX_PACKET: usize = 64 * 1024;
-/// The kernel's own limit (`SCM_MAX_FD`).
+/// The maximum number of descriptors in one packet, which is the kernel's own limit (`SCM_MAX_FD`).
 pub const MAX_DESCRIPTORS: usize = 253;
-/// Longest text in a memory file that is read back.
+/// The maximum length of a text that is read from a memory file, in bytes.
 const MAX_TEXT: u64 = 16 << 20;
 
-/// A configuration on its way to the front. Descriptors travel with it in this order: the
-/// configuration's text ([`text_file`]), the error log and the access log if they are files, the
-/// listening sockets.
+/// A configuration that the master sends to the front. The descriptors are sent in this order: the configuration's text
+/// ([`text_file`]), the error log and the access log if they are files, and the listening sockets.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Configuration {
-    /// Its number; [`ToMaster::Launch`] refers to it.
+    /// The number of the configuration; [`ToMaster::Launch`] refers to it.
     pub generation: u64,
     /// The command line.
     pub arguments: Serve,
-    /// An error log travels along.
+    /// Whether the descriptor of an error log is sent along.
     pub error_log: bool,
-    /// An access log travels along.
+    /// Whether the descriptor of an access log is sent along.
     pub access_log: bool,
-    /// For each listening socket, which of the configuration's `listen` entries it is.
+    /// For each listening socket, the index of its entry in the configuration's `listen`.
     pub listeners: Vec<u32>,
-    /// After an upgrade, the front before has not ended: it has the directory of the page cache.
+    /// After an upgrade: whether the previous front is still running and therefore still owns the directory of the page
+    /// cache.
     pub follows_another: bool,
 }
 
-/// What TLS needs to keep from others: travels in a memory file ([`text_file`]).
+/// The secrets that TLS needs. They are sent in a memory file ([`text_file`]).
 #[derive(Serialize, Deserialize)]
 pub struct Keys {
-    /// Chain and key of each certificate, PEM. The first is for clients that name no host.
+    /// The chain and the key of each certificate, in PEM. The first certificate is for clients that send no host name.
     pub certificates: Vec<(String, String)>,
-    /// Certificates of those who sign clients' certificates, PEM; whether a client must have one.
+    /// The certificates of the authorities that sign client certificates, in PEM, and whether a client must present a
+    /// certificate.
     pub client_authority: Option<(String, bool)>,
-    /// Keys of session tickets; the first encrypts.
+    /// The keys of session tickets. The first key encrypts new tickets.
     pub tickets: Vec<Vec<u8>>,
 }
 
-/// What the master says to the front.
+/// The messages from the master to the front.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToFront {
-    /// Serve this from now on. Answered by [`ToMaster::Serving`] or [`ToMaster::Refused`].
+    /// Serve this configuration from now on. The response is [`ToMaster::Serving`] or [`ToMaster::Refused`].
     Serve(Box<Configuration>),
-    /// Use these keys for TLS from now on. Descriptor: [`Keys`] as JSON.
+    /// Use these keys for TLS from now on. The descriptor holds [`Keys`] as JSON.
     Keys,
-    /// Answer these challenges of certificate authorities, and no others. Descriptor:
-    /// [`howdah_acme::Challenges`] as JSON. Answered by [`ToMaster::Answering`].
+    /// Respond to these challenges of certificate authorities, and to no others. The descriptor holds
+    /// [`howdah_acme::Challenges`] as JSON. The response is [`ToMaster::Answering`].
     Challenges {
-        /// Repeated in the answer.
+        /// The number of the challenges, repeated in the response.
         number: u64,
     },
-    /// Show these orders of certificates as those that fail. Descriptor: [`FailingOrder`]s as JSON.
+    /// Show these certificate orders as failing. The descriptor holds the [`FailingOrder`]s as JSON.
     FailingOrders,
-    /// Show these jobs. Descriptor: [`howdah_server::admin::jobs::JobStatus`] of each, as JSON.
+    /// Show these jobs. The descriptor holds the [`howdah_server::admin::jobs::JobStatus`] of each job, as JSON.
     Jobs,
-    /// A client has asked for a name, and it gets no certificate.
+    /// A client has requested a certificate for this host name, and none will be ordered.
     NotOrdered {
-        /// The name.
+        /// The host name.
         name: String,
     },
-    /// The answer to [`ToMaster::Launch`]. Descriptor: the process's pidfd.
+    /// The response to [`ToMaster::Launch`]. The descriptor is the pidfd of the process.
     Launched {
-        /// The launch's number.
+        /// The number of the launch.
         id: u64,
-        /// Process id of the zygote or spawner.
+        /// The process id of the zygote or spawner.
         pid: i32,
     },
-    /// The answer to [`ToMaster::Launch`] when it could not be done.
+    /// The response to [`ToMaster::Launch`] if the process could not be started.
     NotLaunched {
-        /// The launch's number.
+        /// The number of the launch.
         id: u64,
-        /// What the system said.
+        /// The error of the operating system.
         message: String,
     },
-    /// Asks something of the page cache; answered by [`ToMaster::Status`] with `cache` or `mistake`.
+    /// A command for the page cache. The response is [`ToMaster::Status`] with `cache` or `mistake`.
     Cache {
-        /// The question's number, repeated in the answer.
+        /// The number of the request, repeated in the response.
         id: u64,
         /// What to look up or to purge.
         ask: howdah_server::cache::admin::AdminCommand,
     },
-    /// Asks for [`ToMaster::Status`].
+    /// Requests [`ToMaster::Status`].
     Status {
-        /// The question's number, repeated in the answer.
+        /// The number of the request, repeated in the response.
         id: u64,
     },
-    /// Write to these log files from now on: descriptors as with a [`Configuration`].
+    /// Write to these log files from now on. The descriptors are sent as with a [`Configuration`].
     Reopen {
-        /// An error log travels along.
+        /// Whether the descriptor of an error log is sent along.
         error_log: bool,
-        /// An access log travels along.
+        /// Whether the descriptor of an access log is sent along.
         access_log: bool,
     },
-    /// The program is about to be replaced: serve no stored page from now on, leave the fleet, and pass purges on.
-    /// Answered by [`ToMaster::HandedOver`].
+    /// The program is about to be replaced: serve no stored page from now on, leave the fleet, and forward purges to
+    /// the master. The response is [`ToMaster::HandedOver`].
     HandOver,
-    /// The front of the new program has carried out the purges of [`ToMaster::Purged`] up to this number.
+    /// The front of the new program has executed the purges of [`ToMaster::Purged`] up to this number.
     Carried {
-        /// The number of the last one.
+        /// The number of the last executed purge.
         number: u64,
     },
-    /// Take no more connections, finish what runs within this time, leave.
+    /// Accept no more connections, finish the running requests within this time, and exit.
     Stop {
-        /// The time in milliseconds.
+        /// The time limit, in milliseconds.
         limit: u64,
-        /// Another front follows: clients of idle connections may have sent a request already.
+        /// Whether another front takes over the sockets. Clients of idle connections may already have sent a request.
         #[serde(default)]
         followed: bool,
     },
-    /// Asks for a sign of life, [`ToMaster::Pulse`]; see `master::watchdog`.
+    /// Requests a sign of life, [`ToMaster::Pulse`]; see `master::watchdog`.
     Ping {
-        /// Counts up; repeated in the answer.
+        /// The number of the ping, which increases; it is repeated in the response.
         number: u64,
     },
 }
 
-/// What the front says to the master.
+/// The messages from the front to the master.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToMaster {
-    /// Start a zygote or, where the pool's mode has one, a spawner. Descriptors: memory, control,
-    /// stderr, then the bells; for a spawner: control, stderr.
+    /// Start a zygote or, if the pool's mode has one, a spawner. The descriptors of a zygote are memory, control,
+    /// stderr, and then the bells; those of a spawner are control and stderr.
     Launch {
-        /// The launch's number, repeated in the answer.
+        /// The number of the launch, repeated in the response.
         id: u64,
-        /// Number of the configuration that has the pool.
+        /// The number of the configuration that contains the pool.
         generation: u64,
-        /// The pool's name.
+        /// The name of the pool.
         pool: String,
     },
-    /// A configuration is served.
+    /// The configuration is being served.
     Serving {
-        /// The number of the configuration that is served.
+        /// The number of the configuration.
         generation: u64,
     },
-    /// A configuration is not served; the one before, if any, still is. Descriptor: the reasons, a line each.
+    /// The configuration was refused; the previous configuration, if there is one, is still served. The descriptor
+    /// holds the reasons, one on each line.
     Refused {
-        /// The number of the configuration that is not served.
+        /// The number of the configuration that was refused.
         generation: u64,
     },
-    /// A client asks for a name that no certificate covers.
+    /// A client requests a host name that no certificate covers.
     Wanted {
-        /// The name.
+        /// The host name.
         name: String,
-        /// Whose question it is; a front of an older version does not say.
+        /// The client that made the request. A front of an older version does not send it.
         #[serde(default)]
         client: Client,
     },
-    /// The answer to [`ToFront::Challenges`].
+    /// The response to [`ToFront::Challenges`].
     Answering {
         /// The number of the challenges.
         number: u64,
     },
-    /// The answer to [`ToFront::Status`]. Descriptor: the status as JSON.
+    /// The response to [`ToFront::Status`]. The descriptor holds the status as JSON.
     Status {
-        /// The question's number.
+        /// The number of the request.
         id: u64,
     },
-    /// The answer to [`ToFront::Ping`], at once.
+    /// The response to [`ToFront::Ping`], sent at once.
     Pulse {
         /// The number of the ping.
         number: u64,
-        /// The kernel's id of each front thread, and the last ping it has come to.
+        /// The kernel's id of each front thread, with the number of the last ping that the thread has reached.
         threads: Vec<(i32, u64)>,
     },
-    /// The answer to [`ToFront::HandOver`].
+    /// The response to [`ToFront::HandOver`].
     HandedOver,
-    /// After [`ToFront::HandOver`]: purges for the front of the new program. Descriptor: the texts of
+    /// Purges for the front of the new program, sent after [`ToFront::HandOver`]. The descriptor holds the texts of
     /// [`howdah_server::cache::admin::AdminCommand::Relayed`] as JSON.
     Purged {
-        /// The number of the last one.
+        /// The number of the last purge.
         number: u64,
     },
-    /// A stop waits for requests to end.
+    /// A stop waits until the running requests have finished.
     Waiting {
-        /// A sentence that names them, for whoever started the server.
+        /// A sentence that names these requests, for the person who started the server.
         text: String,
     },
 }
 
-/// What the master says to the process that orders certificates.
+/// The messages from the master to the process that orders certificates.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToCertificates {
-    /// Keep certificates for this from now on. Descriptor: [`howdah_acme::Settings`] as JSON.
+    /// Maintain certificates according to these settings from now on. The descriptor holds [`howdah_acme::Settings`] as
+    /// JSON.
     Settings,
-    /// The front answers the challenges of this number.
+    /// The front responds to the challenges with this number.
     Answering {
-        /// The number.
+        /// The number of the challenges.
         number: u64,
     },
-    /// A client asks for a name that no certificate covers.
+    /// A client requests a host name that no certificate covers.
     Wanted {
-        /// The name.
+        /// The host name.
         name: String,
-        /// Whose question it is.
+        /// The client that made the request.
         client: Client,
     },
-    /// A person wants something; answered by [`FromCertificates::Done`].
+    /// A command of an administrator. The response is [`FromCertificates::Done`].
     Command {
-        /// Repeated in the answer.
+        /// The number of the command, repeated in the response.
         id: u64,
-        /// What.
+        /// The command itself.
         command: howdah_acme::Command,
     },
 }
 
-/// What that process says to the master; texts travel as descriptors.
+/// The messages from the process that orders certificates to the master. Texts are sent as descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromCertificates {
-    /// Serve these. Descriptor: chains and keys, as JSON.
+    /// Serve these certificates. The descriptor holds the chains and keys, as JSON.
     Certificates,
-    /// Have these challenges answered. Descriptor: [`howdah_acme::Challenges`] as JSON.
+    /// Have the front respond to these challenges. The descriptor holds [`howdah_acme::Challenges`] as JSON.
     Challenges {
-        /// Their number.
+        /// The number of the challenges.
         number: u64,
     },
-    /// How it stands with each name. Descriptor: [`howdah_acme::NameStatus`] of each, as JSON.
+    /// The status of each name. The descriptor holds the [`howdah_acme::NameStatus`] of each name, as JSON.
     Status,
-    /// A client has asked for a name, and it gets no certificate.
+    /// A client has requested a certificate for this host name, and none will be ordered.
     NotOrdered {
-        /// The name.
+        /// The host name.
         name: String,
     },
-    /// A command is done, or not. Descriptor: what was done, or why not.
+    /// A command has succeeded or failed. The descriptor holds the result, or the reason of the failure.
     Done {
-        /// The command's.
+        /// The number of the command.
         id: u64,
-        /// It was done.
+        /// Whether the command succeeded.
         ok: bool,
     },
 }
 
-/// What the master says to the process that runs jobs.
+/// The messages from the master to the process that runs jobs.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToJobs {
-    /// Run these jobs from now on, with new code. Descriptors: [`crate::jobs::settings::Settings`] as JSON,
+    /// Run these jobs from now on, with new code. The descriptors are [`crate::jobs::settings::Settings`] as JSON, and
     /// the error log if it is a file.
     Settings,
-    /// Write to this log file from now on: the descriptor.
+    /// Write to this log file from now on. The descriptor is the log file.
     Reopen,
-    /// A person wants something; answered by [`FromJobs::Done`].
+    /// A command of an administrator. The response is [`FromJobs::Done`].
     Command {
-        /// Repeated in the answer.
+        /// The number of the command, repeated in the response.
         id: u64,
-        /// What.
+        /// The command itself.
         command: crate::jobs::settings::JobCommand,
     },
-    /// Ask all jobs to end, kill those that have not within this time, and leave.
+    /// Ask all jobs to exit, kill those that are still running after this time, and exit.
     Stop {
-        /// The time in milliseconds.
+        /// The time limit, in milliseconds.
         limit: u64,
     },
 }
 
-/// What that process says to the master.
+/// The messages from the process that runs jobs to the master.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromJobs {
-    /// How the jobs stand. Descriptor: [`howdah_server::admin::jobs::JobStatus`] of each, as JSON.
+    /// The status of the jobs. The descriptor holds the [`howdah_server::admin::jobs::JobStatus`] of each job, as JSON.
     Status,
-    /// A job writes to databases: the page cache is to hear it.
+    /// A job has written to a database, and the page cache must be notified.
     Wrote {
-        /// What.
+        /// The command for the page cache.
         ask: howdah_server::cache::admin::AdminCommand,
     },
-    /// A command is done, or not. Descriptor: what was done, or why not.
+    /// A command has succeeded or failed. The descriptor holds the result, or the reason of the failure.
     Done {
-        /// The command's.
+        /// The number of the command.
         id: u64,
-        /// It was done.
+        /// Whether the command succeeded.
         ok: bool,
     },
 }
 
-/// One end of the line. Both directions may be used by several threads at once.
+/// One end of the channel. Several threads may use both directions at the same time.
 #[derive(Clone, Debug)]
 pub struct Link {
     socket: Arc<OwnedFd>,
 }
 
-/// What a look at the line gave.
+/// The result of an attempt to receive a message.
 #[derive(Debug)]
 pub enum Received<M> {
     /// A message and its descriptors.
     Message(M, Vec<OwnedFd>),
-    /// Nothing now.
+    /// There is no message at present.
     Nothing,
-    /// The other process is gone, or speaks another language: nothing more will come.
+    /// The other process has exited, or has sent something that is not a message. No more messages will arrive.
     Closed,
 }
 
 impl Link {
-    /// A line: our end and the other's.
+    /// Creates a channel and returns our end and the other process's end.
     pub fn pair() -> io::Result<(Link, OwnedFd)> {
         let (ours, theirs) = packet_pair()?;
         Ok((Link::new(ours), theirs))
     }
 
-    /// On an end that was handed down.
+    /// Creates a channel on an end that was inherited.
     pub fn new(socket: OwnedFd) -> Link {
         Link {
             socket: Arc::new(socket),
         }
     }
 
-    /// To wait on.
+    /// Returns the descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.socket.as_fd()
     }
@@ -336,13 +340,13 @@ impl Link {
     /// Sends a message and copies of the descriptors.
     ///
     /// # Errors
-    /// The other side is gone, or (with `WouldBlock`, for the master, which must not wait) has
-    /// stopped reading.
+    /// Fails if the message is too large, if the other process has exited, or (with `WouldBlock`, for the master, which
+    /// must not wait) if the other process has stopped reading.
     pub fn send<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(message, fds, SendFlags::NOSIGNAL)
     }
 
-    /// [`Link::send`] that never waits.
+    /// Does the same as [`Link::send`], but never waits.
     pub fn send_now<M: Serialize>(&self, message: &M, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         self.send_with(message, fds, SendFlags::NOSIGNAL | SendFlags::DONTWAIT)
     }
@@ -382,7 +386,7 @@ impl Link {
         self.receive_with(RecvFlags::CMSG_CLOEXEC)
     }
 
-    /// Takes the next message if there is one.
+    /// Receives the next message if there is one.
     pub fn receive_now<M: DeserializeOwned>(&self) -> Received<M> {
         self.receive_with(RecvFlags::CMSG_CLOEXEC | RecvFlags::DONTWAIT)
     }
@@ -417,13 +421,13 @@ impl Link {
     }
 }
 
-/// What a text's memory file can no longer do once it is sent: change.
+/// The seals of a text's memory file: once it is sent, nothing can change it.
 const SEALED: SealFlags = SealFlags::SEAL
     .union(SealFlags::SHRINK)
     .union(SealFlags::GROW)
     .union(SealFlags::WRITE);
 
-/// A memory file that holds `text`, to be sent along.
+/// Returns a memory file that holds `text`, to be sent along with a message.
 pub fn text_file(text: &str) -> io::Result<OwnedFd> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let mut file = File::from(memfd_create("howdah-text", flags)?);
@@ -432,8 +436,8 @@ pub fn text_file(text: &str) -> io::Result<OwnedFd> {
     Ok(file.into())
 }
 
-/// The text of a memory file. The other process may have been taken over: reading from anything but
-/// memory that cannot change could block for ever.
+/// Reads the text of a memory file. The other process may have been compromised, and reading from anything but memory
+/// that cannot change could block forever.
 pub fn read_text(fd: OwnedFd) -> io::Result<String> {
     let mut file = File::from(fd);
     if !fcntl_get_seals(&file).is_ok_and(|seals| seals.contains(SEALED)) {
@@ -483,7 +487,7 @@ mod tests {
 
     #[test]
     fn a_text_that_is_no_sealed_memory_file_is_not_read() {
-        // Reading from a pipe that nobody writes to would never end.
+        // Reading from a pipe that no process writes to would never end.
         let (reader, _writer) = std::io::pipe().unwrap();
         let unsealed = memfd_create("x", MemfdFlags::ALLOW_SEALING).unwrap();
         let endless = File::open("/dev/zero").unwrap();

@@ -1,15 +1,15 @@
-//! `howdah`: the server's program. Commands, the configuration, the master process, and the wiring of
-//! the front. What serves is in the other crates.
+//! `howdah`: the server's program. It contains the commands, the configuration, the master process, and the code that
+//! connects the parts of the front. The other crates do the serving.
 //!
-//! - [`arguments`]: the command line; [`commands`]: what talks to a running server.
+//! - [`arguments`]: the command line; [`commands`]: the commands, many of which communicate with a running server.
 //! - [`config`]: from text to typed settings.
-//! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the line between them.
-//! - [`certificates`]: the process that orders certificates, around `howdah_acme`.
-//! - [`jobs`]: the process that runs background jobs; [`effects`]: what PHP on a command line does to
-//!   databases; [`error_log`]: logs as processes open them.
-//! - [`spawner`]: the process that starts external programs, around `howdah_executor::programs`.
-//! - [`php`]: finding `howdah-php`; [`installed`]: where programs of ours are;
-//!   [`exit`]: exit codes; [`sys`]: the module with `unsafe`.
+//! - [`master`]: `howdah serve`; [`front`]: the process it starts; [`link`]: the channel between them.
+//! - [`certificates`]: the process that orders certificates, based on `howdah_acme`.
+//! - [`jobs`]: the process that runs background jobs; [`effects`]: the database writes of PHP on the command line;
+//!   [`error_log`]: the logs as each process opens them.
+//! - [`spawner`]: the process that starts external programs, based on `howdah_executor::programs`.
+//! - [`php`]: finds `howdah-php`; [`installed`]: the locations of our programs; [`exit`]: exit codes; [`sys`]: calls to
+//!   the operating system.
 
 #![forbid(unsafe_code)]
 
@@ -34,18 +34,19 @@ use std::process::ExitCode;
 
 use arguments::{Arguments, Command};
 
-/// Counts, so that the front can be bounded; see [`howdah_http::memory`].
+/// Counts the allocated memory, so the memory of the front can be limited; see [`howdah_http::memory`].
 #[global_allocator]
 static ALLOCATOR: howdah_http::memory::Counting = howdah_http::memory::Counting;
 
 fn main() -> ExitCode {
-    // Front and spawners are executed as /proc/self/exe: they would be `exe` in top, ps and pgrep.
+    // The front and the spawners are executed as /proc/self/exe. Without this, they would be named `exe` in top, ps and
+    // pgrep.
     let _ = rustix::thread::set_name(c"howdah");
     if let Some(arguments) = commands::external::arguments(std::env::args_os().skip(1).collect()) {
         return commands::external::run(arguments);
     }
     let Some(command) = Arguments::read().command else {
-        // `--version`: nothing at all is answered with help.
+        // `--version` was given; without any argument, clap prints the help.
         return commands::version();
     };
     match command {

@@ -1,5 +1,5 @@
-//! Where `howdah-php` is, and whether it is the one this program can work with. Links no PHP
-//! itself: it asks the program for its versions.
+//! Finds `howdah-php` and checks whether this program can use it. This program does not link PHP itself; it asks
+//! `howdah-php` for its versions.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -11,23 +11,23 @@ use crate::installed;
 
 /// The program's name.
 const NAME: &str = "howdah-php";
-/// The environment variable that names it.
+/// The environment variable with the program's path.
 const VARIABLE: &str = "HOWDAH_PHP";
 
-/// Why there is no PHP to be had.
+/// The reason why PHP is not available.
 #[derive(Debug, PartialEq, Eq)]
 #[allow(
     clippy::enum_variant_names,
     reason = "the variants are the names people see"
 )]
 pub enum PhpUnfit {
-    /// It is nowhere. Where was looked.
+    /// The program does not exist at any of these paths.
     PhpMissing(Vec<PathBuf>),
-    /// It is there but does not start, and why.
+    /// The program exists but does not start, with the reason.
     PhpDoesNotStart(PathBuf, String),
-    /// It was built from another version of Howdah: its version, ours.
+    /// The program was built from another version of Howdah: its version, and ours.
     PhpOtherVersion(PathBuf, String, String),
-    /// What it says is not what it should.
+    /// The program's output is not that of `howdah-php`.
     PhpUnknown(PathBuf, String),
 }
 
@@ -70,7 +70,7 @@ impl fmt::Display for PhpUnfit {
 
 impl std::error::Error for PhpUnfit {}
 
-/// The package of Debian with the library that the loader misses: `libphp8.4-embed` has `libphp8.4.so`.
+/// Returns the Debian package of the library that the loader misses: `libphp8.4-embed` contains `libphp8.4.so`.
 fn embed_package(why: &str) -> Option<String> {
     let library = &why[why.find("libphp")?..];
     let name = library.split(".so").next().unwrap_or_default();
@@ -79,17 +79,17 @@ fn embed_package(why: &str) -> Option<String> {
     Some(format!("{name}-embed"))
 }
 
-/// Which program a configuration means.
+/// The program that a configuration names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Choice {
-    /// The one of a series of PHP, `8.4`: `howdah-php8.4`, as packages install it.
+    /// The program for a series of PHP, such as `8.4`: `howdah-php8.4`, as packages install it.
     Series(String),
-    /// This one.
+    /// The program at this path.
     Path(PathBuf),
 }
 
 impl Choice {
-    /// What `php = "…"` says; a path is completed by `path`.
+    /// Parses the value of `php = "…"`; `path` completes a relative path.
     pub fn read(text: &str, path: impl FnOnce(&str) -> PathBuf) -> Choice {
         let is_number = |part: &str| !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit());
         match text.split_once('.') {
@@ -101,8 +101,8 @@ impl Choice {
     }
 }
 
-/// The program: the one configured, else `HOWDAH_PHP`, else beside this one or in its `libexec` or
-/// `lib/howdah`.
+/// Returns the program: the configured one, or else `HOWDAH_PHP`, or else the one beside this program or in its
+/// `libexec` or `lib/howdah`.
 pub fn find(configured: Option<&Choice>) -> Result<PathBuf, PhpUnfit> {
     let named = || std::env::var_os(VARIABLE).map(PathBuf::from);
     let places = match configured {
@@ -116,7 +116,7 @@ pub fn find(configured: Option<&Choice>) -> Result<PathBuf, PhpUnfit> {
     }
 }
 
-/// What the program says of itself.
+/// The versions that the program reports.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PhpVersion {
     /// PHP's version.
@@ -125,8 +125,8 @@ pub struct PhpVersion {
     pub thread_safety: String,
 }
 
-/// Starts PHP with a pool's settings, and ends it; why it does not start. What PHP says while it does
-/// (an extension that is not there …) is advice.
+/// Starts PHP with a pool's settings and stops it again. Fails with the reason if PHP does not start. The warnings of
+/// PHP in the meantime, for example about a missing extension, are returned as advice.
 pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     let output = howdah_executor::launch::trial_command(pool)
         .and_then(|mut command| command.output())
@@ -152,11 +152,11 @@ pub fn try_settings(pool: &PoolConfig) -> Result<Vec<String>, String> {
     ))
 }
 
-/// The names of all settings of this PHP with that php.ini, those of its extensions included.
+/// Returns the names of all settings of this PHP with that php.ini, including those of its extensions.
 pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<String>, String> {
     let code = "echo implode(\"\\n\", array_keys(ini_get_all(null, false)));";
     let output = run_code(program, php_ini, code)?;
-    // Extensions may have warned on standard output: such a line is no setting's name.
+    // Extensions may have written warnings to standard output; such a line is not the name of a setting.
     let names = String::from_utf8_lossy(&output.stdout);
     let names: Vec<String> = names.lines().map(str::to_owned).collect();
     match output.status.success() && names.iter().any(|name| name == "memory_limit") {
@@ -169,7 +169,7 @@ pub fn setting_names(program: &Path, php_ini: Option<&Path>) -> Result<Vec<Strin
     }
 }
 
-/// Values of settings of this PHP with that php.ini.
+/// Returns the values of settings of this PHP with that php.ini.
 pub fn settings(
     program: &Path,
     php_ini: Option<&Path>,
@@ -196,7 +196,8 @@ fn run_code(program: &Path, php_ini: Option<&Path>, code: &str) -> Result<Output
     output.map_err(|error| format!("cannot start {}: {error}", program.display()))
 }
 
-/// As [`check`], of several; the versions of the first. None if there is none.
+/// Does the same as [`check`] for several programs and returns the versions of the first. Returns `None` for an empty
+/// list.
 pub fn check_all(programs: &[&Path]) -> Result<Option<PhpVersion>, PhpUnfit> {
     let versions: Result<Vec<PhpVersion>, _> = programs.iter().copied().map(check).collect();
     Ok(versions?.into_iter().next())

@@ -1,6 +1,6 @@
-//! `howdah spawner`: becomes the pool's user, writes down PHP's settings, and serves the front's orders
-//! (`howdah_executor::programs::spawner`). Started by the master, which took all of this from its own
-//! configuration; the front can name no program but the script of a request.
+//! `howdah spawner`: changes to the pool's user, writes PHP's settings to files, and executes the front's commands
+//! (`howdah_executor::programs::spawner`). The master starts it with values from its own configuration, so the front
+//! can choose no program but only the script of a request.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -16,7 +16,7 @@ use howdah_proto::spawner::SpawnerReport;
 use crate::arguments::Spawner;
 use crate::{exit, sys};
 
-/// `howdah spawner`
+/// Runs `howdah spawner`.
 pub fn run(arguments: Spawner) -> ExitCode {
     let control = match sys::inherited(arguments.control_fd) {
         Ok(fd) => fd,
@@ -27,7 +27,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
             return exit::failed();
         }
     };
-    // Nobody else of the pool's user may take our line to the front, or read what is set.
+    // Other processes of the pool's user must not take our channel to the front, or read the settings.
     if let Err(error) = sys::set_dumpable(false) {
         line_to_stderr(&format!("spawner: cannot close our memory: {error}"));
         return exit::failed();
@@ -47,7 +47,7 @@ pub fn run(arguments: Spawner) -> ExitCode {
         Err((name, message)) => {
             let name = name.to_owned();
             let report = SpawnerReport::Failed { name, message }.encode();
-            // A front that is gone needs no report.
+            // A front that has exited needs no report.
             let _ = rustix::net::send(&control, &report, rustix::net::SendFlags::NOSIGNAL);
             return exit::failed();
         }
@@ -89,17 +89,16 @@ fn become_user(arguments: &Spawner) -> Result<(), (&'static str, String)> {
 
 /// The directory of the settings, beside the link to php.ini.
 const SCANNED: &str = "conf.d";
-/// The file beside it that a living spawner has locked.
+/// The file in the same directory that a running spawner has locked.
 const LOCK: &str = "lock";
 
-/// PHP's settings as files in a directory of their own, which PHP is pointed to by its environment.
-/// Not as arguments: php-cgi in CGI mode skips its options when the query string begins with `-`
-/// (its answer to CVE-2012-1823), so any client could switch `open_basedir` off. Nor would a wrapper
-/// pass them on.
+/// PHP's settings as files in a directory of their own, which environment variables point PHP to. Arguments would not
+/// work: php-cgi in CGI mode skips its options when the query string begins with `-` (its fix for CVE-2012-1823), so
+/// any client could switch `open_basedir` off. A wrapper would not pass them on, either.
 struct PhpSettings {
     directory: Option<PathBuf>,
     has_ini: bool,
-    /// Says that the directory is in use.
+    /// Marks the directory as being in use.
     _lock: Option<File>,
 }
 
@@ -123,7 +122,8 @@ impl PhpSettings {
         this.directory = Some(path.clone());
         this._lock = Some(lock(&path)?);
         let lines: String = defines.iter().map(|d| ini_line(d)).collect();
-        // Apart: everything in a directory that is scanned counts, a php.ini there once more, and last.
+        // In a directory of its own: PHP reads every file in a scanned directory, so a php.ini there would be read
+        // again, and last.
         std::fs::create_dir(path.join(SCANNED))?;
         std::fs::write(path.join(SCANNED).join("howdah.ini"), lines)?;
         if let Some(ini) = &arguments.php_ini {
@@ -136,7 +136,7 @@ impl PhpSettings {
         let Some(directory) = &self.directory else {
             return Vec::new();
         };
-        // An empty part is the directory PHP was built with; ours comes last, so it counts.
+        // An empty part stands for the directory that PHP was built with. Ours comes last, so it takes precedence.
         let mut scan = std::env::var_os("PHP_INI_SCAN_DIR").unwrap_or_default();
         scan.push(":");
         scan.push(directory.join(SCANNED));
@@ -160,17 +160,17 @@ fn prefix_of(pool: &str) -> String {
     format!("howdah-spawner-{pool}-")
 }
 
-/// Marks a directory as used while the file is open. A process id would not do: that of another container
-/// which shares `/tmp` means nothing here.
+/// Marks a directory as used while the file is open. A process id would not suffice: the id of a process in another
+/// container that shares `/tmp` means nothing here.
 fn lock(directory: &Path) -> io::Result<File> {
     let (file, new) = create_beside(&directory.join(LOCK), 0o600)?;
     file.try_lock()?;
-    // Whoever finds it finds it locked.
+    // The file is renamed only after it is locked, so no process finds it unlocked.
     std::fs::rename(new, directory.join(LOCK))?;
     Ok(file)
 }
 
-/// A spawner that was killed leaves its directory behind; what is not ours cannot be removed.
+/// Removes the directories of spawners that were killed. Directories of other users cannot be removed.
 fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
     let prefix = prefix_of(pool);
     let entries = std::fs::read_dir(temporary).into_iter().flatten().flatten();
@@ -182,7 +182,7 @@ fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
         {
             continue;
         }
-        // One without a lock is being made.
+        // A directory without a lock is still being created.
         let lock = File::options().write(true).open(entry.path().join(LOCK));
         if lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
             let _ = std::fs::remove_dir_all(entry.path());
@@ -190,15 +190,15 @@ fn clean_up_after_the_dead(temporary: &Path, pool: &str) {
     }
 }
 
-/// Settings as `howdah_executor::launch` hands them over.
+/// Parses the settings in the format of `howdah_executor::launch`.
 fn defines_from(mut input: impl io::Read) -> io::Result<Vec<String>> {
     let mut text = String::new();
     input.read_to_string(&mut text)?;
     Ok(text.split_terminator('\0').map(str::to_owned).collect())
 }
 
-/// A line of php.ini as `php -d` would make it (php-src `php_ini_builder_define`): a value that does
-/// not begin with a letter, a digit or a quote is quoted.
+/// Formats a setting as a line of php.ini, as `php -d` does (php-src `php_ini_builder_define`): a value that does not
+/// begin with a letter, a digit or a quote is quoted.
 fn ini_line(define: &str) -> String {
     let (name, value) = define.split_once('=').unwrap_or((define, "1"));
     let plain = value
@@ -222,7 +222,7 @@ mod tests {
         let (used, left, begun) = (make(), make(), make());
         let _lock = lock(&used).unwrap();
         drop(lock(&left).unwrap());
-        // Of a process of another container: no process here has its id.
+        // The directory of a process in another container; no process here has its id.
         let theirs = temporary.path().join("howdah-spawner-www-4194399-0");
         std::fs::create_dir(&theirs).unwrap();
         clean_up_after_the_dead(temporary.path(), "www");

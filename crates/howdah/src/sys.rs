@@ -1,5 +1,5 @@
-//! What this program asks of the operating system: what several programs do ([`howdah_os`]), and a
-//! terminal's keys and size.
+//! Calls to the operating system: those that several programs share ([`howdah_os`]), and the keys and the size of a
+//! terminal.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -18,21 +18,21 @@ pub use howdah_os::process::{
 };
 pub use howdah_os::signals::SignalDescriptor;
 
-/// Columns and rows of a terminal; none if it is no terminal or does not say.
+/// Returns the columns and rows of a terminal; `None` if the descriptor is not a terminal or the size is unknown.
 pub fn terminal_size(terminal: BorrowedFd<'_>) -> Option<(u16, u16)> {
     let size = tcgetwinsize(terminal).ok()?;
     (size.ws_col > 0 && size.ws_row > 0).then_some((size.ws_col, size.ws_row))
 }
 
-/// A terminal that gives keys as they are pressed, without showing them; Ctrl-C is a key too. When this
-/// is dropped, the terminal is as it was before.
+/// A terminal that delivers keys as they are pressed, without echoing them; Ctrl-C is a key, too. Dropping this
+/// restores the terminal.
 pub struct RawTerminal {
     terminal: OwnedFd,
     before: Termios,
 }
 
 impl RawTerminal {
-    /// Takes the keys of this terminal.
+    /// Switches this terminal to raw keys.
     pub fn take(terminal: BorrowedFd<'_>) -> io::Result<RawTerminal> {
         let before = tcgetattr(terminal)?;
         let mut keys = before.clone();
@@ -47,7 +47,7 @@ impl RawTerminal {
 
 impl Drop for RawTerminal {
     fn drop(&mut self) {
-        // A terminal that is gone needs nothing back.
+        // If the terminal has disappeared, there is nothing to restore.
         let _ = tcsetattr(&self.terminal, OptionalActions::Now, &self.before);
     }
 }

@@ -1,12 +1,12 @@
-//! Checks the picture of the crates in ARCHITECTURE.md: only the edges drawn there exist, and no
-//! PHP is linked into anything but `howdah-php`.
+//! Checks the picture of the crates in ARCHITECTURE.md: no edges exist but those drawn there, and PHP is linked only
+//! into `howdah-php`.
 
 use std::collections::BTreeSet;
 use std::process::Command;
 
 use serde_json::Value;
 
-/// Every edge between crates of ours that may exist; the tests' own crate may use what it drives.
+/// All edges between our crates that are allowed. The crate of the tests may use what it drives.
 const EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-server"),
     ("howdah", "howdah-http"),
@@ -21,7 +21,7 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah-server", "howdah-proto"),
     ("howdah-server", "howdah-http1"),
     ("howdah-server", "howdah-htaccess"),
-    // Lines and words of Apache's files.
+    // The parser of lines and words of Apache's files.
     ("howdah-import", "howdah-htaccess"),
     ("howdah-server", "howdah-os"),
     ("howdah-php", "howdah-http1"),
@@ -40,10 +40,10 @@ const EDGES: &[(&str, &str)] = &[
     ("howdah", "howdah-fleet"),
 ];
 
-/// Crates that link or build C that knows PHP.
+/// Crates that are needed to link PHP or to build C code that uses it.
 const PHP_ALONE: &[&str] = &["cc", "bindgen"];
 
-/// What only measures, or is needed only for that: no part of a program that starts as root.
+/// Crates that only measure, or are needed only for measuring. They must not be part of a program that starts as root.
 const NOT_IN_THE_SERVER: &[&str] = &["howdah-bench", "howdah-lab", "ring", "hdrhistogram"];
 
 fn cargo(arguments: &[&str]) -> Vec<u8> {
@@ -79,7 +79,7 @@ fn crates_name_only_what_the_picture_shows() {
         let name = package["name"].as_str().unwrap();
         for dependency in package["dependencies"].as_array().unwrap() {
             let to = dependency["name"].as_str().unwrap();
-            // Tests may use what the product must not.
+            // Tests may use crates that the product must not.
             if dependency["kind"] == "dev" || name == "howdah-tests" {
                 continue;
             }
@@ -116,7 +116,7 @@ fn the_front_contains_no_php_symbol() {
     for symbol in [
         "php_request_startup",
         "zend_execute_scripts",
-        // A name in the table of libraries to load; Apache's module is only named by its path.
+        // A name in the table of libraries to load. Apache's module is named only by its path.
         "\0libphp",
     ] {
         let found = text.contains(symbol);

@@ -29,7 +29,7 @@ fn help_names_every_command_and_the_exit_codes() {
 
 #[test]
 fn bench_and_compare_are_another_program() {
-    // A copy of the program: `howdah-bench` is looked for beside it, then in PATH.
+    // A copy of the program, because `howdah-bench` is searched beside it, and then in PATH.
     let scratch = Scratch::new("external");
     let howdah = scratch.path("bin/howdah");
     scratch.write("bin/README", "");

@@ -1,10 +1,10 @@
-//! `howdah check`: configuration files, and what it reports about them.
+//! `howdah check`: configuration files, and what the command reports about them.
 
 mod support;
 
 use support::{Scratch, howdah, run};
 
-/// Checks `text` as `a.toml` beside a directory `web`; returns the exit code and what was said.
+/// Checks `text` as `a.toml` beside a directory `web`. Returns the exit code and the output.
 fn check(text: &str) -> (i32, String) {
     let scratch = Scratch::new("check");
     scratch.write("web/index.php", "<?php");
@@ -12,7 +12,7 @@ fn check(text: &str) -> (i32, String) {
     let (code, out, err) = run(howdah(["check", "--config", "a.toml"])
         .current_dir(&scratch.0)
         .env("HOWDAH_PHP", scratch.fitting_stand_in()));
-    // Advice depends on who runs the test.
+    // The advice depends on the user who runs the test.
     let said: Vec<&str> = err.lines().filter(|l| !l.starts_with("advice: ")).collect();
     (code, said.join("\n") + &out)
 }
@@ -98,7 +98,7 @@ fn a_directory_is_checked_as_it_would_be_served() {
     }
     let here = check(&["."], "wiki").1;
     assert!(here.contains("found DokuWiki in "), "{here}");
-    // Where there is nothing to check it says what can be done.
+    // If there is nothing to check, the command says what can be done.
     let (code, _, err) = check(&[], "wiki");
     assert_eq!(code, 3, "{err}");
     for part in [
@@ -157,7 +157,7 @@ fn ini_options_are_for_the_pools_whose_php_we_start_and_say_which_they_do_not_re
     let serve = |pools: &str| {
         let scratch = Scratch::new("ini-options");
         scratch.write("web/index.php", "<?php");
-        // Nobody gets to serving: the address is no one's.
+        // The server never gets to serving, because the address belongs to no machine.
         let text = format!(
             "listen = \"192.0.2.1:80\"\nuser = \"root\"\n{pools}\n[[site]]\nroot = \"web\"\npool = \"fpm\"\n"
         );
@@ -242,7 +242,7 @@ fn root_serves_this_machine_only_unless_a_user_is_named() {
     for closed in ["127.0.0.1:8080", "[::1]:8080", "unix:/tmp/howdah-test.sock"] {
         let (code, said) = check(&format!("listen = \"{closed}\""));
         assert_eq!(code, 0, "{said}");
-        // A proxy lets others in.
+        // A proxy makes the server reachable for others.
         let proxy = "[trusted_proxies]\nnetworks = [\"127.0.0.1\"]";
         let (code, said) = check(&format!("listen = \"{closed}\"\n{proxy}"));
         assert_eq!(
@@ -323,7 +323,7 @@ display_errors = false
         ]
         .concat(),
     );
-    // How much advice there is depends on who runs the test.
+    // The number of pieces of advice depends on the user who runs the test.
     assert!(
         code == 0
             && said.starts_with("a.toml: no mistakes")
@@ -434,7 +434,7 @@ fn two_sites_may_have_one_host_at_addresses_of_their_own() {
     };
     let (code, said) = check(&format!("{}{}", own("a", 81), own("b", 82)));
     assert_eq!(code, 0, "{said}");
-    // The default address of the server has no site here, and is not opened.
+    // The default address of the server has no site here and is not opened.
     assert!(said.contains("2 listeners"), "{said}");
 }
 
@@ -853,7 +853,7 @@ fn pools_can_name_their_own_php() {
     ] {
         assert!(said.contains(part), "{part}: {said}");
     }
-    // Not of modes that do not start ours.
+    // The option has no effect in modes that do not start our own PHP.
     let (_, said) = check(&format!(
         "[pool.old]\nmode = \"cgi\"\nphp = \"8.2\"\n{site}"
     ));
@@ -891,7 +891,7 @@ fn directories_of_the_system_are_not_recognised() {
         assert_ne!(code, 0, "{directory}: {said}");
         assert!(said.contains("SystemDirectory: "), "{directory}: {said}");
     }
-    // In the current directory, which is that of a service.
+    // The current directory is `/`, as it is for a service.
     let (code, out, err) = run(howdah(["serve", "--listen", "127.0.0.1:0"])
         .current_dir("/")
         .env("HOWDAH_PHP", scratch.fitting_stand_in()));

@@ -1,4 +1,4 @@
-//! Options and PHP's settings by environment variables, with the real programs.
+//! Options and PHP settings from environment variables, with the real programs.
 
 mod support;
 

@@ -1,5 +1,5 @@
-//! A front that hangs: the master notices it, says so to whoever asks, and starts another; and a service
-//! manager that watches the master.
+//! A front that hangs: the master notices it, reports it to clients of the control socket, and starts another front.
+//! Also a service manager that watches the master.
 
 mod support;
 
@@ -26,7 +26,7 @@ fn a_front_that_hangs_is_killed_and_started_again() {
     let name = fs::read_to_string(format!("/proc/{front}/comm")).unwrap();
     assert_eq!(name, "howdah\n");
     kill(front, Signal::STOP);
-    // Nobody waits for ever meanwhile.
+    // No client waits forever in the meantime.
     let (code, _, err) = server.ask(&["reload"]);
     assert_eq!(code, 3, "{err}");
     assert!(err.contains("the front ended: signal 9"), "{err}");

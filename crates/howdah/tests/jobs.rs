@@ -1,4 +1,5 @@
-//! Background jobs of a running server, with real PHP: started, replaced, stopped, and what they do wrong.
+//! Background jobs of a running server, with real PHP: they are started, replaced and stopped, and their failures are
+//! handled.
 
 mod support;
 
@@ -10,8 +11,8 @@ use rustix::process::Signal;
 use serde_json::Value;
 use support::{Scratch, Server, front_of, is_gone, kill, run, site, wait_until};
 
-/// A worker that takes a job when there is a file `job`, says so, and has done it when there is a file `do`.
-/// It ends between two jobs when it is asked to.
+/// A worker that takes a job when there is a file `job`, reports that, and finishes it when there is a file `do`. When
+/// it is asked to end, it ends between two jobs.
 const WORKER: &str = r#"<?php
 $ends = false;
 pcntl_async_signals(true);
@@ -37,7 +38,7 @@ struct Jobs {
 }
 
 impl Jobs {
-    /// A site, a worker, and these jobs; `DIR` is their directory.
+    /// Creates a site, a worker and these jobs; `DIR` stands for their directory.
     fn new(name: &str, jobs: &str) -> Jobs {
         let scratch = Scratch::new(name);
         let root = site(&scratch);
@@ -67,7 +68,7 @@ impl Jobs {
         Server::start_with(&self.scratch, &[&self.root, "--config", &config], &env)
     }
 
-    /// Waits for a file that a job writes; what is in it.
+    /// Waits for a file that a job writes, and returns its content.
     fn wait_for(&self, name: &str) -> String {
         let path = self.path(name);
         let mut text = String::new();
@@ -78,7 +79,7 @@ impl Jobs {
         text
     }
 
-    /// The process id that a job has written.
+    /// Returns the process id that a job has written.
     fn pid(&self, name: &str) -> i32 {
         self.wait_for(name).trim().parse().unwrap()
     }
@@ -88,7 +89,7 @@ impl Jobs {
     }
 }
 
-/// How a job stands.
+/// Returns the status of a job.
 fn job(server: &Server, name: &str) -> Value {
     let (code, out, err) = server.ask(&["job", "list", "--json"]);
     assert_eq!(code, 0, "{err}");
@@ -171,7 +172,7 @@ fn a_job_is_stopped_and_started_by_a_person_and_shown_in_status_and_metrics() {
     assert_eq!((code, out.as_str()), (0, "stopped\n"), "{err}");
     assert!(is_gone(first));
     assert_eq!(job(&server, "queue")["state"], "stopped");
-    // A reload has other reasons than the person who stopped it.
+    // A reload does not start a job that an administrator has stopped.
     assert_eq!(server.ask(&["reload"]).0, 0);
     assert_eq!(job(&server, "queue")["state"], "stopped");
     fs::remove_file(jobs.path("pid")).unwrap();
@@ -202,7 +203,7 @@ fn a_killed_worker_is_started_again_and_survives_the_front() {
     assert_eq!(row["starts"], 2);
 }
 
-/// Says its process id and those of what it leaves behind, one of them in a session of its own.
+/// Writes its process id and those of the processes that it leaves behind, one of which is in a session of its own.
 const FORKS: &str = "sleep 1000 & echo $! > child.pid; setsid sh -c 'echo $$ > daemon.pid; exec sleep 1000' & echo $$ > leader.pid; ";
 
 #[test]
@@ -224,7 +225,7 @@ fn nothing_outlives_its_job_and_no_job_the_server() {
     }
     wait_for_line(&server, "warning JobStray: process ");
 
-    // The master is killed: the jobs end although nobody says so.
+    // The master is killed, so no process asks the jobs to end, but they end.
     jobs.configure(
         &text
             .replace("schedule = \"0 0 1 1 *\"\n", "stop_timeout = \"1s\"\n")
@@ -275,7 +276,7 @@ fn a_job_that_dies_at_once_is_named_with_its_last_lines_and_started_ever_more_ra
         "[[job]]\nname = \"dies\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo no database >&2; exit 3\"]\n\
          [[job]]\nname = \"missing\"\ndirectory = \"DIR\"\ncommand = [\"DIR/gone\"]\n",
     );
-    // It is there when the configuration is checked.
+    // The program exists when the configuration is checked.
     let program = jobs.scratch.write("jobs/gone", "#!/bin/sh\n");
     support::executable::make_executable(&program);
     let server = jobs.start();
@@ -384,7 +385,7 @@ fn a_schedule_runs_at_its_times_and_never_twice_at_once() {
         failures(&row, "JobStillRunning") > 0 && row["next"].is_u64(),
         "{row}"
     );
-    // Its schedule is another one: nothing of it is left.
+    // The schedule has changed, so its old state is dropped.
     jobs.configure("");
     assert_eq!(server.ask(&["reload"]).0, 0);
     wait_until("no job", || {
@@ -431,7 +432,7 @@ fn a_full_disk_is_named_and_keeps_no_job_from_running() {
         "job-disk",
         "[[job]]\nname = \"often\"\nschedule = \"* * * * * *\"\ndirectory = \"DIR\"\ncommand = [\"sh\", \"-c\", \"echo >> runs\"]\n",
     );
-    // A small file system of the server's own, full from the start.
+    // A small file system for the server alone, which is full from the start.
     let state = jobs.scratch.path("state").display().to_string();
     let script = format!(
         "mount -t tmpfs -o size=64k howdah '{state}' && head -c 65536 /dev/zero > '{state}/full' && exec \"$@\""
@@ -483,7 +484,7 @@ fn a_full_disk_is_named_and_keeps_no_job_from_running() {
         serde_json::from_slice::<Value>(&text).is_ok()
     };
     wait_until("the file", is_whole);
-    // Full again: what was written stays whole.
+    // The disk is full again; the file stays complete.
     let _ = fs::write(inside.join("full"), vec![0; 65536]);
     wait_until("its name again", || lost() == 2);
     assert!(is_whole());
@@ -569,7 +570,7 @@ fn a_preset_finds_its_application_and_says_what_is_missing() {
 #[test]
 fn a_job_runs_as_its_user_with_the_environment_that_it_is_given() {
     if !rustix::process::geteuid().is_root() {
-        // Nobody else can become another user.
+        // Only root can become another user.
         return;
     }
     let jobs = Jobs::new(

@@ -1,4 +1,4 @@
-//! A server's life with real PHP: start, reload, crash of the front, loss of the master, stop.
+//! The life of a server with real PHP: start, reload, crash of the front, loss of the master, stop.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn a_directory_is_served_and_the_choice_is_told() {
 fn each_line_is_written_at_once() {
     let scratch = Scratch::new("lines");
     let root = site(&scratch);
-    // Each write to a socket of this kind arrives by itself.
+    // Each write to a socket of this kind arrives as a message of its own.
     let (ours, theirs) = UnixDatagram::pair().unwrap();
     ours.set_read_timeout(Some(PATIENCE)).unwrap();
     let mut command = howdah(["serve", &root, "--listen", "127.0.0.1:0"]);
@@ -73,7 +73,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     let mut kept = TcpStream::connect(server.address).unwrap();
     let mut ask = || ask(&mut kept, "localhost", "/");
     assert_eq!(ask(), "one");
-    // With unvalidated timestamps only a fresh opcache sees it.
+    // With unvalidated timestamps, only a fresh opcache notices the change.
     scratch.write("web/index.php", "<?php echo 'two';");
     config("222M");
     assert_eq!(ask(), "one");
@@ -84,7 +84,7 @@ fn a_reload_takes_new_code_ini_and_rules_and_keeps_connections_alive() {
     assert_eq!(server.status()["configuration"], 2);
 }
 
-/// The body that a server sends to a GET request, over a connection that stays open.
+/// Returns the body of the response to a GET request, over a connection that stays open.
 fn ask(stream: &mut (impl Read + Write), host: &str, path: &str) -> String {
     write!(stream, "GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n").unwrap();
     let mut reader = BufReader::new(stream);
@@ -159,11 +159,11 @@ fn a_site_with_addresses_of_its_own_answers_there_alone() {
     let connect = |socket: &str| UnixStream::connect(scratch.path(socket)).unwrap();
     let mut kept = connect("a.sock");
     assert_eq!(ask_shop(&mut kept), "admin");
-    // The first of the file, but not of those that answer here.
+    // This site is the first of the file, but not the first of those at this address.
     assert_eq!(server.get_of("shop.test", "/a.txt").1, "static");
     assert_eq!(server.get_of("else.test", "/a.txt").1, "static");
 
-    // A listener comes and one goes; a connection of the one that went is no way to the new site.
+    // One listener is added and one is removed. A connection of the removed listener must not lead to the new site.
     config(&own("other", "b.sock"));
     let (code, _, err) = server.ask(&["reload"]);
     assert_eq!(code, 0, "{err}");
@@ -185,7 +185,7 @@ fn a_reload_with_mistakes_is_refused_and_the_old_configuration_goes_on() {
         ),
         ("\u{0}", ":1:1: "),
         (
-            // Found only by starting PHP.
+            // This mistake shows only when PHP is started.
             "[pool.www.php_value]\n\"opcache.preload\" = \"/nonexistent/preload.php\"\n",
             "pool `www`: PoolDown",
         ),
@@ -239,7 +239,7 @@ fn a_front_that_crashes_is_started_again_and_the_port_stays() {
     let front = front_of(&server);
     kill(front, Signal::KILL);
     wait_until("the front to be gone", || is_gone(front));
-    // The master holds the socket: this waits in its backlog until the new front accepts it.
+    // The master holds the socket, so the connection waits in its backlog until the new front accepts it.
     assert_eq!(server.get("/"), (200, "one".to_owned()));
     assert_ne!(front_of(&server), front);
     assert!(server.log().contains("FrontDied: "), "{}", server.log());
@@ -375,7 +375,7 @@ fn a_second_interrupt_does_not_wait_for_anybody() {
     let mut server = Server::start(&scratch, &arguments);
     let _held = hold(&server, &scratch, "never");
     server.signal(Signal::INT);
-    // Answered by the master between the two, so that they do not become one.
+    // The master responds between the two signals, so they are not merged into one.
     assert_eq!(server.ask(&["status"]).0, 0);
     server.signal(Signal::INT);
     assert_eq!(server.wait().code(), Some(0));
@@ -391,7 +391,7 @@ fn a_watched_status_is_refreshed_until_q_and_leaves_the_terminal_as_it_was() {
     let arguments = [web.to_str().unwrap(), "--config", config.to_str().unwrap()];
     let state = scratch.path("state");
     let server = Server::start_with(&scratch, &arguments, &[("STATE_DIRECTORY", &state)]);
-    // script(1) gives it a terminal; its own input is what is typed there.
+    // script(1) provides a terminal; the input of script(1) is what is typed there.
     let command = format!(
         "stty rows 60 cols 160; '{}' status --watch --control '{}'; stty -a",
         support::HOWDAH,
@@ -482,7 +482,7 @@ fn a_stop_says_what_it_waits_for() {
 fn a_server_is_found_by_its_configuration_and_told_from_others_by_its_directory() {
     let scratch = Scratch::new("which");
     site(&scratch);
-    // Without `control`, so that it is looked for where all servers are.
+    // `control` is not set, so the server is searched in the default directory.
     let text = "listen = \"127.0.0.1:0\"\n[pool.www]\nmax_children = 1\n[[site]]\nroot = \"web\"\n";
     let file = scratch.write("a.toml", text);
     let start = || {

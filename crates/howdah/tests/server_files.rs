@@ -1,5 +1,5 @@
-//! The files that a server makes outside of its site: logs, the pid file, and the files of unix sockets.
-//! Whose they are, when they are replaced, and what happens when they cannot be written.
+//! The files that a server creates outside of its site: logs, the pid file, and the files of unix sockets. The tests
+//! check their owners, when they are replaced, and what happens if they cannot be written.
 
 mod support;
 
@@ -45,7 +45,7 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
         scratch.write("a.toml", &text)
     };
     let file = config("full.log");
-    // Every write to it fails as on a full disk.
+    // Every write to this file fails as on a full disk.
     std::os::unix::fs::symlink("/dev/full", scratch.path("full.log")).unwrap();
     let server = Server::start_listening(&scratch, &["--config", file.to_str().unwrap()], &[]);
     let said = || fs::read_to_string(&error).unwrap_or_default();
@@ -58,7 +58,7 @@ fn lost_access_lines_are_in_the_error_log_and_in_the_status() {
             .1
             .contains("access log: 1 lines lost\n")
     });
-    // There is room again: in the same file, by its name.
+    // The disk has space again: the log is a new file with the same name.
     fs::remove_file(scratch.path("full.log")).unwrap();
     server.signal(Signal::USR1);
     let again = " LogWorksAgain: access log: it is written again; ";
@@ -74,7 +74,7 @@ fn the_file_of_a_unix_listener_belongs_to_who_serves_it() {
     use std::os::unix::fs::{MetadataExt, PermissionsExt};
     let scratch = Scratch::new("owner");
     scratch.write("web/a.txt", "x");
-    // Who serves must reach the site and the socket's directory.
+    // The user that serves must be able to reach the site and the socket's directory.
     let open = std::fs::Permissions::from_mode(0o755);
     std::fs::set_permissions(&scratch.0, open).unwrap();
     let socket = scratch.path("http.sock");
@@ -111,7 +111,7 @@ fn a_unix_listener_is_opened_to_whom_it_names_also_by_a_reload() {
     std::fs::set_permissions(&scratch.0, open).unwrap();
     let socket = scratch.path("http.sock");
     let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
-    // Debian's fixed numbers (base-passwd): www-data is 33, daemon 1.
+    // Debian's fixed numbers (base-passwd): www-data is 33, daemon is 1.
     let root = user.is_root();
     let expect = |mode: u32, uid: u32, gid: u32| {
         let there = socket.metadata().unwrap();
@@ -177,7 +177,7 @@ fn a_reload_moves_the_control_socket_and_the_pid_file() {
         let socket = scratch.path(&format!("{name}.sock"));
         run(howdah([what, "--control"]).arg(socket))
     };
-    // A refused reload makes nothing.
+    // A refused reload creates no files.
     config("two");
     scratch.write("two.sock", "not a socket");
     let (code, _, err) = ask("reload", "one");

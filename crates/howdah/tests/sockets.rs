@@ -1,4 +1,4 @@
-//! Sockets that a service manager has bound, taken in place of binding (sd_listen_fds(3)).
+//! Sockets that a service manager has bound, which are used instead of binding (sd_listen_fds(3)).
 
 mod support;
 
@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use rustix::process::Signal;
 use support::{HOWDAH, PATIENCE, Scratch, Server, answer, hold, passed, run, site, wait_until};
 
-/// A listening socket as a service manager holds it, and its port.
+/// Returns a listening socket as a service manager holds it, and its address.
 fn listening() -> (TcpListener, String) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -29,7 +29,7 @@ fn copy(listener: &TcpListener) -> OwnedFd {
 fn systemd_binds_and_the_first_client_starts_the_server() {
     let scratch = Scratch::new("activate");
     let root = site(&scratch);
-    // Free again, as the one who binds it needs it.
+    // The port is free again, so a server can bind it.
     let address = listening().1;
     let mut command = Command::new("systemd-socket-activate");
     command
@@ -37,7 +37,7 @@ fn systemd_binds_and_the_first_client_starts_the_server() {
         .args(["serve", &root, "--listen", &address])
         .env_remove("NOTIFY_SOCKET");
     let mut first = None;
-    // It waits for this connection, which the server then answers.
+    // The service manager waits for this connection, which the server then accepts.
     let connecting = std::thread::spawn({
         let address = address.clone();
         move || {
@@ -77,7 +77,7 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
             scope.spawn(|| {
                 while !stop.load(Ordering::Relaxed) {
                     let mut stream = TcpStream::connect(&address).unwrap();
-                    // A test that fails has no server any more.
+                    // If the test fails, there is no server any more.
                     stream.set_read_timeout(Some(PATIENCE)).unwrap();
                     let request = b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
                     stream.write_all(request).unwrap();
@@ -97,7 +97,7 @@ fn no_request_is_lost_while_the_server_is_started_again_on_kept_sockets() {
             for file in ["held", "held.began"] {
                 std::fs::remove_file(scratch.path(file)).unwrap();
             }
-            // Nobody accepts it yet.
+            // No process accepts this connection yet.
             let waiting = server.begin("/");
             server = start();
             assert_eq!(answer(waiting), (200, "one".to_owned()));
@@ -174,7 +174,7 @@ fn every_listen_has_its_socket_and_every_socket_its_listen() {
         "{said}"
     );
 
-    // A reload is refused as a start is.
+    // A reload is refused in the same way as a start.
     let text = |listen: &str| {
         scratch.write("howdah.toml", &format!("listen = \"{listen}\"\n"));
     };

@@ -1,4 +1,4 @@
-//! A server that is never root and may change users all the same, as howdah.service starts it.
+//! A server that is never root and may still change users, as howdah.service starts it.
 
 mod support;
 
@@ -8,11 +8,11 @@ use std::process::Command;
 
 use support::{HOWDAH, Scratch, Server};
 
-/// The user id of Debian's `games`, who owns nothing.
+/// The user id of Debian's `games`, which owns no files.
 const MASTER: u32 = 5;
 const CAPABILITIES: &str = "+setuid,+setgid,+chown,+kill,+dac_read_search";
 
-/// Lines of a process' status, and what follows their names.
+/// Returns the values of these lines in a process' status.
 fn facts(status: &str, names: &[&str]) -> Vec<String> {
     let lines = names.iter().filter_map(|name| {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -24,7 +24,7 @@ fn facts(status: &str, names: &[&str]) -> Vec<String> {
 const SETS: &[&str] = &["CapInh:", "CapPrm:", "CapEff:", "CapAmb:"];
 const NONE: [&str; 4] = ["0000000000000000"; 4];
 
-/// A command of howdah with the user and the capabilities that the packages' unit gives the master.
+/// Returns a command of howdah with the user and the capabilities that the packages' unit gives the master.
 fn as_the_unit(word: &str, file: &std::path::Path) -> Command {
     let mut command = Command::new("setpriv");
     command

@@ -1,4 +1,4 @@
-//! `howdah warm` with the real PHP, and a server that begins with what it has compiled.
+//! `howdah warm` with the real PHP, and a server that starts with the compiled files.
 
 mod support;
 
@@ -42,7 +42,7 @@ fn a_fresh_server_begins_with_what_was_compiled_and_what_does_not_compile_is_nam
     let (code, out, errors) = warm(&["--exclude", "broken.php"]);
     assert_eq!(code, 0, "{out}{errors}");
 
-    // As old as what was compiled, and so taken for it.
+    // The file has the same age as the compiled one, so it is taken for that.
     let then = page.metadata().unwrap().modified().unwrap();
     scratch.write(
         "app/index.php",

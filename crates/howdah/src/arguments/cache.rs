@@ -12,7 +12,7 @@ pub struct Cache {
     pub command: CacheCommand,
 }
 
-/// What `howdah cache` can do.
+/// The commands of `howdah cache`.
 #[derive(Debug, Subcommand)]
 pub enum CacheCommand {
     /// Purge pages by path or URL, by tag, or all of them.
@@ -26,7 +26,7 @@ pub enum CacheCommand {
         after_help = "Example:\n  howdah cache explain https://example.org/blog/ -H 'Cookie: theme=dark'"
     )]
     Explain(CacheExplain),
-    /// Wait no longer for a member of the fleet that runs no more.
+    /// Stop waiting for a member of the fleet that no longer runs.
     #[command(after_help = "Example:\n  howdah cache forget web-3")]
     Forget(CacheForget),
 }
@@ -47,7 +47,7 @@ pub struct CachePurge {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// Paths or URLs, with any query; `*` at the end matches everything that begins with it
+    /// Paths or URLs, with any query; `*` at the end matches everything that begins with the part before it
     pub urls: Vec<String>,
     /// Pages with this tag; may be repeated
     #[arg(long)]

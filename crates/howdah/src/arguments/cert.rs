@@ -14,22 +14,22 @@ pub struct Cert {
     pub command: CertCommand,
 }
 
-/// What `howdah cert` can do.
+/// The commands of `howdah cert`.
 #[derive(Debug, Subcommand)]
 pub enum CertCommand {
-    /// Show each certificate: who issued it, how long it is valid, what is wrong.
+    /// Show each certificate: its issuer, its validity and its problems.
     #[command(after_help = "Example:\n  howdah cert list")]
     List(CertList),
     /// Order a certificate now, whatever the schedule says.
     #[command(after_help = "Example:\n  howdah cert order example.org")]
     Order(CertTarget),
-    /// Renew a certificate now; without a name, all.
+    /// Renew a certificate now; without a name, all of them.
     #[command(after_help = "Example:\n  howdah cert renew")]
     Renew(CertTarget),
-    /// Have a certificate revoked, and remove it with its key.
+    /// Revoke a certificate, and remove it with its key.
     #[command(after_help = "Example:\n  howdah cert remove example.org")]
     Remove(CertTarget),
-    /// Print where the local authority's certificate is, to be trusted by browsers.
+    /// Print the path of the local authority's certificate, so that you can make browsers trust it.
     #[command(after_help = "Example:\n  howdah cert root")]
     Root {
         /// The configuration file that names the directory
@@ -49,12 +49,12 @@ pub struct CertList {
     pub json: bool,
 }
 
-/// Which certificate is meant.
+/// The certificate that a command is about.
 #[derive(Args, Debug)]
 pub struct CertTarget {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// The host name it is for
+    /// The host name of the certificate
     pub name: Option<String>,
 }

@@ -1,5 +1,4 @@
-//! The commands that answer about a configuration or this machine: `howdah check`, `howdah explain`,
-//! `howdah modes`.
+//! The commands that explain a configuration or this machine: `howdah check`, `howdah explain`, `howdah modes`.
 
 use std::path::PathBuf;
 
@@ -27,7 +26,7 @@ pub struct Check {
 pub struct Explain {
     /// Path or URL
     pub url: String,
-    /// Directory: explain by what `howdah serve DIR` would choose for it
+    /// Directory: use the configuration that `howdah serve DIR` would choose for it
     #[arg(conflicts_with = "config")]
     pub dir: Option<PathBuf>,
     /// Configuration file [default: howdah.toml; without one, the application in the current directory]
@@ -39,7 +38,7 @@ pub struct Explain {
     /// Method of the request
     #[arg(short = 'X', long, value_name = "METHOD", default_value = "GET")]
     pub method: String,
-    /// Address that the request comes from, or `unix:` [default: a stranger's, 192.0.2.1]
+    /// Address that the request comes from, or `unix:` [default: that of an unknown client, 192.0.2.1]
     #[arg(long, value_name = "ADDRESS")]
     pub from: Option<String>,
     /// Print JSON

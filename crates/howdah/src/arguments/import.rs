@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 #[derive(Args, Debug)]
 #[command(args_conflicts_with_subcommands = true)]
 pub struct Import {
-    /// Whose configuration.
+    /// The server whose configuration is read.
     #[command(subcommand)]
     pub command: Option<ImportCommand>,
     #[command(flatten)]
@@ -19,23 +19,23 @@ pub struct Import {
 /// `howdah import --verify`
 #[derive(Args, Debug)]
 pub struct ImportVerify {
-    /// Access log (common or combined format) whose GET and HEAD requests both servers are asked;
-    /// differences of their answers are listed, exit code 1
+    /// Access log (common or combined format) whose GET and HEAD requests are sent to both servers; differences between
+    /// the responses are listed, with exit code 1
     #[arg(long, value_name = "ACCESS_LOG", required = true, requires = "old")]
     pub verify: Option<PathBuf>,
-    /// The server that serves now: http://HOST:PORT or https://HOST
+    /// The server that is in use now: http://HOST:PORT or https://HOST
     #[arg(long, value_name = "URL")]
     pub old: Option<String>,
-    /// The server that is to take over
+    /// The server that will replace it
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:8080")]
     pub new: String,
-    /// Host to ask for, where the log names none [default: that of --old]
+    /// Host name of the requests, where the log has none [default: that of --old]
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
-    /// Header field that must be the same, besides Location and Content-Type; may be repeated
+    /// Header that must be the same, besides Location and Content-Type; may be repeated
     #[arg(long, value_name = "NAME")]
     pub header: Vec<String>,
-    /// Ask at most so many different requests, the most frequent first
+    /// Send at most this many different requests, the most frequent first
     #[arg(long, value_name = "N", default_value_t = 1000)]
     pub most: usize,
     /// Print JSON
@@ -43,7 +43,7 @@ pub struct ImportVerify {
     pub json: bool,
 }
 
-/// What `howdah import` can read.
+/// The configurations that `howdah import` can read.
 #[derive(Debug, Subcommand)]
 pub enum ImportCommand {
     /// Translate nginx' servers into sites.
@@ -71,17 +71,16 @@ pub enum ImportCommand {
 /// `howdah import nginx`, `howdah import apache`
 #[derive(Args, Debug)]
 pub struct ImportServer {
-    /// The main configuration file, or files of sites; what they include is read as well, and
-    /// Apache's envvars beside the first
+    /// The main configuration file, or files of sites; the files that they include are read as well, and Apache's
+    /// envvars beside the first file
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
-    /// php-fpm.conf, or files of pools: what leads to such a pool (fastcgi_pass, SetHandler,
-    /// ProxyPassMatch) leads to a pool of Howdah's own PHP; any other is left to php-fpm. May be
-    /// repeated
+    /// php-fpm.conf, or files of pools: directives that lead to such a pool (fastcgi_pass, SetHandler, ProxyPassMatch)
+    /// then lead to a pool of Howdah's own PHP; all others are left to php-fpm. May be repeated
     #[arg(long, value_name = "PATH")]
     pub php_fpm: Vec<PathBuf>,
-    /// Directory that relative paths count from, where no ServerRoot names one [default: the first
-    /// file's; for `root` of nginx /usr/share/nginx]
+    /// Directory for relative paths, where no ServerRoot names one [default: the directory of the first file; for
+    /// `root` of nginx /usr/share/nginx]
     #[arg(long, value_name = "DIR")]
     pub prefix: Option<PathBuf>,
     #[command(flatten)]
@@ -92,7 +91,7 @@ pub struct ImportServer {
 /// `howdah import php-fpm`
 #[derive(Args, Debug)]
 pub struct ImportPhpFpm {
-    /// php-fpm.conf, or files of pools; what they include is read as well
+    /// php-fpm.conf, or files of pools; the files that they include are read as well
     #[arg(required = true, value_name = "PATH")]
     pub paths: Vec<PathBuf>,
     #[command(flatten)]
@@ -100,10 +99,10 @@ pub struct ImportPhpFpm {
     pub output: ImportOutput,
 }
 
-/// Where `howdah import` writes.
+/// The output of `howdah import`.
 #[derive(Args, Debug)]
 pub struct ImportOutput {
-    /// File to write; the list of what is not carried over is FILE.notes
+    /// File to write; directives that were not translated are listed in FILE.notes
     #[arg(
         short = 'o',
         long = "output",
@@ -114,7 +113,7 @@ pub struct ImportOutput {
     /// Overwrite both files
     #[arg(long)]
     pub force: bool,
-    /// Print JSON: every directive, and what became of it
+    /// Print JSON: every directive and its translation
     #[arg(long)]
     pub json: bool,
 }

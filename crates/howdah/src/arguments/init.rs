@@ -10,7 +10,7 @@ pub struct Init {
     /// Directory of the application
     #[arg(default_value = ".")]
     pub dir: PathBuf,
-    /// File to write; the unit is beside it. In a directory `sites.d`: the site alone, for the server
+    /// File to write; the unit is written beside it. In a directory `sites.d`, only the site is written, for the server
     /// that includes it [default: DIR/howdah.toml]
     #[arg(short = 'o', long = "output", value_name = "FILE")]
     pub file: Option<PathBuf>,

@@ -12,16 +12,16 @@ pub struct Job {
     pub command: JobCommand,
 }
 
-/// What `howdah job` can do.
+/// The commands of `howdah job`.
 #[derive(Debug, Subcommand)]
 pub enum JobCommand {
-    /// Show each job: its state, its processes, its last end, its next start.
+    /// Show each job: its state, its processes, its last result and its next start.
     #[command(after_help = "Example:\n  howdah job list")]
     List(JobList),
-    /// Start a job now; of one with a schedule, wait for its end.
+    /// Start a job now; if it has a schedule, wait until it has ended.
     #[command(after_help = "Example:\n  howdah job run nightly-report")]
     Run(JobTarget),
-    /// Stop a job after what it has in hand; one that always runs stays stopped until `run` or a restart.
+    /// Stop a job after its current work; a job that always runs stays stopped until `run` or a restart.
     #[command(after_help = "Example:\n  howdah job stop queue")]
     Stop(JobTarget),
 }
@@ -37,7 +37,7 @@ pub struct JobList {
     pub json: bool,
 }
 
-/// Which job is meant.
+/// The job that a command is about.
 #[derive(Args, Debug)]
 pub struct JobTarget {
     #[command(flatten)]

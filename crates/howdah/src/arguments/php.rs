@@ -9,13 +9,13 @@ use super::Target;
 /// `howdah run`
 #[derive(Args, Debug)]
 pub struct Run {
-    /// Address to listen on in place of the script's: HOST:PORT, :PORT or unix:PATH; port 0: any free port
+    /// Address to listen on instead of the script's: HOST:PORT, :PORT or unix:PATH; port 0: any free port
     #[arg(long, value_name = "ADDR")]
     pub listen: Option<String>,
-    /// php.ini in place of the one PHP would find
+    /// php.ini to use instead of the one that PHP would find
     #[arg(long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
-    /// PHP setting, as php's own -d; may be repeated
+    /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
     /// The script, and its arguments ($argv)
@@ -37,16 +37,16 @@ pub struct Php {
     /// Notify only the site of this name [default: all sites with a page cache]
     #[arg(long)]
     pub site: Option<String>,
-    /// php.ini in place of the one PHP would find
+    /// php.ini to use instead of the one that PHP would find
     #[arg(short = 'c', long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
     /// Read no php.ini
     #[arg(short = 'n', long, conflicts_with = "php_ini")]
     pub no_php_ini: bool,
-    /// PHP setting, as php's own -d; may be repeated
+    /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Run this PHP code, without <?php, in place of a script
+    /// Run this PHP code, without <?php, instead of a script
     #[arg(
         short = 'r',
         value_name = "CODE",
@@ -54,7 +54,7 @@ pub struct Php {
         group = "question"
     )]
     pub run: Option<String>,
-    /// Say which PHP this is
+    /// Print the version of PHP
     #[arg(short = 'v', long = "php-version", group = "question")]
     pub php_version: bool,
     /// Show phpinfo()
@@ -63,13 +63,13 @@ pub struct Php {
     /// List the extensions
     #[arg(short = 'm', long, group = "question")]
     pub modules: bool,
-    /// Say which ini files are read
+    /// Show which ini files are read
     #[arg(long, group = "question")]
     pub ini: bool,
     /// Check the syntax of a script without running it
     #[arg(short = 'l', long, value_name = "FILE", group = "question")]
     pub syntax_check: Option<PathBuf>,
-    /// The script, and its arguments ($argv); without one, or with `-`, read it from the standard input
+    /// The script, and its arguments ($argv); without one, or with `-`, the script is read from standard input
     #[arg(
         trailing_var_arg = true,
         allow_hyphen_values = true,
@@ -79,7 +79,7 @@ pub struct Php {
 }
 
 impl Php {
-    /// The code that runs in place of a script, with its arguments.
+    /// Returns the code that runs instead of a script, with its arguments.
     pub fn code(&self) -> Option<(&str, Vec<&std::ffi::OsStr>)> {
         const VERSION: &str = "echo 'PHP ', PHP_VERSION, ' (', PHP_SAPI, ') (', PHP_ZTS ? 'ZTS' : 'NTS', PHP_DEBUG ? ' DEBUG' : '', \")\\nZend Engine v\", zend_version(), \"\\n\";";
         const MODULES: &str = "$e = get_loaded_extensions(); natcasesort($e); $z = get_loaded_extensions(true); natcasesort($z); \
@@ -107,19 +107,19 @@ impl Php {
 /// `howdah warm`
 #[derive(Args, Debug)]
 pub struct Warm {
-    /// Directories of PHP files
+    /// Directories with PHP files
     #[arg(required = true, value_name = "DIR")]
     pub directories: Vec<PathBuf>,
-    /// Configuration file whose pool will run them: its PHP, its settings
+    /// Configuration file with the pool that will run the files: its PHP and its settings are used
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
     /// The pool [default: the first whose mode is embed or worker]
     #[arg(long, value_name = "NAME", requires = "config")]
     pub pool: Option<String>,
-    /// PHP setting, as php's own -d; may be repeated
+    /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Leave out files that match, such as `vendor/**/tests/**`; may be repeated
+    /// Skip files that match, such as `vendor/**/tests/**`; may be repeated
     #[arg(long, value_name = "GLOB")]
     pub exclude: Vec<String>,
 }

@@ -1,13 +1,12 @@
-//! `howdah serve`, and the processes of the server, which the master starts by command lines of the same
-//! program.
+//! `howdah serve`, and the processes of the server, which the master starts by executing the same program with other
+//! commands.
 
 use std::path::PathBuf;
 
 use clap::Args;
 use serde::{Deserialize, Serialize};
 
-/// `howdah serve`. Also what the master passes to the front, so that both read the configuration
-/// alike.
+/// `howdah serve`. The master also passes this to the front, so both read the configuration in the same way.
 #[derive(Args, Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Serve {
     /// Directory to serve [default: .]
@@ -15,20 +14,20 @@ pub struct Serve {
     /// Address to listen on: HOST:PORT, :PORT, PORT or unix:PATH; may be repeated [default: 127.0.0.1:8080]
     #[arg(long, value_name = "ADDR")]
     pub listen: Vec<String>,
-    /// Host name to serve by HTTPS, with a certificate that is ordered and renewed; may be repeated.
-    /// Listens on the ports 443 and 80 unless --listen says where [`localhost`: a local authority]
+    /// Host name to serve with HTTPS, with a certificate that is ordered and renewed; may be repeated. Listens on ports
+    /// 443 and 80 unless --listen is given [`localhost`: a local authority]
     #[arg(long, value_name = "NAME")]
     #[serde(default)]
     pub domain: Vec<String>,
     /// How every pool runs PHP: `embed`, `worker`, `fastcgi`, `pool` or `cgi`; see `howdah modes` [default: embed]
     #[arg(long, value_name = "MODE")]
     pub mode: Option<String>,
-    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; several separated by
-    /// commas. Means `--mode fastcgi`
+    /// FastCGI backends of every pool: unix:PATH, HOST:PORT, HOST:FIRST-LAST; separate several with commas. Implies
+    /// `--mode fastcgi`
     #[arg(long, value_name = "ADDRESSES")]
     pub fastcgi: Option<String>,
-    /// Script that each PHP process boots once, and that then handles requests by
-    /// frankenphp_handle_request(). Means `--mode worker`
+    /// Script that each PHP process boots once, and that then handles requests with frankenphp_handle_request().
+    /// Implies `--mode worker`
     #[arg(long, value_name = "SCRIPT")]
     pub worker: Option<PathBuf>,
     /// PHP processes of every pool (mode fastcgi: of each backend): a number or `auto`
@@ -40,21 +39,21 @@ pub struct Serve {
     /// Page cache of sites that do not set it themselves: `on`, `off`, `rfc` or `dry-run` [default: off]
     #[arg(long, value_name = "WORD")]
     pub cache: Option<String>,
-    /// php.ini in place of the one PHP would find
+    /// php.ini to use instead of the one that PHP would find
     #[arg(long, value_name = "FILE")]
     pub php_ini: Option<PathBuf>,
-    /// PHP setting, as php's own -d; may be repeated
+    /// PHP setting, like php's own -d; may be repeated
     #[arg(short = 'd', value_name = "NAME=VALUE")]
     pub define: Vec<String>,
-    /// Environment variable of PHP, in every pool; NAME alone passes the server's own on; may be
-    /// repeated
+    /// Environment variable of PHP, in every pool; NAME alone passes the server's own value on; may be repeated
     #[arg(long, value_name = "NAME[=VALUE]")]
     #[serde(default)]
     pub env: Vec<String>,
     /// User that serves HTTP and runs PHP, when started as root
     #[arg(long, value_name = "USER[:GROUP]")]
     pub user: Option<String>,
-    /// Only reads the configuration, for a server that is to go on as this program (`master::upgrade`)
+    /// Only check the configuration, for a running server that is about to be replaced by this program
+    /// (`master::upgrade`)
     #[arg(long, hide = true, value_name = "FORMAT")]
     #[serde(skip)]
     pub takes_over: Option<u32>,
@@ -80,7 +79,7 @@ pub struct Front {
     pub link: i32,
 }
 
-/// `howdah spawner`: made by `howdah_executor::launch::spawner_command`.
+/// `howdah spawner`; `howdah_executor::launch::spawner_command` creates this command line.
 #[derive(Args, Debug)]
 pub struct Spawner {
     /// The pool
@@ -89,19 +88,19 @@ pub struct Spawner {
     /// The socket to the front
     #[arg(long)]
     pub control_fd: i32,
-    /// How the programs are spoken to
+    /// The protocol of the programs
     #[arg(long, value_parser = ["cgi", "fastcgi"])]
     pub protocol: String,
-    /// php.ini in place of the one PHP would find
+    /// php.ini to use instead of the one that PHP would find
     #[arg(long)]
     pub php_ini: Option<PathBuf>,
-    /// PHP settings come by standard input: NAME=VALUE, each ended by NUL
+    /// PHP settings are read from standard input: NAME=VALUE, each ended by NUL
     #[arg(long)]
     pub define_stdin: bool,
     /// User of the programs
     #[arg(long)]
     pub user: Option<String>,
-    /// Group in place of the user's own
+    /// Group to use instead of the user's own
     #[arg(long)]
     pub group: Option<String>,
     /// The configured program and its arguments

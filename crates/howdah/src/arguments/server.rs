@@ -1,10 +1,11 @@
-//! The commands that ask a running server: `howdah status`, `dashboard`, `stop`, and which server they mean.
+//! The commands that communicate with a running server, `howdah status`, `dashboard` and `stop`, and the options that
+//! select the server.
 
 use std::path::PathBuf;
 
 use clap::Args;
 
-/// Which server is meant.
+/// The server that a command is about.
 #[derive(Args, Clone, Debug)]
 pub struct Target {
     /// The server's control socket; needed only if several servers run
@@ -38,7 +39,7 @@ pub struct Dashboard {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// Where the page is, on loopback
+    /// Address of the page, on loopback
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1:0")]
     pub listen: String,
 }
@@ -49,7 +50,7 @@ pub struct Stop {
     #[command(flatten)]
     #[allow(missing_docs)]
     pub target: Target,
-    /// How long running requests may still take, such as `30s` [default: the configuration's timeouts.drain]
+    /// How long running requests may still take, such as `30s` [default: timeouts.drain of the configuration]
     #[arg(long, value_name = "TIME")]
     pub timeout: Option<String>,
 }

@@ -10,7 +10,7 @@ use crate::arguments::{Cache, CacheCommand, Target};
 use crate::exit;
 use crate::master::control::Ask;
 
-/// `howdah cache …`
+/// Runs `howdah cache …`.
 pub fn run(cache: Cache) -> ExitCode {
     match cache.command {
         CacheCommand::Purge(purge) => ask_and_print(

@@ -13,17 +13,17 @@ use crate::config::{self, Source};
 use crate::exit;
 use crate::master::control::{Answer, Ask};
 
-/// For an answer that the master has.
+/// How long the master may take for a response that needs no further work.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `howdah cert …`
+/// Runs `howdah cert …`.
 pub fn run(cert: Cert) -> ExitCode {
     match cert.command {
         CertCommand::List(list) => {
             let question = Ask::Certificates { ask: None };
             let all = match ask(&list.target, &question, Wait::AtMost(PATIENCE)) {
                 Ok(answer) => statuses(&answer),
-                // What is in the directory is there without a server.
+                // The certificates in the directory can be listed without a server.
                 Err(_) => stored(&Store::at(&directory(list.target.config.as_deref()))),
             };
             match list.json {
@@ -63,7 +63,7 @@ pub fn run(cert: Cert) -> ExitCode {
     }
 }
 
-/// The directory that a configuration names, or the usual one.
+/// Returns the directory that a configuration names, or the default one.
 fn directory(file: Option<&std::path::Path>) -> std::path::PathBuf {
     let source = file.and_then(|file| Source::read(file).ok());
     let named = source.and_then(|source| config::path_of(&source, "acme", "path"));
@@ -91,12 +91,12 @@ fn stored(store: &Store) -> Vec<NameStatus> {
         .collect()
 }
 
-/// How it stands with each name, as the master says.
+/// Returns the status of each name from the master's response.
 pub fn statuses(answer: &Answer) -> Vec<NameStatus> {
     serde_json::from_value(answer.certificates.clone()).unwrap_or_default()
 }
 
-/// A line for each name, and one for what is wrong with it.
+/// Returns a line for each name, and another one for its problem, if it has one.
 pub fn lines(all: &[NameStatus], now: SystemTime) -> Vec<String> {
     let mut lines = Vec::new();
     for one in all {

@@ -1,5 +1,5 @@
-//! `howdah check`: everything that can be known before a start, and what would be chosen for a directory
-//! (`check_directory.rs`).
+//! `howdah check`: checks everything that can be determined before a start, and shows what would be chosen for a
+//! directory (`check_directory.rs`).
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -15,7 +15,7 @@ use crate::config::{self, Loaded, Settings, Source, Validation, reference};
 use crate::php::{PhpUnfit, PhpVersion};
 use crate::{exit, php};
 
-/// Runs it.
+/// Runs `howdah check`.
 pub fn run(check: &Check) -> ExitCode {
     if let Some(key) = &check.explain {
         return match reference::explain(key) {
@@ -90,7 +90,7 @@ pub fn run(check: &Check) -> ExitCode {
     }
 }
 
-/// Advises on sites where passwords can be guessed at any rate. How many there are.
+/// Prints advice about sites where passwords can be guessed without a limit. Returns the number of these sites.
 fn advise_of_logins(settings: &Settings) -> usize {
     let unlimited = |site| Some((site, unlimited_login(site)?));
     let sites = settings.sites.iter().filter_map(unlimited);
@@ -104,7 +104,7 @@ fn advise_of_logins(settings: &Settings) -> usize {
         .count()
 }
 
-/// `1 site`, `2 sites`.
+/// Formats a number with a noun: `1 site`, `2 sites`.
 pub fn counted(number: usize, noun: &str) -> String {
     match number {
         1 => format!("1 {noun}"),
@@ -112,7 +112,7 @@ pub fn counted(number: usize, noun: &str) -> String {
     }
 }
 
-/// All mistakes of a configuration file, as they are shown.
+/// Returns all mistakes of a configuration file, as they are displayed.
 pub fn mistakes(path: &Path) -> Vec<String> {
     let source = match Source::read(path) {
         Ok(source) => source,
@@ -139,8 +139,8 @@ fn directory(loaded: Loaded) -> ExitCode {
     }
 }
 
-/// Reports advice and mistakes of a configuration, with their number where `file` names it. Gives also
-/// PHP's version, where a pool runs our own.
+/// Prints the advice and the mistakes of a configuration. If `file` names it, the number of mistakes is printed, too.
+/// Also returns PHP's version, if a pool runs our own PHP.
 fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVersion>), ExitCode> {
     for advice in &loaded.advice {
         eprintln!("advice: {advice}");
@@ -161,8 +161,8 @@ fn examine(loaded: Loaded, file: Option<&str>) -> Result<(Settings, Option<PhpVe
     Ok((settings, php))
 }
 
-/// The mistakes that show only when directories are opened and PHP is started, and PHP's version, where a
-/// pool runs our own.
+/// Returns the mistakes that show only when directories are opened and PHP is started, and PHP's version, if a pool
+/// runs our own PHP.
 fn of_sites_and_php(settings: &Settings) -> (Vec<String>, Result<Option<PhpVersion>, PhpUnfit>) {
     let mut mistakes = settings.open_sites().err().unwrap_or_default();
     mistakes.extend(closed_logs(settings));
@@ -173,7 +173,7 @@ fn of_sites_and_php(settings: &Settings) -> (Vec<String>, Result<Option<PhpVersi
     (mistakes, php)
 }
 
-/// Reports [`of_sites_and_php`]. PHP's version, where a pool runs our own.
+/// Prints the mistakes of [`of_sites_and_php`]. Returns PHP's version, if a pool runs our own PHP.
 fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
     let (mistakes, php) = of_sites_and_php(settings);
     for mistake in &mistakes {
@@ -194,7 +194,7 @@ fn look_closer(settings: &Settings) -> Result<Option<PhpVersion>, ExitCode> {
     }
 }
 
-/// Pools of our own PHP whose settings keep it from starting, php.ini included.
+/// Returns a mistake for each pool of our own PHP whose settings, including php.ini, prevent its start.
 fn does_not_start(pools: &[Mode]) -> Vec<String> {
     let mut mistakes = Vec::new();
     for pool in pools {
@@ -213,7 +213,7 @@ fn does_not_start(pools: &[Mode]) -> Vec<String> {
     mistakes
 }
 
-/// FastCGI backends that cannot be reached now: they may be later.
+/// Returns advice about FastCGI backends that cannot be reached at present. They may be reachable later.
 fn unreachable(pools: &[Mode]) -> Vec<String> {
     let pools = pools.iter().filter_map(|mode| match mode {
         Mode::FastCgi(config) => Some(config),

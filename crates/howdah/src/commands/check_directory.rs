@@ -1,4 +1,4 @@
-//! `howdah check DIR`: what `howdah serve DIR` would choose, in full, without serving anything.
+//! `howdah check DIR`: shows in full what `howdah serve DIR` would choose, without serving anything.
 
 use std::fmt::Write as _;
 use std::io;
@@ -15,7 +15,7 @@ use crate::config::Settings;
 use crate::config::job::runs_cron_in_requests;
 use crate::php::PhpVersion;
 
-/// The choice, line by line. `php`: the version, where a pool runs our own.
+/// Describes the choice, line by line. `php` is the version of PHP, if a pool runs our own.
 pub fn describe(settings: &Settings, php: Option<&PhpVersion>) -> String {
     let mut text = settings.chosen.join("\n") + "\n";
     for site in &settings.sites {
@@ -57,7 +57,7 @@ pub fn describe_json(directory: &Path) -> io::Result<String> {
     Ok(format!("{json:#}"))
 }
 
-/// The application of a site that limits no client, if it is known where that takes passwords.
+/// Returns the application of a site that limits no clients, if the location of its login is known.
 pub fn unlimited_login(site: &SiteConfig) -> Option<Application> {
     let limits = |rule: &Rule| matches!(rule.action, RuleAction::Limit(_));
     if site.rules.iter().any(limits) {
@@ -111,7 +111,7 @@ fn of_site(text: &mut String, site: &SiteConfig) {
     row(text, "page cache", cache.map_or("off", |_| "on"));
 }
 
-/// What the application of a site would have run in the background.
+/// Returns advice about the background jobs that the site's application needs.
 fn background(site: &SiteConfig) -> Option<&'static str> {
     let found = recognise(&site.root, SiteConfig::blank("", "")).ok()?;
     match found.application {

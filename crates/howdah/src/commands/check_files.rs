@@ -1,5 +1,6 @@
-//! What a configuration names and is not there, or not for the server's user: scripts, error pages, roots,
-//! logs, settings of PHP. All of it may come later, so that it is advice, but for a log.
+//! Checks for files that a configuration names and that are missing or not accessible to the server's user: scripts,
+//! error pages, roots, logs, settings of PHP. All of them may be created later, so they only cause advice, except for a
+//! log.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -14,7 +15,7 @@ use crate::config::Settings;
 use crate::config::suggest::nearest;
 use crate::{php, sys};
 
-/// Advises on what is missing. How many pieces of advice there are.
+/// Prints advice about missing files. Returns the number of pieces of advice.
 pub fn advise_of_files(settings: &Settings) -> usize {
     let mut all = Vec::new();
     let mut names = KnownSettings::new();
@@ -34,7 +35,7 @@ pub fn advise_of_files(settings: &Settings) -> usize {
     all.len()
 }
 
-/// Logs that cannot be opened: mistakes, since the server does not start.
+/// Returns a mistake for each log that cannot be opened, because the server does not start without it.
 pub fn closed_logs(settings: &Settings) -> Vec<String> {
     let log = &settings.log;
     let targets = [
@@ -55,7 +56,8 @@ pub fn closed_logs(settings: &Settings) -> Vec<String> {
         .collect()
 }
 
-/// Nothing is made: a log that is not there needs a directory that can be written to.
+/// Returns why a log cannot be written. Nothing is created: for a log that does not exist, its directory must be
+/// writable.
 fn why_not_writable(path: &Path) -> Option<String> {
     let may_write = |path: &Path| rustix::fs::access(path, rustix::fs::Access::WRITE_OK);
     match path.metadata() {
@@ -96,7 +98,8 @@ fn missing_files(site: &SiteConfig) -> Vec<String> {
     found
 }
 
-/// Why the user that serves cannot show the site's files, if another process started by us can tell.
+/// Returns why the user that serves HTTP cannot read the site's files, if a child process that runs as that user can
+/// find out.
 fn unreadable_root(settings: &Settings, site: &SiteConfig) -> Option<String> {
     if !sys::may_change_user() {
         return None;
@@ -112,7 +115,7 @@ fn unreadable_root(settings: &Settings, site: &SiteConfig) -> Option<String> {
     })
 }
 
-/// Whether an account may enter a directory, as test(1) says when it runs as that account.
+/// Returns whether an account may enter a directory, according to test(1) running as that account.
 fn may_read(account: &Account, directory: &Path) -> Option<bool> {
     let mut command = Command::new("test");
     command.arg("-x").arg(directory);
@@ -121,11 +124,11 @@ fn may_read(account: &Account, directory: &Path) -> Option<bool> {
     command.status().ok().map(|status| status.success())
 }
 
-/// The settings that a pool's PHP knows, by the pool's name: PHP is asked once for all sites of a pool. None
-/// where it does not say, which is a mistake already.
+/// The settings that a pool's PHP knows, by the name of the pool. PHP is asked once for all sites of a pool. `None` if
+/// PHP does not report its settings, which is already a mistake.
 type KnownSettings<'a> = HashMap<&'a str, Option<Vec<String>>>;
 
-/// Settings of the site that its PHP does not know.
+/// Returns advice about settings of the site that its PHP does not know.
 fn unknown_settings<'a>(
     settings: &'a Settings,
     site: &SiteConfig,

@@ -1,5 +1,5 @@
-//! Where WordPress would read from memory what it asks the database for at each page, and where what it reads so
-//! may be old.
+//! Advice about WordPress' object cache: where it is missing although WordPress could read from memory what it requests
+//! from the database for each page, and where it may contain stale values.
 
 use howdah_executor::{Mode, PoolConfig};
 use howdah_server::site::SiteConfig;
@@ -9,7 +9,8 @@ use crate::config::Settings;
 
 const DROP_IN: &str = "wp-content/object-cache.php";
 
-/// Advises on sites with WordPress and no object cache, and on such with Howdah's in a fleet. How many there are.
+/// Prints advice about sites with WordPress that have no object cache, and about those that use Howdah's in a fleet.
+/// Returns the number of these sites.
 pub fn advise_of_object_caches(settings: &Settings) -> usize {
     let sites = settings.sites.iter();
     let advice = sites.filter_map(|site| Some((site, advice(settings, site)?)));

@@ -1,4 +1,5 @@
-//! Where a fleet's visitors would be logged out: PHP keeps their sessions in files of one machine.
+//! Advice about sessions in a fleet: visitors would be logged out, because PHP stores their sessions in files of one
+//! machine.
 
 use howdah_executor::{Mode, PoolConfig};
 use howdah_server::site::SiteConfig;
@@ -10,7 +11,8 @@ use crate::php;
 
 const HANDLER: &str = "session.save_handler";
 const PATH: &str = "session.save_path";
-/// File systems that machines share (statfs(2)): NFS, CIFS, SMB 2, Ceph, FUSE, Lustre, OCFS2, GFS2.
+/// The magic numbers of file systems that several machines share (statfs(2)): NFS, CIFS, SMB 2, Ceph, FUSE, Lustre,
+/// OCFS2, GFS2.
 const SHARED: [u32; 8] = [
     0x6969,
     0xff53_4d42,
@@ -22,7 +24,7 @@ const SHARED: [u32; 8] = [
     0x0116_1970,
 ];
 
-/// Advises on sites of a fleet whose sessions are known to this server alone. How many there are.
+/// Prints advice about sites of a fleet whose sessions only this server has. Returns the number of these sites.
 pub fn advise_of_sessions(settings: &Settings) -> usize {
     if settings.fleet.is_none() {
         return 0;
@@ -39,7 +41,7 @@ pub fn advise_of_sessions(settings: &Settings) -> usize {
         .count()
 }
 
-/// The directory of this server that has the sessions of the site's own PHP.
+/// Returns the local directory with the sessions of the site, if its PHP is our own.
 fn local_sessions(settings: &Settings, site: &SiteConfig) -> Option<String> {
     let pool = settings.pools.iter().find_map(|pool| match pool {
         Mode::Embed(config) if config.name == site.pool => Some(config),
@@ -47,18 +49,19 @@ fn local_sessions(settings: &Settings, site: &SiteConfig) -> Option<String> {
     })?;
     let found = recognise(&site.root, SiteConfig::blank("", ""));
     if found.is_ok_and(|found| found.application == Application::WordPress) {
-        // It has none.
+        // WordPress uses no sessions of PHP.
         return None;
     }
     let [handler, path] = settings_of(pool, site)?;
-    // `5;0600;/path`
+    // The format is `5;0600;/path`.
     let path = path.rsplit(';').next().unwrap_or_default();
     let path = if path.is_empty() { "/tmp" } else { path };
     let is_shared = statfs(path).is_ok_and(|found| SHARED.contains(&(found.f_type as u32)));
     (handler == "files" && !is_shared).then(|| path.to_owned())
 }
 
-/// What a request of the site has; none where PHP does not say, which is a mistake already.
+/// Returns the settings that a request of the site has. Returns `None` if PHP does not report them, which is already a
+/// mistake.
 fn settings_of(pool: &PoolConfig, site: &SiteConfig) -> Option<[String; 2]> {
     let names = [HANDLER, PATH];
     let php = php::settings(&pool.program, pool.php_ini.as_deref(), &names).ok()?;

@@ -1,4 +1,4 @@
-//! Finds a server's control socket and asks it something.
+//! Finds a server's control socket and sends requests to it.
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -12,24 +12,24 @@ use crate::master::control::{Answer, Ask, runtime_directory};
 use crate::master::facts::Facts;
 use crate::master::watchdog;
 
-/// How long a master may take to say who it is. It answers by itself, but looks at files now and then.
+/// How long a master may take to send its identity. It responds by itself, but sometimes checks files first.
 const IDENTITY: Duration = Duration::from_secs(15);
 
-/// How long an answer may take.
+/// How long to wait for a response.
 #[derive(Clone, Copy, Debug)]
 pub enum Wait {
-    /// This long, whatever the server is doing.
+    /// This long, regardless of what the server is doing.
     AtMost(Duration),
-    /// As long as the server's master lives: the server has limits of its own for this.
+    /// While the server's master is alive: the server itself limits how long this takes.
     WhileItLives,
 }
 
-/// Why there is no answer.
+/// The reason why there is no response.
 #[derive(Debug)]
 pub enum Unanswered {
     /// No such server runs.
     NoServer(String),
-    /// It runs, or it is not clear which is meant.
+    /// The server runs but did not respond, or several servers match.
     Other(String),
 }
 
@@ -40,19 +40,19 @@ impl From<String> for Unanswered {
 }
 
 impl Unanswered {
-    /// The reason, as the command prints it.
+    /// Returns the reason, as the command prints it.
     pub fn why(self) -> String {
         let (Unanswered::NoServer(why) | Unanswered::Other(why)) = self;
         why
     }
 }
 
-/// Asks the server that is meant; the error says why there is no answer.
+/// Sends a request to the selected server. Fails with the reason why there is no response.
 pub fn ask(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, String> {
     ask_if_any(target, question, wait).map_err(Unanswered::why)
 }
 
-/// As [`ask`], for who can do without a server.
+/// Does the same as [`ask`], but lets the caller distinguish that no server runs.
 pub fn ask_if_any(target: &Target, question: &Ask, wait: Wait) -> Result<Answer, Unanswered> {
     let (path, stream) = connect(target)?;
     Ok(converse(&path, &stream, question, wait)?)
@@ -95,8 +95,8 @@ fn converse(
                 if error.kind() == io::ErrorKind::WouldBlock
                     && matches!(wait, Wait::WhileItLives) =>
             {
-                // A master that answers this is alive and still at work on the question. One of a version
-                // that does not know `who` answers, too: that it does not.
+                // A master that responds to this is alive and still works on the request. A master of a version without
+                // `who` responds, too, with an error.
                 let other = UnixStream::connect(path).map_err(failed)?;
                 converse(path, &other, &Ask::Who, Wait::AtMost(IDENTITY))?;
             }
@@ -109,7 +109,7 @@ fn converse(
     serde_json::from_slice(&answer).map_err(|e| failed(e.into()))
 }
 
-/// A master that says nothing is stopped, or waits for a disk: the kernel knows which.
+/// Describes a master that does not respond: it is stopped or waits for a disk, and the kernel knows which.
 fn silent(stream: &UnixStream, path: &str) -> String {
     let master = rustix::net::sockopt::socket_peercred(stream).map(|who| {
         let pid = who.pid.as_raw_nonzero().get();
@@ -146,7 +146,7 @@ fn connect(target: &Target) -> Result<(PathBuf, UnixStream), Unanswered> {
     }
 }
 
-/// Among the servers in the usual directory: the one of this file, or the only one.
+/// Finds a server in the default directory: the one with this configuration file, or the only one.
 fn find(file: Option<&Path>) -> Result<PathBuf, Unanswered> {
     let directory = runtime_directory();
     let mut alive = sockets(&directory);
@@ -167,8 +167,8 @@ fn find(file: Option<&Path>) -> Result<PathBuf, Unanswered> {
     }
 }
 
-/// The server that was started with this file. Its port may be the command line's, or an earlier
-/// edition's of the file: so each is asked.
+/// Finds the server that was started with this file. Its port may come from the command line or from an earlier version
+/// of the file, so each server is asked.
 fn of_configuration(
     file: &Path,
     directory: &Path,
@@ -198,7 +198,7 @@ fn of_configuration(
     }
 }
 
-/// Asks on a connection of its own: a server answers one question on each.
+/// Requests the identity on a connection of its own, because a server handles one request on each connection.
 fn who(path: &Path) -> Option<Facts> {
     let stream = UnixStream::connect(path).ok()?;
     converse(path, &stream, &Ask::Who, Wait::AtMost(IDENTITY))
@@ -206,7 +206,7 @@ fn who(path: &Path) -> Option<Facts> {
         .server
 }
 
-/// `title`, and a line for each server.
+/// Returns `title`, followed by a line for each server.
 fn list(title: &str, servers: &[PathBuf]) -> String {
     let mut text = title.to_owned();
     for path in servers {
@@ -239,7 +239,7 @@ mod tests {
     fn a_server_that_does_not_answer_is_told_in_words() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("x.sock");
-        // Connections wait in its backlog.
+        // Connections wait in the backlog of this listener.
         let listener = UnixListener::bind(&path).unwrap();
         let ask = || {
             let stream = UnixStream::connect(&path).unwrap();

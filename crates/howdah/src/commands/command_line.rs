@@ -1,13 +1,11 @@
-//! `howdah php`: PHP on the command line whose writes to databases reach the page cache of a running
-//! server before this command is through: for cron jobs, WP-CLI, artisan, drush.
+//! `howdah php`: runs PHP on the command line. Its database writes reach the page cache of a running server before this
+//! command exits. It is meant for cron jobs, WP-CLI, artisan and drush.
 //!
-//! `howdah-php php` is a child of this process and reports what it is about to write; this process
-//! reports that to the server, over its control socket. So a script that is killed has reported its
-//! writes, and PHP never waits for the server. Everything else is the script's: standard streams,
-//! terminal, exit status.
+//! `howdah-php php` is a child of this process and reports what it is about to write. This process forwards the reports
+//! to the server over its control socket. So a script that is killed has already reported its writes, and PHP never
+//! waits for the server. Everything else belongs to the script: standard streams, terminal, exit status.
 //!
-//! Where no server answers, this process is a member of the fleet itself, if the configuration names one
-//! ([`member`]).
+//! If no server runs, this process becomes a member of the fleet itself, if the configuration names one ([`member`]).
 
 mod member;
 
@@ -28,7 +26,7 @@ use crate::effects::Effects;
 use crate::master::control::Ask;
 use crate::{exit, php, sys};
 
-/// How long the server may take to answer.
+/// How long the server may take to respond.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 /// Runs the script and reports its writes to the server.
@@ -57,7 +55,7 @@ pub fn run(arguments: &Php) -> ExitCode {
     }
 }
 
-/// The script's exit status; of a script ended by a signal, what shells make of it.
+/// Returns the script's exit status. For a script that was ended by a signal, it is the status that shells use.
 fn status_of(status: ExitStatus) -> ExitCode {
     use std::os::unix::process::ExitStatusExt;
     let code = status
@@ -66,7 +64,7 @@ fn status_of(status: ExitStatus) -> ExitCode {
     ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// `howdah-php php` with these arguments, which reports to `writer`.
+/// Returns the command `howdah-php php` with these arguments, which sends its reports to `writer`.
 fn command(
     arguments: &Php,
     program: &std::path::Path,
@@ -82,7 +80,7 @@ fn command(
     command
 }
 
-/// The arguments of `howdah-php php` that say what it runs.
+/// Returns the arguments of `howdah-php php` that determine what it runs.
 pub fn program_arguments(arguments: &Php, defines: &[(String, String)]) -> Vec<OsString> {
     let mut words: Vec<OsString> = Vec::new();
     if let Some(file) = &arguments.php_ini {
@@ -116,7 +114,7 @@ fn watch(
     program: &std::path::Path,
     defines: &[(String, String)],
 ) -> std::io::Result<ExitStatus> {
-    // Those of a terminal reach the script, too: this process only must outlive it.
+    // Signals from a terminal reach the script as well; this process only has to outlive it.
     let signals = sys::SignalDescriptor::new(&[
         libc::SIGCHLD,
         libc::SIGINT,
@@ -127,10 +125,10 @@ fn watch(
     let (effects, writer) = Effects::pair()?;
     let mut command = command(arguments, program, defines, &writer);
     sys::inherit(&mut command, vec![writer]);
-    // Nobody would hear of its writes any more.
+    // Without this process, the script's writes would no longer be reported.
     sys::end_with_parent(&mut command, Signal::KILL);
     let mut child = command.spawn()?;
-    // Ours of the writing end goes with the command.
+    // Our copy of the writing end is closed with the command.
     drop(command);
     let mut reporter = Reporter {
         arguments,
@@ -158,7 +156,8 @@ fn watch(
             }
         }
         if let Some(status) = child.try_wait()? {
-            // Its last report is in the socket. A process it left behind may hold the other end.
+            // The last report is already in the socket. A process that the script has left behind may hold the other
+            // end open.
             reporter.effects.read();
             reporter.report();
             reporter.complain();
@@ -176,18 +175,18 @@ fn pass_on(child: &Child, signal: i32) {
         .ok()
         .and_then(rustix::process::Pid::from_raw);
     if let (Some(pid), Some(signal)) = (pid, Signal::from_named_raw(signal)) {
-        // It may have ended by itself just now.
+        // The process may have exited by itself just now.
         let _ = rustix::process::kill_process(pid, signal);
     }
 }
 
-/// What the script wrote and purges, and whom that is reported to.
+/// The writes and purges of the script, and where they are reported.
 struct Reporter<'a> {
     arguments: &'a Php,
     effects: Effects,
-    /// Where there was no server.
+    /// Set if there was no server.
     member: Option<Member>,
-    /// Why nobody has heard it.
+    /// The reason why the last report failed.
     failure: Option<String>,
 }
 
@@ -203,7 +202,7 @@ impl Reporter<'_> {
         }
     }
 
-    /// Reports to the server, or to the fleet.
+    /// Reports to the server or to the fleet.
     fn tell(&mut self, ask: AdminCommand) -> Result<(), String> {
         if let Some(member) = &self.member {
             return member.publish(&ask);
@@ -222,13 +221,13 @@ impl Reporter<'_> {
         let word = |key: &str| Some(answer.status.as_ref()?.get(key)?.as_str()?.to_owned());
         match (word("cache"), word("mistake")) {
             (Some(_), _) => Ok(()),
-            // Without a cache there is nothing to report.
+            // Without a page cache there is nothing to report.
             (None, Some(why)) if why.starts_with("CacheOff") => Ok(()),
             (None, why) => Err(why.unwrap_or(answer.message)),
         }
     }
 
-    /// Says what nobody has heard, if anything, and what to do.
+    /// Prints the writes that could not be reported, if any, and what to do.
     fn complain(&self) {
         let Some(why) = &self.failure else { return };
         let all = self.effects.in_words();

@@ -1,6 +1,6 @@
-//! `howdah dashboard`: shows the server in a browser, live, with buttons to purge and to reload. It relays the
-//! control socket to loopback, so it works without a status listener and has the rights of whoever
-//! started it; a secret in the address keeps others out.
+//! `howdah dashboard`: shows the server in a browser, live, with buttons to purge and to reload. It relays the control
+//! socket to loopback, so it works without a status listener and has the rights of the user who started it. A secret in
+//! the address protects it from other users.
 
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -19,10 +19,10 @@ use crate::arguments::{Dashboard, Target};
 use crate::master::control::{Answer, Ask};
 use crate::{exit, sys};
 
-/// How long an answer may take.
+/// How long a response may take.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The server by its control socket.
+/// A server that is controlled by its control socket.
 struct Controlled(Target);
 
 impl Operator for Controlled {
@@ -57,7 +57,7 @@ impl Operator for Controlled {
     }
 }
 
-/// Runs it until a signal comes.
+/// Runs the dashboard until a signal arrives.
 pub fn run(dashboard: &Dashboard) -> ExitCode {
     let address = match dashboard.listen.parse::<ListenAddress>() {
         Ok(address) => address,
@@ -73,7 +73,7 @@ pub fn run(dashboard: &Dashboard) -> ExitCode {
         return ExitCode::from(2);
     }
     let server = Controlled(dashboard.target.clone());
-    // Before anything is printed: who asks for a server that is not there reads why.
+    // Checked before anything is printed, so the error is visible if the server does not run.
     if let Err(why) = ask(&server.0, &Ask::Who, Wait::AtMost(PATIENCE)) {
         eprintln!("howdah: {why}");
         return exit::no_server();
@@ -111,7 +111,7 @@ fn serve(address: &ListenAddress, server: Controlled) -> Result<(), String> {
     Ok(())
 }
 
-/// 128 random bits.
+/// Returns 128 random bits.
 fn secret() -> std::io::Result<String> {
     let mut bytes = [0; 16];
     let mut filled = 0;

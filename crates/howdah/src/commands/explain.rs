@@ -1,4 +1,4 @@
-//! `howdah explain`: what a server with this configuration would do with a request. Needs no server.
+//! `howdah explain`: shows what a server with this configuration would do with a request. It needs no running server.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, Ipv4Addr};
@@ -20,13 +20,13 @@ use crate::arguments::{Explain, Serve};
 use crate::config::{self, Settings, Source, Validation};
 use crate::exit;
 
-/// Somebody of whom nothing is known: an address that is nobody's (RFC 5737).
+/// The address of an unknown client, from a range that is reserved for documentation (RFC 5737).
 pub(super) const STRANGER: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
 
-/// Bytes for stored pages: there are none.
+/// The size of the store for pages, in bytes. There are no pages.
 const NO_PAGES: u64 = 1 << 20;
 
-/// Runs it.
+/// Runs `howdah explain`.
 pub fn run(arguments: &Explain) -> ExitCode {
     let from = match arguments.from.as_deref() {
         None => Some(STRANGER),
@@ -93,8 +93,7 @@ pub fn run(arguments: &Explain) -> ExitCode {
     }
 }
 
-/// The settings of the file that is named, of `howdah.toml`, or those that `howdah serve DIR` would
-/// choose.
+/// Returns the settings of the named file, of `howdah.toml`, or those that `howdah serve DIR` would choose.
 fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
     let named = arguments.config.clone();
     let path = named.unwrap_or_else(|| PathBuf::from("howdah.toml"));
@@ -108,12 +107,12 @@ fn settings(arguments: &Explain) -> Result<Settings, Vec<String>> {
         config: arguments.config.clone(),
         ..Serve::default()
     };
-    // Whoever asks may be nobody in particular: users, keys and PHP are the server's business.
+    // The command may run as any user; users, keys and PHP only concern the server.
     let loaded = config::load(&serve, source.as_ref(), Validation::Trusted);
     loaded.settings
 }
 
-/// What decides about requests by these settings, and runs nothing.
+/// Returns a front that decides about requests with these settings, and runs nothing.
 pub(super) fn front(settings: &Settings) -> Result<Front, Vec<String>> {
     for site in &settings.sites {
         for why in Site::unreadable_files(site) {
@@ -143,7 +142,7 @@ pub(super) fn front(settings: &Settings) -> Result<Front, Vec<String>> {
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     let sink = Sink::start("error", LogTarget::Stderr, Duration::ZERO);
     let sink = sink.map_err(|why| vec![format!("cannot write to the standard error: {why}")])?;
-    // Only what is said of the request counts here.
+    // Only the explanation of the request matters here, so nothing is logged.
     let log = ErrorLog::new(sink, ErrorStyle::Terminal, Level::Emergency);
     Ok(Front::new(Arc::new(config), Arc::new(log)))
 }

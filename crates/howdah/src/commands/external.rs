@@ -1,6 +1,6 @@
-//! `howdah bench` and `howdah compare`: commands of another program, `howdah-bench`, so that the server
-//! links neither a load tester nor code that starts rival servers. This process becomes that program,
-//! with its arguments untouched, as git does with its external commands.
+//! `howdah bench` and `howdah compare`: commands of another program, `howdah-bench`, so the server links neither a load
+//! tester nor code that starts rival servers. This process becomes that program, with its arguments unchanged, as git
+//! does with its external commands.
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
@@ -10,12 +10,12 @@ use std::process::{Command, ExitCode};
 
 use crate::{exit, installed};
 
-/// The program with these commands.
+/// The program that implements these commands.
 const PROGRAM: &str = "howdah-bench";
 /// Its commands.
 const COMMANDS: [&str; 2] = ["bench", "compare"];
 
-/// The arguments of `howdah-bench`, if `arguments` (those of `howdah`, without its name) are for it.
+/// Returns the arguments of `howdah-bench`, if `arguments` (those of `howdah`, without its name) are meant for it.
 pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     let is_ours = |word: Option<&OsString>| {
         word.is_some_and(|word| COMMANDS.iter().any(|command| word == command))
@@ -32,14 +32,14 @@ pub fn arguments(mut arguments: Vec<OsString>) -> Option<Vec<OsString>> {
     None
 }
 
-/// Becomes `howdah-bench`: the one installed with this program, or else in `PATH`. Returns only if that
-/// fails.
+/// Replaces this process with `howdah-bench`: the one that is installed with this program, or else the one in `PATH`.
+/// Returns only if that fails.
 pub fn run<A: Into<OsString>>(arguments: impl IntoIterator<Item = A>) -> ExitCode {
     let places = installed::places(PROGRAM);
     let program = places.iter().find(|path| path.is_file());
     let program = program.map_or(Path::new(PROGRAM), |path| path);
     let mut command = Command::new(program);
-    // The name that was typed: usage and reports repeat the command line.
+    // The name as it was entered, because usage and reports repeat the command line.
     if let Some(name) = std::env::args_os().next() {
         command.arg0(name);
     }

@@ -1,5 +1,5 @@
-//! `howdah import`: writes a configuration made from another server's, and beside it the list of what is
-//! not in it. What was written is checked as `howdah check` does.
+//! `howdah import`: writes a configuration that is made from another server's, and beside it the list of what was not
+//! translated. The result is checked as `howdah check` does.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,7 +16,7 @@ use crate::arguments::{self, ImportCommand, ImportOutput, ImportServer};
 use crate::config::identity::web_user;
 use crate::{exit, sys};
 
-/// Runs it.
+/// Runs `howdah import`.
 pub fn run(import: arguments::Import) -> ExitCode {
     let (format, server) = match import.command {
         None => return super::import_verify::run(&import.verify),
@@ -45,7 +45,7 @@ pub fn run(import: arguments::Import) -> ExitCode {
         php_fpm: server.php_fpm,
         list: list.display().to_string(),
         media_type: mime::media_type,
-        // Whoever starts the server as root needs one, and a file of a single site names none.
+        // A server that root starts needs a user, and a file of a single site names none.
         user: sys::is_root()
             .then(|| web_user().map(str::to_owned))
             .flatten(),
@@ -91,7 +91,7 @@ pub fn run(import: arguments::Import) -> ExitCode {
     }
 }
 
-/// `howdah.toml.notes`
+/// Returns the path of the list: `howdah.toml.notes`.
 fn list_beside(file: &Path) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".notes");
@@ -105,7 +105,7 @@ fn write(output: &ImportOutput, list: &Path, import: &Import) -> Result<(), Stri
         fs::create_dir_all(&root)
             .map_err(|error| format!("cannot write {}: {error}", root.display()))?;
     }
-    // The configuration last: who finds it finds the list as well.
+    // The configuration is last, so whoever finds it also finds the list.
     let files: [NewFile<'_>; 2] = [(list, &import.list), (&output.file, &import.configuration)];
     new_files::write(&files, None, output.force)
 }
@@ -199,7 +199,7 @@ mod tests {
     use crate::arguments::Serve;
     use crate::config::{self, Source, Validation};
 
-    /// Howdah finds no mistake in what is written, whatever is missing or doubled in a configuration.
+    /// Checks that a written configuration has no mistakes, even if parts of the input are missing or doubled.
     #[test]
     fn what_is_written_has_no_mistakes() {
         let folder = Path::new(env!("CARGO_MANIFEST_DIR"));
@@ -225,7 +225,7 @@ mod tests {
                 continue;
             };
             let source = Source::of("howdah.toml", import.configuration.clone());
-            // Which roots, users and sockets this machine has is not asked.
+            // The roots, users and sockets of this machine are not checked.
             let loaded = config::load(&Serve::default(), Some(&source), Validation::Trusted);
             let of_the_machine = |mistake: &String| mistake.contains("No such file");
             let mut mistakes = loaded.settings.err().unwrap_or_default();

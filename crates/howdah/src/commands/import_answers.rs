@@ -1,5 +1,5 @@
-//! What an imported configuration answers to four URLs of each site: the home page, its script, a path that
-//! only an application knows, and a stylesheet. Who reads nothing else sees whether the site works.
+//! Shows how an imported configuration responds to four URLs of each site: the home page, its script, a path that only
+//! an application handles, and a stylesheet. They are enough to see whether the site works.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -13,20 +13,21 @@ use crate::config::{self, Settings, Source, Validation};
 
 /// A path that no file has.
 const PRETTY: &str = "/a/page/of/the/application";
-/// Errors of what is merely not there.
+/// The errors of files that are merely missing.
 const MISSING: &[&str] = &["NotFound", "NoIndex", "Unreadable"];
 
-/// What one site answers.
+/// The responses of one site.
 pub(super) struct SiteAnswers {
     /// The site's name, or its first host.
     pub name: String,
-    /// The URLs and what becomes of them.
+    /// The explanations of the URLs.
     pub answers: Vec<Explanation>,
     /// Why the application cannot work, if it cannot.
     pub problem: Option<String>,
 }
 
-/// Asks all sites of a configuration. None, if it has mistakes, which are reported elsewhere.
+/// Explains the URLs for all sites of a configuration. Returns an empty list if the configuration has mistakes, which
+/// are reported elsewhere.
 pub(super) fn ask(file: &Path) -> Vec<SiteAnswers> {
     let Ok(source) = Source::read(file) else {
         return Vec::new();
@@ -81,7 +82,7 @@ fn ask_sites(settings: &Settings) -> Vec<SiteAnswers> {
     all
 }
 
-/// Some stylesheet of the site, as a path of it.
+/// Returns the path of some stylesheet of the site.
 fn stylesheet(directory: &Path, path: &str, depth: u32) -> Option<String> {
     let mut entries: Vec<_> = std::fs::read_dir(directory).ok()?.flatten().collect();
     entries.sort_by_key(std::fs::DirEntry::file_name);
@@ -104,7 +105,7 @@ fn stylesheet(directory: &Path, path: &str, depth: u32) -> Option<String> {
     })
 }
 
-/// Why the application cannot work: its script or its paths are refused.
+/// Returns why the application cannot work, because its script or its paths are refused.
 fn problem(answers: &[Explanation]) -> Option<String> {
     let [_, script, pretty, ..] = answers else {
         return None;
@@ -114,7 +115,7 @@ fn problem(answers: &[Explanation]) -> Option<String> {
         error.is_some_and(|name| !MISSING.contains(&name))
     };
     let runs = |explained: &Explanation| matches!(explained.answer.kind, Kind::Script);
-    // An application whose paths lead to its script need not have the script asked for by name.
+    // If the paths of an application lead to its script, the script does not need to be requested by name.
     let refused_script = Some(script).filter(refused).filter(|_| !runs(pretty));
     let wrong = Some(pretty).filter(refused).or(refused_script)?;
     let name = wrong.answer.error.unwrap_or_default();
@@ -124,7 +125,7 @@ fn problem(answers: &[Explanation]) -> Option<String> {
     ))
 }
 
-/// The answers, a line each.
+/// Formats the responses, one on each line.
 pub(super) fn table(sites: &[SiteAnswers], file: &Path) -> String {
     let mut out = String::new();
     if !sites.is_empty() {

@@ -1,4 +1,5 @@
-//! `howdah import --verify`: asks two servers for the requests of an access log, and lists where they differ.
+//! `howdah import --verify`: sends the requests of an access log to two servers, and lists where their responses
+//! differ.
 
 use std::fs::File;
 use std::io::BufReader;
@@ -12,7 +13,7 @@ use howdah_import::verify::{Comparison, Difference};
 use crate::arguments::ImportVerify;
 use crate::exit;
 
-/// Runs it.
+/// Runs `howdah import --verify`.
 pub fn run(arguments: &ImportVerify) -> ExitCode {
     let (Some(path), Some(old)) = (&arguments.verify, &arguments.old) else {
         eprintln!("howdah: name the access log (--verify) and the server that serves now (--old)");

@@ -11,10 +11,10 @@ use crate::exit;
 use crate::jobs::settings;
 use crate::master::control::Ask;
 
-/// For an answer that the master has.
+/// How long the master may take for a response that needs no further work.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// `howdah job …`
+/// Runs `howdah job …`.
 pub fn run(job: Job) -> ExitCode {
     match job.command {
         JobCommand::List(list) => {

@@ -37,16 +37,16 @@ fn print_answer(answer: Result<Answer, String>, not: &str) -> ExitCode {
     }
 }
 
-/// `howdah reload`: returns when the new configuration is served, or refused.
+/// Runs `howdah reload`. Returns when the new configuration is served or refused.
 pub fn reload(target: &Target) -> ExitCode {
-    // The server has a limit for it: PHP's start has its own (timeouts.start).
+    // The server limits how long this takes, because the start of PHP has its own limit (timeouts.start).
     print_answer(
         ask(target, &Ask::Reload, Wait::WhileItLives),
         "reloaded; the configuration before stays in use",
     )
 }
 
-/// `howdah upgrade`: returns when the front of the new program serves, or the upgrade is refused.
+/// Runs `howdah upgrade`. Returns when the front of the new program serves, or when the upgrade is refused.
 pub fn upgrade(target: &Target) -> ExitCode {
     print_answer(
         ask(target, &Ask::Upgrade, Wait::WhileItLives),
@@ -54,7 +54,7 @@ pub fn upgrade(target: &Target) -> ExitCode {
     )
 }
 
-/// `howdah stop`: returns when the server has ended.
+/// Runs `howdah stop`. Returns when the server has exited.
 pub fn stop(stop: &Stop) -> ExitCode {
     let limit_ms = match &stop.timeout {
         None => None,

@@ -1,4 +1,4 @@
-//! The commands that talk to a running server, or to nobody.
+//! The commands, of which some communicate with a running server and some do not.
 
 pub mod cache;
 pub mod cert;
@@ -35,8 +35,8 @@ use crate::config::php_variables;
 use crate::master::control::Answer;
 use crate::{exit, php};
 
-/// Prints the answer of a command, and how that went: a reader that has seen enough (`| head`) is no
-/// failure, a full disk is.
+/// Prints the output of a command and returns the exit code. A reader that closes the pipe early (`| head`) is not a
+/// failure, but a full disk is.
 fn answer(text: &str) -> ExitCode {
     let mut out = io::stdout().lock();
     let end = if text.ends_with('\n') { "" } else { "\n" };
@@ -50,7 +50,7 @@ fn answer(text: &str) -> ExitCode {
     }
 }
 
-/// Prints what a server has done, or why not.
+/// Prints what a server has done, or why it has failed.
 fn tell(answered: Result<Answer, String>) -> ExitCode {
     match answered {
         Ok(done) if done.ok => answer(&done.message),
@@ -65,7 +65,8 @@ fn tell(answered: Result<Answer, String>) -> ExitCode {
     }
 }
 
-/// What a container's `PHP_…` variables set in the PHP that a command starts; advice about them is printed.
+/// Returns the settings from a container's `PHP_…` variables for the PHP that a command starts, and prints advice about
+/// them.
 fn settings_of_variables(
     command: &str,
     program: &Path,
@@ -79,7 +80,7 @@ fn settings_of_variables(
     Ok(meaning.settings)
 }
 
-/// `howdah version`
+/// Runs `howdah version`.
 pub fn version() -> ExitCode {
     let ours = concat!("howdah ", env!("CARGO_PKG_VERSION"));
     let found = php::find(None).and_then(|program| {

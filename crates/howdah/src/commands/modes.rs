@@ -1,5 +1,5 @@
-//! `howdah modes`: in which modes PHP can be run, what each needs, costs and isolates, and whether this
-//! machine has what it takes. Looks at files and sockets; starts nothing but `howdah-php --version`.
+//! `howdah modes`: shows the modes in which PHP can be run, with their requirements, cost and isolation, and whether
+//! this machine meets the requirements. Only checks files and sockets, and starts nothing but `howdah-php --version`.
 
 use std::os::unix::fs::FileTypeExt;
 use std::path::{Path, PathBuf};
@@ -11,32 +11,32 @@ use crate::arguments::Modes;
 use crate::config::programs;
 use crate::{exit, php};
 
-/// A mode, and this machine.
+/// A mode, and whether it works on this machine.
 #[derive(Debug, Serialize)]
 struct Row {
     mode: &'static str,
-    /// What it is, in a sentence.
+    /// A description in one sentence.
     what: &'static str,
     needs: &'static str,
     costs: &'static str,
     isolates: &'static str,
-    /// This machine has what it needs.
+    /// Whether this machine meets the requirements.
     runs: bool,
     /// What was found, or what is missing.
     here: String,
     /// The command that installs what is missing, on Debian.
     install: Option<&'static str>,
-    /// How it is asked for.
+    /// The command that selects the mode.
     command: &'static str,
 }
 
-/// What a mode needs, found or not.
+/// Whether a requirement is met, with an explanation.
 struct Found {
     runs: bool,
     here: String,
 }
 
-/// `howdah modes`
+/// Runs `howdah modes`.
 pub fn run(arguments: &Modes) -> ExitCode {
     let rows = rows(&howdah_php(), &php_cgi(), &php_fpm(Path::new("/run")));
     if arguments.json {
@@ -79,7 +79,7 @@ fn php_cgi() -> Found {
     }
 }
 
-/// php-fpm's sockets, where distributions put them.
+/// Looks for php-fpm's sockets in the directories that distributions use.
 fn php_fpm(run: &Path) -> Found {
     let directories = [run.join("php"), run.join("php-fpm"), run.to_owned()];
     let entries = directories.iter().filter_map(|d| std::fs::read_dir(d).ok());
@@ -235,7 +235,7 @@ mod tests {
             "{}",
             found.here
         );
-        // To close it is not enough: a program that another test starts has all our descriptors until its exec.
+        // Closing it is not enough, because a program that another test starts has all our descriptors until its exec.
         rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).unwrap();
         assert!(php_fpm(&directory).here.ends_with("nobody answers"));
         std::fs::remove_dir_all(&directory).unwrap();

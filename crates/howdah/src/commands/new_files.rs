@@ -1,5 +1,5 @@
-//! Writes the files of a command that belong together: all of them or none, and none of them half. Whoever
-//! sees one sees it complete.
+//! Writes the files of a command that belong together: either all of them or none. A reader never sees a part of a
+//! file.
 
 use std::fs;
 use std::io::{self, Write};
@@ -7,13 +7,13 @@ use std::path::{Path, PathBuf};
 
 use howdah_os::files::create_beside;
 
-/// Passwords for databases may be in what is written.
+/// The mode of the files, which may contain database passwords.
 const MODE: u32 = 0o640;
 
-/// A file and what is to be in it.
+/// The path of a file and its content.
 pub type NewFile<'a> = (&'a Path, &'a str);
 
-/// Refuses to overwrite files, unless that is wanted (`--force`).
+/// Refuses to overwrite files, unless that is requested (`--force`).
 pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     for path in paths {
         match path.symlink_metadata() {
@@ -32,7 +32,7 @@ pub fn refuse_existing(paths: &[&Path], overwrite: bool) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes them, in their order. `group` may read them; none: that of the process.
+/// Writes the files in this order. `group` may read them; `None` stands for the group of the process.
 pub fn write(files: &[NewFile<'_>], group: Option<u32>, overwrite: bool) -> Result<(), String> {
     let mut written = Written::default();
     let mut staged = Vec::new();
@@ -59,16 +59,16 @@ fn cannot(path: &Path, error: &io::Error) -> String {
     }
 }
 
-/// What exists of the files so far. Dropped before it is complete, it restores what was there before.
+/// The files that have been written so far. If this is dropped before it is complete, the previous state is restored.
 #[derive(Default)]
 struct Written {
     new: Vec<PathBuf>,
-    /// Files that have their name, and where the former ones of that name are.
+    /// Files that have received their final name, with the path of the former file of that name.
     placed: Vec<(PathBuf, Option<PathBuf>)>,
 }
 
 impl Written {
-    /// Writes a file beside the path that it gets in the end: servers do not send dotfiles.
+    /// Writes a file beside its final path, under a name that begins with a dot, because servers do not send dotfiles.
     fn stage(&mut self, path: &Path, text: &str, group: Option<u32>) -> io::Result<PathBuf> {
         let (mut file, new) = create_beside(path, MODE)?;
         self.new.push(new.clone());
@@ -88,7 +88,7 @@ impl Written {
             self.new.push(kept.clone());
             former = Some(kept);
         }
-        // Unlike a rename, a link replaces nothing.
+        // Unlike a rename, a link does not replace an existing file.
         match overwrite {
             true => fs::rename(new, path)?,
             false => fs::hard_link(new, path)?,
@@ -138,7 +138,7 @@ mod tests {
         assert!(why.contains("none/three: No such file"), "{why}");
         assert!(names(directory.path()).is_empty());
         fs::write(&two, "before").unwrap();
-        // Somebody else has written it meanwhile.
+        // Another process has written the file in the meantime.
         let why = write(&[(&one, "1"), (&two, "2")], None, false).unwrap_err();
         assert!(why.contains("two: File exists"), "{why}");
         assert_eq!(names(directory.path()), ["two"]);
@@ -160,7 +160,7 @@ mod tests {
         let file = directory.path().join("howdah.toml");
         let refused = |overwrite| refuse_existing(&[&file], overwrite).err();
         assert_eq!(refused(false), None);
-        // A link that leads nowhere is there, too.
+        // A dangling link counts as existing, too.
         std::os::unix::fs::symlink("nowhere", &file).unwrap();
         let why = refused(false).unwrap();
         assert!(why.contains("howdah.toml is there already"), "{why}");

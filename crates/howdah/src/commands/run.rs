@@ -1,5 +1,5 @@
-//! `howdah run SCRIPT`: becomes `howdah-php run`, which has PHP and Swoole's classes. This process is
-//! replaced, so that signals, standard streams and the process id are the script's.
+//! `howdah run SCRIPT`: becomes `howdah-php run`, which has PHP and Swoole's classes. This process is replaced, so
+//! signals, standard streams and the process id belong to the script.
 
 use std::os::unix::process::CommandExt;
 use std::process::{Command, ExitCode};
@@ -7,7 +7,7 @@ use std::process::{Command, ExitCode};
 use crate::arguments::Run;
 use crate::{exit, php};
 
-/// Replaces this process; returns only when that cannot be done.
+/// Replaces this process. Returns only if that fails.
 pub fn run(run: &Run) -> ExitCode {
     let program = match php::find(None).and_then(|p| php::check(&p).map(|_| p)) {
         Ok(program) => program,

@@ -1,5 +1,5 @@
-//! `howdah completion` and `howdah man`: what shells and man(1) know of the command line, made from its own
-//! definition.
+//! `howdah completion` and `howdah man`: shell completions and manual pages, generated from the definition of the
+//! command line.
 
 use std::io;
 use std::path::Path;
@@ -11,7 +11,7 @@ use super::answer;
 use crate::arguments::{Arguments, Completion, Man};
 use crate::exit;
 
-/// `howdah completion SHELL`
+/// Runs `howdah completion SHELL`.
 pub fn complete(arguments: &Completion) -> ExitCode {
     let mut text = Vec::new();
     let mut command = Arguments::command();
@@ -19,7 +19,7 @@ pub fn complete(arguments: &Completion) -> ExitCode {
     answer(&String::from_utf8_lossy(&text))
 }
 
-/// `howdah man DIRECTORY`: a page of the program and one of each command, `howdah-serve.1`.
+/// Runs `howdah man DIRECTORY`, which writes a page for the program and one for each command, such as `howdah-serve.1`.
 pub fn manual(arguments: &Man) -> ExitCode {
     match write_pages(&arguments.directory) {
         Ok(()) => exit::done(),

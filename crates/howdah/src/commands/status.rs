@@ -1,4 +1,4 @@
-//! `howdah status`: the scoreboard, for people or as JSON.
+//! `howdah status`: the scoreboard, as text or as JSON.
 
 use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use crate::arguments::Status;
 use crate::exit;
 use crate::master::control::{Answer, Ask};
 
-/// Runs it.
+/// Runs `howdah status`.
 pub fn run(status: &Status) -> ExitCode {
     if status.watch {
         return watch::run(&status.target);
@@ -42,7 +42,7 @@ pub fn run(status: &Status) -> ExitCode {
     })
 }
 
-/// `--quick`: whether scripts can run.
+/// Runs `--quick`, which reports whether scripts can run.
 fn quick(server: &Value) -> ExitCode {
     let pools = server["pools"].as_array().map_or(&[][..], Vec::as_slice);
     let word = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -62,7 +62,7 @@ fn quick(server: &Value) -> ExitCode {
     exit::failed()
 }
 
-/// The server's status with what the master knows beside it.
+/// Returns the server's status together with what the master knows.
 fn json(answer: &Answer, server: &Value) -> Value {
     let mut whole = server.clone();
     if let Value::Object(fields) = &mut whole {
@@ -81,7 +81,7 @@ fn json(answer: &Answer, server: &Value) -> Value {
     whole
 }
 
-/// What the master knows, and the front's status as its status page has it.
+/// Returns what the master knows, followed by the front's status as its status page shows it.
 fn text(answer: &Answer, server: &Value) -> String {
     let mut out = format!(
         "master process {}, configuration {}",
@@ -96,7 +96,7 @@ fn text(answer: &Answer, server: &Value) -> String {
     }
     out.push('\n');
     match ServerStatus::deserialize(server) {
-        // Before it serves the front says nothing else.
+        // Before it serves, the front sends no other status.
         Ok(_) if server["state"] == "starting" => out.push_str("the front is starting"),
         Ok(status) => out.push_str(&StatusForm::Text.write(&status)),
         Err(_) => out

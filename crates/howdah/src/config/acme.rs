@@ -1,5 +1,5 @@
-//! `[acme]` and `--domain`: the names whose certificates Howdah orders by itself: those of sites
-//! without a certificate file, where a listener has TLS.
+//! `[acme]` and `--domain`: the names whose certificates Howdah orders by itself. These are the names of sites without
+//! a certificate file, if a listener uses TLS.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -23,7 +23,7 @@ use crate::arguments::Serve;
 use crate::master::certificate_directory;
 use crate::sys;
 
-/// Authorities that have a name here.
+/// The authorities that can be named by a word.
 const KNOWN: &[(&str, &str)] = &[
     (
         "letsencrypt",
@@ -35,8 +35,8 @@ const KNOWN: &[(&str, &str)] = &[
     ),
     ("zerossl", "https://acme.zerossl.com/v2/DV90"),
 ];
-/// What `--domain` means for what else is left out: addresses, and a user; what to say of it. Done once,
-/// by the master, so that the front reads the same.
+/// Adds the addresses and the user that `--domain` implies if they are not configured. Returns what the administrator
+/// should know about these choices. It is called once, by the master, so the front reads the same arguments.
 pub fn complete(arguments: &mut Serve, source: Option<&Source>) -> Vec<String> {
     let mut chosen = Vec::new();
     if arguments.domain.is_empty() {
@@ -76,7 +76,7 @@ fn may_bind(port: u16) -> bool {
     sys::is_root() || first.is_some_and(|first| first <= port)
 }
 
-/// The site of the command line answers for the names of `--domain`, by HTTPS alone.
+/// Makes the site of the command line serve the names of `--domain`, over HTTPS only.
 pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     for name in &arguments.domain {
         let bracketed = match name.parse::<Ipv6Addr>() {
@@ -94,7 +94,7 @@ pub fn of_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     }
 }
 
-/// `--domain` means HTTPS: without an address for it the site would be served without, and nobody told.
+/// Checks that `--domain` has an address for HTTPS. Without one, the site would be served without TLS, unnoticed.
 pub fn check_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, listen: &[Listen]) {
     if let Some(name) = arguments.domain.first()
         && !listen.iter().any(|listen| listen.tls)
@@ -107,7 +107,7 @@ pub fn check_command_line(arguments: &Serve, top: &Section<'_, '_, '_>, listen: 
     }
 }
 
-/// A name as a certificate has it: an address without brackets.
+/// Returns a host name as certificates contain it: an address has no brackets.
 fn host_of(text: &str) -> String {
     let text = text.to_ascii_lowercase();
     let inner = text.trim_start_matches('[').trim_end_matches(']');
@@ -117,7 +117,7 @@ fn host_of(text: &str) -> String {
     }
 }
 
-/// The names that a site's certificates are for.
+/// Returns the names that a site's certificates are for.
 pub fn names_of(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
     site.hosts.iter().map(|host| match host {
         HostPattern::Exact(name) => host_of(name),
@@ -125,11 +125,11 @@ pub fn names_of(site: &SiteConfig) -> impl Iterator<Item = String> + '_ {
     })
 }
 
-/// Where certificates are when nobody says otherwise.
+/// Returns the default directory of certificates.
 pub fn default_directory() -> PathBuf {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty());
     if let Some(directory) = set("STATE_DIRECTORY") {
-        // The first of those that the unit has.
+        // The first of the unit's state directories.
         let first = directory.as_encoded_bytes().split(|b| *b == b':').next();
         return OsStr::from_bytes(first.unwrap_or_default()).into();
     }
@@ -143,7 +143,7 @@ pub fn default_directory() -> PathBuf {
         .join("howdah")
 }
 
-/// What is to be ordered for these names, and how; none: nothing.
+/// Returns the settings of ordering certificates for these names, or `None` if there is nothing to order.
 pub fn settings(
     top: &Section<'_, '_, '_>,
     listen: &[Listen],
@@ -250,7 +250,7 @@ fn authorities(section: &Section<'_, '_, '_>) -> Vec<Authority> {
     found
 }
 
-/// Says what a person has to know or do.
+/// Lists what the administrator has to know or do.
 fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
     let (local, public): (Vec<&str>, Vec<&str>) = settings
         .names
@@ -275,7 +275,7 @@ fn explain(settings: &howdah_acme::Settings, chosen: &mut Vec<String>) {
     }
 }
 
-/// Keys are for nobody who runs PHP, and root should not order.
+/// Checks the owner of the directory: no user that runs PHP may read the keys, and root should not order certificates.
 pub fn check_owner(
     top: &Section<'_, '_, '_>,
     settings: &howdah_acme::Settings,

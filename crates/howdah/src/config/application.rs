@@ -1,6 +1,6 @@
-//! What a site leaves out although the application in its root needs it. The paths that the
-//! application closes are closed, since nobody notices an open log or draft. The rest (a front
-//! controller, the right root) is only advised. `recognise` knows what is needed.
+//! Fills in options that a site omits although the application in its root needs them. Paths that the application
+//! closes are closed, because an open log or draft goes unnoticed. For the rest (a front controller, the right root)
+//! there is only advice. `recognise` knows what applications need.
 
 use std::path::Path;
 
@@ -10,7 +10,7 @@ use howdah_server::site::recognise::{Recognised, recognise};
 use super::reader::{Section, Validation};
 use super::site_options::usual;
 
-/// Closes what the application in the root of `site` closes, and advises on what else it needs.
+/// Closes the paths that the application in the root of `site` closes, and adds advice about what else it needs.
 pub fn close_and_advise(
     section: &Section<'_, '_, '_>,
     site: &mut SiteConfig,
@@ -75,7 +75,7 @@ fn advise(
     section.file().advise(section.place_of("root"), message);
 }
 
-/// Whether no script gets requests that name no file.
+/// Returns whether requests that name no file reach no script.
 fn leads_nowhere(site: &SiteConfig, usual: &[TryFile]) -> bool {
     site.front_controller.is_none() && site.rules.is_empty() && site.try_files == usual
 }

@@ -1,4 +1,4 @@
-//! `[cache]` and the options of a site that begin with `cache`, into the page cache's settings.
+//! Turns `[cache]` and the options of a site that begin with `cache` into the page cache's settings.
 
 use std::path::{Path, PathBuf};
 
@@ -16,24 +16,24 @@ use super::server::networks;
 use super::suggest;
 use crate::arguments::Serve;
 
-/// Where pages are kept on disk.
+/// The configuration of the pages on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CacheDisk {
-    /// The directory of their files.
+    /// The directory of the pages.
     pub path: PathBuf,
-    /// Most bytes of all files together.
+    /// The maximum size of all files together, in bytes.
     pub size: u64,
 }
 
-/// `cache.path`, if it is set.
+/// Returns the settings of the pages on disk, if `cache.path` is set.
 pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk> {
     let section = top.section("cache", "cache");
     let size = section.size("disk_size").unwrap_or_default();
-    // Whole, whatever directory a process of ours is in.
+    // The path is made absolute, because processes of ours may run in other directories.
     let path = std::path::absolute(section.path("path")?).ok()?;
     let place = section.place_of("path");
     let parent = path.parent().unwrap_or(Path::new("/"));
-    // Behind links: a directory that is served must not be reached by another name either.
+    // Links are resolved, because a directory that is served must not be reachable by another name either.
     let real = match path.canonicalize() {
         Ok(real) if real.is_dir() => real,
         Ok(_) => {
@@ -69,7 +69,7 @@ pub fn disk(top: &Section<'_, '_, '_>, sites: &[SiteConfig]) -> Option<CacheDisk
     Some(CacheDisk { path, size })
 }
 
-/// What `--cache` or `cache` says: off, or which scheme.
+/// Returns the scheme that `--cache` or `cache` selects; `None` for off.
 fn scheme(word: &str) -> Option<Scheme> {
     match word {
         "on" | "dry-run" => Some(Scheme::CleanRoom),
@@ -78,13 +78,13 @@ fn scheme(word: &str) -> Option<Scheme> {
     }
 }
 
-/// The command line's word, checked as the option's would be.
+/// Returns the word from the command line, checked like the option's value.
 fn typed(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
     let word = arguments.cache.as_ref()?;
     super::server::typed(top, "--cache", "site", "cache", word)
 }
 
-/// For a directory that is served without a `[[site]]`.
+/// Configures the cache of a directory that is served without a `[[site]]`.
 pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     let Some(word) = typed(arguments, top) else {
         return;
@@ -103,7 +103,7 @@ pub fn without_section(arguments: &Serve, top: &Section<'_, '_, '_>, site: &mut 
     advise(top, None, site);
 }
 
-/// For a `[[site]]`; what it says itself goes before the command line.
+/// Configures the cache of a `[[site]]`. Its own options take precedence over the command line.
 pub fn of_section(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
@@ -131,7 +131,7 @@ pub fn of_section(
     advise(top, section.place_of("cache"), site);
 }
 
-/// Says so where PHP cannot tell what its runs do beside answering.
+/// Adds advice for modes in which PHP cannot report what a run does besides its response.
 pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], site: &SiteConfig) {
     if site.cache.is_none() {
         return;
@@ -150,7 +150,7 @@ pub fn advise_of_mode(top: &Section<'_, '_, '_>, place: Place, pools: &[Mode], s
     top.file().advise(place, message);
 }
 
-/// Who may purge over HTTP.
+/// Returns the settings of purging over HTTP.
 fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
     let mut access = PurgeAccess::default();
     access.networks = networks(section, "cache_purge_from", Some(&mut access.unix));
@@ -178,9 +178,9 @@ fn purge_access(section: &Section<'_, '_, '_>) -> PurgeAccess {
     access
 }
 
-/// Tells scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`:
-/// the plugins for LiteSpeed's cache work where they find these (lscache_wp, litespeed-cache.php). The
-/// edition is one without ESI, which is not done here either.
+/// Announces to scripts, as OpenLiteSpeed does, that there is a cache which understands `X-LiteSpeed-*`. The plugins
+/// for LiteSpeed's cache work when they find these variables (lscache_wp, litespeed-cache.php). The announced edition
+/// is one without ESI, which is not supported here either.
 fn announce(site: &mut SiteConfig) {
     for (name, value) in [
         ("X-LSCACHE", "on"),
@@ -192,8 +192,8 @@ fn announce(site: &mut SiteConfig) {
     }
 }
 
-/// Tables whose writes change no page. One star stands for a whole name, or for every name: the latter
-/// would make pages live beyond every write.
+/// Checks the tables whose writes change no page. A star stands for a whole name, or for every name. A pattern for
+/// every name is refused, because pages would then survive every write.
 fn check_ignored_writes(section: &Section<'_, '_, '_>, patterns: &[String]) {
     for pattern in patterns {
         if pattern.trim_matches('*').is_empty() {
@@ -206,7 +206,8 @@ fn check_ignored_writes(section: &Section<'_, '_, '_>, patterns: &[String]) {
     }
 }
 
-/// `cache_never`: compared with paths as the router reads them, so read like them.
+/// Returns `cache_never`. The paths are parsed in the same way as the router parses paths, because they are compared
+/// with those.
 fn never(section: &Section<'_, '_, '_>) -> Vec<Vec<u8>> {
     let mut never = Vec::new();
     for path in section.texts("cache_never") {
@@ -243,8 +244,8 @@ fn preset(section: &Section<'_, '_, '_>, site: &SiteConfig) -> &'static Preset {
     })
 }
 
-/// What is known of the application in the site's root, or in a subfolder of it; of several the one
-/// whose folder comes first.
+/// Returns the preset for the application in the site's root, or in a subfolder of it. If there are several, the first
+/// folder wins.
 fn preset_of(site: &SiteConfig) -> &'static Preset {
     let own = application(&site.root).ok();
     own.and_then(preset_for)
@@ -270,7 +271,7 @@ fn preset_for(application: Application) -> Option<&'static Preset> {
     })
 }
 
-/// Applications in subfolders that the site's one preset is not for.
+/// Returns the applications in subfolders that the site's preset is not made for.
 fn others_below(site: &SiteConfig, preset: &Preset) -> Vec<String> {
     let below = subfolder::below(&site.root).into_iter();
     below

@@ -1,5 +1,5 @@
-//! What a rule asks of a request beside its path, into the server's conditions: `methods`, `query`,
-//! `cookie`, `header`, `env`, `from`, `from_file`, `not`.
+//! Turns the conditions of a rule besides its path into the server's conditions: `methods`, `query`, `cookie`,
+//! `header`, `env`, `from`, `from_file`, `not`.
 
 use std::sync::Arc;
 
@@ -24,7 +24,7 @@ pub(super) const CONDITIONS: [&str; 8] = [
     "not",
 ];
 
-/// All of a rule's, those of its `not` included.
+/// Returns all conditions of a rule, including those of its `not`.
 pub(super) fn conditions(section: &Section<'_, '_, '_>) -> Conditions {
     let tables = section.one_or_more_sections("not", "site.rule.not");
     let exceptions = tables.iter().filter_map(exception);
@@ -34,7 +34,7 @@ pub(super) fn conditions(section: &Section<'_, '_, '_>) -> Conditions {
     }
 }
 
-/// One table of `not`.
+/// Returns one table of `not`.
 fn exception(section: &Section<'_, '_, '_>) -> Option<Exception> {
     let pattern = given_pattern(section)?;
     let conditions = plain(section);
@@ -61,7 +61,7 @@ fn plain(section: &Section<'_, '_, '_>) -> Conditions {
     }
 }
 
-/// Names, and what their values must be.
+/// Returns names and the tests for their values.
 fn tests(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, Test)> {
     let mut tests = Vec::new();
     for pair in section.pairs(key) {
@@ -83,7 +83,7 @@ fn tests(section: &Section<'_, '_, '_>, key: &str) -> Vec<(String, Test)> {
     tests
 }
 
-/// Why nothing has such a name.
+/// Returns why the name cannot exist.
 fn misnamed(key: &str, name: &str) -> Option<String> {
     match key {
         "header" if !is_token(name.as_bytes()) => Some("is no header name".to_owned()),
@@ -96,7 +96,7 @@ fn misnamed(key: &str, name: &str) -> Option<String> {
     }
 }
 
-/// The condition to use in place of `env`, for a CGI variable that another condition covers.
+/// Returns the condition to use instead of `env`, for a CGI variable that another condition covers.
 fn elsewhere(variable: &str) -> Option<&'static str> {
     match variable {
         "REMOTE_ADDR" => Some("from"),
@@ -109,7 +109,7 @@ fn elsewhere(variable: &str) -> Option<&'static str> {
     }
 }
 
-/// `from` and `from_file`: one of either.
+/// Returns the client addresses of `from` and `from_file`; a client in either of them matches.
 fn from(section: &Section<'_, '_, '_>) -> Option<From> {
     if !section.has("from") && !section.has("from_file") {
         return None;
@@ -135,7 +135,7 @@ fn from(section: &Section<'_, '_, '_>) -> Option<From> {
     })
 }
 
-/// The variables of the server's environment that the site's rules ask for.
+/// Returns the variables of the server's environment that the site's rules use.
 pub(super) fn server_env(site: &SiteConfig, rules: &[Rule]) -> Vec<(String, String)> {
     let mut names: Vec<&str> = rules
         .iter()

@@ -1,4 +1,4 @@
-//! A pool of mode `embed` or `worker`: what the table of options does not fill in by itself.
+//! A pool of mode `embed` or `worker`: the settings that the table of options does not fill in by itself.
 
 use std::path::{Path, PathBuf};
 
@@ -12,7 +12,7 @@ use super::reader::{Section, Validation};
 use super::{Program, cores, php_variables};
 use crate::arguments::Serve;
 
-/// Mode `embed`: `config` with the rest of its section.
+/// Completes `config` for mode `embed` from the rest of its section.
 pub fn embed(
     mut config: PoolConfig,
     program: &Program<'_, '_, '_, '_>,
@@ -27,18 +27,18 @@ pub fn embed(
     config
 }
 
-/// Mode `worker`: `config` with the rest of its section.
+/// Completes `config` for mode `worker` from the rest of its section.
 pub fn worker(
     mut config: PoolConfig,
     program: &Program<'_, '_, '_, '_>,
     pool: &PoolSection<'_, '_, '_, '_>,
 ) -> PoolConfig {
     common(&mut config, program, pool);
-    // FrankenPHP's: an application in memory is large, and does not wait for its boot.
+    // FrankenPHP's default: a booted application needs much memory, and its requests do not wait for a boot.
     let auto = || (2 * cores()).min(auto_children());
     config.max_children = max_children_or(pool.section, pool.overrides, auto);
     config.pm = process_manager(pool.section, config.max_children, pool.overrides, true);
-    // Relative to the script's directory, which the executor knows.
+    // The patterns are relative to the script's directory, which the executor knows.
     config.watch = watch(pool.section);
     config.worker = Some(WorkerConfig {
         script: worker_script(pool.section, pool.arguments),
@@ -46,7 +46,7 @@ pub fn worker(
     config
 }
 
-/// What both modes have: who PHP runs as, and its settings, those of the command line last.
+/// Sets the options of both modes: the user that PHP runs as, and its settings, those of the command line last.
 fn common(
     config: &mut PoolConfig,
     program: &Program<'_, '_, '_, '_>,
@@ -67,7 +67,7 @@ fn common(
     config.timeouts = pool.timeouts;
 }
 
-/// What `PHP_…` variables of a container set, in the master, which starts PHP.
+/// Returns the settings from a container's `PHP_…` variables. Only the master needs them, because it starts PHP.
 fn settings_of_variables(
     config: &PoolConfig,
     section: &Section<'_, '_, '_>,
@@ -91,7 +91,7 @@ fn settings_of_variables(
     }
 }
 
-/// `watch`: patterns as they are written.
+/// Returns the patterns of `watch` as they are written.
 fn watch(section: &Section<'_, '_, '_>) -> Vec<String> {
     let patterns = section.texts("watch").into_iter();
     patterns
@@ -105,7 +105,7 @@ fn watch(section: &Section<'_, '_, '_>) -> Vec<String> {
         .collect()
 }
 
-/// The script of a worker pool, absolute; an empty path after a mistake.
+/// Returns the absolute path of a worker pool's script; an empty path after a mistake.
 fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
     let (place, script) = match &arguments.worker {
         Some(script) => (None, Some(script.clone())),
@@ -127,7 +127,7 @@ fn worker_script(section: &Section<'_, '_, '_>, arguments: &Serve) -> PathBuf {
     script
 }
 
-/// Whether the pool's own settings switch opcache off: nobody needs to be warned then.
+/// Returns whether the pool's own settings switch opcache off, so no warning about that is needed.
 fn is_opcache_off(defines: &[(String, String)]) -> bool {
     let last = defines.iter().rfind(|(name, _)| name == "opcache.enable");
     last.is_some_and(|(_, value)| {

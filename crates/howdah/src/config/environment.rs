@@ -1,9 +1,9 @@
-//! Options by environment variables, for containers: `HOWDAH_LOG_LEVEL=debug` is `level` of `[log]`. The names
-//! follow from the table of options. Counts only where `HOWDAH_ENVIRONMENT=on`, so that a stray variable
-//! changes no ordinary server. `PHP_…` variables are php.ini's settings: [`super::php_variables`].
+//! Options from environment variables, for containers: `HOWDAH_LOG_LEVEL=debug` sets `level` of `[log]`. The names
+//! follow from the table of options. The variables are used only with `HOWDAH_ENVIRONMENT=on`, so a stray variable
+//! cannot change an ordinary server. `PHP_…` variables are settings of php.ini: [`super::php_variables`].
 //!
-//! A variable is merged into the file's document before that is read: so it is checked as a line of the file
-//! is, and the command line takes precedence over it as over the file.
+//! A variable is merged into the file's document before the document is read. So the variable is checked like a line of
+//! the file, and the command line takes precedence over it as it does over the file.
 
 use std::ffi::OsString;
 use std::ops::Range;
@@ -18,35 +18,35 @@ use super::options::{OPTIONS, Spec};
 use super::php_variables;
 use super::suggest;
 
-/// The variable that switches the others on.
+/// The variable that enables the others.
 const SWITCH: &str = "HOWDAH_ENVIRONMENT";
 const PREFIX: &str = "HOWDAH_";
 
-/// The variables that are meant for this program; none where they are not switched on.
+/// The variables that are meant for this program; empty if they are not enabled.
 #[derive(Clone, Debug, Default)]
 pub struct Environment {
-    /// `HOWDAH_…`, by name. An empty value is none.
+    /// The variables `HOWDAH_…`, by name. An empty value counts as unset.
     options: Vec<(String, String)>,
-    /// `PHP_…`, by name; an empty value sets an empty text.
+    /// The variables `PHP_…`, by name. An empty value sets an empty text.
     pub php: Vec<(String, String)>,
-    /// What is wrong with the variables themselves.
+    /// The mistakes in the variables themselves.
     mistakes: Vec<String>,
 }
 
-/// What a variable sets.
+/// The option that a variable sets.
 struct Target {
     spec: &'static Spec,
-    /// The pool, as it is written in the variable.
+    /// The pool, as it is written in the name of the variable.
     pool: Option<String>,
 }
 
 impl Environment {
-    /// That of this process.
+    /// Returns the environment of this process.
     pub fn of_process() -> Environment {
         Environment::of(std::env::vars_os())
     }
 
-    /// That of these variables.
+    /// Returns the environment of the given variables.
     pub fn of(variables: impl IntoIterator<Item = (OsString, OsString)>) -> Environment {
         let mut environment = Environment::default();
         let mut is_on = false;
@@ -70,7 +70,7 @@ impl Environment {
                 is_on = value == "on";
                 if !matches!(value.as_str(), "on" | "off" | "") {
                     let found = value.escape_debug();
-                    // Whatever it means, somebody meant something by it.
+                    // The value is unknown, but it was set on purpose.
                     let message = format!("{SWITCH}: expected `on` or `off`, found `{found}`");
                     return Environment {
                         mistakes: vec![message],
@@ -91,12 +91,12 @@ impl Environment {
         environment
     }
 
-    /// Whether an option of the top of the file is set.
+    /// Returns whether a variable sets an option of the top level of the file.
     pub fn has(&self, key: &str) -> bool {
         self.value(key).is_some()
     }
 
-    /// `HOWDAH_CONTROL`
+    /// Returns the value of `HOWDAH_CONTROL`.
     pub fn control(&self) -> Option<PathBuf> {
         self.value("control").map(PathBuf::from)
     }
@@ -107,12 +107,13 @@ impl Environment {
         found.map(|(_, value)| value.as_str())
     }
 
-    /// The names of the variables in `HOWDAH_…`, in the order of their places.
+    /// Returns the names of the variables in `HOWDAH_…`, in the order of their places.
     pub fn names(&self) -> Vec<&str> {
         self.options.iter().map(|(name, _)| name.as_str()).collect()
     }
 
-    /// What the variables set, for whoever starts the server. Values may be secrets, and are not in it.
+    /// Returns a line that names the variables that are set, for the person who starts the server. It does not contain
+    /// values, because they may be secrets.
     pub fn describe(&self) -> Option<String> {
         let php = self
             .php
@@ -123,8 +124,7 @@ impl Environment {
         (!names.is_empty()).then(|| format!("set by the environment: {}", names.join(", ")))
     }
 
-    /// Merges the variables into a file's document; they take precedence. The place of variable `n` is
-    /// `base + n`.
+    /// Merges the variables into a file's document; they take precedence. The place of variable `n` is `base + n`.
     pub fn merge<'t>(&'t self, document: &mut DeTable<'t>, base: usize, mistakes: &mut Mistakes) {
         for message in &self.mistakes {
             mistakes.at(None, message.clone());
@@ -140,8 +140,8 @@ impl Environment {
     }
 }
 
-/// Kubernetes and Docker's links give every container variables about each service, named for the service:
-/// one called `howdah` makes `HOWDAH_PORT=tcp://…`.
+/// Returns whether the variable describes a service. Kubernetes and Docker's links add such variables to every
+/// container, named for the service: a service `howdah` makes `HOWDAH_PORT=tcp://…`.
 fn is_service_link(name: &str, value: &str) -> bool {
     let mut after_port = name.split("_PORT_").skip(1);
     name.contains("_SERVICE_HOST")
@@ -150,7 +150,8 @@ fn is_service_link(name: &str, value: &str) -> bool {
         || after_port.any(|rest| rest.starts_with(|c: char| c.is_ascii_digit()))
 }
 
-/// The variable of an option, for people: `HOWDAH_POOL_NAME_MAX_CHILDREN`; none for what only a file can say.
+/// Returns the variable of an option as it is documented: `HOWDAH_POOL_NAME_MAX_CHILDREN`. Returns `None` for an option
+/// that only a file can set.
 pub fn variable(spec: &Spec) -> Option<String> {
     let is_in_file_only = matches!(spec.kind, Kind::Pairs | Kind::Sections);
     name(spec).filter(|_| !is_in_file_only)
@@ -167,7 +168,7 @@ fn name(spec: &Spec) -> Option<String> {
     Some(format!("{PREFIX}{}", parts.join("_").to_ascii_uppercase()))
 }
 
-/// What the variable of this name sets; an error with a suggestion if nothing does.
+/// Returns the option that the variable of this name sets, or an error with a suggestion if there is none.
 fn target(variable_name: &str, document: &DeTable<'_>) -> Result<Target, String> {
     let rest = variable_name.strip_prefix("HOWDAH_POOL_");
     let of_pool = |spec: &Spec| {
@@ -179,7 +180,7 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<Target, String>
         "pool.*" => Some((spec, Some(of_pool(spec)?))),
         _ => (name(spec)? == variable_name).then_some((spec, None)),
     });
-    // `…_REQUEST_TERMINATE_TIMEOUT` is not an option `timeout` of some pool.
+    // The longest key wins, so `…_REQUEST_TERMINATE_TIMEOUT` is not taken for an option `timeout` of some pool.
     if let Some((spec, pool)) = targets.max_by_key(|(spec, _)| spec.key.len()) {
         return match variable(spec) {
             Some(_) => Ok(Target { spec, pool }),
@@ -201,7 +202,7 @@ fn target(variable_name: &str, document: &DeTable<'_>) -> Result<Target, String>
     Err(format!("no option has this variable{near}"))
 }
 
-/// All variables, with the names of the file's pools.
+/// Returns all variables, with the names of the file's pools.
 fn known(document: &DeTable<'_>) -> Vec<String> {
     let pools = match document.get("pool").map(Spanned::get_ref) {
         Some(DeValue::Table(pools)) => pools.keys().map(|key| written(key.get_ref())).collect(),
@@ -218,7 +219,7 @@ fn known(document: &DeTable<'_>) -> Vec<String> {
     names.collect()
 }
 
-/// A pool's name as variables have it.
+/// Returns a pool's name as it is written in variables.
 fn written(pool: &str) -> String {
     pool.to_ascii_uppercase().replace(['-', '.'], "_")
 }
@@ -230,7 +231,7 @@ fn put<'t>(
     place: Range<usize>,
 ) -> Result<(), String> {
     let Some(table) = table(document, target, &place)? else {
-        // What is there is no table: the file's mistake.
+        // The value in the file is not a table, which the reader reports as a mistake of the file.
         return Ok(());
     };
     let spanned = |value| Spanned::new(place.clone(), value);
@@ -245,7 +246,7 @@ fn put<'t>(
             spanned(DeValue::Array(array))
         }
         Kind::Text | Kind::Path | Kind::PathOr(_) | Kind::Word(_) => text(value),
-        // A number or `true`, as it would be in the file; anything else is a text.
+        // A number or `true` is parsed as in the file; anything else is a text.
         _ => match DeValue::parse(value).map(Spanned::into_inner) {
             Ok(literal @ (DeValue::Integer(_) | DeValue::Boolean(_))) => spanned(literal),
             _ => text(value),
@@ -255,7 +256,7 @@ fn put<'t>(
     Ok(())
 }
 
-/// The table that the option stands in, made where it is missing.
+/// Returns the table that contains the option. A missing table is created.
 fn table<'d, 't>(
     document: &'d mut DeTable<'t>,
     target: &Target,
@@ -288,7 +289,7 @@ fn table<'d, 't>(
     }
 }
 
-/// The table `key`, made where it is missing; none if it is something else.
+/// Returns the table `key`, which is created if it is missing; `None` if the value is not a table.
 fn below<'d, 't>(
     table: &'d mut DeTable<'t>,
     key: &str,

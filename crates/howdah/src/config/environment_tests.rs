@@ -1,4 +1,4 @@
-//! What variables mean, against a file and without one.
+//! Tests of environment variables, with and without a file.
 
 use super::super::{Source, Validation, load_with};
 use super::*;
@@ -13,7 +13,7 @@ fn environment(variables: &[(&str, &str)]) -> Environment {
     Environment::of(variables.map(|(name, value)| (name.into(), value.into())))
 }
 
-/// The document of a file and these variables, as it is read, and the mistakes.
+/// Returns the document of a file merged with these variables, and the mistakes.
 fn merged(file: &str, variables: &[(&str, &str)]) -> (String, Vec<String>) {
     let environment = environment(variables);
     let mut document = DeTable::parse(file).unwrap();

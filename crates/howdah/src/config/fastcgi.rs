@@ -1,4 +1,4 @@
-//! A pool of mode `fastcgi`: `[pool.NAME]` and `--fastcgi` into the executor's settings.
+//! A pool of mode `fastcgi`: turns `[pool.NAME]` and `--fastcgi` into the executor's settings.
 
 use std::collections::HashSet;
 
@@ -9,7 +9,7 @@ use super::pool_section::Overrides;
 use super::reader::{At, Section};
 use crate::arguments::Serve;
 
-/// A pool of mode `fastcgi`: `config` with the rest of its section.
+/// Completes `config` for mode `fastcgi` from the rest of its section.
 pub fn pool(
     mut config: FastCgiConfig,
     section: &Section<'_, '_, '_>,
@@ -17,7 +17,7 @@ pub fn pool(
     overrides: &Overrides,
 ) -> FastCgiConfig {
     config.backends = backends(section, arguments);
-    // Their number is what php-fpm does not tell.
+    // php-fpm does not report the number of its children.
     if let Some(children) = overrides.children {
         config.max_connections = children;
     }

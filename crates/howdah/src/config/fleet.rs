@@ -1,4 +1,4 @@
-//! `[fleet]` into typed settings.
+//! Turns `[fleet]` into typed settings.
 
 use std::sync::Arc;
 
@@ -7,10 +7,10 @@ use howdah_fleet::{FleetConfig, RenderKey, Valkey};
 
 use super::reader::Section;
 
-/// Longest name of a fleet or a member, in bytes.
+/// The maximum length of the name of a fleet or a member, in bytes.
 const LONGEST: usize = 100;
 
-/// `[fleet]`; none: this server's page cache is its own.
+/// Returns the settings of `[fleet]`; `None` if this server is not a member of a fleet.
 pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
     let section = top.section("fleet", "fleet");
     let name = name(&section, "name");
@@ -28,7 +28,8 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
     let valkey = match url.parse::<Valkey>() {
         Ok(valkey) => valkey,
         Err(why) => {
-            // Not at its line, which a mistake shows: it may have a password.
+            // The mistake is not reported at the URL's line, because the report would show the line, and the line may
+            // contain a password.
             section
                 .file()
                 .mistake(section.place(), format!("valkey: {why}"));
@@ -59,14 +60,15 @@ pub fn fleet(top: &Section<'_, '_, '_>) -> Option<FleetConfig> {
     })
 }
 
-/// `release`: members of one release share renders.
+/// Returns `release`. Members of the same release share renders.
 pub fn release(top: &Section<'_, '_, '_>) -> Option<Arc<str>> {
     let section = top.section("fleet", "fleet");
     let release = section.text("release").filter(|text| !text.is_empty());
     release.map(Arc::from)
 }
 
-/// The secret that signs what members hand over: not in the configuration, which more people may read.
+/// Reads the secret that signs the pages that members share. It is not in the configuration, which more people may
+/// read.
 fn key(section: &Section<'_, '_, '_>) -> Option<RenderKey> {
     let release = section.text("release").filter(|text| !text.is_empty());
     let file = section.text("key_file").filter(|text| !text.is_empty());
@@ -111,7 +113,7 @@ fn name(section: &Section<'_, '_, '_>, key: &str) -> Option<String> {
     name_of(section, key, text)
 }
 
-/// A name that can be part of a key of Valkey.
+/// Checks that a name can be part of a key of Valkey.
 fn name_of(section: &Section<'_, '_, '_>, key: &str, text: String) -> Option<String> {
     let fits = |b: u8| b.is_ascii_alphanumeric() || b"-_.".contains(&b);
     if !text.is_empty() && text.len() <= LONGEST && text.bytes().all(fits) {
@@ -125,7 +127,7 @@ fn name_of(section: &Section<'_, '_, '_>, key: &str, text: String) -> Option<Str
     None
 }
 
-/// The machine's name.
+/// Returns the name of the machine.
 fn host(section: &Section<'_, '_, '_>) -> Option<String> {
     let host = rustix::system::uname()
         .nodename()

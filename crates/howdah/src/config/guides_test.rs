@@ -1,5 +1,5 @@
-//! The application guides are what they say: every snippet is read as a configuration, and every
-//! line of the table below it is routed in a tree of the files the page names.
+//! Checks the application guides: every snippet is read as a configuration, and every line of the table below it is
+//! routed in a tree of the files that the page names.
 
 use std::fs;
 use std::path::Path;
@@ -42,7 +42,7 @@ fn examples(guide: &str) -> Vec<Example<'_>> {
     examples
 }
 
-/// What the guide calls the answer, from how the server explains it.
+/// Converts the server's explanation of a route to the words that the guide uses.
 fn in_the_guides_words(explained: &str, root: &str) -> String {
     if explained.starts_with(&format!("file {root}/")) {
         return "the file".to_owned();
@@ -69,7 +69,7 @@ fn check(guide: &str, at_least: usize) {
     for example in examples {
         let dir = tempfile::tempdir().unwrap();
         let base = dir.path().canonicalize().unwrap();
-        // The page's directories, in a place of the test's own.
+        // The page's directories are moved below the test's own directory.
         let own = base.display().to_string();
         let toml = example.toml.replace("\"/srv/", &format!("\"{own}/srv/"));
         let roots = toml.lines().filter_map(|line| line.strip_prefix("root = "));

@@ -1,4 +1,4 @@
-//! `user`: who the server and its pools run as.
+//! `user`: the user that the server and its pools run as.
 
 use std::fs::Metadata;
 use std::os::unix::fs::MetadataExt;
@@ -8,25 +8,25 @@ use super::reader::{Place, Section, Validation};
 use crate::arguments::Serve;
 use crate::sys;
 
-/// Users that other web servers are served as: Debian's, Red Hat's, Arch's.
+/// The users that other web servers run as: those of Debian, Red Hat and Arch.
 const WEB_USERS: &[&str] = &["www-data", "apache", "nginx", "http"];
 
-/// The one of them that this machine has.
+/// Returns the first of these users that exists on this machine.
 pub fn web_user() -> Option<&'static str> {
     let mut users = WEB_USERS.iter().copied();
     users.find(|name| sys::user(name).is_some())
 }
 
-/// Who the server and its pools run as.
+/// The user and group that the server and its pools run as.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Identity {
-    /// A user's name or number; none: whoever starts the server.
+    /// The name or number of a user; `None` for the user that starts the server.
     pub user: Option<String>,
-    /// A group's name or number; none: the user's own.
+    /// The name or number of a group; `None` for the user's own group.
     pub group: Option<String>,
 }
 
-/// `user`
+/// Reads `user` or `--user`, and checks it.
 pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     let identity = match (&arguments.user, top.text("user")) {
         (Some(text), _) => identity_of(top, "--user", None, text),
@@ -68,20 +68,20 @@ pub fn identity(arguments: &Serve, top: &Section<'_, '_, '_>) -> Identity {
     identity
 }
 
-/// Whether the master has rights that its own user does not have: it is not root, and may change users all
-/// the same. Root is dealt with where listeners are known (`listen::check_root`).
+/// Returns whether the master has rights that its own user does not have: it is not root, but may change users. Root is
+/// checked where the listeners are known (`listen::check_root`).
 fn has_rights_to_protect() -> bool {
     !sys::is_root() && sys::may_change_user()
 }
 
-/// The name of the user that this process runs as, or the number of one without a name.
+/// Returns the name of the user that this process runs as, or its number if it has no name.
 fn own_name() -> String {
     let account = howdah_os::account::effective();
     let name = account.name.and_then(|name| name.into_string().ok());
     name.unwrap_or_else(|| account.uid.to_string())
 }
 
-/// Who besides root can write to a file.
+/// Returns who besides root can write to a file.
 fn others_who_write(meta: &Metadata) -> Option<String> {
     let (owner, group, mode) = (meta.uid(), meta.gid(), meta.mode());
     if mode & 0o002 != 0 {
@@ -96,7 +96,7 @@ fn others_who_write(meta: &Metadata) -> Option<String> {
     (mode & 0o020 != 0 && group != 0).then(|| format!("the group {group}"))
 }
 
-/// Reads `USER` or `USER:GROUP`. Both exist, and this process may become them.
+/// Parses `USER` or `USER:GROUP`. Checks that both exist, and that this process may change to them.
 pub fn identity_of(
     section: &Section<'_, '_, '_>,
     what: &str,

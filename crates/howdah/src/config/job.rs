@@ -17,15 +17,15 @@ use crate::jobs::schedule::Schedule;
 use crate::jobs::settings::{Job, Pages, Program, When};
 use crate::sys;
 
-/// A job that applications need, by its word.
+/// A predefined job that applications need.
 struct Preset {
     word: &'static str,
-    /// What it runs: `php`, the application's file in the job's directory, arguments.
+    /// The command: `php`, the application's file in the job's directory, and the arguments.
     command: &'static [&'static str],
 }
 
 impl Preset {
-    /// The file by which its directory is known.
+    /// Returns the file by which the job's directory is recognised.
     fn file(&self) -> &'static str {
         self.command[1]
     }
@@ -44,10 +44,10 @@ const ALL: [Preset; 2] = [
         command: &["php", "artisan", "schedule:run"],
     },
 ];
-/// When they run: each looks by itself for what is due.
+/// The schedule of the presets: each of them checks by itself which tasks are due.
 const EVERY_MINUTE: &str = "* * * * *";
 
-/// What a job is read with.
+/// The configuration that is needed to read a job.
 struct Server<'s, 'p, 'f, 'm, 't> {
     howdah_php: &'s HowdahPhp<'p, 'f, 'm, 't>,
     identity: &'s Identity,
@@ -56,10 +56,10 @@ struct Server<'s, 'p, 'f, 'm, 't> {
 }
 
 impl Server<'_, '_, '_, '_, '_> {
-    /// Whose pages a job shows that it writes, if its command names no site.
+    /// Returns the sites whose pages depend on a job's writes, if its command names no site.
     ///
-    /// Whoever is root or the front can answer for every site. Another user runs PHP of their own sites, whose
-    /// pages it purges, and so may their jobs.
+    /// Root and the user of the front can influence every site anyway. Another user runs the PHP of their own sites and
+    /// purges their pages, so their jobs may do so, too.
     fn pages_of(&self, user: Option<&str>) -> Pages {
         let uid = |name: &str| sys::user(name).map(|account| account.uid);
         let Some(job) = user.and_then(uid) else {
@@ -83,7 +83,7 @@ impl Server<'_, '_, '_, '_, '_> {
     }
 }
 
-/// The pools that run scripts of a site.
+/// Returns the pools that run scripts of a site.
 fn pools_of(site: &SiteConfig) -> impl Iterator<Item = &str> {
     let of_rules = site.rules.iter().filter_map(|rule| match &rule.action {
         RuleAction::Pool(name) | RuleAction::Cgi(name) => Some(&**name),
@@ -92,7 +92,7 @@ fn pools_of(site: &SiteConfig) -> impl Iterator<Item = &str> {
     [site.pool.as_str()].into_iter().chain(of_rules)
 }
 
-/// All jobs. The front does not run them and does not read them.
+/// Returns all jobs. The front does not run jobs and does not read them.
 pub fn jobs(
     top: &Section<'_, '_, '_>,
     howdah_php: &HowdahPhp<'_, '_, '_, '_>,
@@ -124,7 +124,7 @@ pub fn jobs(
     jobs
 }
 
-/// None after a mistake that leaves nothing to check further.
+/// Returns `None` after a mistake that leaves nothing to check further.
 fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Option<Job> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
@@ -195,7 +195,7 @@ fn job(section: &Section<'_, '_, '_>, server: &Server<'_, '_, '_, '_, '_>) -> Op
     })
 }
 
-/// Where a preset's file is: in a site's root, or beside it.
+/// Returns the directory of a preset's file, which is in a site's root or in the root's parent.
 fn directory_of(
     section: &Section<'_, '_, '_>,
     preset: &Preset,
@@ -228,7 +228,7 @@ fn directory_of(
     None
 }
 
-/// WordPress runs its cron within visitors' requests, too, unless it is told otherwise.
+/// WordPress also runs its cron within visitors' requests unless it is configured otherwise.
 fn advise(section: &Section<'_, '_, '_>, preset: &Preset, directory: &Path) {
     if preset.word == PRESETS[0] && runs_cron_in_requests(directory) {
         let message = "WordPress runs its cron within visitors' requests, too; add define('DISABLE_WP_CRON', true); to wp-config.php";
@@ -236,7 +236,7 @@ fn advise(section: &Section<'_, '_, '_>, preset: &Preset, directory: &Path) {
     }
 }
 
-/// Whether the WordPress in this directory is set up and nothing in its settings names `DISABLE_WP_CRON`.
+/// Returns whether WordPress in this directory is set up without naming `DISABLE_WP_CRON` in its settings.
 pub fn runs_cron_in_requests(directory: &Path) -> bool {
     let places = [Some(directory), directory.parent()];
     let mut texts = places
@@ -260,7 +260,7 @@ fn name(section: &Section<'_, '_, '_>, preset: Option<&Preset>) -> Option<String
     name
 }
 
-/// `php …`: what `howdah php …` would run.
+/// Returns the program of a command `php …`, which runs the same as `howdah php …`.
 fn php(
     section: &Section<'_, '_, '_>,
     words: &[String],
@@ -294,7 +294,7 @@ fn php(
     }
     let program = howdah_php.of_server();
     if !program.is_file() {
-        // It is a mistake already.
+        // The missing program has already been reported.
         return None;
     }
     let variables = &section.file().environment.php;
@@ -318,7 +318,7 @@ fn other(
     rest: &[String],
     directory: &Path,
 ) -> Option<Program> {
-    // As a shell in the job's directory would.
+    // The program is looked up as a shell in the job's directory would do it.
     let found: Option<PathBuf> = match first.contains('/') {
         true => find(&directory.join(first).to_string_lossy()),
         false => find(first),

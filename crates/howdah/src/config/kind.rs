@@ -1,6 +1,6 @@
-//! What kind of value an option has: a column of the table of options.
+//! The type of an option's value: a column of the table of options.
 
-/// What a value may be.
+/// The values that an option accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// `true`, `false`, `"on"`, `"off"`
@@ -23,7 +23,7 @@ pub enum Kind {
     Word(&'static [&'static str]),
     /// A text in quotes.
     Text,
-    /// A path; a relative one counts from the configuration file's directory.
+    /// A path. A relative path starts at the configuration file's directory.
     Path,
     /// A path, or one of these words.
     PathOr(&'static [&'static str]),

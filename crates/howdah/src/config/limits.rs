@@ -1,5 +1,5 @@
-//! `rate`, `connections`, `processes`, `limit` and the options of a rule that stand beside them, into the server's
-//! limits.
+//! Turns `rate`, `connections`, `processes` and `limit`, with the options of a rule that accompany them, into the
+//! server's limits.
 
 use howdah_proto::response::is_token;
 use howdah_server::limiter::rate::{MOST, Rate};
@@ -11,16 +11,16 @@ use howdah_server::site::pattern::Pattern;
 
 use super::reader::Section;
 
-/// The options of which one at least makes a rule limit clients.
+/// The options of which at least one makes a rule limit clients.
 pub(super) const LIMITS: [&str; 4] = ["rate", "connections", "processes", "limit"];
 
-/// What `limit` knows by itself.
+/// The conditions that `limit` sets by itself.
 const KNOWN: [&str; 6] = ["path", "prefix", "glob", "regex", "methods", "query"];
 
-/// What `limit = "login"` allows: a person may mistype a password, and an office may share an address.
+/// The rate and burst of `limit = "login"`: a user may mistype a password, and an office may share an address.
 const LOGIN: (&str, u32) = ("10/m", 20);
 
-/// The limit of a rule that has one of [`LIMITS`].
+/// Returns the limit of a rule that has one of [`LIMITS`].
 pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
     if section.on("if_missing") {
         let message = "if_missing: a limit counts requests, whatever files there are";
@@ -56,7 +56,7 @@ pub(super) fn limit(section: &Section<'_, '_, '_>) -> Option<Limit> {
     })
 }
 
-/// `rate` and `burst`.
+/// Reads `rate` and `burst`.
 fn rate(section: &Section<'_, '_, '_>) -> Option<Rate> {
     let text = section.text("rate")?;
     let rate = match text.parse::<Rate>() {
@@ -75,8 +75,8 @@ fn with_burst(section: &Section<'_, '_, '_>, rate: Rate) -> Rate {
     burst.map_or(rate, |burst| rate.with_burst(burst))
 }
 
-/// The rules of a limit: of `limit = "login"` one for each kind of request that logs in, all with the one
-/// limit; otherwise one.
+/// Returns the rules of a limit. `limit = "login"` gives one rule for each kind of login request, all with the same
+/// limit; other limits give one rule.
 pub(super) fn rules(section: &Section<'_, '_, '_>, rule: Rule) -> Vec<Rule> {
     if !section.has("limit") {
         return vec![rule];
@@ -93,7 +93,7 @@ pub(super) fn rules(section: &Section<'_, '_, '_>, rule: Rule) -> Vec<Rule> {
     login::requests().map(of).collect()
 }
 
-/// `limit_by`.
+/// Reads `limit_by`.
 fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
     let text = section.text("limit_by")?;
     let mistake = |why: String| {
@@ -124,7 +124,7 @@ fn limit_by(section: &Section<'_, '_, '_>) -> Option<LimitBy> {
     }
 }
 
-/// `/24 /56`: of IPv4, then of IPv6.
+/// Parses `/24 /56`: the bits of IPv4, then those of IPv6.
 fn network(bits: &[&str]) -> Option<(u8, u8)> {
     let [v4, v6] = bits else {
         return None;

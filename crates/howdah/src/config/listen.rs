@@ -1,4 +1,4 @@
-//! `listen`: the addresses, and who may be reached by them when everything runs as root.
+//! `listen`: the addresses, and which clients may reach them when everything runs as root.
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
@@ -14,14 +14,14 @@ use super::{Listen, served};
 use crate::arguments::Serve;
 use crate::sys;
 
-/// The addresses of the server, and those of its sites, as they are read.
+/// The addresses of the server and of its sites, while they are read.
 pub struct Listeners<'a, 'f, 'm, 't> {
     top: &'a Section<'f, 'm, 't>,
     trusted: &'a TrustedProxies,
-    /// Somebody has named the addresses of the server.
+    /// Whether the addresses of the server are configured, not the default.
     chosen: bool,
     common: Vec<(Listen, Place)>,
-    /// Addresses that sites alone name.
+    /// The addresses that only sites name.
     own: Vec<Listen>,
 }
 
@@ -54,7 +54,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
             let Some(listen) = listeners.parse(&entry) else {
                 continue;
             };
-            // Port 0 asks for any port, twice for two.
+            // Port 0 requests any port, and two of them request two.
             let same = |(other, _): &(Listen, Place)| other.address.is_same_place(&listen.address);
             if !is_any_port(&listen) && listeners.common.iter().any(same) {
                 let message = format!("duplicate address {}", listen.address);
@@ -65,7 +65,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         listeners
     }
 
-    /// Reads the `listen` of a site: the only addresses at which it answers.
+    /// Reads the `listen` of a site, which then is served only at these addresses.
     pub fn of_site(&mut self, section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
         if !section.has("listen") {
             return;
@@ -107,7 +107,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         common.chain(&self.own)
     }
 
-    /// Adds an address of a site, unless another site or the server has it as well.
+    /// Adds an address of a site, unless another site or the server already has it.
     fn add_own(&mut self, listen: Listen, place: Place) {
         let same = |other: &&Listen| other.address.is_same_place(&listen.address);
         let is_equal = self.known().find(same).map(|other| *other == listen);
@@ -124,7 +124,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         }
     }
 
-    /// Reads one address and the words behind it.
+    /// Parses one address and the words after it.
     fn parse(&self, entry: &At<String>) -> Option<Listen> {
         let listen = match parse_listen(&entry.value) {
             Ok(listen) => listen,
@@ -155,8 +155,8 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         self.top.file().mistake(place, message);
     }
 
-    /// The addresses at which a site answers, as [`ListenAddress`] shows them. Several listeners with
-    /// port 0 are one address, since their ports are not known yet.
+    /// Returns the addresses at which a site is served, as [`ListenAddress`] displays them. Several listeners with port
+    /// 0 count as one address, since their ports are not known yet.
     pub fn of(&self, site: &SiteConfig) -> BTreeSet<String> {
         match site.listen.is_empty() {
             true => self.common().into_iter().collect(),
@@ -164,7 +164,7 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         }
     }
 
-    /// Whether there is TLS elsewhere, but not where the site answers.
+    /// Returns whether there is a listener with TLS, but none at which the site is served.
     pub fn is_without_tls(&self, site: &SiteConfig) -> bool {
         let own = self.of(site);
         let mut with_tls = self.known().filter(|listen| listen.tls).peekable();
@@ -172,8 +172,8 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
             && with_tls.all(|listen| !own.contains(&listen.address.to_string()))
     }
 
-    /// Makes sure that a site answers at each address of the server. Where every site has its own
-    /// addresses, the server has none by default.
+    /// Checks that a site is served at each address of the server. If every site has its own addresses, the server's
+    /// default address is removed.
     pub fn check_use(&mut self, sites: &[SiteConfig]) {
         if sites.iter().any(|site| site.listen.is_empty()) {
             return;
@@ -192,20 +192,20 @@ impl<'a, 'f, 'm, 't> Listeners<'a, 'f, 'm, 't> {
         }
     }
 
-    /// The addresses of the server, as [`ListenAddress`] shows them.
+    /// Returns the addresses of the server, as [`ListenAddress`] displays them.
     pub fn common(&self) -> Vec<String> {
         let all = self.common.iter();
         all.map(|(listen, _)| listen.address.to_string()).collect()
     }
 
-    /// Where to listen: the addresses of the server, then those that only sites name.
+    /// Returns all addresses to listen on: those of the server, then those that only sites name.
     pub fn all(self) -> Vec<Listen> {
         let common = self.common.into_iter().map(|(listen, _)| listen);
         common.chain(self.own).collect()
     }
 }
 
-/// What an address is called in a mistake: one of the command line has no place in the file.
+/// Returns the name of an address in a mistake. An address of the command line has no place in the file.
 fn what(place: &Place) -> &'static str {
     match place {
         None => "--listen",
@@ -217,7 +217,7 @@ fn is_any_port(listen: &Listen) -> bool {
     matches!(&listen.address, ListenAddress::Tcp(address) if address.port() == 0)
 }
 
-/// The two addresses, if one of them is part of the other: first the part, then the wildcard.
+/// Returns the two addresses if one of them is part of the other: first the part, then the wildcard.
 fn part_of<'a>(
     one: &'a ListenAddress,
     two: &'a ListenAddress,
@@ -233,7 +233,7 @@ fn part_of<'a>(
     }
 }
 
-/// `status.listen`, which only this machine can reach unless it is said who may see what is there.
+/// Returns the listener of `status.listen`. It must be on loopback unless `allow` names who may see the status.
 pub fn status(top: &Section<'_, '_, '_>, sites: &[Listen]) -> Option<Listen> {
     let section = top.section("status", "status");
     let (text, place) = (section.text("listen")?, section.place_of("listen"));
@@ -350,8 +350,8 @@ fn parse_listen(text: &str) -> Result<Listen, String> {
     Ok(listen)
 }
 
-/// A server that runs as root is for this machine alone, unless somebody says that it is meant. A proxy that
-/// is named in `[trusted_proxies]` lets others in.
+/// Refuses a server that runs as root and is reachable from other machines, unless `--user root` states that this is
+/// intended. A proxy that is named in `[trusted_proxies]` makes the server reachable, too.
 pub fn check_root(
     top: &Section<'_, '_, '_>,
     identity: &Identity,

@@ -1,45 +1,44 @@
-//! Mistakes and advice about a configuration, and how they are shown: `file:line:column: message`,
-//! the line, and a caret under what is meant. Mistakes are collected, and all of them are reported
-//! at once.
+//! Mistakes and advice about a configuration, and how they are displayed: `file:line:column: message`, the line, and a
+//! caret under the text in question. Mistakes are collected, and all of them are reported at once.
 
 use std::ops::Range;
 
 use super::source::Source;
 
-/// How bad.
+/// The severity of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Weight {
-    /// Cannot be served.
+    /// The configuration cannot be served.
     Mistake,
-    /// Can be, but somebody should know.
+    /// The configuration can be served, but the administrator should know about this.
     Advice,
 }
 
-/// One thing to tell.
+/// A message about a configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Mistake {
-    /// How bad.
+    /// The severity.
     pub weight: Weight,
-    /// Where in the files, in bytes; beyond their end: a variable of the environment; none: on the command
-    /// line or in the system.
+    /// The place in the files, in bytes. A place beyond their end is a variable of the environment; `None` is the
+    /// command line or the system.
     pub place: Option<Range<usize>>,
-    /// What, and what would do.
+    /// The message, with what to do instead.
     pub message: String,
 }
 
-/// All there is to tell.
+/// All messages about a configuration.
 #[derive(Debug, Default)]
 pub struct Mistakes {
     list: Vec<Mistake>,
 }
 
 impl Mistakes {
-    /// A mistake, at a place of the file if it has one.
+    /// Adds a mistake, at a place in the files if it has one.
     pub fn at(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
         self.add(Weight::Mistake, place.into(), message.into());
     }
 
-    /// Advice.
+    /// Adds advice.
     pub fn advise(&mut self, place: impl Into<Option<Range<usize>>>, message: impl Into<String>) {
         self.add(Weight::Advice, place.into(), message.into());
     }
@@ -55,13 +54,13 @@ impl Mistakes {
         }
     }
 
-    /// Whether something cannot be served.
+    /// Returns whether there is a mistake, so the configuration cannot be served.
     pub fn any(&self) -> bool {
         self.list.iter().any(|m| m.weight == Weight::Mistake)
     }
 
-    /// Everything of that weight as it is shown, in the order of the files; what lies elsewhere
-    /// comes first. The place of `variables[n]` is the end of the files and `n`.
+    /// Returns all messages of this severity as they are displayed, in the order of the files; messages without a place
+    /// come first. The place of `variables[n]` is the end of the files plus `n`.
     pub fn shown(&self, weight: Weight, source: &Source, variables: &[&str]) -> Vec<String> {
         let mut list: Vec<&Mistake> = self.list.iter().filter(|m| m.weight == weight).collect();
         list.sort_by_key(|m| m.place.as_ref().map(|p| p.start));
@@ -89,7 +88,7 @@ fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
     let column = text[line_start..at].chars().count() + 1;
     let end = floor(text, start + place.len()).clamp(at, line_end.max(at));
     let width = text[at..end].chars().count().max(1);
-    // A tab stays a tab, so that the caret stands where the eye expects it.
+    // A tab stays a tab, so the caret is below the right column.
     let indent: String = text[line_start..at]
         .chars()
         .map(|c| if c == '\t' { '\t' } else { ' ' })
@@ -102,7 +101,7 @@ fn show(mistake: &Mistake, source: &Source, variables: &[&str]) -> String {
     )
 }
 
-/// The border of a character at or before `at`.
+/// Returns the character boundary at or before `at`.
 fn floor(text: &str, at: usize) -> usize {
     let mut at = at.min(text.len());
     while !text.is_char_boundary(at) {

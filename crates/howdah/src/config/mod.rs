@@ -1,21 +1,21 @@
-//! The configuration: from the command line and a TOML file to the typed settings of the crates.
-//! The only place that sees raw strings. Every mistake is reported at once with file, line and a
-//! suggestion; nothing unknown is ignored, nothing wrong becomes a default.
+//! The configuration: turns the command line and a TOML file into the typed settings of the crates. This is the only
+//! module that sees raw strings. All mistakes are reported at once, each with its file, its line and a suggestion. An
+//! unknown option is never ignored, and a wrong value is never replaced by a default.
 //!
-//! - [`options`]: the one table of what may be configured.
-//! - `source`: the files; [`reader`]: walks them along that table; [`value`]: what values mean.
+//! - [`options`]: the one table of all options.
+//! - `source`: the configuration files; [`reader`]: reads them along that table; [`value`]: parses the values.
 //! - [`server`], [`identity`], `listen`, [`pool`], `embed`, [`fastcgi`], [`programs`], [`site`], [`rules`], [`tls`],
-//!   [`cache`]: sections into typed settings.
-//! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: what several of these use.
-//! - `application`: what a site leaves out that the application in its root needs.
-//! - [`acme`], [`tls`]: certificates, ordered and by file.
-//! - [`environment`], [`php_variables`]: what containers set by variables.
+//!   [`cache`]: turn sections into typed settings.
+//! - `pool_forms`, `pool_section`, `process_manager`, `site_options`: code that several of these share.
+//! - `application`: defaults for a site according to the application in its root.
+//! - [`acme`], [`tls`]: certificates that are ordered, and certificates from files.
+//! - [`environment`], [`php_variables`]: settings that containers pass in environment variables.
 //! - `job`: background jobs.
-//! - [`traces`]: where spans go.
+//! - [`traces`]: where spans are sent.
 //! - [`fleet`]: several servers with one page cache.
-//! - `served`: settings as sites that are open, and as the front's.
+//! - `served`: turns settings into open sites and into the front's settings.
 //! - [`mistake`], [`suggest`]: how mistakes are reported.
-//! - [`reference`]: the table as documentation.
+//! - [`reference`]: the table of options as documentation.
 
 pub mod acme;
 mod application;
@@ -75,23 +75,23 @@ use reader::{File, Section};
 pub use reader::Validation;
 pub use source::Source;
 
-/// Everything `howdah serve` needs to know, checked.
+/// The checked settings of `howdah serve`.
 #[derive(Debug)]
 pub struct Settings {
-    /// Where to listen, in order: the addresses of `listen`, those that only sites name, and last the
-    /// status listener.
+    /// The addresses to listen on, in this order: those of `listen`, those that only sites name, and the status
+    /// listener.
     pub listen: Vec<Listen>,
-    /// The addresses at which sites without `listen` answer, as [`ListenAddress`] shows them.
+    /// The addresses at which sites without `listen` are served, as [`ListenAddress`] displays them.
     pub common_listeners: Vec<String>,
-    /// How many threads the front has.
+    /// The number of front threads.
     pub threads: u32,
-    /// The user that serves HTTP, if root starts the server.
+    /// The user that serves HTTP if root starts the server.
     pub user: Option<String>,
-    /// That user's group, where it is not the account's own.
+    /// The group of that user, if it is not the account's own group.
     pub group: Option<String>,
-    /// Where the master's process id is written.
+    /// The file that the master's process id is written to.
     pub pid: Option<PathBuf>,
-    /// The control socket, if it was named.
+    /// The path of the control socket, if the configuration names one.
     pub control: Option<PathBuf>,
     /// `[log]`
     pub log: LogSettings,
@@ -99,19 +99,19 @@ pub struct Settings {
     pub server: ServerOptions,
     /// `[compression]`
     pub encoding: EncodingConfig,
-    /// `cache.memory`: bytes.
+    /// `cache.memory`, in bytes.
     pub cache_memory: u64,
     /// `cache.path` and `cache.disk_size`.
     pub cache_disk: Option<cache::CacheDisk>,
     /// `[trusted_proxies]`
     pub trusted_proxies: TrustedProxies,
-    /// `[status]`, but for its listener.
+    /// `[status]`, except for its listener.
     pub status: StatusSettings,
-    /// `[traces]`, if there is a collector.
+    /// `[traces]`, if a collector is configured.
     pub traces: Option<traces::TraceSettings>,
     /// `[fleet]`, if this server is a member of one.
     pub fleet: Option<howdah_fleet::FleetConfig>,
-    /// `[fleet] release`: which code the sites run; members of one release share renders.
+    /// `[fleet] release`: the version of the code that the sites run. Members of the same release share renders.
     pub release: Option<Arc<str>>,
     /// `[pool.*]`
     pub pools: Vec<Mode>,
@@ -119,13 +119,13 @@ pub struct Settings {
     pub sites: Vec<SiteConfig>,
     /// `[[site.certificate]]` of all sites, in order.
     pub certificates: Vec<tls::CertificateFiles>,
-    /// What certificates are ordered for; none: all come from files.
+    /// The settings of ordered certificates; `None` if all certificates come from files.
     pub acme: Option<howdah_acme::Settings>,
     /// `[tls]`
     pub tls: tls::TlsOptions,
-    /// `[[job]]`; the front has none.
+    /// `[[job]]`; empty in the front.
     pub jobs: Vec<crate::jobs::settings::Job>,
-    /// What was chosen automatically, for the one who starts the server.
+    /// The choices that were made automatically, to be shown to the person who starts the server.
     pub chosen: Vec<String>,
 }
 
@@ -134,24 +134,24 @@ pub struct Settings {
 pub struct Listen {
     /// The address, or the path of a unix socket.
     pub address: ListenAddress,
-    /// Connections begin with a PROXY header.
+    /// Whether connections begin with a PROXY header.
     pub proxy_protocol: bool,
-    /// Connections are encrypted.
+    /// Whether connections are encrypted.
     pub tls: bool,
-    /// Clients may speak HTTP/2 without TLS.
+    /// Whether clients may use HTTP/2 without TLS.
     pub h2c: bool,
-    /// Clients may speak HTTP/3, on the same port of UDP.
+    /// Whether clients may use HTTP/3, on the same port of UDP.
     pub http3: bool,
-    /// The user that owns a unix socket's file; none: the one that serves HTTP.
+    /// The user that owns the file of a unix socket; `None` for the user that serves HTTP.
     pub owner: Option<String>,
-    /// The group of that file; none: that of the user that serves HTTP.
+    /// The group of that file; `None` for the group of the user that serves HTTP.
     pub group: Option<String>,
-    /// For probes, status and metrics, not for sites.
+    /// Whether this address is for probes, status and metrics, and not for sites.
     pub status: bool,
 }
 
 impl Listen {
-    /// An address with nothing configured.
+    /// Returns an address at which no option is set.
     pub fn at(address: ListenAddress) -> Listen {
         Listen {
             address,
@@ -171,20 +171,20 @@ impl Listen {
 pub struct StatusSettings {
     /// The path of the status page on every site.
     pub path: Option<String>,
-    /// Who may see status and metrics.
+    /// The networks that may see status and metrics.
     pub allow: Vec<howdah_http::network::Network>,
 }
 
 /// `[log]`
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LogSettings {
-    /// Where problems are logged.
+    /// The target of the error log.
     pub error: LogTarget,
-    /// The least important level written (syslog's numbers).
+    /// The least important level that is logged (syslog's numbers).
     pub level: Level,
-    /// Where requests are logged; none: nowhere.
+    /// The target of the access log; `None` if there is none.
     pub access: Option<LogTarget>,
-    /// How a line looks.
+    /// The format of a line.
     pub access_format: AccessFormat,
 }
 
@@ -193,18 +193,19 @@ pub struct LogSettings {
 pub struct ServerOptions {
     /// Limits and timeouts of connections.
     pub http: HttpConfig,
-    /// Where bodies and output wait for slow clients.
+    /// Where request bodies and output are buffered for slow clients.
     pub buffers: Buffers,
-    /// `limits.spill_total`: bytes of all files of `buffers`; none: by what is free.
+    /// `limits.spill_total`: the maximum size of all files of `buffers`, in bytes. `None` derives it from the free
+    /// space.
     pub spill_total: Option<u64>,
-    /// `limits.memory`: bytes of all that the front keeps in memory, pages aside; none: by what the
-    /// machine has.
+    /// `limits.memory`: the maximum memory of the front, without stored pages, in bytes. `None` derives it from the
+    /// machine's memory.
     pub memory: Option<u64>,
-    /// How long the master and PHP's processes may take.
+    /// The time limits of the master and of PHP processes.
     pub timeouts: Timeouts,
 }
 
-/// How long the server itself waits: `[timeouts]`.
+/// The time limits of the server itself: `[timeouts]`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Timeouts {
     /// For requests in progress after SIGTERM or SIGINT.
@@ -213,29 +214,29 @@ pub struct Timeouts {
     pub drain: Duration,
     /// For PHP to start.
     pub start: Duration,
-    /// For a thread of the front to come to its next turn.
+    /// For a thread of the front to reach its next turn.
     pub hang: Duration,
 }
 
-/// What reading a configuration gave.
+/// The result of reading a configuration.
 #[derive(Debug)]
 pub struct Loaded {
-    /// The settings, or all mistakes as they are shown.
+    /// The settings, or all mistakes as they are displayed.
     pub settings: Result<Settings, Vec<String>>,
-    /// Advice as it is shown.
+    /// Advice as it is displayed.
     pub advice: Vec<String>,
-    /// `howdah-php` is not there: a mistake of the installation, whatever else there is.
+    /// Whether `howdah-php` is missing, which is a mistake of the installation, regardless of any other mistakes.
     pub php_unfit: bool,
 }
 
-/// The control socket a configuration file names.
+/// Returns the path of the control socket that the command line, the environment or the configuration file names.
 pub fn control_of(arguments: &Serve, source: &Source) -> Option<PathBuf> {
     let control = arguments.control.clone();
     let control = control.or_else(|| Environment::of_process().control());
     control.or_else(|| path_of(source, "", "control"))
 }
 
-/// A path that a configuration file names, whatever else is wrong with the file.
+/// Returns a path that a configuration file names, whatever other mistakes the file contains.
 pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<PathBuf> {
     let mut unheard = Mistakes::default();
     let document = source.document(&mut unheard);
@@ -247,7 +248,7 @@ pub fn path_of(source: &Source, section: &'static str, key: &str) -> Option<Path
     }
 }
 
-/// Whether a configuration names a fleet, whatever else is wrong with it.
+/// Returns whether a configuration names a fleet, whatever other mistakes it contains.
 pub fn names_fleet(source: Option<&Source>) -> bool {
     let mut unheard = Mistakes::default();
     let nothing = Source::of("", "");
@@ -277,13 +278,13 @@ const SECTIONS: &[&str] = &[
     "job",
 ];
 
-/// Reads the command line and the file (none: everything at its default), and checks them against
-/// each other and the system: roots are opened, users and pools looked up.
+/// Reads the command line and the file, and checks them against each other and against the system: roots are opened,
+/// users and pools are looked up. Without a file, every option has its default.
 pub fn load(arguments: &Serve, source: Option<&Source>, validation: Validation) -> Loaded {
     load_with(arguments, source, validation, &Environment::of_process())
 }
 
-/// As [`load`], with this environment.
+/// Does the same as [`load`], with the given environment variables.
 pub fn load_with(
     arguments: &Serve,
     source: Option<&Source>,
@@ -382,11 +383,11 @@ fn settings(arguments: &Serve, top: &Section<'_, '_, '_>, php_unfit: &mut bool) 
     }
 }
 
-/// `howdah-php`, looked up only if a pool's mode needs it.
+/// The lazily looked up path of `howdah-php`. The lookup happens only if a pool's mode needs the program.
 pub struct Program<'s, 'f, 'm, 't> {
     top: &'s Section<'f, 'm, 't>,
     found: OnceCell<Option<PathBuf>>,
-    /// One that a pool names is missing.
+    /// Whether a program that a pool or the file names is missing.
     missing: Cell<bool>,
 }
 
@@ -399,8 +400,9 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
         }
     }
 
-    /// Its path, as the pool says it, or else the file. Empty if it is missing, which is noted as a
-    /// mistake, and in the front, since only the master starts it.
+    /// Returns the program's path according to the pool or, if the pool does not name one, to the top of the file. The
+    /// path is empty if the program is missing, which is recorded as a mistake. It is also empty in the front, because
+    /// only the master starts the program.
     fn path(&self, pool: &Section<'_, '_, '_>) -> PathBuf {
         if self.top.file().validation == Validation::Trusted {
             return PathBuf::new();
@@ -412,7 +414,7 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
         found.unwrap_or_default()
     }
 
-    /// Its path as the top of the file says it.
+    /// Returns the program's path according to the top of the file.
     fn of_server(&self) -> PathBuf {
         let found = self.found.get_or_init(|| self.find(self.top)).clone();
         found.unwrap_or_default()
@@ -435,7 +437,7 @@ impl<'s, 'f, 'm, 't> Program<'s, 'f, 'm, 't> {
     }
 }
 
-/// Cores this process may use.
+/// Returns the number of cores that this process may use.
 pub fn cores() -> u32 {
     std::thread::available_parallelism().map_or(1, |n| n.get() as u32)
 }

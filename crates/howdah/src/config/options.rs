@@ -1,9 +1,9 @@
-//! The one table of options: what may stand in a configuration file, of which type, in which range, with
-//! which default, for which modes, and who needs it. The reader takes types, defaults and destinations
-//! from here; `howdah check --explain`, `docs/configuration.md` and the suggestions for unknown keys are
-//! made from it.
+//! The one table of options: what a configuration file may contain, with type, range, default, modes, and who needs it.
+//! The reader takes types, defaults and destinations from here. `howdah check --explain`, `docs/configuration.md` and
+//! the suggestions for unknown keys are generated from it.
 //!
-//! A new option is a row here, a field of the struct that uses it (the row names the field), and its use.
+//! A new option needs a row here, a field of the struct that uses it (the row names the field), and code that uses the
+//! field.
 
 use howdah_server::cache::CacheConfig;
 
@@ -16,39 +16,39 @@ use super::value::Value;
 /// An option.
 #[derive(Clone, Copy, Debug)]
 pub struct Spec {
-    /// The table it stands in: empty for the top, `pool.*` for any pool.
+    /// The table that contains the option: empty for the top level, `pool.*` for any pool.
     pub section: &'static str,
-    /// The modes of a pool that have it; empty: all modes.
+    /// The modes of a pool that have the option; empty for all modes.
     pub modes: &'static [&'static str],
-    /// Its key.
+    /// The key of the option.
     pub key: &'static str,
-    /// What it may be.
+    /// The type of the value.
     pub kind: Kind,
-    /// As it would be written; empty: none. A list's entries are separated by commas.
+    /// The default as it would be written; empty if there is none. The entries of a list are separated by commas.
     pub default: &'static str,
-    /// Where its value goes.
+    /// The destination of the value.
     pub target: Destination,
-    /// What it does.
+    /// What the option does.
     pub doc: &'static str,
-    /// Who needs to set it.
+    /// When the option is needed.
     pub who: &'static str,
 }
 
-/// Where the value of an option goes.
+/// The destination of an option's value.
 #[derive(Clone, Copy, Debug)]
 pub enum Destination {
-    /// The section's reader asks for it by its key, and checks it or makes something of it.
+    /// The section's reader requests the value by its key, and checks or converts it.
     Reader,
-    /// To this field of the server's options.
+    /// This field of the server's options.
     Server(fn(&mut ServerOptions, Value)),
-    /// To these fields of a pool's configuration.
+    /// These fields of a pool's configuration.
     Pool(fn(&mut PoolForms, Value)),
-    /// To this field of a site's cache.
+    /// This field of a site's cache.
     Cache(fn(&mut CacheConfig, Value)),
 }
 
 impl Destination {
-    /// The field of the server's options, if that is where the value goes.
+    /// Returns the setter of the server's options, if that is the destination.
     pub fn server(self) -> Option<fn(&mut ServerOptions, Value)> {
         match self {
             Destination::Server(put) => Some(put),
@@ -56,7 +56,7 @@ impl Destination {
         }
     }
 
-    /// The fields of a pool's configuration, if that is where the value goes.
+    /// Returns the setter of a pool's configuration, if that is the destination.
     pub fn pool(self) -> Option<fn(&mut PoolForms, Value)> {
         match self {
             Destination::Pool(put) => Some(put),
@@ -64,7 +64,7 @@ impl Destination {
         }
     }
 
-    /// The field of a site's cache, if that is where the value goes.
+    /// Returns the setter of a site's cache, if that is the destination.
     pub fn cache(self) -> Option<fn(&mut CacheConfig, Value)> {
         match self {
             Destination::Cache(put) => Some(put),
@@ -73,7 +73,7 @@ impl Destination {
     }
 }
 
-/// Sections: name as in the file, what it is about.
+/// The sections: the name as in the file, and a description.
 #[cfg(test)]
 pub const SECTIONS: &[(&str, &str)] = &[
     ("", "Before the first `[section]`."),
@@ -140,20 +140,20 @@ const T: u64 = 1 << 40;
 
 /// The modes in which a pool can run PHP.
 const MODES: [&str; 5] = ["embed", "worker", "fastcgi", "pool", "cgi"];
-/// Every section but those of some modes' pools.
+/// Options for all modes, and of sections other than pools.
 const ANY: &[&str] = &[];
-/// Howdah starts PHP.
+/// Modes in which Howdah starts PHP.
 const STARTED: &[&str] = &["embed", "worker", "pool", "cgi"];
-/// … and its processes outlive a request.
+/// Those modes in which the processes outlive a request.
 const LASTING: &[&str] = &["embed", "worker", "pool"];
-/// … and they are howdah-php.
+/// Those modes in which the processes are howdah-php.
 const OURS: &[&str] = &["embed", "worker"];
 const WORKER: &[&str] = &["worker"];
-/// Howdah starts programs that the configuration names.
+/// Modes in which Howdah starts programs that the configuration names.
 const PROGRAMS: &[&str] = &["pool", "cgi"];
 const POOL: &[&str] = &["pool"];
 const FASTCGI: &[&str] = &["fastcgi"];
-/// Howdah speaks FastCGI.
+/// Modes in which Howdah is a FastCGI client.
 const BACKENDS: &[&str] = &["fastcgi", "pool"];
 
 macro_rules! server {
@@ -176,7 +176,8 @@ macro_rules! target {
     };
 }
 
-/// Rows by section and modes: key, kind, default, perhaps the field it goes to, what it does, who needs it.
+/// Expands rows by section and modes: key, kind, default, optionally the field to store the value in, what the option
+/// does, and when it is needed.
 macro_rules! options {
     ($($section:literal $modes:ident {
         $($key:literal: $kind:expr, $default:literal $(=> $target:expr)?, $doc:literal, $who:literal;)*
@@ -518,8 +519,8 @@ options! {
         "sendfile": Kind::Pairs, "",
             "`[site.sendfile]`: `\"/protected/\" = \"/srv/files\"`: scripts may have files of this directory sent, by `X-Accel-Redirect: /protected/…` or `X-Sendfile: /srv/files/…`.",
             "For downloads that PHP only permits.";
-        // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit people mean to
-        // set; nginx' 1 MB before it is a well-known trap.
+        // Apache's LimitRequestBody since 2.4.53. PHP's own post_max_size (8 MB) is the limit that administrators
+        // intend to set; nginx' limit of 1 MB in front of it is a well-known trap.
         "max_body_size": Kind::SizeOrOff(1, 1 << 50), "1G",
             "Longest request body; beyond: 413. post_max_size bounds only what PHP parses.", "For larger uploads, or to refuse sooner.";
         "request_buffering": Kind::Word(&["on", "off", "auto"]), "on",
@@ -699,7 +700,7 @@ options! {
     }
 }
 
-/// Options that older files may have: section, key, and what to do instead.
+/// Options that older files may contain: section, key, and what to do instead.
 const REMOVED: &[(&str, &str, &str)] = &[
     (
         "",
@@ -880,13 +881,13 @@ const REMOVED: &[(&str, &str, &str)] = &[
     ),
 ];
 
-/// What to do instead, if there was an option of that section and key once.
+/// Returns what to do instead of the option of this section and key, if there was one in the past.
 pub fn removed(section: &str, key: &str) -> Option<&'static str> {
     let entry = REMOVED.iter().find(|(s, k, _)| (*s, *k) == (section, key));
     entry.map(|(_, _, instead)| *instead)
 }
 
-/// The option of that section and key.
+/// Returns the option of this section and key.
 pub fn find(section: &str, key: &str) -> Option<&'static Spec> {
     OPTIONS
         .iter()
@@ -894,7 +895,7 @@ pub fn find(section: &str, key: &str) -> Option<&'static Spec> {
 }
 
 impl Spec {
-    /// `pool.*.queue_size`
+    /// Returns the full name, such as `pool.*.queue_size`.
     pub fn full_name(&self) -> String {
         if self.section.is_empty() {
             self.key.to_owned()

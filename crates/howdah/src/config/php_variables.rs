@@ -1,16 +1,17 @@
-//! `PHP_…` variables of a container: php.ini's settings, for every PHP that Howdah starts itself.
-//! `PHP_OPCACHE_MEMORY_CONSUMPTION=256` is `opcache.memory_consumption`: PHP is asked for the names it has,
-//! extensions included, and whichever is the variable's in small letters, with `_` for `.`, is meant.
+//! `PHP_…` variables of a container: settings of php.ini for every PHP that Howdah starts itself.
+//! `PHP_OPCACHE_MEMORY_CONSUMPTION=256` sets `opcache.memory_consumption`. PHP is asked for the names of its settings,
+//! including those of extensions. A variable stands for the setting whose name in capital letters, with `_` for `.`, is
+//! that of the variable.
 
 use std::path::Path;
 
 use super::suggest;
 use crate::php;
 
-/// What the names of these variables begin with.
+/// The prefix of these variables.
 pub const PREFIX: &str = "PHP_";
 
-/// Variables of PHP itself, of Docker's official images and of other tools, which are no settings.
+/// Variables of PHP itself, of Docker's official images and of other tools, which are not settings.
 const OTHERS: &[&str] = &[
     "PHP_ASC_URL",
     "PHP_BINARY",
@@ -29,24 +30,24 @@ const OTHERS: &[&str] = &[
     "PHP_VERSION",
 ];
 
-/// What variables mean to a PHP.
+/// The settings that variables stand for in one PHP.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Meaning {
     /// Settings, by PHP's own names.
     pub settings: Vec<(String, String)>,
-    /// About variables without effect.
+    /// Advice about variables without effect.
     pub advice: Vec<String>,
 }
 
-/// Whether a variable that begins so means a setting.
+/// Returns whether a variable stands for a setting.
 pub fn is_setting(variable: &str) -> bool {
     variable.starts_with(PREFIX) && !OTHERS.contains(&variable)
 }
 
-/// What the variables mean to this PHP with that php.ini.
+/// Returns the settings that the variables stand for in this PHP with that php.ini.
 ///
 /// # Errors
-/// PHP does not say which settings it has.
+/// Fails if PHP does not report its settings.
 pub fn settings(
     variables: &[(String, String)],
     program: &Path,
@@ -90,7 +91,7 @@ fn resolve<'v>(variables: impl Iterator<Item = &'v (String, String)>, names: &[S
     meaning
 }
 
-/// The variable of a setting.
+/// Returns the variable of a setting.
 fn variable(setting: &str) -> String {
     let plain = |c: char| if c.is_ascii_alphanumeric() { c } else { '_' };
     let plain: String = setting.chars().map(plain).collect();

@@ -1,4 +1,4 @@
-//! `[pool.NAME]` into the executor's pool settings.
+//! Turns `[pool.NAME]` into the executor's pool settings.
 
 use std::time::Duration;
 
@@ -15,10 +15,10 @@ use super::server::typed;
 use super::{Program, Timeouts, embed, fastcgi};
 use crate::arguments::Serve;
 
-/// The least time that a zygote or spawner has for an answer, whatever `timeouts.hang` is.
+/// The minimum time that a zygote or spawner has for a response, regardless of `timeouts.hang`.
 const LEAST_ANSWER: Duration = Duration::from_secs(10);
 
-/// All pools; the one default pool when the file names none.
+/// Returns all pools, or the one default pool if the file names none.
 pub fn pools(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
@@ -70,7 +70,7 @@ pub fn pools(
     sections.iter().zip(modes).map(pool).collect()
 }
 
-/// The tables `[pool.NAME]`, or one that says nothing.
+/// Returns the tables `[pool.NAME]`, or an empty one if there are none.
 fn sections<'f, 'm, 't>(top: &Section<'f, 'm, 't>) -> Vec<(At<String>, Section<'f, 'm, 't>)> {
     let mut sections = top.named_sections("pool", "pool.*");
     for (name, _) in &sections {
@@ -95,7 +95,7 @@ fn sections<'f, 'm, 't>(top: &Section<'f, 'm, 't>) -> Vec<(At<String>, Section<'
     sections
 }
 
-/// The mode that the command line gives every pool: `--worker` and `--fastcgi` mean one, too.
+/// Returns the mode that the command line sets for every pool. `--worker` and `--fastcgi` imply a mode, too.
 fn mode_override(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String> {
     let mut mode = arguments
         .mode
@@ -117,8 +117,8 @@ fn mode_override(arguments: &Serve, top: &Section<'_, '_, '_>) -> Option<String>
     mode
 }
 
-/// `--php-ini`, `-d` and `--env` count for every pool whose PHP we start. That they reach no other is a mistake
-/// when there is nobody else they could be meant for, and advice otherwise.
+/// Checks `--php-ini`, `-d` and `--env`, which apply to every pool whose PHP we start. If no pool is left that they can
+/// apply to, that is a mistake; if only some pools ignore them, there is advice.
 fn ini_does_not_reach(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
@@ -150,7 +150,7 @@ fn ini_does_not_reach(
     }
 }
 
-/// An option that has no effect in the pool's mode is a mistake: somebody meant something by it.
+/// Refuses options that have no effect in the pool's mode, because they were set on purpose.
 fn refuse_options_of_other_modes(section: &Section<'_, '_, '_>, mode: &str) {
     let foreign = |spec: &&Spec| !spec.modes.is_empty() && !spec.modes.contains(&mode);
     for spec in section.given().filter(foreign) {
@@ -180,7 +180,7 @@ fn command_line_defines(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(St
     arguments.define.iter().filter_map(read).collect()
 }
 
-/// Reads `-d NAME=VALUE` as php does: a name alone is on.
+/// Parses `-d NAME=VALUE` as php does: a name without a value sets `1`.
 pub fn define(text: &str) -> Result<(String, String), String> {
     let (name, value) = text.split_once('=').unwrap_or((text, "1"));
     match name.trim().is_empty() || text.contains(['\0', '\n']) {
@@ -189,7 +189,8 @@ pub fn define(text: &str) -> Result<(String, String), String> {
     }
 }
 
-/// `--env NAME=VALUE`, and `--env NAME` for what the server's environment has.
+/// Returns the variables of `--env NAME=VALUE`, and of `--env NAME`, which takes the value from the server's
+/// environment.
 fn command_line_environment(arguments: &Serve, top: &Section<'_, '_, '_>) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     for text in &arguments.env {

@@ -2,8 +2,8 @@
 
 use howdah_executor::config::{CgiConfig, FastCgiConfig, PoolConfig, ProgramPoolConfig};
 
-/// The configuration of a pool in every mode. The options of its section fill in all of them, as a row of
-/// the table of options says; the pool's mode decides which one counts.
+/// The configuration of a pool in every mode. The options of the pool's section fill in all of them, as the rows of the
+/// table of options specify; the pool's mode decides which one is used.
 #[derive(Debug, Default)]
 pub struct PoolForms {
     /// Modes `embed` and `worker`.
@@ -17,7 +17,7 @@ pub struct PoolForms {
 }
 
 impl PoolForms {
-    /// Those of the pool of this name.
+    /// Returns the blank configurations of a pool with this name.
     pub fn new(name: &str) -> PoolForms {
         let mut forms = PoolForms::default();
         forms.embed.name = name.to_owned();

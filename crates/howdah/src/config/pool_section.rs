@@ -1,4 +1,5 @@
-//! What every mode reads of a `[pool.NAME]` in the same way, with what the command line says about it.
+//! Options of a `[pool.NAME]` that are read in the same way in every mode, together with the overrides of the command
+//! line.
 
 use std::path::PathBuf;
 
@@ -9,14 +10,14 @@ use super::identity::{Identity, identity_of};
 use super::reader::{Section, Validation};
 use crate::arguments::Serve;
 
-/// The pool there is without any section.
+/// The name of the pool that exists if no section names one.
 pub const DEFAULT_POOL: &str = "www";
 
-/// What the command line says about every pool.
+/// What the command line sets for every pool.
 pub struct Overrides {
-    /// `--mode`, or the mode that `--worker` or `--fastcgi` means.
+    /// `--mode`, or the mode that `--worker` or `--fastcgi` implies.
     pub mode: Option<String>,
-    /// `--children`; inner none: `auto`.
+    /// `--children`; the inner `None` stands for `auto`.
     pub children: Option<Option<u32>>,
     /// `-d`
     pub defines: Vec<(String, String)>,
@@ -24,21 +25,21 @@ pub struct Overrides {
     pub environment: Vec<(String, String)>,
 }
 
-/// What a pool's configuration is made of beside [`PoolForms`].
+/// The inputs from which a pool's configuration is made, besides [`PoolForms`].
 pub struct PoolSection<'p, 'f, 'm, 't> {
     /// The command line.
     pub arguments: &'p Serve,
     /// The pool's table in the file.
     pub section: &'p Section<'f, 'm, 't>,
-    /// Who the server runs as.
+    /// The user that the server runs as.
     pub identity: &'p Identity,
-    /// What the command line says about every pool.
+    /// What the command line sets for every pool.
     pub overrides: &'p Overrides,
-    /// How long the pool's processes may take to start, to fork and to end.
+    /// How long the pool's processes may take to start, to fork and to exit.
     pub timeouts: ProcessTimeouts,
 }
 
-/// `php_ini`, or `--php-ini`.
+/// Returns `--php-ini`, or else `php_ini`.
 pub fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathBuf> {
     let (what, place, ini) = match &arguments.php_ini {
         Some(typed) => ("--php-ini", None, typed.clone()),
@@ -54,7 +55,7 @@ pub fn php_ini(arguments: &Serve, section: &Section<'_, '_, '_>) -> Option<PathB
     Some(ini)
 }
 
-/// The user and group that a pool's processes run as; by default the server's.
+/// Returns the user and group that a pool's processes run as; by default the server's.
 pub fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identity {
     match section.text("user") {
         Some(text) => identity_of(section, "user", section.place_of("user"), &text),
@@ -62,18 +63,18 @@ pub fn pool_identity(section: &Section<'_, '_, '_>, server: &Identity) -> Identi
     }
 }
 
-/// `max_children`; `auto` follows from cores and memory.
+/// Returns `max_children`; `auto` is derived from cores and memory.
 pub fn max_children(section: &Section<'_, '_, '_>, overrides: &Overrides) -> u32 {
     max_children_or(section, overrides, auto_children)
 }
 
-/// `max_children`, where `auto` is what `auto` returns.
+/// Returns `max_children`, where `auto` calls the given function.
 pub fn max_children_or(
     section: &Section<'_, '_, '_>,
     overrides: &Overrides,
     auto: impl FnOnce() -> u32,
 ) -> u32 {
-    // Read in any case: mistakes in the file are reported although the command line overrides it.
+    // The file's value is read even if the command line overrides it, so mistakes in it are reported.
     let in_file = section.number("max_children").map(|n| n as u32);
     overrides.children.unwrap_or(in_file).unwrap_or_else(auto)
 }

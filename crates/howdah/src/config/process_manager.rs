@@ -1,4 +1,4 @@
-//! `pm` and the spares of a pool into the executor's process manager, as php-fpm understands them.
+//! Turns `pm` and the spare servers of a pool into the executor's process manager, with php-fpm's semantics.
 
 use howdah_executor::config::ProcessManager;
 
@@ -6,7 +6,7 @@ use super::cores;
 use super::pool_section::Overrides;
 use super::reader::Section;
 
-/// `pm`
+/// Reads `pm`.
 pub(super) fn process_manager(
     section: &Section<'_, '_, '_>,
     max_children: u32,
@@ -18,7 +18,7 @@ pub(super) fn process_manager(
         Some("static") => true,
         _ => !section.has("pm") && (is_worker || matches!(overrides.children, Some(Some(_)))),
     };
-    // Read in any case: mistakes in them are reported.
+    // Read in every mode, so mistakes in these options are reported.
     let dynamic = dynamic(section, max_children);
     match pm.as_deref() {
         _ if is_static => ProcessManager::Static,
@@ -27,7 +27,7 @@ pub(super) fn process_manager(
     }
 }
 
-/// The spares; those that are not given follow from the cores and fit those that are.
+/// Returns the spare servers. Those that are not configured are derived from the cores, and fit those that are.
 fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
     let given = |key| section.number(key).map(|n| n as u32);
     let (min, max) = (given("min_spare_servers"), given("max_spare_servers"));
@@ -38,7 +38,7 @@ fn dynamic(section: &Section<'_, '_, '_>, max_children: u32) -> ProcessManager {
             .min(max_children)
     });
     let max_spare = max.unwrap_or_else(|| (2 * cores()).max(4).max(min_spare).min(max_children));
-    // php-fpm's rules (fpm_conf_process_all_pools).
+    // The rules of php-fpm (fpm_conf_process_all_pools).
     let rule = |holds: bool, key: &str, message: String| {
         if !holds {
             section.file().mistake(section.place_of(key), message);

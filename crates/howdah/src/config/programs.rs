@@ -1,4 +1,4 @@
-//! `[pool.NAME]` of the modes that start external programs, into the executor's settings.
+//! Turns `[pool.NAME]` of the modes that start external programs into the executor's settings.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -11,10 +11,10 @@ use super::pool_section::{PoolSection, max_children, php_ini, pool_identity};
 use super::process_manager::process_manager;
 use super::reader::{Section, Validation};
 
-/// Mode `cgi`: `config` with the rest of its section.
+/// Completes `config` for mode `cgi` from the rest of its section.
 pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConfig {
     common(&mut config.identity, &mut config.ini, pool);
-    // A cache that ends with the request only costs: see docs/performance.md. php_value may say otherwise.
+    // A cache that is lost at the end of the request only costs time: see docs/performance.md. php_value may enable it.
     let opcache_off = ("opcache.enable".to_owned(), "0".to_owned());
     config.ini.defines.insert(0, opcache_off);
     config.command = command(pool.section);
@@ -23,7 +23,7 @@ pub fn cgi(mut config: CgiConfig, pool: &PoolSection<'_, '_, '_, '_>) -> CgiConf
     config
 }
 
-/// Mode `pool`: `config` with the rest of its section; `client` is how the front connects.
+/// Completes `config` for mode `pool` from the rest of its section; `client` describes how the front connects.
 pub fn program_pool(
     mut config: ProgramPoolConfig,
     client: FastCgiConfig,
@@ -69,7 +69,8 @@ fn refuse_options_of_independent_programs(section: &Section<'_, '_, '_>) {
     }
 }
 
-/// What both modes have: who the programs run as, and PHP's settings, those of the command line last.
+/// Sets the options of both modes: the user that the programs run as, and PHP's settings, those of the command line
+/// last.
 fn common(
     identity: &mut ProgramIdentity,
     ini: &mut ProgramIni,
@@ -83,7 +84,8 @@ fn common(
     ini.defines.extend(overrides.defines.clone());
 }
 
-/// `command`, its program looked up. The front does not start it and does not look.
+/// Returns `command`, with the path of its program looked up. The front does not start the program and does not look it
+/// up.
 fn command(section: &Section<'_, '_, '_>) -> Vec<String> {
     let mut words: Vec<String> = section
         .texts("command")
@@ -113,7 +115,7 @@ fn command(section: &Section<'_, '_, '_>) -> Vec<String> {
     words
 }
 
-/// An executable file, by path or in PATH.
+/// Finds an executable file by path or in PATH.
 pub fn find(program: &str) -> Option<PathBuf> {
     let is_program = |path: &Path| {
         path.metadata()

@@ -1,5 +1,5 @@
-//! Walks a parsed file along the table of options: takes values by key, notes what is unknown or
-//! of the wrong kind, and goes on with the default so that every mistake is found in one go.
+//! Reads a parsed file along the table of options: takes values by key, records what is unknown or of the wrong kind,
+//! and continues with the default, so every mistake is found in one pass.
 
 use std::cell::RefCell;
 use std::ops::Range;
@@ -19,42 +19,42 @@ use super::value::{self, Scalar, Value};
 
 mod tables;
 
-/// A place in the file; none for what is not there.
+/// A place in the file; `None` for values that are not in the file.
 pub type Place = Option<Range<usize>>;
 
-/// A value of the file and its place, for messages about it.
+/// A value of the file with its place, for messages about it.
 #[derive(Clone, Debug)]
 pub struct At<T> {
     /// The value.
     pub value: T,
-    /// Where it is in the file.
+    /// The place in the file.
     pub place: Place,
 }
 
-/// What all sections of a configuration share.
+/// The state that all sections of a configuration share.
 pub struct File<'m> {
     mistakes: RefCell<&'m mut Mistakes>,
     source: &'m Source,
-    /// Relative paths count from here.
+    /// The directory at which relative paths start.
     directory: PathBuf,
-    /// How much is looked up.
+    /// How much is looked up in the system.
     pub validation: Validation,
-    /// What is merged into it.
+    /// The environment variables that are merged into the file.
     pub environment: Environment,
 }
 
-/// How much of a configuration is looked up while it is read.
+/// How much of a configuration is looked up in the system while it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validation {
-    /// Everything: users, programs and files of PHP. For the master and `howdah check`.
+    /// Everything is looked up: users, programs and files of PHP. For the master and `howdah check`.
     Full,
-    /// What the master has looked up is taken as it is. For the front, which has threads and has given up
-    /// the rights to judge by.
+    /// The lookups of the master are trusted. For the front, which has threads and no longer has the rights to check
+    /// them.
     Trusted,
 }
 
 impl<'m> File<'m> {
-    /// A configuration of these files, whose relative paths count from the first one's directory.
+    /// Creates the state of a configuration of these files, whose relative paths start at the first file's directory.
     pub fn new(mistakes: &'m mut Mistakes, source: &'m Source, validation: Validation) -> File<'m> {
         let directory = Path::new(source.name()).parent().map(Path::to_owned);
         File {
@@ -66,46 +66,46 @@ impl<'m> File<'m> {
         }
     }
 
-    /// The file with this environment.
+    /// Adds environment variables to the file.
     pub fn with(mut self, environment: &Environment) -> File<'m> {
         self.environment = environment.clone();
         self
     }
 
-    /// The files.
+    /// Returns the files.
     pub fn source(&self) -> &Source {
         self.source
     }
 
-    /// Notes a mistake.
+    /// Records a mistake.
     pub fn mistake(&self, place: Place, message: impl Into<String>) {
         self.mistakes.borrow_mut().at(place, message);
     }
 
-    /// Notes advice.
+    /// Records advice.
     pub fn advise(&self, place: Place, message: impl Into<String>) {
         self.mistakes.borrow_mut().advise(place, message);
     }
 
-    /// A path as the file means it.
+    /// Resolves a path of the file.
     pub fn path(&self, text: &str) -> PathBuf {
         self.directory.join(Path::new(text))
     }
 }
 
-/// A table of the file (or the lack of one: everything is at its default then).
+/// A table of the file. If the table is absent, everything has its default.
 pub struct Section<'f, 'm, 't> {
     file: &'f File<'m>,
     name: &'static str,
-    /// The name that it has in this file, such as `pool.www`.
+    /// The name of the table in this file, such as `pool.www`.
     label: String,
     table: Option<&'t DeTable<'t>>,
-    /// Where the table begins.
+    /// The place where the table begins.
     pub place: Place,
 }
 
 impl<'f, 'm, 't> Section<'f, 'm, 't> {
-    /// A table as the section `name` of the options; unknown keys are noted.
+    /// Opens a table as the section `name` of the options; unknown keys are recorded.
     pub fn new(
         file: &'f File<'m>,
         name: &'static str,
@@ -134,9 +134,8 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         };
         for key in section.table.into_iter().flat_map(DeTable::keys) {
             let text: &str = key.get_ref();
-            // Everything is read here once, so that mistakes are reported although the command
-            // line, or another option, makes it of no effect. The same mistake noted twice is kept
-            // once.
+            // Everything is read here once, so mistakes are reported even if the command line or another option makes
+            // the value ineffective. A mistake that is recorded twice is stored once.
             match options::find(name, text).map(|spec| spec.kind) {
                 Some(Kind::Texts) => drop(section.texts(text)),
                 Some(Kind::Pairs) => drop(section.pairs(text)),
@@ -173,12 +172,12 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         self.file.mistake(Some(place), message);
     }
 
-    /// The file it is in.
+    /// Returns the file that contains the section.
     pub fn file(&self) -> &'f File<'m> {
         self.file
     }
 
-    /// The file and the number of the line where the table begins.
+    /// Returns the file and the number of the line where the table begins.
     pub fn line(&self) -> Option<(&'f str, usize)> {
         let (file, at) = self.file.source.at(self.place.as_ref()?.start)?;
         Some((&file.name, file.line(at)))
@@ -193,22 +192,22 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         self.table?.get(key)
     }
 
-    /// Whether the file says anything about it.
+    /// Returns whether the file sets this key.
     pub fn has(&self, key: &str) -> bool {
         self.raw(key).is_some()
     }
 
-    /// Where the table begins.
+    /// Returns the place where the table begins.
     pub fn place(&self) -> Place {
         self.place.clone()
     }
 
-    /// Where its value stands.
+    /// Returns the place of the key's value.
     pub fn place_of(&self, key: &str) -> Place {
         self.raw(key).map(Spanned::span).or(self.place.clone())
     }
 
-    /// Its value, or its default; `None` when it has neither.
+    /// Returns the value or the default; `None` if there is neither.
     fn value(&self, key: &str) -> Option<Value> {
         let spec = self.spec(key);
         if let Some(raw) = self.raw(key) {
@@ -251,18 +250,18 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// The options that the file sets in this section.
+    /// Returns the options that the file sets in this section.
     pub fn given(&self) -> impl Iterator<Item = &'static Spec> {
         let specs = OPTIONS.iter().filter(|spec| spec.section == self.name);
         specs.filter(|spec| self.has(spec.key))
     }
 
-    /// `on`, `off`
+    /// Returns whether the option is `on`.
     pub fn on(&self, key: &str) -> bool {
         matches!(self.value(key), Some(Value::OnOff(true)))
     }
 
-    /// A number; `None`: `auto`, or not given and without default.
+    /// Returns a number; `None` stands for `auto`, or for no value and no default.
     pub fn number(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(Value::Integer(n)) => Some(n),
@@ -270,7 +269,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// A time; `None`: `off`, or not given and without default.
+    /// Returns a time; `None` stands for `off`, or for no value and no default.
     pub fn time(&self, key: &str) -> Option<Duration> {
         match self.value(key) {
             Some(Value::Time(time)) => Some(time),
@@ -278,7 +277,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// A size in bytes; `None`: `off`.
+    /// Returns a size in bytes; `None` stands for `off`.
     pub fn size(&self, key: &str) -> Option<u64> {
         match self.value(key) {
             Some(Value::Size(bytes)) => Some(bytes),
@@ -286,7 +285,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// A text or word.
+    /// Returns a text or word.
     pub fn text(&self, key: &str) -> Option<String> {
         match self.value(key) {
             Some(Value::Text(text)) => Some(text),
@@ -294,7 +293,8 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// What an option's word means. `meanings` has every word of its row in the table, which has a default.
+    /// Returns the meaning of an option's word. `meanings` must contain every word of the option's row in the table,
+    /// and the option must have a default.
     pub fn word<T: Copy>(&self, key: &str, meanings: &[(&str, T)]) -> T {
         let text = self.text(key).unwrap_or_default();
         let meaning = meanings.iter().find(|(word, _)| *word == text);
@@ -302,12 +302,12 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         *meaning
     }
 
-    /// A path.
+    /// Returns a path.
     pub fn path(&self, key: &str) -> Option<PathBuf> {
         self.text(key).map(|text| self.file.path(&text))
     }
 
-    /// Several texts, each with its place.
+    /// Returns several texts, each with its place.
     pub fn texts(&self, key: &str) -> Vec<At<String>> {
         if let Some(raw) = self.raw(key)
             && let DeValue::Array(array) = raw.get_ref()
@@ -339,8 +339,8 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// Names and values; numbers and booleans are taken as the texts they look like (`true` is
-    /// `1`, as PHP means it).
+    /// Returns names and values. Numbers and booleans are converted to the texts they look like, except that `true`
+    /// becomes `1` and `false` becomes `0`, as PHP understands them.
     pub fn pairs(&self, key: &str) -> Vec<At<(String, String)>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The table of options as documentation: `docs/configuration.md` and `howdah check --explain`.
+//! Generates documentation from the table of options: `docs/configuration.md` and `howdah check --explain`.
 
 use std::fmt::Write;
 
@@ -8,7 +8,7 @@ use super::options::{OPTIONS, Spec};
 use super::value::describe;
 use super::{environment, suggest};
 
-/// The reference part of `docs/configuration.md`.
+/// Returns the reference part of `docs/configuration.md`.
 #[cfg(test)]
 fn markdown() -> String {
     let mut out = String::new();
@@ -49,7 +49,7 @@ fn of_section(section: &str) -> impl Iterator<Item = &'static Spec> {
     OPTIONS.iter().filter(move |spec| spec.section == section)
 }
 
-/// Lines of at most 100 characters; all but the first are indented.
+/// Wraps the text into lines of at most 100 characters; all but the first are indented.
 #[cfg(test)]
 fn wrapped(text: &str, indent: &str) -> String {
     let (mut out, mut width) = (String::new(), 0);
@@ -68,7 +68,7 @@ fn wrapped(text: &str, indent: &str) -> String {
     out
 }
 
-/// Everything whose name holds `key`; an error with a suggestion when nothing does.
+/// Explains every option whose name contains `key`. Returns an error with a suggestion if there is none.
 pub fn explain(key: &str) -> Result<String, String> {
     let found: Vec<&Spec> = {
         let exact: Vec<&Spec> = OPTIONS.iter().filter(|s| s.full_name() == key).collect();

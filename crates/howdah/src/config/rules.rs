@@ -1,4 +1,4 @@
-//! `[[site.rule]]` into the server's rules, and how files of a site are sent.
+//! Turns `[[site.rule]]` into the server's rules, and into the settings for sending files of a site.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ use super::limits::{self, LIMITS};
 use super::reader::{Section, Validation};
 use super::site_options::pool;
 
-/// A `cgi` rule names a pool that executes programs.
+/// Checks that every `cgi` rule names a pool that executes programs.
 pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
     for rule in rules {
         let RuleAction::Cgi(name) = &rule.action else {
@@ -37,7 +37,7 @@ pub(super) fn check_programs(section: &Section<'_, '_, '_>, rules: &[Rule], pool
     }
 }
 
-/// What may be seen cannot depend on which files there are.
+/// Refuses `if_missing` for access checks, because the access must not depend on which files exist.
 fn check_guard(section: &Section<'_, '_, '_>, key: &str) {
     if section.on("if_missing") {
         let message = format!(
@@ -47,7 +47,7 @@ fn check_guard(section: &Section<'_, '_, '_>, key: &str) {
     }
 }
 
-/// An `authorizer` rule names a pool that speaks FastCGI.
+/// Checks that every `authorizer` rule names a pool that uses FastCGI.
 pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], pools: &[Mode]) {
     for rule in rules {
         let RuleAction::Authorize(authorizer) = &rule.action else {
@@ -70,7 +70,7 @@ pub(super) fn check_authorizers(section: &Section<'_, '_, '_>, rules: &[Rule], p
 
 const PATTERNS: [&str; 4] = ["path", "prefix", "glob", "regex"];
 
-/// Exactly one of the four; none: every path.
+/// Returns the section's pattern; without one, every path matches.
 fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
     match given_pattern(section)? {
         Some(pattern) => Some(pattern),
@@ -78,7 +78,7 @@ fn pattern(section: &Section<'_, '_, '_>) -> Option<Pattern> {
     }
 }
 
-/// At most one of the four. None after a mistake.
+/// Returns the section's pattern, of which there may be at most one. The outer `None` means that there was a mistake.
 pub(super) fn given_pattern(section: &Section<'_, '_, '_>) -> Option<Option<Pattern>> {
     let file = section.file();
     let given: Vec<&str> = PATTERNS.into_iter().filter(|k| section.has(k)).collect();
@@ -104,15 +104,15 @@ pub(super) fn given_pattern(section: &Section<'_, '_, '_>) -> Option<Option<Patt
     pattern.map_err(note).ok().map(Some)
 }
 
-/// What is wrong with a pattern, in one line: the regex crate draws it over several, the last of which
-/// says that.
+/// Returns what is wrong with a pattern, on one line. The regex crate draws its error over several lines, of which the
+/// last one states the reason.
 pub(super) fn told(why: &PatternError) -> String {
     let why = why.to_string();
     let why = why.lines().last().unwrap_or_default();
     why.strip_prefix("error: ").unwrap_or(why).to_owned()
 }
 
-/// What a rule does in place of the usual answer: one of these at most.
+/// The actions that replace the usual response. A rule has at most one of these.
 const ACTIONS: [&str; 10] = [
     "redirect",
     "rewrite",
@@ -126,10 +126,10 @@ const ACTIONS: [&str; 10] = [
     "auth_basic",
 ];
 
-/// What a rule changes of the usual answer: any number of these.
+/// The edits of the usual response. A rule may have any number of these.
 const EDITS: [&str; 3] = ["set_header", "add_header", "cache_control"];
 
-/// One section: rules of one pattern, and perhaps how its files are sent.
+/// Returns the rules of one section, which share a pattern, and adds the settings for sending its files to `files`.
 pub(super) fn rules_of(
     section: &Section<'_, '_, '_>,
     pools: &[Mode],
@@ -178,7 +178,8 @@ pub(super) fn rules_of(
     }
 }
 
-/// The key of the section's one action; inner none: only edits. None after a mistake that leaves no rule.
+/// Returns the key of the section's one action; the inner `None` means that there are only edits. The outer `None`
+/// means that a mistake leaves no rule.
 fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> {
     let mistake = |key: &str, message: String| {
         section.file().mistake(section.place_of(key), message);
@@ -187,7 +188,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
         keys.iter().copied().filter(|k| section.has(k)).collect()
     };
     let mut actions = given(&ACTIONS);
-    // Several of these are one action.
+    // Several of the limits count as one action.
     actions.extend(given(&LIMITS).first());
     let edits = given(&EDITS);
     let types_files = section.has("type") && !section.has("return");
@@ -245,7 +246,7 @@ fn check_actions(section: &Section<'_, '_, '_>) -> Option<Option<&'static str>> 
     Some(actions.first().copied())
 }
 
-/// `set_header` and `add_header`; a field that is set to nothing is removed.
+/// Returns the edits of `set_header` and `add_header`. A header that is set to an empty value is removed.
 fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
     let pairs = |key| section.pairs(key).into_iter().map(|pair| pair.value);
     let set = pairs("set_header").map(|(name, value)| match value.is_empty() {
@@ -256,7 +257,7 @@ fn header_edits(section: &Section<'_, '_, '_>) -> Vec<RuleAction> {
     set.chain(add).map(RuleAction::Header).collect()
 }
 
-/// `auth_basic` and the options that begin so.
+/// Reads `auth_basic` and the options that begin with it.
 fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
     let file = section.file();
     let realm = section.text("auth_basic")?;
@@ -305,10 +306,10 @@ fn authentication(section: &Section<'_, '_, '_>) -> Option<Authentication> {
     Some(demand)
 }
 
-/// Longest silence of a server that is asked whether a request may be answered.
+/// How long a server that authorizes requests may be silent.
 const AUTH_REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// `auth_request` and `auth_request_set`.
+/// Reads `auth_request` and `auth_request_set`.
 fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
     let file = section.file();
     let text = section.text("auth_request")?;
@@ -345,7 +346,7 @@ fn auth_request(section: &Section<'_, '_, '_>) -> Option<AuthRequest> {
     }
 }
 
-/// `proxy` and the options that begin so.
+/// Reads `proxy` and the options that begin with it.
 fn proxy(section: &Section<'_, '_, '_>) -> Option<Proxy> {
     let file = section.file();
     let mut servers = Vec::new();

@@ -1,5 +1,5 @@
-//! What becomes of checked settings in a process that serves, or explains what one would: the sites, opened,
-//! and the settings of the front.
+//! Turns checked settings into the opened sites and the settings of the front. It is used by a process that serves, and
+//! by one that explains what a server would do.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use howdah_server::site::{ConfigError, Site, SiteConfig, Sites};
 use super::Settings;
 
 impl Settings {
-    /// The `howdah-php` programs that pools need, each once.
+    /// Returns the `howdah-php` programs that pools need, each once.
     pub fn howdah_php(&self) -> Vec<&Path> {
         let mut programs: Vec<&Path> = self.pools.iter().filter_map(Mode::howdah_php).collect();
         programs.sort_unstable();
@@ -20,12 +20,12 @@ impl Settings {
         programs
     }
 
-    /// Opens the sites' directories: what is served by.
+    /// Opens the sites' directories, to serve them.
     pub fn open_sites(&self) -> Result<Sites, Vec<String>> {
         self.open_sites_by(Site::new)
     }
 
-    /// Opens each site by a function of [`Site`].
+    /// Opens each site with the given function of [`Site`].
     pub fn open_sites_by(
         &self,
         open: fn(SiteConfig, u32) -> Result<Site, Vec<ConfigError>>,
@@ -48,8 +48,8 @@ impl Settings {
         Sites::new(sites, common).map_err(|list| list.iter().map(ToString::to_string).collect())
     }
 
-    /// What the front needs beside sites and pools, as far as a configuration says it. The rest is blank:
-    /// logs, traces, pages on disk, and what a front keeps over reloads. `tls_ports` are those of the
+    /// Returns the settings of the front besides sites and pools, as far as the configuration contains them. The rest
+    /// is blank: logs, traces, pages on disk, and everything that survives reloads. `tls_ports` are the ports of the
     /// addresses with TLS, in order.
     pub fn front_settings(&self, tls_ports: impl Iterator<Item = u16>) -> FrontSettings {
         FrontSettings {
@@ -77,7 +77,7 @@ impl Settings {
     }
 }
 
-/// Where redirects to HTTPS lead: the usual port, if it is one of those.
+/// Returns the port that redirects to HTTPS lead to: 443 if it is among the ports, or else the first one.
 pub fn https_port(mut ports: impl Iterator<Item = u16>) -> u16 {
     let first = ports.next().unwrap_or(443);
     match ports.any(|port| port == 443) {

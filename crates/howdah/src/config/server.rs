@@ -1,4 +1,4 @@
-//! The sections about the server itself into typed settings.
+//! Turns the sections about the server itself into typed settings.
 
 use howdah_http::network::Network;
 use howdah_proto::level::Level;
@@ -13,7 +13,7 @@ use super::value::{self, Scalar};
 use super::{LogSettings, ServerOptions, StatusSettings};
 use crate::arguments::Serve;
 
-/// `[log]`
+/// Reads `[log]`.
 pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
     let log = top.section("log", "log");
     let target = |key: &str, text: &str, from_file: bool| match text {
@@ -62,7 +62,7 @@ pub fn log(arguments: &Serve, top: &Section<'_, '_, '_>) -> LogSettings {
     }
 }
 
-/// A value of the command line, checked as the option's would be.
+/// Returns a value of the command line, checked like the option's value.
 pub fn typed(
     top: &Section<'_, '_, '_>,
     argument: &str,
@@ -80,7 +80,7 @@ pub fn typed(
     }
 }
 
-/// `[limits]` and `[timeouts]`
+/// Reads `[limits]` and `[timeouts]`.
 pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
     let mut options = ServerOptions::default();
     for name in ["limits", "timeouts"] {
@@ -101,7 +101,7 @@ pub fn options(top: &Section<'_, '_, '_>) -> ServerOptions {
     options
 }
 
-/// `[compression]`
+/// Reads `[compression]`.
 pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
     let section = top.section("compression", "compression");
     let mut codings = Vec::new();
@@ -126,7 +126,7 @@ pub fn encoding(top: &Section<'_, '_, '_>) -> EncodingConfig {
     }
 }
 
-/// Addresses and networks. Where it may stand, the word `unix` sets that flag.
+/// Reads addresses and networks. If `unix` is given, the word `unix` is allowed and sets that flag.
 pub(super) fn networks(
     section: &Section<'_, '_, '_>,
     key: &str,
@@ -153,7 +153,7 @@ pub(super) fn networks(
     networks
 }
 
-/// `[trusted_proxies]`
+/// Reads `[trusted_proxies]`.
 pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
     let section = top.section("trusted_proxies", "trusted_proxies");
     let mut unix = false;
@@ -171,7 +171,7 @@ pub fn trusted_proxies(top: &Section<'_, '_, '_>) -> TrustedProxies {
     }
 }
 
-/// `[status]`, but for its listener
+/// Reads `[status]`, except for its listener.
 pub fn status(top: &Section<'_, '_, '_>) -> StatusSettings {
     let section = top.section("status", "status");
     let path = section.text("path");

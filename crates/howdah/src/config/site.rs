@@ -1,4 +1,4 @@
-//! `[[site]]` into the server's site settings, or what is recognised in a directory.
+//! Turns `[[site]]`, or what is recognised in a directory, into the server's site settings.
 
 use std::collections::{HashMap, HashSet};
 use std::os::unix::fs::MetadataExt;
@@ -24,13 +24,13 @@ use crate::arguments::Serve;
 /// The certificates of all sites.
 #[derive(Debug, Default)]
 pub struct Certificates {
-    /// Those in files.
+    /// The certificates from files.
     pub files: Vec<CertificateFiles>,
-    /// Names of sites without such files.
+    /// The names of sites without such files.
     pub wanted: Vec<String>,
 }
 
-/// All sites; without any in the file, the directory of the command line, recognised.
+/// Returns all sites. If the file has none, the directory of the command line is recognised and served.
 pub fn sites(
     arguments: &Serve,
     top: &Section<'_, '_, '_>,
@@ -41,7 +41,7 @@ pub fn sites(
 ) -> Vec<SiteConfig> {
     let sections = top.sections("site", "site");
     if sections.is_empty() && arguments.dir.is_none() && arguments.config.is_some() {
-        // The current directory of a service is `/`: nothing is served by accident.
+        // The current directory of a service is `/`, and it must not be served by accident.
         let message = "NoSite: the configuration has no [[site]]; add one with its `root`, or name the directory to serve on the command line";
         top.file().mistake(None, message);
         return Vec::new();
@@ -115,18 +115,18 @@ pub fn sites(
     sites
 }
 
-/// What the sites read so far answer for, by address.
+/// The hosts and addresses of the sites that have been read so far.
 #[derive(Default)]
 struct Claims {
-    /// Addresses at which a site answers.
+    /// The addresses at which a site is served.
     addresses: HashSet<String>,
     /// The name of the site that has a host at an address.
     hosts: HashMap<(String, HostPattern), String>,
 }
 
 impl Claims {
-    /// Claims what a site answers for. It is a mistake if another one has a host at the same address;
-    /// it is advised of if no request reaches the site.
+    /// Records the hosts and addresses of a site. It is a mistake if another site has a host at the same address; if no
+    /// request reaches the site, there is advice.
     fn claim(
         &mut self,
         section: &Section<'_, '_, '_>,
@@ -156,8 +156,9 @@ impl Claims {
     }
 }
 
-/// The script that the processes of the site's pool have booted, if URLs can name no other: the root
-/// has none. Where it has, what is missing is 404 as in any mode, or the front controller's.
+/// Returns the script that the processes of the site's pool have booted, if URLs can name no other script because the
+/// root contains none. If the root contains scripts, a missing one gets 404 as in any mode, or leads to the front
+/// controller.
 fn worker_of(pools: &[Mode], site: &SiteConfig) -> Option<PathBuf> {
     let pool = pools.iter().find(|pool| pool.name() == site.pool)?;
     match pool {
@@ -199,8 +200,8 @@ fn recognised(
     }
 }
 
-/// Whether a directory holds files of the system or of several people, so that nobody means to publish all of
-/// it: `/`, where services start, and the directories right below it that are no place for a site.
+/// Returns whether a directory contains files of the system or of several users, so publishing all of it cannot be
+/// intended. These are `/`, where services start, and the directories right below it that are no place for a site.
 fn is_system_directory(directory: &Path) -> bool {
     const NAMES: [&str; 14] = [
         "bin", "boot", "dev", "etc", "home", "lib", "lib64", "proc", "root", "run", "sbin", "sys",
@@ -218,8 +219,8 @@ fn is_system_directory(directory: &Path) -> bool {
     }
 }
 
-/// Where an application brings an `.htaccess` file of its own, and nobody has configured anything, its
-/// files decide, as under Apache. What is refused for a known application stays refused.
+/// Enables `.htaccess` files, as under Apache, if the application brings one and nothing is configured. Paths that are
+/// refused for a known application stay refused.
 fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
     let Some(routes) = htaccess::decides(&site.root) else {
         return;
@@ -231,7 +232,7 @@ fn by_its_own_file(site: &mut SiteConfig, chosen: &mut Vec<String>) {
     }
 }
 
-/// Drops what was recognised about where requests lead: an `.htaccess` file says it.
+/// Drops what was recognised about the routing of requests, because an `.htaccess` file defines it.
 fn leave_routes_to_files(site: &mut SiteConfig) {
     site.front_controller = None;
     let leads_elsewhere = |rule: &Rule| matches!(rule.action, RuleAction::Rewrite(_));
@@ -252,7 +253,7 @@ fn warn_of_writable_root(section: &Section<'_, '_, '_>, root: &Path, place: Plac
     }
 }
 
-/// Lines of `.htaccess` files that restrict something and are not applied exactly.
+/// Adds advice about lines of `.htaccess` files that restrict access and are not applied exactly.
 fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
     let file = section.file();
     if file.validation == Validation::Full {
@@ -262,7 +263,7 @@ fn advise_of_htaccess(section: &Section<'_, '_, '_>, site: &SiteConfig) {
             Htaccess::Off => Vec::new(),
         };
         for sentence in sentences {
-            // The place that matters is in the sentence.
+            // The sentence itself names the file and line.
             file.advise(None, sentence);
         }
     }
@@ -296,14 +297,14 @@ fn site(
         first.map_or_else(|| format!("site{}", number + 1), |text| text.value)
     });
     let mut site = if section.on("recognise") {
-        // What is said of the root says where its requests go.
+        // The front controller is set first, because it influences what is recognised about the routing in the root.
         let usual = SiteConfig {
             front_controller: front_controller(section),
             ..usual(section)
         };
         recognised(section, &root, section.place_of("root"), usual, chosen)?
     } else {
-        // Not the crate's message alone: here the line is known.
+        // The crate that serves sites reports this, too, but here the line is known.
         if let Err(error) = std::fs::read_dir(&root) {
             let message = format!(
                 "root: cannot serve the directory {}: {error}",
@@ -322,7 +323,7 @@ fn site(
     site.pool = pool(section, pools);
     site.worker = worker_of(pools, &site);
     files(section, &mut site);
-    // As without a configuration. A front controller of the section is read after it.
+    // The same as without a configuration. A front controller of the section is read afterwards.
     if section.on("recognise")
         && site.htaccess == Htaccess::On
         && htaccess::decides(&site.root) == Some(true)
@@ -341,7 +342,7 @@ fn site(
         }
         rules.extend(own);
     }
-    // Those that the server has added by itself.
+    // The rules that recognition has added.
     for error in site.rules.iter().flat_map(check_rule) {
         let place = section.place_of(key_of(&error));
         file.mistake(place, format!("site `{}`: {error}", site.name));
@@ -363,7 +364,8 @@ fn site(
     Some(site)
 }
 
-/// What PHP reads once, at its start. As in `shim/settings.c`, which refuses it for a request.
+/// Returns whether PHP reads this setting only once, at its start. The list is the same as in `shim/settings.c`, which
+/// refuses these settings for a request.
 fn holds_for_a_whole_pool(name: &str) -> bool {
     matches!(
         name,
@@ -371,8 +373,8 @@ fn holds_for_a_whole_pool(name: &str) -> bool {
     ) || name.starts_with("opcache.preload")
 }
 
-/// PHP that is started takes its settings at its start, not with a request; PHP of our own takes most
-/// with a request. (php-fpm obeys `disable_functions` in mode `fastcgi`.)
+/// Checks the PHP settings of a site. A program that runs PHP gets its settings at its start, not with a request; our
+/// own PHP accepts most of them with a request. (php-fpm obeys `disable_functions` in mode `fastcgi`.)
 fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mode]) {
     let named = site.rules.iter().filter_map(|rule| match &rule.action {
         RuleAction::Pool(name) => Some(&**name),
@@ -412,7 +414,7 @@ fn check_settings(section: &Section<'_, '_, '_>, site: &SiteConfig, pools: &[Mod
     }
 }
 
-/// The keys of a rule that a mistake in it may be about.
+/// Returns the keys of a rule that a mistake in it may be about.
 fn keys_of_rule(error: &ConfigError) -> &'static [&'static str] {
     match error {
         ConfigError::OpenRedirect { .. } | ConfigError::RedirectLoop(_) => &["redirect"],
@@ -426,7 +428,7 @@ fn keys_of_rule(error: &ConfigError) -> &'static [&'static str] {
     }
 }
 
-/// The key a mistake found later is about, for its place.
+/// Returns the key that a mistake is about which was found after reading, to determine its place.
 fn key_of(error: &ConfigError) -> &'static str {
     match error {
         ConfigError::BadHost(_) | ConfigError::DuplicateHost(..) => "hosts",

@@ -1,4 +1,4 @@
-//! The options of a `[[site]]` that are read into fields as they are: files, scripts, the pool.
+//! The options of a `[[site]]` that are stored in fields without further conversion: files, scripts, the pool.
 
 use howdah_executor::Mode;
 use howdah_server::docroot::root::Symlinks;
@@ -10,7 +10,7 @@ use howdah_server::site::pattern::Pattern;
 use super::pool_section::DEFAULT_POOL;
 use super::reader::{At, Section};
 use super::suggest;
-/// A site with every option at its default.
+/// Returns a site with every option at its default.
 pub fn usual(section: &Section<'_, '_, '_>) -> SiteConfig {
     let nothing = Section::new(section.file(), "site", None, None, &[]);
     let mut site = SiteConfig::blank("", "");
@@ -20,7 +20,7 @@ pub fn usual(section: &Section<'_, '_, '_>) -> SiteConfig {
     site
 }
 
-/// The pool that there is by default: the only one, or `www`.
+/// Returns the default pool: the only one, or `www`.
 pub fn default_pool(pools: &[Mode]) -> String {
     match pools {
         [only] => only.name().to_owned(),
@@ -28,7 +28,7 @@ pub fn default_pool(pools: &[Mode]) -> String {
     }
 }
 
-/// `pool`
+/// Reads `pool`.
 pub fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
     let known: Vec<&str> = pools.iter().map(Mode::name).collect();
     let (name, place) = match section.text("pool") {
@@ -43,7 +43,7 @@ pub fn pool(section: &Section<'_, '_, '_>, pools: &[Mode]) -> String {
     name
 }
 
-/// How files are found and sent.
+/// Reads how files are found and sent.
 pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     let file = section.file();
     let texts = section.texts("index").into_iter();
@@ -103,7 +103,7 @@ pub fn files(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     }
 }
 
-/// `front_controller`
+/// Reads `front_controller`.
 pub fn front_controller(section: &Section<'_, '_, '_>) -> Option<FrontController> {
     section
         .text("front_controller")
@@ -113,7 +113,7 @@ pub fn front_controller(section: &Section<'_, '_, '_>) -> Option<FrontController
         })
 }
 
-/// How scripts run.
+/// Reads how scripts run.
 pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     let texts = section.texts("php_extensions").into_iter();
     site.php_extensions = texts.map(|text| text.value).collect();
@@ -141,6 +141,6 @@ pub fn scripts(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
 }
 
 fn max_body_size(section: &Section<'_, '_, '_>) -> u64 {
-    // 0 is the crate's "no limit".
+    // For the server, 0 stands for no limit.
     section.size("max_body_size").unwrap_or(0)
 }

@@ -1,6 +1,5 @@
-//! The text of a configuration: the file that is named, and those that its `include` names. They are read
-//! as one document whose places count through all files, so that a mistake needs no more than a place
-//! to name its file and line.
+//! The text of a configuration: the named file, and the files that its `include` names. They are read as one document
+//! whose places count through all files, so a place is enough for a mistake to name its file and line.
 
 use std::ops::Range;
 use std::path::Path;
@@ -16,27 +15,27 @@ use super::mistake::Mistakes;
 /// A configuration as it was read.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Source {
-    /// The one that was named comes first.
+    /// The files; the named one is first.
     files: Vec<ConfigFile>,
     /// Patterns of `include` that no file matches.
     #[serde(default)]
     unmatched: Vec<String>,
 }
 
-/// A file of it.
+/// A file of a configuration.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct ConfigFile {
-    /// Its name, for messages.
+    /// The name of the file, for messages.
     pub name: String,
-    /// Its content.
+    /// The content of the file.
     pub text: String,
-    /// Where its lines end, once that has been asked: it is for each rule.
+    /// The ends of the lines. They are cached at the first use, because every rule needs them.
     #[serde(skip)]
     line_ends: OnceLock<Vec<usize>>,
 }
 
 impl Source {
-    /// One file's text.
+    /// Creates a configuration of one text.
     pub fn of(name: impl Into<String>, text: impl Into<String>) -> Source {
         let (name, text) = (name.into(), text.into());
         Source {
@@ -45,7 +44,7 @@ impl Source {
         }
     }
 
-    /// Reads the file, and those that it includes.
+    /// Reads the file and the files that it includes.
     pub fn read(path: &Path) -> Result<Source, String> {
         let first = ConfigFile::read(path)?;
         let directory = path.parent().unwrap_or(Path::new(""));
@@ -70,39 +69,39 @@ impl Source {
         Ok(Source { files, unmatched })
     }
 
-    /// Patterns of `include` that no file matches.
+    /// Returns the patterns of `include` that no file matches.
     pub fn unmatched_includes(&self) -> &[String] {
         &self.unmatched
     }
 
-    /// The name of the file that was named.
+    /// Returns the name of the first file.
     pub fn name(&self) -> &str {
         self.files.first().map_or("", |file| &file.name)
     }
 
-    /// The files, and where each begins.
+    /// Returns the files, and the place where each begins.
     pub fn files(&self) -> impl Iterator<Item = (usize, &ConfigFile)> {
         let mut start = 0;
         self.files.iter().map(move |file| {
             let own = start;
-            // An end of file is no place of the next.
+            // The end of a file gets a place of its own, so it differs from the start of the next file.
             start += file.text.len() + 1;
             (own, file)
         })
     }
 
-    /// Beyond all places.
+    /// Returns the first place after all files.
     pub fn end(&self) -> usize {
         self.files.iter().map(|file| file.text.len() + 1).sum()
     }
 
-    /// The file of a place, and where in it.
+    /// Returns the file of a place, and the position in it.
     pub fn at(&self, place: usize) -> Option<(&ConfigFile, usize)> {
         let before = self.files().take_while(|(start, _)| *start <= place);
         before.last().map(|(start, file)| (file, place - start))
     }
 
-    /// All files as one document. After a syntax error it has what was understood of the rest, which is
+    /// Returns all files as one document. After a syntax error it contains what could be parsed of the rest, which is
     /// still worth checking.
     pub fn document(&self, mistakes: &mut Mistakes) -> DeTable<'_> {
         let mut all = DeTable::new();
@@ -125,7 +124,7 @@ impl Source {
         all
     }
 
-    /// Adds sites and tables. What both set is a mistake: nobody should have to know who wins.
+    /// Adds sites and tables. A value that both files set is a mistake, so no rule of precedence is needed.
     fn merge<'t>(
         &self,
         all: &mut DeTable<'t>,
@@ -183,7 +182,7 @@ impl ConfigFile {
         }
     }
 
-    /// The number of the line of a place in this file.
+    /// Returns the number of the line of a position in this file.
     pub fn line(&self, at: usize) -> usize {
         let ends = self.line_ends.get_or_init(|| {
             let bytes = self.text.bytes().enumerate();
@@ -194,12 +193,12 @@ impl ConfigFile {
     }
 }
 
-/// What `include` names, as far as the text can be understood.
+/// Returns the values of `include`, as far as the text can be parsed.
 fn includes(text: &str) -> Vec<String> {
     let (table, _) = DeTable::parse_recoverable(text);
     let text_of = |value: &Spanned<DeValue<'_>>| match value.get_ref() {
         DeValue::String(text) if !text.is_empty() => Some(text.clone().into_owned()),
-        // The reader says what is wrong with it.
+        // The reader reports what is wrong with the value.
         _ => None,
     };
     match table.get_ref().get("include") {

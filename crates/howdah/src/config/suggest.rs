@@ -1,6 +1,6 @@
-//! "Did you mean": the known word nearest to one that is not known. Pure.
+//! "Did you mean": finds the known word that is nearest to an unknown one.
 
-/// "; did you mean `x`?", or nothing when no word is near.
+/// Returns "; did you mean `x`?", or an empty text if no word is near.
 pub fn did_you_mean(word: &str, known: &[&str]) -> String {
     match nearest(word, known) {
         Some(near) => format!("; did you mean `{near}`?"),
@@ -8,8 +8,8 @@ pub fn did_you_mean(word: &str, known: &[&str]) -> String {
     }
 }
 
-/// The known word with the fewest edits, if those are no more than a third of its letters; a
-/// hyphen counts as an underscore.
+/// Returns the known word with the fewest edits, if there are no more edits than a third of its letters. A hyphen
+/// counts as an underscore.
 pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
     let plain = |word: &str| word.to_ascii_lowercase().replace('-', "_");
     known
@@ -20,8 +20,8 @@ pub fn nearest<'a>(word: &str, known: &[&'a str]) -> Option<&'a str> {
         .map(|(_, k)| k)
 }
 
-/// Edits from one word to the other: a letter added, dropped, replaced, or two swapped (the
-/// restricted Damerau-Levenshtein distance).
+/// Returns the number of edits from one word to the other: a letter added, dropped or replaced, or two letters swapped
+/// (the restricted Damerau-Levenshtein distance).
 fn distance(a: &str, b: &str) -> usize {
     let (a, b): (Vec<char>, Vec<char>) = (a.chars().collect(), b.chars().collect());
     let mut rows = vec![(0..=b.len()).collect::<Vec<usize>>()];

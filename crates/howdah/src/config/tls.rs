@@ -1,5 +1,5 @@
-//! `[tls]` and `[[site.certificate]]`: the certificates that TLS listeners serve, checked with their
-//! keys, and who signs those of clients.
+//! `[tls]` and `[[site.certificate]]`: the certificates that TLS listeners serve, checked against their keys, and the
+//! authorities that sign client certificates.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -16,25 +16,26 @@ use howdah_server::site::config::HostPattern;
 use super::Listen;
 use super::reader::{Section, Validation};
 
-/// Longest file of a certificate or a key.
+/// The maximum size of a file with a certificate or a key, in bytes.
 const LONGEST: u64 = 1 << 20;
-/// Whoever renews by hand wants to know some weeks before.
+/// How long before its expiry a certificate is reported. An administrator who renews certificates by hand needs a
+/// warning some weeks before.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
 
-/// A certificate with its chain, and its key: both PEM.
+/// The files of a certificate with its chain, and of its key, both in PEM.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateFiles {
-    /// The site's certificate, then those above it.
+    /// The site's certificate, followed by those that signed it.
     pub file: PathBuf,
-    /// Its private key. It may be the same file.
+    /// The private key, which may be in the same file.
     pub key: PathBuf,
 }
 
 impl CertificateFiles {
-    /// Reads both and holds them against each other.
+    /// Reads both files and checks that they fit each other.
     ///
     /// # Errors
-    /// The file that is wrong, and why.
+    /// Fails with the file that is wrong, and the reason.
     pub fn load(&self) -> Result<LoadedCertificate, (&Path, BadCertificate)> {
         let chain = read(&self.file).map_err(|why| (self.file.as_path(), why))?;
         let key = read(&self.key).map_err(|why| (self.key.as_path(), why))?;
@@ -46,7 +47,7 @@ impl CertificateFiles {
             let path = if of_key { &self.key } else { &self.file };
             (path.as_path(), why)
         })?;
-        // PEM is ASCII where it counts; the rest is comments.
+        // The relevant parts of PEM are ASCII; the rest is comments.
         let text = |bytes: Vec<u8>| String::from_utf8_lossy(&bytes).into_owned();
         Ok(LoadedCertificate {
             certificate,
@@ -59,16 +60,16 @@ impl CertificateFiles {
 /// A certificate that fits its key, with the text of both.
 #[derive(Clone)]
 pub struct LoadedCertificate {
-    /// What it says.
+    /// The parsed certificate.
     pub certificate: Certificate,
-    /// It and those above it, PEM.
+    /// The certificate and those that signed it, in PEM.
     pub chain: String,
-    /// Its private key, PEM.
+    /// The private key, in PEM.
     pub key: String,
 }
 
 impl LoadedCertificate {
-    /// What clients will say against it at this moment, or soon: a name and what to do.
+    /// Returns why clients refuse the certificate now or soon, with a name and what to do.
     pub fn warning(&self) -> Option<String> {
         let (begin, end) = (self.certificate.not_before, self.certificate.not_after);
         let now = SystemTime::now();
@@ -104,7 +105,7 @@ fn read(path: &Path) -> Result<Vec<u8>, BadCertificate> {
     fs::read(path).map_err(|error| unreadable(error.to_string()))
 }
 
-/// TLS needs a certificate, and a certificate is for TLS.
+/// Checks that TLS has a certificate, and that a certificate has a listener with TLS.
 pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], files: bool, ordered: bool) {
     let tls = listen.iter().any(|listen| listen.tls);
     if tls && !files && !ordered {
@@ -120,19 +121,19 @@ pub fn check(top: &Section<'_, '_, '_>, listen: &[Listen], files: bool, ordered:
 /// `[tls]`
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct TlsOptions {
-    /// `client_ca`: who signs clients' certificates, PEM.
+    /// `client_ca`: the authorities that sign client certificates, in PEM.
     pub client_ca: Option<PathBuf>,
-    /// `verify_client`: a client must have one.
+    /// `verify_client`: whether a client must have a certificate.
     pub client_required: bool,
-    /// `ticket_keys`: a file of keys for session tickets; none: they are made.
+    /// `ticket_keys`: the file with keys for session tickets; if `None`, the server makes keys.
     pub ticket_keys: Option<PathBuf>,
 }
 
 impl TlsOptions {
-    /// Reads `client_ca`, and sees whether its certificates can be used.
+    /// Reads `client_ca` and checks that its certificates can be used.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// Fails with the reason why the file cannot be used.
     pub fn client_authority(&self) -> Result<Option<ClientAuthority>, String> {
         let Some(path) = &self.client_ca else {
             return Ok(None);
@@ -151,7 +152,7 @@ impl TlsOptions {
     /// Reads `ticket_keys`.
     ///
     /// # Errors
-    /// What is wrong with the file.
+    /// Fails with the reason why the file cannot be used.
     pub fn ticket_keys(&self) -> Result<Option<Vec<[u8; KEY]>>, String> {
         let Some(path) = &self.ticket_keys else {
             return Ok(None);
@@ -171,7 +172,7 @@ impl TlsOptions {
     }
 }
 
-/// `[tls]`
+/// Reads `[tls]`.
 pub fn options(top: &Section<'_, '_, '_>) -> TlsOptions {
     let section = top.section("tls", "tls");
     let options = TlsOptions {
@@ -197,7 +198,7 @@ pub fn options(top: &Section<'_, '_, '_>) -> TlsOptions {
     options
 }
 
-/// `https_redirect` and `hsts`
+/// Reads `https_redirect` and `hsts`.
 pub fn of_site(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     site.https_redirect = section.on("https_redirect");
     site.hsts = section.text("hsts");
@@ -210,7 +211,7 @@ pub fn of_site(section: &Section<'_, '_, '_>, site: &mut SiteConfig) {
     }
 }
 
-/// RFC 6797 §6.1, and `preload` of the browsers' list.
+/// Returns whether the value is valid according to RFC 6797 §6.1; the `preload` of the browsers' list is allowed, too.
 fn is_hsts(value: &str) -> bool {
     let mut ages = 0;
     let known = value.split(';').map(str::trim).all(|directive| {
@@ -226,7 +227,7 @@ fn is_hsts(value: &str) -> bool {
     known && ages == 1
 }
 
-/// The certificates of a site.
+/// Returns the certificates of a site.
 pub fn certificates(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Vec<CertificateFiles> {
     let file = section.file();
     let mut found = Vec::new();
@@ -254,7 +255,7 @@ pub fn certificates(section: &Section<'_, '_, '_>, site: &SiteConfig) -> Vec<Cer
     found
 }
 
-/// What a certificate that can be used should not be used for.
+/// Adds advice about a certificate that can be used, but is expired or not for the site's hosts.
 fn advise(section: &Section<'_, '_, '_>, site: &SiteConfig, loaded: &LoadedCertificate) {
     let advise = |message: String| section.file().advise(section.place_of("file"), message);
     let certificate = &loaded.certificate;

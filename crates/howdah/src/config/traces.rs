@@ -1,10 +1,10 @@
-//! `[traces]` into typed settings.
+//! Turns `[traces]` into typed settings.
 
 use howdah_server::traces::exporter::ExporterConfig;
 
 use super::reader::Section;
 
-/// Which requests are recorded, and where their spans go.
+/// Which requests are recorded, and where their spans are sent.
 #[derive(Clone, Debug, PartialEq)]
 pub struct TraceSettings {
     /// The collector.
@@ -13,7 +13,7 @@ pub struct TraceSettings {
     pub sample: f64,
 }
 
-/// `[traces]`; none: there is no collector.
+/// Reads `[traces]`; returns `None` if there is no collector.
 pub fn traces(top: &Section<'_, '_, '_>) -> Option<TraceSettings> {
     let section = top.section("traces", "traces");
     let text = section.text("sample").unwrap_or_default();
@@ -57,7 +57,7 @@ pub fn traces(top: &Section<'_, '_, '_>) -> Option<TraceSettings> {
     })
 }
 
-/// Reads `1%`, `0.1%`: from 0 to 1.
+/// Parses `1%` or `0.1%` to a share from 0 to 1.
 fn share(text: &str) -> Option<f64> {
     let number = text.trim().strip_suffix('%')?.trim_end();
     let is_decimal = number.bytes().all(|b| b.is_ascii_digit() || b == b'.');

@@ -1,5 +1,5 @@
-//! Values: from what stands in the file (or on the command line, or as a default in the table) to
-//! what it means. Numbers with units here and nowhere else.
+//! Values: converts what is written in the file (or on the command line, or as a default in the table) to its meaning.
+//! Only this module parses numbers with units.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::kind::Kind;
 use super::suggest;
 
-/// A single value as written.
+/// A single value as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Scalar {
     /// `"…"`
@@ -16,12 +16,13 @@ pub enum Scalar {
     Number(String),
     /// `true`, `false`
     Bool(bool),
-    /// Something else: what it is called.
+    /// Any other type, with its name.
     Other(&'static str),
 }
 
 impl Scalar {
-    /// A default of the table, or a value on the command line: text or number by its look.
+    /// Creates a value from a default of the table or from the command line. Digits make a number, anything else is a
+    /// text.
     pub fn written(text: &str) -> Scalar {
         if !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit()) {
             Scalar::Number(text.to_owned())
@@ -31,7 +32,7 @@ impl Scalar {
     }
 }
 
-/// What it means.
+/// The meaning of a value.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Value {
     /// On or off.
@@ -46,9 +47,9 @@ pub enum Value {
     Time(Duration),
     /// Bytes.
     Size(u64),
-    /// Text, a word, a path as it is written.
+    /// A text, a word, or a path as it is written.
     Text(String),
-    /// A path as the file means it.
+    /// A path that was resolved against the file's directory.
     Path(PathBuf),
     /// Several texts.
     Texts(Vec<String>),
@@ -57,16 +58,16 @@ pub enum Value {
 }
 
 impl Value {
-    /// Stores it in a field of a configuration.
+    /// Stores the value in a field of a configuration.
     pub fn put<T: FromValue>(self, field: &mut T) {
         *field = T::from_value(self);
     }
 }
 
-/// A type that a field of a configuration may have. The table of options gives a field its value, and a test
-/// stores every default: a value of the wrong kind is a mistake in the table.
+/// A type that a field of a configuration may have. The table of options gives a field its value, and a test stores
+/// every default. A value of the wrong kind is a mistake in the table.
 pub trait FromValue: Sized {
-    /// The value as this type.
+    /// Converts the value to this type.
     fn from_value(value: Value) -> Self;
 }
 
@@ -85,7 +86,7 @@ macro_rules! from_value {
 
 from_value! {
     bool: Value::OnOff(on) => on;
-    // Times are whole seconds where a field counts them.
+    // A field of this type counts a time in whole seconds.
     u64: Value::Integer(n) | Value::Size(n) => n, Value::Time(time) => time.as_secs();
     u32: Value::Integer(n) => u32::try_from(n).unwrap_or(u32::MAX);
     usize: Value::Integer(n) | Value::Size(n) => usize::try_from(n).unwrap_or(usize::MAX);
@@ -104,7 +105,7 @@ impl<T: FromValue> FromValue for Option<T> {
     }
 }
 
-/// Reads a value of that kind; the error is a sentence that says what would do.
+/// Parses a value of that kind. The error is a sentence that says what is expected.
 pub fn parse(kind: Kind, scalar: &Scalar) -> Result<Value, String> {
     let text = match scalar {
         Scalar::Text(text) => Some(text.as_str()),
@@ -197,7 +198,7 @@ const SIZE_UNITS: &[(&str, u64)] = &[
     ("T", 1 << 40),
 ];
 
-/// Reads `10s`, `1m`, `250ms`: milliseconds.
+/// Parses `10s`, `1m` or `250ms` to milliseconds.
 pub fn milliseconds(text: &str) -> Option<u64> {
     with_unit(text, TIME_UNITS)
 }
@@ -253,7 +254,7 @@ fn size(scalar: &Scalar, min: u64, max: u64, or: &str) -> Result<Value, String> 
     }
 }
 
-/// What a kind takes, for the reference.
+/// Describes the values that a kind accepts, for the reference.
 pub fn describe(kind: Kind) -> String {
     let times = |min, max| format!("{} to {}", show(min, TIME_UNITS), show(max, TIME_UNITS));
     let sizes = |min, max| format!("{} to {}", show(min, SIZE_UNITS), show(max, SIZE_UNITS));
@@ -276,7 +277,7 @@ pub fn describe(kind: Kind) -> String {
     }
 }
 
-/// With the largest unit that divides it.
+/// Formats a number with the largest unit that divides it.
 fn show(n: u64, units: &[(&str, u64)]) -> String {
     let (unit, factor) = units
         .iter()

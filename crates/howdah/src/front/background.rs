@@ -1,6 +1,6 @@
-//! A thread for tasks that may wait for a disk, a pipe or a lock: status, questions about the page cache,
-//! reopening logs. The thread that reads the master's messages must always be free for pings and for a
-//! stop: a log on a stuck disk does not make the front hang.
+//! A thread for tasks that may wait for a disk, a pipe or a lock: the status, commands for the page cache, and
+//! reopening logs. The thread that reads the master's messages must always be free for pings and for a stop, so a log
+//! on a stuck disk does not make the front hang.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, mpsc};
@@ -11,30 +11,30 @@ use howdah_server::cache::admin::{self, AdminCommand};
 use super::Shared;
 use crate::link::{Link, ToMaster, text_file};
 
-/// What the thread can be asked to do.
+/// A task for the background thread.
 pub enum Task {
     /// Send the front's status to the master.
     Status {
-        /// The question's number, repeated in the answer.
+        /// The number of the request, repeated in the response.
         id: u64,
     },
-    /// Answer a question about the page cache.
+    /// Execute a command for the page cache and send the response.
     Cache {
-        /// The question's number, repeated in the answer.
+        /// The number of the request, repeated in the response.
         id: u64,
         /// What to look up or to purge.
         ask: AdminCommand,
     },
-    /// Write to these log files from now on; none: the log is no file.
+    /// Write to these log files from now on; `None` for a log that is not a file.
     Reopen {
-        /// For the error log.
+        /// The file of the error log.
         error: Option<OwnedFd>,
-        /// For the access log.
+        /// The file of the access log.
         access: Option<OwnedFd>,
     },
 }
 
-/// Starts the thread; it ends with the process.
+/// Starts the thread, which runs until the process exits.
 pub fn open(link: &Link, shared: &Arc<Shared>) -> mpsc::Sender<Task> {
     let (tasks, inbox) = mpsc::channel();
     let (link, shared) = (link.clone(), shared.clone());
@@ -63,7 +63,7 @@ fn cache(shared: &Shared, ask: &AdminCommand) -> String {
         Some(front) => {
             let config = front.config();
             if let AdminCommand::Wrote { site, .. } = ask {
-                // What has been written elsewhere may be of what PHP here has kept.
+                // What another process has written may be stale in the caches that PHP shares here.
                 config.forget_shared_caches(site.as_deref());
             }
             admin::answer(&config.sites, config.cache.as_deref(), ask)
@@ -87,7 +87,7 @@ fn send_answer(link: &Link, id: u64, json: &str) {
 
 fn reopen(shared: &Shared, error: Option<OwnedFd>, access: Option<OwnedFd>) {
     if let (Some(file), Some(log)) = (error, shared.error_log.get()) {
-        // The old file stays in use; the log says so if it still can.
+        // On failure, the old file stays in use; the log reports the error if it still can.
         let _ = log.sink().reopen_as(file.into());
     }
     let Some(front) = shared.front.get() else {

@@ -1,6 +1,6 @@
-//! An upgrade: the master executes the new program, whose front takes over. This one serves until the other does,
-//! finishes its requests then, and ends. From the beginning it serves no stored page, since it hears nothing of
-//! what the other's scripts write; what its own scripts write it passes on.
+//! The front's part in an upgrade. The master executes the new program, whose front takes over. This front serves until
+//! the new one does, then finishes its requests and exits. As soon as it hands over, it serves no stored page, because
+//! it does not learn what the scripts of the new front write. The writes of its own scripts are forwarded as purges.
 
 use std::os::fd::AsFd;
 use std::sync::{Arc, mpsc};
@@ -9,16 +9,17 @@ use super::Shared;
 use super::running::LEAVING;
 use crate::link::{Link, ToMaster, text_file};
 
-/// Purges passed on in one message.
+/// The maximum number of purges in one message.
 const MOST: usize = 256;
 
-/// Hands over, and says so. In a thread of its own: the line's thread must not wait.
+/// Hands over and reports to the master when that is done. Runs in a thread of its own, because the thread that reads
+/// the master's messages must not wait.
 pub fn begin(link: &Link, shared: &Arc<Shared>) {
     let (link, shared) = (link.clone(), shared.clone());
     std::thread::spawn(move || {
         let (outbox, purges) = mpsc::channel();
         let send = move |number, text| {
-            // Its thread lives as long as the process.
+            // The receiving thread runs as long as the process.
             let _ = outbox.send((number, text));
         };
         shared.successor.take_over(Box::new(send));
@@ -31,13 +32,13 @@ pub fn begin(link: &Link, shared: &Arc<Shared>) {
                 fleet.leave_within(LEAVING);
             }
         }
-        // A master that is gone is noticed by the line's thread, which lets those who wait go.
+        // The thread that reads the master's messages notices if the master has exited, and releases those who wait.
         let _ = link.send(&ToMaster::HandedOver, &[]);
         pass_on(&link, &purges);
     });
 }
 
-/// Passes purges on, as many as have come at once.
+/// Forwards purges. Each message carries all purges that have accumulated.
 fn pass_on(link: &Link, purges: &mpsc::Receiver<(u64, String)>) {
     while let Ok((first, text)) = purges.recv() {
         let (mut number, mut texts) = (first, vec![text]);

@@ -1,5 +1,5 @@
-//! Zygotes and spawners, started by the master: only it may change the user, and it has no threads. A launch is
-//! a message with descriptors; the answer brings the process's pidfd.
+//! Starts zygotes and spawners through the master, because only the master may change the user, and it has no threads.
+//! A launch is a message with descriptors; the response carries the pidfd of the process.
 
 use std::collections::HashMap;
 use std::io;
@@ -12,7 +12,7 @@ use howdah_executor::{Mode, PoolConfig};
 
 use crate::link::{Link, ToMaster};
 
-/// An exec takes milliseconds; a master that takes longer than this is stuck.
+/// How long a launch may take. An exec takes milliseconds, so a master that takes longer than this is stuck.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 #[derive(Default)]
@@ -22,14 +22,14 @@ struct Waiting {
     master_is_gone: bool,
 }
 
-/// Launches under way.
+/// The launches that the master has not responded to yet.
 pub struct Launches {
     link: Link,
     waiting: Mutex<Waiting>,
 }
 
 impl Launches {
-    /// Over this line.
+    /// Creates the launches on the channel to the master.
     pub fn new(link: Link) -> Arc<Launches> {
         Arc::new(Launches {
             link,
@@ -41,7 +41,7 @@ impl Launches {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The master has started one.
+    /// Completes a launch: the master has started the process.
     pub fn launched(&self, id: u64, pid: i32, fds: Vec<OwnedFd>) {
         let pidfd = fds.into_iter().next();
         let zygote = pidfd
@@ -50,12 +50,12 @@ impl Launches {
         self.settle(id, zygote);
     }
 
-    /// The master could not.
+    /// Fails a launch: the master could not start the process.
     pub fn not_launched(&self, id: u64, message: String) {
         self.settle(id, Err(io::Error::other(message)));
     }
 
-    /// It never will.
+    /// Fails all launches, because the master has exited.
     pub fn master_is_gone(&self) {
         let mut waiting = self.waiting();
         waiting.master_is_gone = true;
@@ -64,7 +64,8 @@ impl Launches {
 
     fn settle(&self, id: u64, outcome: io::Result<Zygote>) {
         if let Some(sender) = self.waiting().by_id.remove(&id) {
-            // Who gave up waiting drops the pidfd; the zygote reads the end of its control socket.
+            // If the launching thread has given up, the pidfd is dropped, and the zygote reads the end of its control
+            // socket.
             let _ = sender.send(outcome);
         }
     }
@@ -105,11 +106,11 @@ impl Launches {
     }
 }
 
-/// Starts the zygotes and spawners of one configuration's pools.
+/// Starts the zygotes and spawners of the pools of one configuration.
 pub struct MasterLauncher {
-    /// The line.
+    /// The launches on the channel to the master.
     pub launches: Arc<Launches>,
-    /// Which configuration the master is to take the pool from.
+    /// The configuration from which the master takes the pool.
     pub generation: u64,
 }
 

@@ -1,13 +1,14 @@
-//! The front process: everything of HTTP. Started by the master with one end of a line; drops its
-//! privileges, serves the configuration that the master sends, and ends when the master says so or
-//! is gone. Holds no typed configuration of another process: it reads the text with the same code.
+//! The front process, which handles everything of HTTP. The master starts it with one end of a channel. The front drops
+//! its privileges, serves the configuration that the master sends, and exits when the master asks it to or has exited
+//! itself. It receives no typed configuration from another process, but reads the configuration's text with the same
+//! code as the master.
 //!
-//! - [`running`]: servers, pools and logs of a configuration, and the change from one to the next.
-//! - [`launcher`]: zygotes, started by the master.
-//! - [`background`]: a thread for what may wait, so that the line's thread never does.
+//! - [`running`]: servers, pools and logs of a configuration, and the change from one configuration to the next.
+//! - [`launcher`]: starts zygotes through the master.
+//! - [`background`]: a thread for tasks that may wait, so the thread that reads the master's messages never does.
 //! - [`status_server`]: the listener for probes, status and metrics.
 //! - [`hand_over`]: the program is replaced while this process finishes its requests.
-//! - [`stop_progress`]: which requests a stop waits for.
+//! - [`stop_progress`]: reports the requests that a stop waits for.
 
 mod background;
 mod hand_over;
@@ -42,37 +43,38 @@ use launcher::Launches;
 use running::Running;
 use status_server::StatusServer;
 
-/// What the line's thread and the worker share.
+/// The state that the thread that reads the master's messages shares with the worker.
 #[derive(Default)]
 struct Shared {
-    /// Once it serves: to answer for the status.
+    /// Set once the front serves; used for the status.
     front: Arc<OnceLock<Arc<Front>>>,
-    /// Once it serves: servers and pools.
+    /// Servers and pools, set once the front serves.
     running: Mutex<Option<Running>>,
-    /// Once it serves: to see whether its threads still run. Without a lock that somebody may hold.
+    /// Set once the front serves; used to check whether its threads still run, without a lock that another thread may
+    /// hold.
     control: OnceLock<Control>,
-    /// Answers probes before it serves, too.
+    /// The status listener, which responds to probes even before the front serves.
     status: StatusServer,
     error_log: OnceLock<Arc<ErrorLog>>,
-    /// Certificates and keys: they change without a configuration.
+    /// Certificates and keys, which change independently of the configuration.
     tls: TlsSettings,
     /// The front of the next program, during an upgrade.
     successor: Arc<Successor>,
-    /// Once the server stops: another front follows.
+    /// Whether another front follows; set once the server stops.
     followed: AtomicBool,
-    /// `timeouts.drain` in milliseconds.
+    /// `timeouts.drain`, in milliseconds.
     drain: AtomicU64,
-    /// Once the server stops: the earliest time by which somebody wants it to have stopped.
+    /// Set once the server stops: the earliest deadline that was requested.
     stop_by: Mutex<Option<Instant>>,
 }
 
 impl Shared {
     fn running(&self) -> std::sync::MutexGuard<'_, Option<Running>> {
-        // A panic in the worker is a bug; stopping what there is still beats hanging.
+        // A panic in the worker is a bug, but stopping what exists is still better than hanging.
         self.running.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Somebody wants the server to have stopped by `deadline`; whether that is the first.
+    /// Requests that the server has stopped by `deadline`. Returns whether this is the first such request.
     fn stop_by(&self, deadline: Instant) -> bool {
         let mut earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
         let first = earliest.is_none();
@@ -80,34 +82,34 @@ impl Shared {
         first
     }
 
-    /// How much time is left until the server is to have stopped; none: it is not stopping.
+    /// Returns how much time is left until the deadline of the stop; `None` if the server is not stopping.
     fn time_to_stop(&self) -> Option<Duration> {
         let earliest = self.stop_by.lock().unwrap_or_else(PoisonError::into_inner);
         earliest.map(|deadline| deadline.saturating_duration_since(Instant::now()))
     }
 }
 
-/// A configuration that has been read, with what it needs open.
+/// A configuration that has been read, with its open files and sockets.
 struct NewConfig {
     generation: u64,
     settings: Settings,
     error_log: Option<OwnedFd>,
     access_log: Option<OwnedFd>,
-    /// After an upgrade, the front before has not ended.
+    /// After an upgrade: whether the previous front is still running.
     follows_another: bool,
-    /// Sockets by `listen` entry.
+    /// The sockets of each `listen` entry.
     listeners: Vec<Vec<OwnedFd>>,
 }
 
-/// A configuration on its way to the worker ([`work`]).
+/// A configuration that is sent to the worker ([`work`]).
 enum Incoming {
-    /// The first is read before any thread is started, because it names the user to become.
+    /// The first configuration is read before any thread is started, because it names the user to change to.
     First(Box<NewConfig>),
-    /// The worker reads later ones itself: reading looks at every site's directory and may take long.
+    /// The worker reads later ones itself, because reading opens every site's directory and may take long.
     Later(Box<Configuration>, Vec<OwnedFd>),
 }
 
-/// `howdah front`
+/// Runs `howdah front`.
 pub fn run(link: i32) -> ExitCode {
     howdah_http::memory::fit_address_space();
     let (link, _blocked) = match child::prepare(link) {
@@ -130,7 +132,7 @@ pub fn run(link: i32) -> ExitCode {
         .on_demand
         .report_by(Box::new(move |name, client| {
             let name = name.to_owned();
-            // A master that is busy hears of the name the next time.
+            // If the master is busy, the name is reported at the next request.
             let _ = told.send_now(&ToMaster::Wanted { name, client }, &[]);
         }));
     front.shared.drain.store(10_000, Ordering::Relaxed);
@@ -147,18 +149,17 @@ pub fn run(link: i32) -> ExitCode {
     }
 }
 
-/// What the thread that reads the master's messages has.
+/// The state of the thread that reads the master's messages.
 struct MasterReader {
     link: Link,
     launches: Arc<Launches>,
     shared: Arc<Shared>,
-    /// The worker that changes configurations, and the background thread; none before the first
-    /// configuration.
+    /// The worker that changes configurations, and the background thread; `None` before the first configuration.
     threads: Option<(mpsc::Sender<Incoming>, mpsc::Sender<Task>)>,
 }
 
 impl MasterReader {
-    /// Acts on a message; an error ends the process.
+    /// Acts on a message. On error, the process exits.
     fn handle(&mut self, message: ToFront, fds: Vec<OwnedFd>) -> Result<(), ExitCode> {
         match message {
             ToFront::Launched { id, pid } => self.launches.launched(id, pid, fds),
@@ -184,7 +185,7 @@ impl MasterReader {
             ToFront::Keys => take_keys(&self.shared, fds),
             ToFront::Challenges { number } => {
                 take_challenges(&self.shared, fds);
-                // A master that is gone is noticed by the next look at the line.
+                // The next read of the channel notices if the master has exited.
                 let _ = self.link.send(&ToMaster::Answering { number }, &[]);
             }
             ToFront::FailingOrders => take_failing_orders(&self.shared, fds),
@@ -195,7 +196,7 @@ impl MasterReader {
         Ok(())
     }
 
-    /// Both threads live as long as the process; before the first configuration nobody asks.
+    /// Both threads run as long as the process. Before the first configuration, the master sends no such request.
     fn in_background(&self, task: Task) {
         if let Some((_, background)) = &self.threads {
             let _ = background.send(task);
@@ -215,7 +216,7 @@ impl MasterReader {
                 return Ok(());
             }
         };
-        // Before the first thread: a change of user is for the whole process then.
+        // Must happen before the first thread is started, so the change of user applies to the whole process.
         if let Err(why) = give_up_privileges(&new.settings) {
             refuse(&self.link, generation, &[why]);
             return Err(exit::failed());
@@ -226,10 +227,10 @@ impl MasterReader {
         Ok(())
     }
 
-    /// The master is gone: nobody holds the sockets, nobody can start PHP.
+    /// Stops because the master has exited: no process holds the sockets any more, and none can start PHP.
     fn stop_without_master(&self) -> ! {
         self.launches.master_is_gone();
-        // Another master may serve the sites by now, whose front hears nothing of this one.
+        // By now another master may serve the sites, and its front does not learn what this one writes.
         self.shared.successor.is_gone();
         let drain = self.shared.drain.load(Ordering::Relaxed);
         stop(&self.link, &self.shared, Duration::from_millis(drain));
@@ -243,7 +244,7 @@ fn wait_for_ever() -> ! {
     }
 }
 
-/// Uses what the master has sent for TLS. It has checked it: what is wrong now is left out.
+/// Uses the TLS secrets that the master has sent. The master has checked them; anything invalid is skipped.
 fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let Some(keys) = text.and_then(|text| serde_json::from_str::<Keys>(&text).ok()) else {
@@ -272,11 +273,11 @@ fn take_keys(shared: &Shared, fds: Vec<OwnedFd>) {
     });
     shared.tls.tickets.set(&tickets, &context);
     shared.tls.client_authority.store(authority.map(Arc::new));
-    // Last: clients who wait for one of them go on at once.
+    // Last, because clients that wait for one of the certificates continue at once.
     shared.tls.use_certificates(certificates);
 }
 
-/// Answers the challenges that the master has sent, and no others.
+/// Responds to the challenges that the master has sent, and to no others.
 fn take_challenges(shared: &Shared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let challenges = text.and_then(|text| serde_json::from_str::<Challenges>(&text).ok());
@@ -284,7 +285,7 @@ fn take_challenges(shared: &Shared, fds: Vec<OwnedFd>) {
     shared.tls.challenges.set(challenges.http, challenges.tls);
 }
 
-/// Shows the orders of certificates that fail, and no others.
+/// Shows the certificate orders that fail, and no others.
 fn take_failing_orders(shared: &Shared, fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let failing = text.and_then(|text| serde_json::from_str(&text).ok());
@@ -292,14 +293,15 @@ fn take_failing_orders(shared: &Shared, fds: Vec<OwnedFd>) {
     shared.tls.certificates.show_failing_orders(failing);
 }
 
-/// Shows how the jobs stand, as the master says.
+/// Shows the status of the jobs that the master has sent.
 fn take_jobs(fds: Vec<OwnedFd>) {
     let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
     let jobs = text.and_then(|text| serde_json::from_str(&text).ok());
     howdah_server::admin::jobs::show(jobs.unwrap_or_default());
 }
 
-/// Changes configurations, one after the other, while the line's thread goes on listening.
+/// Starts the worker, which applies configurations one after the other while the main thread continues to read
+/// messages.
 fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Sender<Incoming> {
     let (worker, inbox) = mpsc::channel();
     let (link, launches, shared) = (link.clone(), launches.clone(), shared.clone());
@@ -320,7 +322,7 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
             });
             match applied {
                 Ok(()) => {
-                    // A master that is gone is noticed by the line's thread.
+                    // The thread that reads the master's messages notices if the master has exited.
                     let _ = link.send(&ToMaster::Serving { generation }, &[]);
                 }
                 Err(mistakes) => refuse(&link, generation, &mistakes),
@@ -330,13 +332,14 @@ fn work(link: &Link, launches: &Arc<Launches>, shared: &Arc<Shared>) -> mpsc::Se
     worker
 }
 
-/// The line's thread lives, as this shows; whether the threads that serve do, their numbers show.
+/// Responds to a ping. The response itself proves that this thread runs; the numbers in it show whether the threads
+/// that serve requests do.
 fn answer_ping(link: &Link, shared: &Shared, number: u64) {
     let threads = match shared.control.get() {
         Some(control) => control.beat(number),
         None => Vec::new(),
     };
-    // A master that is gone is noticed by the next look at the line.
+    // The next read of the channel notices if the master has exited.
     let _ = link.send(&ToMaster::Pulse { number, threads }, &[]);
 }
 
@@ -397,14 +400,14 @@ fn give_up_privileges(settings: &Settings) -> Result<(), String> {
     sys::no_new_privileges().map_err(|error| format!("cannot give up new privileges: {error}"))
 }
 
-/// Stops within `limit`; a second call shortens it. Ends the process.
+/// Stops within `limit`; another call shortens the limit. The process exits at the end.
 fn stop(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     shared.status.handler.stopping();
     if shared.successor.has_taken_over() {
         shared.status.close();
     }
     if !shared.stop_by(Instant::now() + limit) {
-        // The first may hold what this needs; the line's thread must not wait for it.
+        // The first stop may hold the lock that this needs, and this thread must not wait for it.
         let shared = shared.clone();
         std::thread::spawn(move || running::shorten_deadline(&shared));
         return;

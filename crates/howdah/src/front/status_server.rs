@@ -1,4 +1,4 @@
-//! The server of the status listener: started before PHP, it ends with the process.
+//! The server of the status listener. It is started before PHP and runs until the process exits.
 
 use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use howdah_server::status_listener::StatusListener;
 
 use crate::config::{Listen, Settings};
 
-/// The listener, if one is configured, and what answers there.
+/// The status listener, if one is configured, and its handler.
 #[derive(Default)]
 pub struct StatusServer {
-    /// Answers.
+    /// The handler of requests.
     pub handler: Arc<StatusListener>,
     open: Mutex<Option<Open>>,
 }
@@ -21,7 +21,7 @@ struct Open {
     listener: Option<(Listen, ListenerId)>,
 }
 
-/// Takes the socket of the status listener, which is the last, off the sites'.
+/// Removes the socket of the status listener, which is the last one, from the sockets of the sites.
 pub fn take_socket(
     settings: &Settings,
     sockets: &mut Vec<Vec<OwnedFd>>,
@@ -32,7 +32,7 @@ pub fn take_socket(
 }
 
 impl StatusServer {
-    /// Another process answers from now on.
+    /// Closes the listener, because another process serves it from now on.
     pub fn close(&self) {
         let mut open = self.open.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(open) = &mut *open
@@ -42,7 +42,7 @@ impl StatusServer {
         }
     }
 
-    /// Listens as the configuration says from now on. A listener that stays is left alone.
+    /// Applies the listener of a configuration. A listener that has not changed is left alone.
     pub fn listen(
         &self,
         wanted: Option<(Listen, ListenerConfig)>,
@@ -70,7 +70,7 @@ impl StatusServer {
             let id = control.add_listener(config);
             id.map(|id| (listen, id)).map_err(|error| error.to_string())
         });
-        // Where that fails, the former stays.
+        // If adding the new listener fails, the old one stays.
         if let Some((_, id)) = std::mem::replace(&mut open.listener, added.transpose()?) {
             control.remove_listener(id);
         }

@@ -1,4 +1,4 @@
-//! Reports which requests a stop waits for. The master prints it.
+//! Reports the requests that a stop waits for. The master prints the report.
 
 use std::fmt::Write;
 use std::sync::Arc;
@@ -11,14 +11,14 @@ use howdah_server::log::escape;
 use super::Shared;
 use crate::link::{Link, ToMaster};
 
-/// The pause between two such lines.
+/// The pause between two reports.
 const AGAIN: Duration = Duration::from_secs(5);
-/// How many requests a line names.
+/// The number of requests that a report names.
 const NAMED: usize = 3;
-/// How many bytes of each URI it shows.
+/// The maximum number of bytes of a URI that are shown.
 const LONGEST: usize = 100;
 
-/// Sends the sentence to the master now and every few seconds, as long as a request is in progress.
+/// Sends the report to the master now and every few seconds while a request is in progress.
 pub fn report(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     let (link, shared) = (link.clone(), shared.clone());
     let deadline = Instant::now() + limit;
@@ -26,7 +26,7 @@ pub fn report(link: &Link, shared: &Arc<Shared>, limit: Duration) {
         while let Some(front) = shared.front.get() {
             let left = deadline.saturating_duration_since(Instant::now());
             if let Some(text) = sentence(&front.status(), left) {
-                // Without a master there is nobody to read it.
+                // Without a master, the report has no reader.
                 let _ = link.send(&ToMaster::Waiting { text }, &[]);
             }
             std::thread::sleep(AGAIN);
@@ -34,7 +34,7 @@ pub fn report(link: &Link, shared: &Arc<Shared>, limit: Duration) {
     });
 }
 
-/// The line for the terminal; none when no request is in progress.
+/// Returns the line for the terminal; `None` if no request is in progress.
 fn sentence(status: &ServerStatus, left: Duration) -> Option<String> {
     let count = match status.requests_active {
         0 => return None,
@@ -46,12 +46,12 @@ fn sentence(status: &ServerStatus, left: Duration) -> Option<String> {
         left.as_secs_f64().ceil()
     );
     let children = status.pools.iter().flat_map(|pool| &pool.children);
-    // What a program of mode `pool` works on is not known here, nor what a script does after its response.
+    // The URI is not known for a program of mode `pool`, nor for a script that runs on after its response.
     let is_known = |child: &&ChildRow| child.state == "Busy" && !child.uri.is_empty();
     let busy: Vec<_> = children.filter(is_known).collect();
     for (nth, child) in busy.iter().take(NAMED).enumerate() {
         let mut uri = Vec::new();
-        // What clients chose must not steer the terminal.
+        // The client chose the URI, so its control characters must not reach the terminal.
         escape::message(&mut uri, child.uri.as_bytes(), LONGEST);
         let separator = if nth == 0 { ": " } else { ", " };
         let _ = write!(

@@ -1,6 +1,6 @@
-//! What a fleet changes about scheduled jobs: a run is claimed before it starts ([`super::turns`]), and the
-//! claim is given back when it has ended. Without Valkey it runs on no member: twice would be worse, and what
-//! is left out is named.
+//! Scheduled jobs in a fleet: a run is claimed before it starts ([`super::turns`]), and the claim is released when the
+//! run has ended. Without Valkey a run starts on no member, because running twice would be worse. Skipped runs are
+//! logged.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -15,13 +15,13 @@ use super::job::{Claimed, RunningJob};
 use super::turns::{FleetSettings, News, Turns};
 use super::{Jobs, start_by_schedule};
 
-/// How long a run waits for Valkey, if the next is not due before.
+/// How long a run waits for Valkey, unless the next run is due before.
 const WAITS: Duration = Duration::from_secs(60);
-/// It is given up so long before the next is due.
+/// How long before the next run is due the current one is given up.
 const BEFORE: Duration = Duration::from_millis(50);
 
 impl Jobs {
-    /// Takes the fleet of a configuration.
+    /// Applies the fleet of a configuration.
     pub fn join(&mut self, fleet: Option<FleetSettings>) -> Result<(), String> {
         if self.turns.as_ref().map(Turns::settings) == fleet.as_ref() {
             return Ok(());
@@ -39,7 +39,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// A schedule is due: the run starts, or the fleet is asked for it.
+    /// A run of the schedule is due: starts the run, or asks the fleet for it.
     pub fn due(&mut self, at: usize, due: Timestamp, clock: Timestamp, now: Instant) {
         let job = &mut self.jobs[at];
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
@@ -59,7 +59,7 @@ impl Jobs {
         }
     }
 
-    /// A person wants it to run; why it does not.
+    /// Starts a run for an administrator, or returns why it does not start.
     pub fn run_by_hand(&mut self, at: usize, now: Instant) -> Result<(), String> {
         let job = &mut self.jobs[at];
         let Some(turns) = self.turns.as_mut().filter(|_| job.is_for_one_member()) else {
@@ -79,7 +79,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Takes what the fleet says.
+    /// Handles the messages of the thread that asks Valkey.
     pub fn hear_fleet(&mut self) {
         let news = self.turns.as_ref().map(Turns::news);
         for news in news.unwrap_or_default() {
@@ -138,7 +138,7 @@ impl Jobs {
                 job.lock = Some(claim.token);
                 job.outcome = Err("JobStopped: before it was started".to_owned());
                 if job.processes().next().is_some() {
-                    // It has lost its lock, or had none.
+                    // The run on this member has lost its lock, or had none.
                     return still_running(job, &self.log, None);
                 }
                 let now = Instant::now();
@@ -197,7 +197,7 @@ impl Jobs {
         }
     }
 
-    /// Takes back what is claimed for a job that is not to start any more.
+    /// Withdraws the claim of a job that must not start any more.
     pub fn withdraw(&mut self, at: usize) {
         let job = &mut self.jobs[at];
         if let (Some(claim), Some(turns)) = (job.claim.take(), &self.turns) {
@@ -206,7 +206,7 @@ impl Jobs {
         }
     }
 
-    /// Gives back what ended runs have claimed, and claims of jobs that are not to start any more.
+    /// Releases the claims of ended runs, and of jobs that must not start any more.
     pub fn give_back(&mut self) {
         for at in 0..self.jobs.len() {
             if self.jobs[at].ending {
@@ -236,7 +236,8 @@ fn still_running(job: &mut RunningJob, log: &ErrorLog, member: Option<&str>) {
     log.job(&job.job.name, Level::Warning, "JobStillRunning", &text);
 }
 
-/// A run that cannot be claimed: a person hears why, of a scheduled one the log does.
+/// Handles a run that cannot be claimed. The reason is sent to the administrator who requested the run; for a scheduled
+/// run it is logged.
 fn refused(job: &mut RunningJob, log: &ErrorLog, due: Option<Timestamp>, name: &str, why: &str) {
     match due {
         Some(due) => left_out(job, log, due, name, why),

@@ -1,5 +1,5 @@
-//! A job: its processes, what is counted of it, and when it runs next. Decides; what it starts and signals
-//! is in [`super::process`].
+//! A job: its processes, its counters, and when it runs next. The decisions are made here; [`super::process`] starts
+//! the processes and signals them.
 
 use std::time::{Duration, Instant, SystemTime};
 
@@ -19,15 +19,16 @@ use super::restarts::{Restarts, Say};
 use super::schedule::Schedule;
 use super::settings::{Job, When};
 
-/// A write is repeated to the page cache as long as a transaction may keep it from others.
+/// How long a write is repeated to the page cache, because a transaction may hide it from other connections for this
+/// time.
 const TRANSACTION: Duration = Duration::from_secs(600);
 
-/// The place of one process.
+/// The slot of one process.
 pub struct Slot {
     restarts: Restarts,
-    /// When a process is started in it; none: not by itself.
+    /// When a process is started in the slot; `None` if it is not started automatically.
     pub start_at: Option<Instant>,
-    /// Its process.
+    /// The process that runs in the slot.
     pub process: Option<JobProcess>,
 }
 
@@ -43,44 +44,44 @@ impl Slot {
 
 /// A run that the fleet is asked for.
 pub struct Claimed {
-    /// The claim's word.
+    /// The token of the claim.
     pub token: String,
-    /// When it was due; none: a person wants it.
+    /// When the run was due; `None` if an administrator requested it.
     pub due: Option<Timestamp>,
 }
 
 /// A job of the configuration.
 pub struct RunningJob {
-    /// What the configuration says.
+    /// The job's settings.
     pub job: Job,
-    /// Its schedule, if it has one.
+    /// The job's schedule, if it has one.
     pub schedule: Option<Schedule>,
     /// When the schedule is due next.
     pub next: Option<Timestamp>,
-    /// Places of its processes.
+    /// The slots of its processes.
     pub slots: Vec<Slot>,
-    /// A person has stopped it.
+    /// Whether an administrator has stopped the job.
     pub held: bool,
-    /// The configuration has it no more, or the server ends: nothing is started.
+    /// Whether the job is no longer configured or the server is stopping, so no process is started.
     pub ending: bool,
-    /// Counts since its first configuration.
+    /// The counters since the first configuration with this job.
     status: JobStatus,
     limit: OutputLimit,
-    /// Commands that are answered when its processes have ended: each one's number, and whether it is the
-    /// one that started them.
+    /// The commands that receive a response when the job's processes have ended: the number of each command, and
+    /// whether it started them.
     pub waiting: Vec<(u64, bool)>,
-    /// What became of its last process.
+    /// The result of the last process.
     pub outcome: Result<String, String>,
-    /// A run that the fleet is asked for.
+    /// The run that the fleet is asked for.
     pub claim: Option<Claimed>,
-    /// The word of the claim by which it runs, in a fleet.
+    /// In a fleet, the token of the claim under which the job runs.
     pub lock: Option<String>,
-    /// What the page cache is to hear of processes that have ended.
+    /// Reports to the page cache from processes that have ended.
     reports: Vec<AdminCommand>,
 }
 
 impl RunningJob {
-    /// One of a configuration that has just come.
+    /// Creates a job of a configuration that has just arrived.
     pub fn new(job: Job, now: Instant, clock: Timestamp) -> RunningJob {
         let mut this = RunningJob {
             job: job.clone(),
@@ -101,8 +102,8 @@ impl RunningJob {
         this
     }
 
-    /// Takes what a configuration says, and new code: processes that always run are replaced when they have
-    /// finished what they have in hand.
+    /// Applies a configuration, and new code: processes that always run are replaced when they have finished their
+    /// current work.
     pub fn configure(&mut self, job: Job, now: Instant, clock: Timestamp) {
         self.job = job;
         self.ending = false;
@@ -117,7 +118,7 @@ impl RunningJob {
                 time_zone,
                 ..
             } => {
-                // The master has checked it.
+                // The master has already checked the schedule.
                 self.schedule = Schedule::parse(expression, time_zone.as_deref()).ok();
                 self.next = self.schedule.as_ref().and_then(|s| s.next(clock));
                 1
@@ -141,7 +142,7 @@ impl RunningJob {
         self.drop_surplus();
     }
 
-    /// Places that the configuration has no more go when their process has ended.
+    /// Removes the slots beyond the configured number, each when its process has ended.
     fn drop_surplus(&mut self) {
         let wanted = self.status.wanted as usize;
         let mut at = 0;
@@ -151,12 +152,12 @@ impl RunningJob {
         });
     }
 
-    /// Its processes.
+    /// Returns the job's processes.
     pub fn processes(&self) -> impl Iterator<Item = &JobProcess> {
         self.slots.iter().filter_map(|slot| slot.process.as_ref())
     }
 
-    /// Asks all its processes to end, within this time if that is less than they have.
+    /// Asks all processes to end, within this time or their own time limit, whichever is shorter.
     pub fn end(&mut self, most: Duration) {
         let within = self.job.stop_timeout.min(most);
         for slot in &mut self.slots {
@@ -167,7 +168,7 @@ impl RunningJob {
         }
     }
 
-    /// Starts it now, whatever its schedule says; why it is not.
+    /// Starts the job now, regardless of its schedule, or returns why it does not start.
     pub fn start(&mut self, now: Instant) -> Result<(), String> {
         if self.processes().next().is_some() {
             let name = &self.job.name;
@@ -180,7 +181,7 @@ impl RunningJob {
         Ok(())
     }
 
-    /// Starts, ends and kills what is due. Returns whether anything has changed.
+    /// Starts, ends and kills the processes for which that is due. Returns whether anything has changed.
     pub fn act(&mut self, log: &ErrorLog, now: Instant) -> bool {
         let mut changed = false;
         for at in 0..self.slots.len() {
@@ -260,7 +261,8 @@ impl RunningJob {
         }
     }
 
-    /// Takes output and reports, and buries processes that have ended. Returns whether one has.
+    /// Reads the output and the reports of the processes, and cleans up after processes that have ended. Returns
+    /// whether a process has ended.
     pub fn look(&mut self, log: &ErrorLog, now: Instant) -> bool {
         let mut ended = false;
         for at in 0..self.slots.len() {
@@ -270,7 +272,7 @@ impl RunningJob {
             };
             let exit = process.exit();
             if exit.is_some() {
-                // What it has started may hold its output open.
+                // The processes that it started may hold its output open.
                 process.kill();
             }
             let (limit, status) = (&mut self.limit, &mut self.status);
@@ -369,7 +371,7 @@ impl RunningJob {
         }
     }
 
-    /// Looks at the memory of its processes. Returns whether that has changed.
+    /// Checks the memory of the processes. Returns whether it has changed.
     pub fn look_at_memory(&mut self, log: &ErrorLog) -> bool {
         let mut changed = false;
         for process in self
@@ -397,7 +399,7 @@ impl RunningJob {
         changed
     }
 
-    /// When something of it is due.
+    /// Returns when the job must act next.
     pub fn wake(&self, now: Instant) -> Option<Instant> {
         let starts = self.slots.iter().filter_map(|slot| match slot.process {
             None if !self.held && !self.ending => slot.start_at,
@@ -414,7 +416,7 @@ impl RunningJob {
         starts.chain(ends).chain(reports).min()
     }
 
-    /// What the page cache is to hear now of what it wrote.
+    /// Returns the reports of writes that are due for the page cache.
     pub fn reports(&mut self) -> Vec<AdminCommand> {
         let mut all = std::mem::take(&mut self.reports);
         let job = &self.job;
@@ -433,33 +435,33 @@ impl RunningJob {
         all
     }
 
-    /// Counts a run that did not take place, by the reason's name.
+    /// Counts a run that did not take place, by the name of the failure.
     pub fn failed(&mut self, name: &str) {
         self.status.failed(name);
     }
 
-    /// Counts a run that another member of the fleet does.
+    /// Counts a run that another member of the fleet executes.
     pub fn ran_elsewhere(&mut self) {
         self.status.runs_elsewhere += 1;
     }
 
-    /// Notes its last run in the fleet. Returns whether that has changed.
+    /// Records the last run in the fleet. Returns whether it has changed.
     pub fn ran_in_fleet(&mut self, run: FleetRun) -> bool {
         let former = self.status.fleet.replace(run);
         former != self.status.fleet
     }
 
-    /// In a fleet, whether one member runs it.
+    /// Returns whether the job runs on only one member of a fleet.
     pub fn is_for_one_member(&self) -> bool {
         matches!(&self.job.when, When::Schedule { on_each: false, .. })
     }
 
-    /// Whether a process of it is there, or about to be started.
+    /// Returns whether a process of the job exists or is about to be started.
     pub fn is_busy(&self) -> bool {
         self.processes().next().is_some() || self.slots.iter().any(|slot| slot.start_at.is_some())
     }
 
-    /// How it stands.
+    /// Returns the status of the job.
     pub fn status(&self) -> JobStatus {
         let ending = |process: &JobProcess| process.stage != Stage::Running;
         let state = match (self.processes().next().is_some(), self.held) {
@@ -472,7 +474,7 @@ impl RunningJob {
             When::Schedule { expression, .. } => Some(expression.clone()),
             When::Always { .. } => None,
         };
-        // An always-running job that waits is started again then.
+        // A job that always runs and is waiting is started again at this time.
         let again = self.slots.iter().filter_map(|slot| slot.start_at).min();
         let again = again.filter(|_| state == "waiting").map(|at| {
             let pause = at.saturating_duration_since(Instant::now());

@@ -1,4 +1,4 @@
-//! When each schedule was last due, in a file: after a start it shows what was missed meanwhile.
+//! A file that stores when each schedule was last due. After a start it shows which runs were missed.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::master::safe_path;
 
-/// Bytes that are read of the file.
+/// The maximum number of bytes that are read from the file.
 const LONGEST: u64 = 16 << 20;
 
-/// See the module.
+/// When each schedule was last due.
 #[derive(Debug, Default)]
 pub struct LastRuns {
     path: PathBuf,
@@ -27,10 +27,8 @@ struct Last {
 }
 
 impl LastRuns {
-    /// Reads the file; one that is not there yet says nothing.
-    ///
-    /// # Errors
-    /// Why it cannot be read.
+    /// Reads the file. If the file does not exist yet, the result is empty. The second value is the error if the file
+    /// cannot be read.
     pub fn read(path: &Path) -> (LastRuns, Option<String>) {
         let mut this = LastRuns {
             path: path.to_owned(),
@@ -50,7 +48,7 @@ impl LastRuns {
         (this, trouble)
     }
 
-    /// When this schedule of a job was due last, as far as it is known.
+    /// Returns when this schedule of a job was last due, as far as it is known.
     pub fn of(&self, job: &str, schedule: &str) -> Option<Timestamp> {
         let last = self
             .jobs
@@ -59,7 +57,7 @@ impl LastRuns {
         Timestamp::from_second(last.at).ok()
     }
 
-    /// Notes that it was due.
+    /// Records that a schedule was due.
     pub fn note(&mut self, job: &str, schedule: &str, at: Timestamp) {
         let last = Last {
             schedule: schedule.to_owned(),
@@ -68,15 +66,15 @@ impl LastRuns {
         self.jobs.insert(job.to_owned(), last);
     }
 
-    /// Forgets the jobs that are not among these.
+    /// Forgets the jobs that are not in `names`.
     pub fn keep(&mut self, names: &[&str]) {
         self.jobs.retain(|name, _| names.contains(&name.as_str()));
     }
 
-    /// Writes the file, whole or not at all.
+    /// Writes the file, as a whole or not at all.
     ///
     /// # Errors
-    /// Why it cannot be written.
+    /// Fails with the reason why the file cannot be written.
     pub fn write(&self) -> Result<(), String> {
         let failed = |error: io::Error| format!("{}: {error}", self.path.display());
         if let Some(directory) = self.path.parent() {

@@ -1,4 +1,4 @@
-//! Which runs were due while no server ran, and the file by which that is known ([`super::last_runs`]).
+//! The runs that were due while no server ran, as the file of the last runs shows ([`super::last_runs`]).
 
 use howdah_proto::level::Level;
 use jiff::Timestamp;
@@ -7,19 +7,19 @@ use super::Jobs;
 use super::schedule::Schedule;
 use super::settings::{Settings, When};
 
-/// Runs that were due while no server ran.
+/// The runs of a job that were due while no server ran.
 pub struct Missed {
     /// The job's name.
     pub job: String,
-    /// The last of them.
+    /// When the last of these runs was due.
     pub due: Timestamp,
-    /// What the log is to say.
+    /// The message for the log.
     pub text: String,
 }
 
 impl Jobs {
-    /// Says which runs were missed while no server ran. They are not made up for: what was to happen at
-    /// night is not what is wanted at noon.
+    /// Logs which runs were missed while no server ran. They are not made up for, because a run that was planned for
+    /// the night may not be wanted at noon.
     pub fn report_missed(&mut self, settings: &Settings) {
         let clock = Timestamp::now();
         for job in &settings.jobs {

@@ -1,13 +1,13 @@
-//! `howdah jobs`: the process that runs background jobs, always or by a schedule. Started by the master;
-//! it survives a front, and ends with the server. It has the master's rights, because jobs run as users of
-//! their own; it speaks no HTTP, and of what its jobs print it only makes lines.
+//! `howdah jobs`: the process that runs background jobs, always or by a schedule. The master starts it. It survives a
+//! front and exits with the server. It has the master's rights, because jobs run as users of their own. It does not
+//! handle HTTP, and splits the output of jobs into lines without interpreting it.
 //!
-//! - [`settings`]: what the configuration says of them.
-//! - [`job`]: a job; [`process`]: a process of it; [`restarts`]: when it is started again.
-//! - [`schedule`]: when a schedule is due; [`last_runs`]: when it was.
+//! - [`settings`]: the settings of jobs.
+//! - [`job`]: a job; [`process`]: a process of a job; [`restarts`]: decides when a process is started again.
+//! - [`schedule`]: decides when a schedule is due; [`last_runs`]: stores when it was last due.
 //! - [`missed`]: runs that were due while no server ran.
-//! - [`fleet`]: which runs are this server's in a fleet; [`turns`]: the thread that asks Valkey.
-//! - [`output_limit`]: how much output the log takes; [`strays`]: processes that left their job.
+//! - [`fleet`]: decides which runs this server executes in a fleet; [`turns`]: the thread that asks Valkey.
+//! - [`output_limit`]: limits the output that is logged; [`strays`]: processes that left their job.
 
 mod fleet;
 mod job;
@@ -42,14 +42,14 @@ use missed::Missed;
 use settings::{JobCommand, Settings, When};
 use turns::Turns;
 
-/// How often memory and strays are looked at while a job runs.
+/// How often memory and stray processes are checked while a job runs.
 const TICK: Duration = Duration::from_secs(1);
-/// Longest sleep: the clock may have been set meanwhile.
+/// The maximum time to sleep, because the clock may have been set in the meantime.
 const LONGEST_SLEEP: Duration = Duration::from_secs(30);
-/// When the clock was set back further than this, the next run of each schedule is computed again.
+/// If the clock was set back by more than this many seconds, the next run of each schedule is computed again.
 const SET_BACK: i64 = 3 * 3600;
 
-/// `howdah jobs`
+/// Runs `howdah jobs`.
 pub fn run(link: i32) -> ExitCode {
     match serve(link) {
         Ok(()) => exit::done(),
@@ -111,26 +111,26 @@ struct Jobs {
     log: ErrorLog,
     jobs: Vec<RunningJob>,
     last_runs: LastRuns,
-    /// The file of the last runs cannot be written, and the log says so.
+    /// Whether the file of the last runs cannot be written, which has been logged.
     is_state_lost: bool,
-    /// The server ends.
+    /// Whether the server is stopping.
     stopping: bool,
-    /// The master is gone. A closed line stays readable: it is not waited for any more.
+    /// Whether the master has exited. A closed channel stays readable, so it is no longer polled.
     is_alone: bool,
-    /// Groups of which some have been killed lately.
+    /// Process groups in which processes have been killed recently.
     ended_groups: Vec<Pid>,
-    /// In a fleet, whose turn a run is.
+    /// In a fleet, the thread that asks which member executes a run.
     turns: Option<Turns>,
-    /// Runs that other members may have done while no server ran here.
+    /// Runs that other members may have executed while no server ran here.
     missed: Vec<Missed>,
     last_clock: Timestamp,
     last_tick: Instant,
-    /// The master is to hear how the jobs stand.
+    /// Whether the master must be sent the status of the jobs.
     changed: bool,
 }
 
 impl Jobs {
-    /// Waits for something and deals with it; false: all is done.
+    /// Waits for events and handles them. Returns false when everything is done.
     fn turn(&mut self) -> Result<bool, String> {
         self.act();
         if self.stopping && self.jobs.iter().all(|job| job.processes().next().is_none()) {
@@ -150,7 +150,7 @@ impl Jobs {
             ended |= job.look(&self.log, now);
         }
         if ended {
-            // Those of the last end alone: a killed process is gone soon.
+            // Only the groups of the last end are remembered, because a killed process disappears soon.
             self.ended_groups = groups;
             self.changed = true;
             self.end_strays();
@@ -172,11 +172,11 @@ impl Jobs {
         let scheduled = scheduled.map(|at| Duration::try_from(at.duration_since(clock)));
         let pause = [
             due.map(|due| due.saturating_duration_since(now)),
-            // A time in the past is due.
+            // A run whose time has passed is due.
             scheduled.map(Result::unwrap_or_default),
         ];
         let pause = pause.into_iter().flatten().min();
-        // Rounded up: waking a moment early would only spin.
+        // Rounded up, because waking a moment early would only spin.
         let pause = pause.unwrap_or(LONGEST_SLEEP) + Duration::from_millis(1);
         let pause = pause.min(LONGEST_SLEEP);
         let mut fds = Vec::new();
@@ -200,7 +200,7 @@ impl Jobs {
         }
     }
 
-    /// Takes what the master says. Without it nothing goes on.
+    /// Handles the messages of the master. If the master has exited, all jobs are stopped.
     fn hear(&mut self) -> Result<(), String> {
         while !self.is_alone {
             match self.link.receive_now::<ToJobs>() {
@@ -223,7 +223,7 @@ impl Jobs {
                 },
                 Received::Message(ToJobs::Reopen, fds) => {
                     if let Some(file) = fds.into_iter().next() {
-                        // The old file stays in use when it fails.
+                        // If this fails, the old file stays in use.
                         let _ = self.log.sink().reopen_as(file.into());
                     }
                 }
@@ -236,7 +236,7 @@ impl Jobs {
         Ok(())
     }
 
-    /// Takes another configuration, or the same with new code.
+    /// Applies another configuration, or the same one with new code.
     fn configure(&mut self, settings: Settings) -> Result<(), String> {
         if self.stopping {
             return Ok(());
@@ -245,7 +245,7 @@ impl Jobs {
             let when = &job.when;
             matches!(when, When::Schedule { on_each: false, .. })
         };
-        // Without runs to share, Valkey is not asked; once it is, ended runs are to be given back.
+        // Without runs to share, Valkey is not asked. Once it has been asked, ended runs must be released.
         if self.turns.is_some() || settings.jobs.iter().any(is_asked) {
             self.join(settings.fleet)?;
         }
@@ -297,7 +297,7 @@ impl Jobs {
                     When::Always { .. } => "",
                 };
                 self.last_runs.note(&job.job.name, expression, next);
-                // Of several that came due while the machine slept, one runs.
+                // If several runs came due while the machine slept, only one is started.
                 if job.next.is_none_or(|later| later > clock) {
                     self.due(at, next, clock, now);
                     break;
@@ -338,10 +338,10 @@ impl Jobs {
         processes.map(|process| process.pid).collect()
     }
 
-    /// Has the page cache informed of what jobs write.
+    /// Reports the writes of jobs to the page cache.
     fn report_writes(&mut self) {
         for ask in self.jobs.iter_mut().flat_map(RunningJob::reports) {
-            // A master that is gone has no page cache.
+            // If the master has exited, there is no page cache.
             let _ = self.link.send(&FromJobs::Wrote { ask }, &[]);
         }
     }
@@ -363,7 +363,7 @@ impl Jobs {
             JobCommand::Run { .. } => {
                 let started = self.run_by_hand(at, now);
                 started.map(|()| match self.jobs[at].schedule {
-                    // Answered when it has ended.
+                    // The response is sent when the run has ended.
                     Some(_) => None,
                     None => Some("started"),
                 })
@@ -392,7 +392,7 @@ impl Jobs {
         self.changed = true;
     }
 
-    /// Answers those who wait for a job's end.
+    /// Responds to the commands that wait for the end of a job.
     fn answer_ended(&mut self) {
         let mut answers = Vec::new();
         for job in &mut self.jobs {
@@ -425,14 +425,14 @@ impl Jobs {
 
     fn send_status(&self) {
         let all: Vec<JobStatus> = self.jobs.iter().map(RunningJob::status).collect();
-        // A master that is gone is noticed by the next look at the line.
+        // The next read of the channel notices if the master has exited.
         let _ = serde_json::to_string(&all)
             .map_err(std::io::Error::from)
             .and_then(|text| text_file(&text))
             .and_then(|text| self.link.send(&FromJobs::Status, &[text.as_fd()]));
     }
 
-    /// Ends all jobs, each within its own time and this one.
+    /// Stops all jobs, each within its own time limit and this one.
     fn stop(&mut self, most: Duration) {
         self.stopping = true;
         self.changed = true;
@@ -444,7 +444,7 @@ impl Jobs {
     }
 }
 
-/// Starts a run by its schedule, a chance time later.
+/// Starts a run of the schedule after a random delay.
 fn start_by_schedule(job: &mut RunningJob, now: Instant) {
     let jitter = match &job.job.when {
         When::Schedule { jitter, .. } => *jitter,
@@ -455,10 +455,10 @@ fn start_by_schedule(job: &mut RunningJob, now: Instant) {
     }
 }
 
-/// A time from none to the whole.
+/// Returns a random time between zero and `most`.
 fn by_chance(most: Duration) -> Duration {
     let mut bytes = [0; 4];
-    // Without a random number it is not spread.
+    // Without a random number, the delay is zero.
     let _ = rustix::rand::getrandom(&mut bytes, rustix::rand::GetRandomFlags::empty());
     most.mul_f64(f64::from(u32::from_ne_bytes(bytes)) / f64::from(u32::MAX))
 }

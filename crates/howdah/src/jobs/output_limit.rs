@@ -1,15 +1,15 @@
-//! How much of a job's output the log takes: a job that prints without end must not fill the disk. Pure:
-//! the time is handed in.
+//! Limits how much of a job's output is logged: a job that never stops printing must not fill the disk. The time is
+//! passed in, so the code has no side effects.
 
 use std::time::{Duration, Instant};
 
-/// The time within which lines are counted.
+/// The interval in which lines are counted.
 const WINDOW: Duration = Duration::from_secs(10);
-/// Most lines and bytes within it.
+/// The maximum number of lines, and below, of bytes in an interval.
 const LINES: u32 = 1000;
 const BYTES: usize = 256 << 10;
 
-/// What a job has printed lately.
+/// What a job has printed in the current interval.
 #[derive(Clone, Copy, Debug)]
 pub struct OutputLimit {
     since: Instant,
@@ -19,7 +19,7 @@ pub struct OutputLimit {
 }
 
 impl OutputLimit {
-    /// Nothing so far.
+    /// Starts with an empty interval.
     pub fn new(now: Instant) -> OutputLimit {
         OutputLimit {
             since: now,
@@ -29,7 +29,7 @@ impl OutputLimit {
         }
     }
 
-    /// Whether the log takes a line of this length; one that it does not take is counted.
+    /// Returns whether a line of this length is logged. A line that is not logged is counted.
     pub fn takes(&mut self, length: usize) -> bool {
         let takes = self.lines < LINES && self.bytes + length <= BYTES;
         match takes {
@@ -42,8 +42,8 @@ impl OutputLimit {
         takes
     }
 
-    /// Starts the next interval when the time has passed, or the job has ended. Gives how many lines were
-    /// dropped in this one.
+    /// Starts the next interval if the time has passed or the job has ended. Returns how many lines were dropped in the
+    /// previous one.
     pub fn dropped(&mut self, now: Instant, ended: bool) -> Option<u64> {
         if !ended && now.saturating_duration_since(self.since) < WINDOW {
             return None;

@@ -1,5 +1,5 @@
-//! One process of a job, from its start to its end: the leader of a process group of its own, which ends
-//! with it. It also ends with the process that runs jobs, however that ends.
+//! One process of a job, from its start to its end. It is the leader of its own process group, which ends with it. It
+//! also ends with the process that runs jobs, however that process ends.
 
 use std::collections::VecDeque;
 use std::io;
@@ -24,23 +24,24 @@ use super::settings::{Job, Program};
 use crate::effects::Effects;
 use crate::sys;
 
-/// Lines that are kept for the message about a failure, and how much of each.
+/// The number of lines that are stored for the message about a failure, and below, the maximum number of characters of
+/// each.
 const TAIL: usize = 5;
 const TAIL_LINE: usize = 300;
 
-/// Why a process was asked to end.
+/// The reason why a process was asked to end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reason {
-    /// It has run longer than it may.
+    /// The process has run longer than it may.
     Timeout,
-    /// It has grown larger than it may.
+    /// The process uses more memory than it may.
     TooLarge,
-    /// A person, a reload or the end of the server.
+    /// An administrator, a reload or the end of the server has requested it.
     Asked,
 }
 
 impl Reason {
-    /// Its name in log and metrics.
+    /// Returns the name of the reason in the log and the metrics.
     pub fn name(self) -> &'static str {
         match self {
             Reason::Timeout => "JobTimeout",
@@ -50,37 +51,37 @@ impl Reason {
     }
 }
 
-/// What a process is at.
+/// The state of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Stage {
-    /// It runs.
+    /// The process runs.
     Running,
-    /// It has been asked to end.
+    /// The process has been asked to end.
     Ending {
-        /// Why.
+        /// The reason.
         reason: Reason,
-        /// When its group is killed; none: it has been.
+        /// When the process group is killed; `None` if it has been killed.
         kill_at: Option<Instant>,
     },
 }
 
 /// A process of a job.
 pub struct JobProcess {
-    /// Its id, and its group's.
+    /// The process id, which is also the id of its group.
     pub pid: Pid,
     pidfd: OwnedFd,
     /// When it was started.
     pub started: Instant,
-    /// The same by the clock.
+    /// The same time by the wall clock.
     pub since: SystemTime,
-    /// What it is at.
+    /// The state of the process.
     pub stage: Stage,
     output: Option<Output>,
-    /// What it does to databases, if it is PHP.
+    /// The effects on databases, if the program is PHP.
     pub effects: Option<Effects>,
-    /// Its last lines.
+    /// The last lines of its output.
     pub tail: VecDeque<String>,
-    /// Its resident memory, in bytes, when it was last looked at.
+    /// The resident memory at the last check, in bytes.
     pub memory: u64,
 }
 
@@ -88,7 +89,7 @@ impl JobProcess {
     /// Starts a process of this job.
     ///
     /// # Errors
-    /// What the system says; that there is no such user.
+    /// Fails with the error of the operating system, or if the user or group does not exist.
     pub fn start(job: &Job) -> io::Result<JobProcess> {
         let (mut command, effects) = match &job.program {
             Program::Php {
@@ -131,7 +132,7 @@ impl JobProcess {
         let child = command.spawn()?;
         let pid = Pid::from_raw(child.id() as i32)
             .ok_or_else(|| io::Error::other("spawn gave process id 0"))?;
-        // Not reaped before this: the id is still its own.
+        // The child is not reaped before this, so the id is still its own.
         let pidfd = pidfd_open(pid, PidfdFlags::empty())?;
         Ok(JobProcess {
             pid,
@@ -146,7 +147,7 @@ impl JobProcess {
         })
     }
 
-    /// To wait on: its end, its output, its reports.
+    /// Returns the descriptors to poll: for the end of the process, its output and its reports.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let output = self.output.as_ref().map(Output::pipe);
         let effects = self.effects.as_ref().and_then(Effects::fd);
@@ -155,7 +156,7 @@ impl JobProcess {
             .flatten()
     }
 
-    /// Takes what it has printed.
+    /// Reads the output of the process and passes each line to `each`.
     pub fn read(&mut self, mut each: impl FnMut(&str)) {
         let Some(output) = &mut self.output else {
             return;
@@ -173,13 +174,13 @@ impl JobProcess {
         }
     }
 
-    /// Asks it to end: the process itself, which may finish what it has in hand, and not what it has
-    /// started. Its group is killed when the time is over.
+    /// Asks the process to end. The signal is sent only to the process itself, which may finish its current work, and
+    /// not to the processes that it has started. The group is killed when the time is over.
     pub fn end(&mut self, reason: Reason, within: Duration) {
         let at = Instant::now() + within;
         match &mut self.stage {
             Stage::Running => {
-                // One that has changed its user is killed by nobody but root.
+                // A process that has changed its user can be signalled only by root.
                 let _ = pidfd_send_signal(&self.pidfd, Signal::TERM);
                 self.stage = Stage::Ending {
                     reason,
@@ -190,13 +191,13 @@ impl JobProcess {
         }
     }
 
-    /// Kills its group.
+    /// Kills the process group.
     pub fn kill(&self) {
-        // The leader is not reaped before this value is dropped: the number is still the group's.
+        // The leader is not reaped before this value is dropped, so the number still belongs to the group.
         let _ = kill_process_group(self.pid, Signal::KILL);
     }
 
-    /// How it ended, if it has; it stays a zombie until [`JobProcess::bury`].
+    /// Returns how the process ended, if it has. It stays a zombie until [`JobProcess::bury`].
     pub fn exit(&self) -> Option<Exit> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::PidFd(self.pidfd.as_fd()), options);
@@ -207,14 +208,14 @@ impl JobProcess {
         })
     }
 
-    /// Kills what is left of its group, and reaps it.
+    /// Kills the rest of the process group and reaps the process.
     pub fn bury(&self) {
         self.kill();
         let _ = waitid(WaitId::PidFd(self.pidfd.as_fd()), WaitIdOptions::EXITED);
     }
 }
 
-/// The user of a job, and what a login would say of it.
+/// Makes the command run as the job's user, and sets the variables that a login would set.
 fn become_its_user(command: &mut Command, job: &Job) -> io::Result<()> {
     let account = match &job.user {
         Some(name) => sys::user(name)

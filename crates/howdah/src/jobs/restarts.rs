@@ -1,44 +1,45 @@
-//! When a job that always runs is started again after its process has ended. Pure: no clock.
+//! Decides when a job that always runs is started again after its process has ended. The code reads no clock.
 
 use std::time::Duration;
 
 /// A process that ran this long is not in a crash loop.
 const STEADY: Duration = Duration::from_secs(10);
-/// The pause after a failure, doubled with each one in a row.
+/// The pause after a failure, which is doubled with each failure in a row, and below, its maximum.
 const SHORTEST: Duration = Duration::from_secs(1);
 const LONGEST: Duration = Duration::from_secs(60);
-/// This many failures in a row are a crash loop.
+/// The number of failures in a row that count as a crash loop.
 const CRASH_LOOP: u32 = 5;
 
-/// What the log is to say of an end.
+/// What is logged when a process ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Say {
-    /// Nothing: it ended well, or keeps failing and that is known.
+    /// Nothing: the process succeeded, or its crash loop has already been logged.
     Nothing,
-    /// That it failed.
+    /// The process failed.
     Failed,
-    /// That it keeps failing.
+    /// The process keeps failing.
     CrashLoop,
-    /// That it works again after a crash loop.
+    /// The process works again after a crash loop.
     Recovered,
 }
 
-/// The failures of one process of a job in a row.
+/// Counts how often one process of a job has failed in a row.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Restarts {
     failures: u32,
 }
 
 impl Restarts {
-    /// A process has ended, well or not, after it ran this long: how long to wait before the next one.
+    /// Handles the end of a process after it ran for `lived`. Returns the pause before the next start, and what is
+    /// logged.
     pub fn ended(&mut self, lived: Duration, well: bool) -> (Duration, Say) {
         let was_crash_loop = self.failures >= CRASH_LOOP;
         if well || lived >= STEADY {
             self.failures = 0;
         }
         if well {
-            // A worker that has served its time is replaced at once; one that ends right away is
-            // started once a second.
+            // A worker that ends after a long run is replaced at once. A process that ends right away is started once
+            // per second.
             let say = if was_crash_loop {
                 Say::Recovered
             } else {
@@ -56,7 +57,7 @@ impl Restarts {
         (pause.min(LONGEST), say)
     }
 
-    /// A process runs: whether it has just turned out to work after a crash loop.
+    /// Returns whether a running process has just proved to work after a crash loop.
     pub fn lives(&mut self, lived: Duration) -> bool {
         let recovered = self.failures >= CRASH_LOOP && lived >= STEADY;
         if recovered {

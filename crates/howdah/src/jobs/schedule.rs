@@ -1,9 +1,9 @@
-//! When a schedule runs next. Pure: the time is handed in.
+//! Decides when a schedule runs next. The time is passed in, so the code reads no clock.
 //!
-//! croner reads the expression and finds its times. It follows Vixie's cron in what a change of the clock
-//! means: a fixed time that the clock leaves out runs once, right after the gap, and one that it repeats
-//! runs once; with `*` as minute or hour a schedule runs by the clock as it is shown. croner counts only a
-//! single minute and hour as fixed. Cron counts lists and ranges as well, so those are taken apart here.
+//! croner parses the expression and finds its times. It treats changes of the clock as Vixie's cron does. A fixed time
+//! that the clock skips runs once, right after the gap, and a fixed time that the clock repeats runs once. A schedule
+//! with `*` as minute or hour follows the clock as it is displayed. However, croner treats only a single minute and
+//! hour as fixed. Cron includes lists and ranges, so they are split into single times here.
 
 use croner::Cron;
 use croner::parser::{CronParser, Seconds, Year};
@@ -12,7 +12,7 @@ use jiff::tz::TimeZone;
 
 use crate::config::suggest;
 
-/// Fields in order, and what each takes.
+/// The fields in order, and the values that each accepts.
 const FIELDS: [(&str, &str); 6] = [
     ("second", "0 to 59"),
     ("minute", "0 to 59"),
@@ -21,22 +21,22 @@ const FIELDS: [(&str, &str); 6] = [
     ("month", "1 to 12 or JAN to DEC"),
     ("day of week", "0 to 7 or SUN to SAT"),
 ];
-/// Most occurrences that are counted as missed.
+/// The maximum number of missed times that are counted.
 const MOST_MISSED: usize = 10_000;
 
 /// A cron expression in a time zone.
 #[derive(Clone, Debug)]
 pub struct Schedule {
-    /// It runs when one of them does.
+    /// The schedule runs when any of these patterns matches.
     patterns: Vec<Cron>,
     zone: TimeZone,
 }
 
 impl Schedule {
-    /// Reads five fields (or six: seconds first), or a word such as `@daily`.
+    /// Parses five fields (or six, with seconds first), or a word such as `@daily`.
     ///
     /// # Errors
-    /// Which field is wrong, and how; that no time matches; that there is no such time zone.
+    /// Fails if a field is invalid (the error names it), if no time matches, or if the time zone does not exist.
     pub fn parse(expression: &str, time_zone: Option<&str>) -> Result<Schedule, String> {
         let zone = match time_zone {
             Some(name) => zone(name)?,
@@ -53,7 +53,7 @@ impl Schedule {
         }
     }
 
-    /// The first time after this one.
+    /// Returns the first time after `after`.
     pub fn next(&self, after: Timestamp) -> Option<Timestamp> {
         let after = after.to_zoned(self.zone.clone());
         let times = self
@@ -63,7 +63,7 @@ impl Schedule {
         times.map(|time| time.timestamp()).min()
     }
 
-    /// How many times lie after `since`, up to and with `now`, and the last of them.
+    /// Returns how many times lie after `since` and not after `now`, and the last of them.
     pub fn missed(&self, since: Timestamp, now: Timestamp) -> Option<(usize, Timestamp)> {
         let mut found = None;
         let mut at = since;
@@ -77,7 +77,7 @@ impl Schedule {
         found
     }
 
-    /// A time as a clock in the schedule's zone shows it.
+    /// Formats a time as a clock in the schedule's zone shows it.
     pub fn show(&self, time: Timestamp) -> String {
         let shown = time.to_zoned(self.zone.clone());
         shown.strftime("%Y-%m-%d %H:%M:%S %Z").to_string()
@@ -130,7 +130,7 @@ fn parse(expression: &str) -> Result<Cron, String> {
         }
     };
     for (at, ((name, range), field)) in names.iter().zip(&fields).enumerate() {
-        // Alone among stars, so that the mistake is this field's.
+        // All other fields are stars, so the mistake is in this field.
         let mut alone = vec!["*"; fields.len()];
         alone[at] = field;
         if let Err(why) = parser().parse(&alone.join(" ")) {
@@ -144,7 +144,7 @@ fn parse(expression: &str) -> Result<Cron, String> {
     parser().parse(expression).map_err(|why| why.to_string())
 }
 
-/// The single times of an expression with lists or ranges, and no `*`, as minute and hour.
+/// Returns the single times of an expression whose minute and hour are lists or ranges without `*`.
 fn fixed_times(cron: &Cron, expression: &str) -> Option<Vec<Cron>> {
     let fields: Vec<&str> = expression.split_whitespace().collect();
     let at = fields.len().checked_sub(5)?;

@@ -1,6 +1,6 @@
 use super::*;
 
-/// The first times after `after`, as the zone's clock shows them with their distance from UTC.
+/// Returns the first times after `after`, as the zone's clock shows them, with their offset from UTC.
 fn times(expression: &str, zone: &str, after: &str, n: usize) -> Vec<String> {
     let schedule = Schedule::parse(expression, Some(zone)).unwrap();
     let after = after.parse::<jiff::civil::DateTime>().unwrap();
@@ -26,11 +26,11 @@ const NEW_YORK: (&str, &str, &str) = ("America/New_York", "2026-03-08T00:59", "2
 fn a_fixed_time_in_the_gap_runs_once_right_after_it() {
     for (expression, expect) in [
         ("30 2 * * *", ["29 03:00 +02", "30 02:30 +02"]),
-        // Lists and ranges are fixed times: what lies in the gap is one run.
+        // Lists and ranges are fixed times: those in the gap are one run.
         ("0,15,30 2 * * *", ["29 03:00 +02", "30 02:00 +02"]),
         ("30 2,14 * * *", ["29 03:00 +02", "29 14:30 +02"]),
         ("30 2-3 * * *", ["29 03:00 +02", "29 03:30 +02"]),
-        // One before the gap is not moved, and runs once.
+        // A time before the gap is not moved, and runs once.
         ("30 1 * * *", ["29 01:30 +01", "30 01:30 +02"]),
         ("0 3 * * *", ["29 03:00 +02", "30 03:00 +02"]),
     ] {
@@ -57,7 +57,7 @@ fn a_schedule_with_stars_goes_on_over_the_gap() {
             "*/30 * * * *",
             ["29 01:00 +01", "29 01:30 +01", "29 03:00 +02"],
         ),
-        // Its hour does not come.
+        // The hour of this schedule does not occur on that day.
         (
             "*/30 2 * * *",
             ["30 02:00 +02", "30 02:30 +02", "31 02:00 +02"],
@@ -90,7 +90,7 @@ fn a_fixed_time_in_the_repeated_hour_runs_once() {
         times("30 1 * * *", NEW_YORK.0, NEW_YORK.2, 2),
         ["01 01:30 -04", "02 01:30 -05"]
     );
-    // The second half of a list does not come again, either.
+    // The second half of a list does not run again, either.
     assert_eq!(
         times("0,30 2 * * *", BERLIN.0, BERLIN.2, 3)[2],
         "26 02:00 +01"
@@ -117,7 +117,7 @@ fn a_schedule_with_stars_goes_on_in_the_repeated_hour() {
 #[test]
 fn expressions_mean_what_cron_means_by_them() {
     let utc = |expression: &str, n| times(expression, "UTC", "2026-01-01T00:00", n);
-    // Either day matches when both are given.
+    // If both days are given, either of them matches.
     assert_eq!(
         utc("0 12 13 * FRI", 4),
         [

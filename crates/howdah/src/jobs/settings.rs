@@ -1,4 +1,4 @@
-//! What the process that runs jobs is given by the master, which has read and checked it.
+//! The settings that the master sends to the process that runs jobs. The master has read and checked them.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -12,16 +12,16 @@ use serde::{Deserialize, Serialize};
 use super::turns::FleetSettings;
 use crate::effects::Wrote;
 
-/// Everything that process needs.
+/// All settings of that process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Settings {
     /// `[[job]]`
     pub jobs: Vec<Job>,
-    /// Where jobs' output and problems are logged.
+    /// The log for the output and the problems of jobs.
     pub log: LogTarget,
-    /// The least important level written (syslog's numbers).
+    /// The least important level that is logged (syslog's numbers).
     pub level: u8,
-    /// The file that keeps when schedules last ran.
+    /// The file that stores when schedules last ran.
     pub state: PathBuf,
     /// The fleet whose members share scheduled jobs.
     pub fleet: Option<FleetSettings>,
@@ -30,32 +30,32 @@ pub struct Settings {
 /// `[[job]]`
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
-    /// Its name in log, status and metrics.
+    /// The job's name in log, status and metrics.
     pub name: String,
-    /// What is run.
+    /// The program to run.
     pub program: Program,
-    /// Where.
+    /// The working directory.
     pub directory: PathBuf,
-    /// As which user; none: as the server.
+    /// The user that the job runs as; `None` for the server's user.
     pub user: Option<String>,
-    /// As which group; none: the user's own.
+    /// The group that the job runs as; `None` for the user's own group.
     pub group: Option<String>,
-    /// Variables of its environment.
+    /// The variables of the job's environment.
     pub environment: BTreeMap<String, String>,
-    /// Of the server's own environment it gets what it needs alone.
+    /// Whether the job gets only the necessary variables of the server's own environment.
     pub clear_env: bool,
-    /// Resident memory of one process, in bytes, above which it is replaced.
+    /// The resident memory above which a process is replaced, in bytes.
     pub max_memory: Option<u64>,
-    /// How long one process may run.
+    /// How long a process may run.
     pub timeout: Option<Duration>,
-    /// How long a process that is asked to end may take.
+    /// How long a process may take to end after it was asked to.
     pub stop_timeout: Duration,
     /// When it runs.
     pub when: When,
 }
 
 impl Job {
-    /// What the page cache is told, of what a process of this job has written and purges.
+    /// Returns the reports to the page cache about the writes and purges of a process of this job.
     pub fn reports(&self, wrote: Wrote) -> Vec<AdminCommand> {
         match &self.program {
             Program::Php {
@@ -70,58 +70,58 @@ impl Job {
     }
 }
 
-/// What a job runs.
+/// The program that a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Program {
-    /// PHP, as `howdah php` runs it: its writes to databases reach the page cache.
+    /// PHP, run as by `howdah php`: its writes to databases are reported to the page cache.
     Php {
         /// The path of `howdah-php`.
         program: PathBuf,
-        /// Its arguments behind `php`.
+        /// The arguments after `php`.
         arguments: Vec<OsString>,
-        /// Whose pages show what it writes, and may be purged by it.
+        /// The sites whose pages depend on its writes and may be purged by it.
         pages: Pages,
     },
     /// Any other program.
     Other {
-        /// Its path.
+        /// The path of the program.
         program: PathBuf,
-        /// Its arguments.
+        /// The arguments of the program.
         arguments: Vec<String>,
     },
 }
 
-/// Sites whose pages a job makes old.
+/// The sites whose pages a job invalidates.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Pages {
-    /// Those of all sites: the job runs as a user who can do as much in any other way.
+    /// The pages of all sites: the user of the job could invalidate them in other ways, too.
     All,
-    /// Those of these sites.
+    /// The pages of these sites.
     Of(Vec<String>),
 }
 
 /// When a job runs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum When {
-    /// Always, in so many processes.
+    /// Always, in this many processes.
     Always {
-        /// How many processes run at once.
+        /// The number of processes that run at the same time.
         processes: u32,
     },
     /// By a schedule.
     Schedule {
         /// The cron expression.
         expression: String,
-        /// The time zone's name; none: the server's own.
+        /// The name of the time zone; `None` for the server's own.
         time_zone: Option<String>,
-        /// It starts up to so much later, by chance.
+        /// The maximum random delay of a start.
         jitter: Duration,
-        /// In a fleet it runs on each member, not on one.
+        /// Whether, in a fleet, the job runs on each member instead of on one.
         on_each: bool,
     },
 }
 
-/// What a person asks of a job.
+/// A command of an administrator for a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum JobCommand {
     /// Start it now.
@@ -129,7 +129,7 @@ pub enum JobCommand {
         /// The job's name.
         job: String,
     },
-    /// Ask its processes to end; one that always runs is not started again.
+    /// Ask the processes to end. A job that always runs is not started again.
     Stop {
         /// The job's name.
         job: String,

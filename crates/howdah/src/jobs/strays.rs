@@ -1,18 +1,19 @@
-//! Processes that have left their job's group (`setsid`, daemons) and lost their parent: this process adopts
-//! them, as prctl(2)'s subreaper, and ends them. So nothing that a job has started outlives it.
+//! Processes that have left the group of their job (`setsid`, daemons) and lost their parent. This process adopts them
+//! as a subreaper (prctl(2)) and kills them, so nothing that a job has started outlives it.
 
 use rustix::process::{
     Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid,
 };
 
-/// Has processes whose parent ends become children of this one.
+/// Makes processes whose parent exits children of this process.
 pub fn adopt() {
-    // A kernel that cannot leaves them to process 1.
+    // A kernel without this feature makes them children of process 1.
     let _ = set_child_subreaper(Some(getpid()));
 }
 
-/// Reaps and kills children that belong to no living job: `groups` are those of the jobs' processes, `ended`
-/// those that were killed with their leader. Returns the name and the id of each that had left its group.
+/// Reaps and kills children that do not belong to a running job. `groups` are the groups of the jobs' processes;
+/// `ended` are groups that were killed with their leader. Returns the name and id of each killed process that had left
+/// its group.
 pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
     let me = getpid().as_raw_nonzero().get();
     let children = std::fs::read_to_string(format!("/proc/self/task/{me}/children"));
@@ -35,7 +36,7 @@ pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
         if group.is_some_and(|group| groups.contains(&group)) {
             continue;
         }
-        // A child of ours: the id is its own until we wait for it.
+        // The process is our child, so the id is its own until we reap it.
         let is_killed = kill_process(pid, Signal::KILL).is_ok();
         if is_killed && !group.is_some_and(|group| ended.contains(&group)) {
             killed.push((process.name, pid.as_raw_nonzero().get()));
@@ -44,7 +45,7 @@ pub fn end(groups: &[Pid], ended: &[Pid]) -> Vec<(String, i32)> {
     killed
 }
 
-/// What `/proc/PID/stat` says of a process.
+/// The state of a process according to `/proc/PID/stat`.
 struct Process {
     name: String,
     state: char,
@@ -54,7 +55,7 @@ struct Process {
 impl Process {
     fn read(pid: &str) -> Option<Process> {
         let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
-        // The name may hold spaces and parentheses.
+        // The name may contain spaces and parentheses.
         let (before, after) = text.rsplit_once(") ")?;
         let mut words = after.split_whitespace();
         Some(Process {

@@ -1,5 +1,6 @@
-//! Whose turn a scheduled run is, in a fleet. A thread of its own asks Valkey (`howdah_fleet::jobs`), since
-//! Valkey may hang while jobs end and print; a bell wakes the process when there is an answer.
+//! Decides with Valkey which member of a fleet executes a scheduled run. A thread of its own asks Valkey
+//! (`howdah_fleet::jobs`), because Valkey may hang while jobs end and print. An eventfd wakes the process when there is
+//! a response.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -14,28 +15,28 @@ use rustix::event::{EventfdFlags, eventfd};
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc as orders;
 
-/// A run is kept in Valkey's mind so long after its end: a slow clock may come to it as late.
+/// How long a run is remembered after its end: a member with a slow clock may ask for it this much later.
 const REMEMBERED: Duration = Duration::from_secs(300);
-/// How long to wait before Valkey is asked again while somebody waits.
+/// The pause before Valkey is asked again while a claim is undecided.
 const AGAIN: Duration = Duration::from_millis(300);
-/// A lock is renewed three times while it holds.
+/// How often a lock is renewed during its lifetime.
 const RENEWALS: u32 = 3;
 const LONGEST_LOCK: Duration = Duration::from_secs(30);
-/// At the end of the server, how long ends of runs may take to reach Valkey.
+/// How long it may take at the end of the server until Valkey knows the ends of runs.
 const LEAVING: Duration = Duration::from_secs(1);
 
-/// `[fleet]`, as far as jobs are concerned.
+/// The settings of `[fleet]` that concern jobs.
 #[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct FleetSettings {
-    /// The URL of Valkey, with its password.
+    /// The URL of Valkey, including its password.
     pub valkey: String,
-    /// The fleet's name.
+    /// The name of the fleet.
     pub fleet: String,
-    /// This server's name.
+    /// The name of this server.
     pub member: String,
-    /// `lease`
+    /// The value of `lease`.
     pub lease: Duration,
-    /// `replicas`
+    /// The value of `replicas`.
     pub replicas: u32,
 }
 
@@ -52,13 +53,13 @@ impl FleetSettings {
 }
 
 enum Order {
-    /// Ask whose turn it is, until that time.
+    /// Ask which member executes a run, until that time.
     Claim {
         job: String,
         claim: Claim,
         until: Instant,
     },
-    /// A run that was claimed has ended.
+    /// A claimed run has ended.
     Ended {
         job: String,
         token: String,
@@ -66,44 +67,44 @@ enum Order {
     },
 }
 
-/// What the thread says.
+/// An event from the thread.
 pub enum News {
-    /// What became of a claim, by its token. An error: Valkey has not answered in time, and why.
+    /// The result of a claim. An error means that Valkey has not responded in time, with the reason.
     Claimed {
         /// The job's name.
         job: String,
-        /// The word of the claim.
+        /// The token of the claim.
         token: String,
-        /// Whose turn it is.
+        /// Which member executes the run.
         verdict: Result<Verdict, String>,
     },
     /// The last runs of the fleet's jobs.
     Rows(BTreeMap<String, Run>),
-    /// A run of this member has lost its lock to this other one.
+    /// A run of this member has lost its lock to another member.
     Replaced {
         /// The job's name.
         job: String,
-        /// Who runs it now.
+        /// The member that executes the job now.
         by: String,
     },
-    /// A member that ran this job is not heard any more.
+    /// A member that executed this job no longer reports to Valkey.
     Lost {
         /// The job's name.
         job: String,
         /// The name of the member.
         member: String,
     },
-    /// Valkey does not answer, and why.
+    /// Valkey does not respond, with the reason.
     Unreachable(String),
 }
 
-/// The line to the thread. Dropping it ends the thread.
+/// The handle of the thread. Dropping it ends the thread.
 pub struct Turns {
     settings: FleetSettings,
     orders: Option<orders::UnboundedSender<Order>>,
     news: mpsc::Receiver<News>,
     bell: Arc<OwnedFd>,
-    /// Random, so that two processes of one member have no word in common.
+    /// A random number, so tokens of two processes of one member differ.
     process: u64,
     claims: u64,
 }
@@ -112,7 +113,7 @@ impl Turns {
     /// Starts the thread.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails if the URL of Valkey is invalid, or with the error of the operating system.
     pub fn start(settings: &FleetSettings) -> io::Result<Turns> {
         let valkey: Valkey = settings.valkey.parse().map_err(io::Error::other)?;
         let registry = Registry::new(valkey, &settings.fleet, settings.replicas);
@@ -146,18 +147,18 @@ impl Turns {
         })
     }
 
-    /// What it was started by.
+    /// Returns the settings that the thread was started with.
     pub fn settings(&self) -> &FleetSettings {
         &self.settings
     }
 
-    /// To wait on.
+    /// Returns the descriptor to poll.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.bell.as_fd()
     }
 
-    /// Asks for a run, within this time; the word of the claim. `instant` is when it was due; 0: a person
-    /// wants it.
+    /// Claims a run and returns the token of the claim. The claim is given up after `within`. `instant` is when the run
+    /// was due; 0 stands for a command of an administrator.
     pub fn claim(&mut self, job: &str, instant: i64, within: Duration) -> String {
         self.claims += 1;
         let token = format!("{:x}.{}", self.process, self.claims);
@@ -173,7 +174,7 @@ impl Turns {
         token
     }
 
-    /// A run that was claimed has ended, or is not wanted any more.
+    /// Reports that a claimed run has ended, or that the claim is withdrawn.
     pub fn ended(&self, job: &str, token: &str, how: Result<String, String>) {
         self.order(Order::Ended {
             job: job.to_owned(),
@@ -184,24 +185,24 @@ impl Turns {
 
     fn order(&self, order: Order) {
         if let Some(orders) = &self.orders {
-            // The thread ends after this value.
+            // The thread outlives this value.
             let _ = orders.send(order);
         }
     }
 
-    /// Takes what the thread has said.
+    /// Returns the events from the thread.
     pub fn news(&self) -> Vec<News> {
         let mut count = [0; 8];
-        // Nothing to read: nobody has rung.
+        // A failed read means that there was no event.
         let _ = rustix::io::read(&self.bell, &mut count);
         self.news.try_iter().collect()
     }
 
-    /// Ends the thread when Valkey has heard how the runs ended, or soon.
+    /// Ends the thread when Valkey has received the ends of the runs, or after a short time.
     pub fn leave(mut self) {
         self.orders = None;
         let until = Instant::now() + LEAVING;
-        // It says more until it hangs up.
+        // The thread sends more events until it ends.
         while self
             .news
             .recv_timeout(until.saturating_duration_since(Instant::now()))
@@ -212,22 +213,22 @@ impl Turns {
 
 struct Wanted {
     claim: Claim,
-    /// When it is given up.
+    /// When the claim is given up.
     until: Instant,
-    /// When it is asked for again.
+    /// When Valkey is asked again.
     again: Instant,
-    /// Why it is not decided.
+    /// The reason why the claim is undecided.
     why: String,
 }
 
 struct Driver {
     rows: JobRows,
-    /// How often Valkey is asked at least.
+    /// The maximum time between two exchanges with Valkey.
     pause: Duration,
     say: mpsc::Sender<News>,
     bell: Arc<OwnedFd>,
     claims: BTreeMap<String, Wanted>,
-    /// Runs of this member, with when they ended.
+    /// The runs of this member, with the time when they ended.
     runs: BTreeMap<String, (Run, Option<Instant>)>,
 }
 
@@ -263,7 +264,7 @@ impl Driver {
     }
 
     fn say(&self, news: News) {
-        // The process ends when nobody listens.
+        // The process exits when there is no receiver any more.
         let _ = self.say.send(news);
         let _ = rustix::io::write(&self.bell, &1u64.to_ne_bytes());
     }
@@ -299,7 +300,7 @@ impl Driver {
         }
     }
 
-    /// A claim is not wanted any more; Valkey may have granted it.
+    /// Withdraws a claim, which Valkey may have granted.
     fn drop_claim(&mut self, job: &str, claim: &Claim) {
         let mut run = Run {
             token: claim.token.clone(),
@@ -314,7 +315,7 @@ impl Driver {
         }
     }
 
-    /// Claims whose time is over.
+    /// Gives up the claims whose time is over.
     fn give_up(&mut self, now: Instant) {
         let over = self.claims.iter().filter(|(_, wanted)| wanted.until <= now);
         let over: Vec<String> = over.map(|(job, _)| job.clone()).collect();
@@ -345,8 +346,7 @@ impl Driver {
                 .collect(),
         };
         let answer = self.rows.exchange(&message).await?;
-        // What became of former runs comes first: the log tells of a lost run before the run that
-        // replaces it begins.
+        // The results of earlier runs come first: the log reports a lost run before the run that replaces it begins.
         for (job, by) in answer.replaced {
             self.runs.remove(&job);
             self.say(News::Replaced { job, by });

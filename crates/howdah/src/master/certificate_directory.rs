@@ -1,13 +1,13 @@
-//! The directory of certificates: to whom it belongs, who is also who orders them
-//! ([`crate::certificates`]).
+//! The directory of certificates and its owner, which is also the user that the process that orders certificates runs
+//! as ([`crate::certificates`]).
 //!
-//! Whoever orders talks to the Internet and should not be root: even without capabilities, root owns the
-//! files that say who may become root. So root gives the directory to the user `howdah-acme`, if there is
-//! one, or else to a number that no user has. The number is not kept anywhere but as the directory's owner,
-//! so that it stays the same after a restart, an upgrade, and on the other hosts that share the directory.
+//! That process talks to the Internet and should not be root: even without capabilities, root owns the files that
+//! decide who may become root. So root gives the directory to the user `howdah-acme` if that user exists, and otherwise
+//! to a user id that no account has. This id is stored nowhere but in the owner of the directory, so it stays the same
+//! after a restart, after an upgrade, and on other hosts that share the directory.
 //!
-//! Neither `nobody`, which other daemons run as, nor the sites' `user`, which runs PHP, may read keys. A
-//! dynamic user of systemd's would be another one at the next start.
+//! Neither `nobody`, which other daemons run as, nor the sites' `user`, which runs PHP, may read keys. A dynamic user
+//! of systemd would have another id at the next start.
 
 use std::fmt;
 use std::io;
@@ -21,24 +21,23 @@ use howdah_acme::store::PARTS;
 use super::safe_path;
 use crate::sys;
 
-/// The account that orders, where there is one of this name.
+/// The account that orders certificates, if it exists.
 const ACCOUNT: &str = "howdah-acme";
-/// Users without an account. The list of systemd (UIDS-GIDS) has 60578 to 61183 for nobody, and `useradd`
-/// stays below.
+/// User ids without an account. systemd's list (UIDS-GIDS) leaves 60578 to 61183 unused, and `useradd` stays below.
 const NUMBERS: RangeInclusive<u32> = 61_000..=61_099;
 
-/// Why the directory stays root's, and root orders.
+/// The reason why the directory stays root's and root orders certificates.
 #[derive(Debug)]
 pub enum StaysRoots {
-    /// `acme.dns_hook` may need what only root can read.
+    /// `acme.dns_hook` may need files that only root can read.
     Hook,
-    /// Nobody but root gets through this directory on the way.
+    /// No user but root may pass through this directory on the path.
     Closed(PathBuf),
-    /// Every number is somebody's.
+    /// Every id of the range has an account.
     NoNumber,
-    /// This process may not become another user, or not give files away and use them.
+    /// This process may not become another user, or may not give files away and use them.
     NoRights,
-    /// The system refuses to give it away.
+    /// The operating system refuses to change the owner.
     Refused(io::Error),
 }
 
@@ -72,24 +71,24 @@ impl fmt::Display for StaysRoots {
     }
 }
 
-/// Makes the directory before the process that cannot make it there, and gives it away if it is root's. Does
-/// nothing without root.
+/// Creates the directory, because the process that orders certificates cannot create it there, and gives it away if it
+/// is root's. Does nothing if this process is not root.
 ///
 /// # Errors
-/// Why it stays root's.
+/// Fails with the reason why the directory stays root's.
 pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
     if !sys::is_root() {
         return Ok(());
     }
     let directory = &settings.directory;
-    // What is wrong with it, the process says: it cannot use it.
+    // If this fails, the process that orders certificates cannot use the directory and reports the error itself.
     let _ = safe_path::make_directory(directory);
     match std::fs::metadata(directory) {
         Ok(meta) if meta.uid() == 0 => {
             let (user, group) = future_owner(settings)?;
             give(directory, user, group).map_err(StaysRoots::Refused)
         }
-        // Files that root has put there since: from a backup, or by an editor.
+        // Root has added files since, for example from a backup or with an editor.
         Ok(meta) if is_of_who_orders(meta.uid()) => {
             let _ = safe_path::give_roots_files(directory, &PARTS, meta.uid(), meta.gid());
             Ok(())
@@ -98,7 +97,8 @@ pub fn prepare(settings: &Settings) -> Result<(), StaysRoots> {
     }
 }
 
-/// Why the directory will stay root's, as far as can be said without touching it.
+/// Returns the reason why the directory will stay root's, as far as it can be determined without changing the
+/// directory.
 pub fn foresee(settings: &Settings) -> Option<StaysRoots> {
     let owner = std::fs::metadata(&settings.directory).map_or(0, |meta| meta.uid());
     match sys::is_root() && owner == 0 {
@@ -111,14 +111,15 @@ fn is_of_who_orders(owner: u32) -> bool {
     NUMBERS.contains(&owner) || sys::user(ACCOUNT).is_some_and(|account| account.uid == owner)
 }
 
-/// The user and group that the directory is to be given to.
+/// Returns the user and group that the directory will be given to.
 fn future_owner(settings: &Settings) -> Result<(u32, u32), StaysRoots> {
     if !sys::may_give_files_away() {
         return Err(StaysRoots::NoRights);
     }
     let (user, group) = match sys::user(ACCOUNT) {
         Some(account) => (account.uid, account.gid),
-        // A program of the administrator's: it expects to find a user, and perhaps that user's files.
+        // The hook is a program of the administrator, which expects to run as an existing user and perhaps needs that
+        // user's files.
         None if settings.dns_hook.is_some() => return Err(StaysRoots::Hook),
         None => {
             let mut numbers = NUMBERS;
@@ -133,10 +134,10 @@ fn future_owner(settings: &Settings) -> Result<(u32, u32), StaysRoots> {
     }
 }
 
-/// The directory on the way that this user does not get through.
+/// Returns the first directory on the path that this user may not pass through.
 fn closed(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
     let directory = std::path::absolute(directory).ok()?;
-    // Those that are missing are made so that everybody gets through.
+    // Missing directories will be created with a mode that lets every user pass.
     let there = directory.ancestors().skip(1).find(|path| path.exists())?;
     let there = there.canonicalize().ok()?;
     let is_closed = |path: &&Path| {
@@ -152,7 +153,7 @@ fn closed(directory: &Path, user: u32, group: u32) -> Option<PathBuf> {
     there.ancestors().find(is_closed).map(Path::to_owned)
 }
 
-/// Gives it away with all that is root's in it, or not at all.
+/// Gives the directory away with all of root's files in it, or changes nothing.
 fn give(directory: &Path, user: u32, group: u32) -> io::Result<()> {
     let given = safe_path::give_roots_files(directory, &PARTS, user, group).and_then(|()| {
         match std::fs::metadata(directory)?.uid() == user {
@@ -161,7 +162,7 @@ fn give(directory: &Path, user: u32, group: u32) -> io::Result<()> {
         }
     });
     if given.is_err() {
-        // Root without capabilities reads its own files alone.
+        // Root without capabilities can read only its own files.
         let _ = safe_path::take_files_back(directory, &PARTS, user);
     }
     given
@@ -182,7 +183,7 @@ mod tests {
         path.symlink_metadata().unwrap().uid()
     }
 
-    /// A directory that everybody gets to, and the settings for one in it that need not be there.
+    /// Returns a directory that every user can reach, and settings for a directory in it that does not exist yet.
     fn settings() -> (tempfile::TempDir, Settings) {
         let parent = tempfile::tempdir().unwrap();
         set_mode(parent.path(), 0o755);
@@ -203,7 +204,7 @@ mod tests {
         prepare(&settings).unwrap();
         let first = owner(&settings.directory);
         assert!(NUMBERS.contains(&first), "{first}");
-        // As a former version left it, and a backup.
+        // The state that a former version or a backup leaves: the directory is root's.
         let at = |name: &str| settings.directory.join(name);
         fs::create_dir(at("certificates")).unwrap();
         for name in ["certificates/a.pem", "certificates/b.pem", "jobs-80.json"] {
@@ -229,7 +230,7 @@ mod tests {
             assert_eq!(owner(&at(name)), expected, "{name}");
         }
         assert_eq!(owner(&foreign), 0);
-        // Of root's since.
+        // A file that root has added since.
         fs::write(at("certificates/restored.pem"), "x").unwrap();
         prepare(&settings).unwrap();
         assert_eq!(owner(&at("certificates/restored.pem")), first);

@@ -1,5 +1,5 @@
-//! The process that orders certificates (`crate::certificates`), and what it has said last: its
-//! certificates stay in use when it dies, and outlive fronts.
+//! The process that orders certificates (`crate::certificates`) and its last messages. Its certificates stay in use
+//! after it dies, and they outlive fronts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,39 +19,39 @@ use super::say;
 use crate::child;
 use crate::link::{FromCertificates, Link, Received, ToCertificates, read_text, text_file};
 
-/// At the start, how long certificates that are there may take to be read.
+/// How long reading existing certificates may take at the start.
 const READING: Duration = Duration::from_secs(10);
-/// Messages taken at once.
+/// The maximum number of messages that are received in one turn.
 const MESSAGES: usize = 64;
 
 struct Process {
     pid: i32,
     link: Link,
     since: Instant,
-    /// It has closed the line: SIGCHLD shows the rest.
+    /// Whether the process has closed the channel. SIGCHLD follows when it has exited.
     hung_up: bool,
 }
 
-/// What has changed.
+/// What has changed since the last call.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct News {
     /// There are other certificates.
     pub certificates: bool,
-    /// Other challenges are to be answered.
+    /// The front must respond to other challenges.
     pub challenges: bool,
     /// Other orders fail.
     pub failing: bool,
-    /// Clients have asked for these names, and they get no certificate.
+    /// Clients have requested certificates for these names, and none will be ordered.
     pub not_ordered: Vec<String>,
 }
 
-/// See the module.
+/// The process that orders certificates, and the results of its last messages.
 #[derive(Default)]
 pub struct OrderedCertificates {
     settings: Option<Settings>,
     process: Option<Process>,
     restart: Restart,
-    /// Chains and keys, PEM.
+    /// Chains and keys, in PEM.
     certificates: Vec<(String, String)>,
     challenges: Option<(u64, String)>,
     status: serde_json::Value,
@@ -61,7 +61,7 @@ pub struct OrderedCertificates {
 }
 
 impl OrderedCertificates {
-    /// Has certificates kept for this from now on; none: for nothing.
+    /// Orders and renews certificates according to these settings from now on. `None` stops ordering.
     pub fn assign(&mut self, settings: Option<&Settings>) {
         if self.settings.as_ref() == settings {
             // Before a reload, systemd gives the StateDirectory of a unit without `User` back to root.
@@ -76,7 +76,7 @@ impl OrderedCertificates {
             self.status = serde_json::Value::Null;
             self.failing.clear();
         } else if former.as_ref().map(directory) != settings.map(directory) {
-            // Another directory may be another user's.
+            // Another directory may belong to another user.
             self.end("CertificatesDied: the process that orders certificates is started again; ask again");
             self.start();
         } else if self.process.is_some() {
@@ -86,7 +86,7 @@ impl OrderedCertificates {
         }
     }
 
-    /// Waits until certificates that are in the directory are known, at the start.
+    /// Waits at the start until the certificates in the directory have been read.
     pub fn wait_for_the_first(&mut self) {
         let until = Instant::now() + READING;
         while let Some(process) = self.process.as_ref().filter(|process| !process.hung_up) {
@@ -129,7 +129,7 @@ impl OrderedCertificates {
         let Some(settings) = &self.settings else {
             return;
         };
-        // What could be foreseen was said when the configuration was read.
+        // A foreseeable reason was already reported when the configuration was read.
         let is_foreseen = certificate_directory::foresee(settings).is_some();
         if let Err(why) = certificate_directory::prepare(settings)
             && !is_foreseen
@@ -153,7 +153,7 @@ impl OrderedCertificates {
         self.must_hear(sent);
     }
 
-    /// One that takes no messages any more is of no use.
+    /// Kills the process if a message could not be sent, because it is of no use then.
     fn must_hear(&mut self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             say(format!(
@@ -163,7 +163,7 @@ impl OrderedCertificates {
         }
     }
 
-    /// Closes the line: the process gives its locks back, and ends.
+    /// Closes the channel, on which the process releases its locks and exits.
     pub fn end(&mut self, why: &str) {
         self.process = None;
         self.restart.cancel();
@@ -172,25 +172,25 @@ impl OrderedCertificates {
         }
     }
 
-    /// To wait on.
+    /// Returns the descriptor to poll.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         let process = self.process.as_ref().filter(|process| !process.hung_up)?;
         Some(process.link.fd())
     }
 
-    /// When it is started again.
+    /// Returns when the process is started again.
     pub fn wake(&self) -> Option<Instant> {
         self.restart.wake()
     }
 
-    /// Starts it again, when it is time.
+    /// Starts the process again when that is due.
     pub fn act(&mut self, now: Instant) {
         if self.restart.is_due(now) {
             self.start();
         }
     }
 
-    /// Whether the process that ended was this one.
+    /// Returns whether the process that exited was this one.
     pub fn reaped(&mut self, pid: i32, how: &str) -> bool {
         let Some(process) = self.process.take_if(|process| process.pid == pid) else {
             return false;
@@ -207,7 +207,7 @@ impl OrderedCertificates {
         true
     }
 
-    /// Takes what it says.
+    /// Receives the messages of the process.
     pub fn hear(&mut self) -> News {
         let mut news = News::default();
         for _ in 0..MESSAGES {
@@ -259,17 +259,17 @@ impl OrderedCertificates {
         }
     }
 
-    /// Chains and keys, PEM.
+    /// Returns the chains and keys, in PEM.
     pub fn certificates(&self) -> &[(String, String)] {
         &self.certificates
     }
 
-    /// How it stands with each name.
+    /// Returns the status of each name.
     pub fn status(&self) -> &serde_json::Value {
         &self.status
     }
 
-    /// Has the front answer challenges, if there are any.
+    /// Makes the front respond to the current challenges, if there are any.
     pub fn send_challenges(&self, front: &Link) -> io::Result<()> {
         let Some((number, text)) = &self.challenges else {
             return Ok(());
@@ -279,14 +279,14 @@ impl OrderedCertificates {
         front.send_now(&message, &[text.as_fd()])
     }
 
-    /// Tells the front which orders fail.
+    /// Sends the front the orders that fail.
     pub fn send_failing(&self, front: &Link) -> io::Result<()> {
         let text = serde_json::to_string(&self.failing).map_err(io::Error::from)?;
         let text = text_file(&text)?;
         front.send_now(&crate::link::ToFront::FailingOrders, &[text.as_fd()])
     }
 
-    /// The front answers them.
+    /// Reports to the process that the front responds to the challenges.
     pub fn answering(&mut self, number: u64) {
         if let Some(process) = &self.process {
             let message = ToCertificates::Answering { number };
@@ -295,7 +295,8 @@ impl OrderedCertificates {
         }
     }
 
-    /// A client asks for a name that no certificate covers. One that gets lost asks again.
+    /// Reports a host name that no certificate covers. If the message is lost, the client's next request reports it
+    /// again.
     pub fn wanted(&self, name: String, client: Client) {
         if let Some(process) = &self.process {
             let message = ToCertificates::Wanted { name, client };
@@ -303,7 +304,7 @@ impl OrderedCertificates {
         }
     }
 
-    /// Passes on what a person wants.
+    /// Forwards a command of an administrator.
     pub fn command(&mut self, command: howdah_acme::Command, asker: Asker) {
         let Some(process) = &self.process else {
             return asker.refuse(match self.settings {
@@ -344,7 +345,7 @@ fn execute() -> io::Result<Process> {
 }
 
 fn kill(pid: i32) {
-    // Not reaped yet: the id is still its own.
+    // The process has not been reaped yet, so its id is still its own.
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);
     }

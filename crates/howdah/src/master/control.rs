@@ -1,8 +1,11 @@
-//! The control socket: a line of JSON asks, a line of JSON answers. Mode 0600: whoever may connect
-//! may stop the server, so that is its user alone.
+//! The control socket. A request is one line of JSON, and so is the response. The socket has mode 0600, because a
+//! process that may connect may also stop the server: only the server's user has access.
 //!
-//! Questions: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`, `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"upgrade"}`, `{"command":"stop","limit_ms":1000}`.
-//! Answers: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
+//! Requests: `{"command":"who"}`, `{"command":"status"}`, `{"command":"cache","ask":…}`,
+//! `{"command":"certificates","ask":…}`, `{"command":"jobs","ask":…}`, `{"command":"reload"}`, `{"command":"upgrade"}`,
+//! `{"command":"stop","limit_ms":1000}`.
+//!
+//! Responses: `{"ok":true,…}` or `{"ok":false,"mistakes":[…]}`.
 
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};
@@ -17,95 +20,95 @@ use serde::{Deserialize, Serialize};
 
 use super::facts::Facts;
 
-/// Longest question. A packet to the front holds more.
+/// The maximum length of a request, in bytes. A packet to the front can hold more.
 pub const LONGEST: usize = 32 << 10;
-/// Most connections at once; who comes later waits.
+/// The maximum number of open connections; further ones wait in the kernel's queue.
 const CONNECTIONS: usize = 64;
-/// Who has not asked within this time is not going to.
+/// A connection is closed if no request arrives on it within this time.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// How long an answer may take to be written.
+/// How long it may take to write a response.
 const WRITING: Duration = Duration::from_secs(2);
 
-/// What may be asked.
+/// A request on the control socket.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "command", rename_all = "lowercase")]
 pub enum Ask {
-    /// Which server this is. The master answers by itself, at once.
+    /// Requests the identity of the server. The master responds by itself, at once.
     Who,
-    /// The status of master and front.
+    /// Requests the status of master and front.
     Status,
-    /// Something about the page cache.
+    /// A command for the page cache.
     Cache {
         /// What to look up or to purge.
         ask: howdah_server::cache::admin::AdminCommand,
     },
-    /// Something about ordered certificates. Answered when it is done.
+    /// A command for ordered certificates. The response is sent when the command is done.
     Certificates {
-        /// What is wanted; none: how it stands with each.
+        /// The command; `None` requests the status of each certificate.
         ask: Option<howdah_acme::Command>,
     },
-    /// Something about background jobs. Answered when it is done.
+    /// A command for background jobs. The response is sent when the command is done.
     Jobs {
-        /// What is wanted; none: how each stands.
+        /// The command; `None` requests the status of each job.
         ask: Option<crate::jobs::settings::JobCommand>,
     },
-    /// Take new code, php.ini and configuration. Answered when they are served.
+    /// Load new code, php.ini and configuration. The response is sent when they are served.
     Reload,
-    /// Go on as the program that is installed now. Answered when its front serves.
+    /// Replace the program with the one that is installed now. The response is sent when its front serves.
     Upgrade,
-    /// Finish what runs and end. Answered when it has.
+    /// Finish the running requests and exit. The response is sent when that is done.
     Stop {
-        /// How long running requests may take, in milliseconds; none: `timeouts.drain`.
+        /// How long the running requests may take, in milliseconds; `None` stands for `timeouts.drain`.
         limit_ms: Option<u64>,
     },
 }
 
-/// What is answered.
+/// A response on the control socket.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct Answer {
-    /// Whether it was done.
+    /// Whether the command succeeded.
     pub ok: bool,
-    /// What was done, or why not.
+    /// What was done, or why the command failed.
     #[serde(default)]
     pub message: String,
-    /// All mistakes, as they are shown.
+    /// All mistakes, as they are displayed.
     #[serde(default)]
     pub mistakes: Vec<String>,
-    /// Advice, as it is shown.
+    /// Advice, as it is displayed.
     #[serde(default)]
     pub advice: Vec<String>,
-    /// Number of the configuration that is served.
+    /// The number of the configuration that is being served.
     #[serde(default)]
     pub generation: u64,
-    /// Process id of the master.
+    /// The process id of the master.
     #[serde(default)]
     pub master: u32,
     /// The front's status.
     #[serde(default)]
     pub status: Option<serde_json::Value>,
-    /// How it stands with each ordered certificate.
+    /// The status of each ordered certificate.
     #[serde(default)]
     pub certificates: serde_json::Value,
-    /// How each background job stands.
+    /// The status of each background job.
     #[serde(default)]
     pub jobs: Vec<JobStatus>,
-    /// Which server this is.
+    /// The identity of the server.
     #[serde(default)]
     pub server: Option<Facts>,
 }
 
-/// Somebody who waits for an answer.
+/// A client that waits for a response.
 pub struct Asker {
     stream: UnixStream,
 }
 
 impl Asker {
-    /// On a connection that the program before an upgrade had.
+    /// Returns a client on a connection of the program before an upgrade.
     pub fn of(stream: UnixStream) -> Asker {
         Asker { stream }
     }
 
-    /// The connection on which the answer is awaited.
+    /// Returns the connection on which the client waits for the response.
     pub fn fd(&self) -> BorrowedFd<'_> {
         self.stream.as_fd()
     }
@@ -115,13 +118,13 @@ impl Asker {
             return;
         };
         line.push(b'\n');
-        // Who has gone, or does not read, goes without.
+        // A client that has disconnected or does not read gets no response.
         let _ = self.stream.set_nonblocking(false);
         let _ = self.stream.set_write_timeout(Some(WRITING));
         let _ = self.stream.write_all(&line);
     }
 
-    /// It was not done.
+    /// Responds that the command failed.
     pub fn refuse(self, why: &str) {
         self.answer(&Answer {
             message: why.to_owned(),
@@ -129,7 +132,7 @@ impl Asker {
         });
     }
 
-    /// It was not done, for all these reasons.
+    /// Responds that the command failed, with all reasons.
     pub fn mistakes(self, mistakes: &[String]) {
         self.answer(&Answer {
             mistakes: mistakes.to_vec(),
@@ -137,7 +140,7 @@ impl Asker {
         });
     }
 
-    /// It was done.
+    /// Responds that the command succeeded.
     pub fn done(self, what: &str, advice: &[String]) {
         self.answer(&Answer {
             ok: true,
@@ -147,7 +150,7 @@ impl Asker {
         });
     }
 
-    /// Which server this is.
+    /// Responds with the identity of the server.
     pub fn who(self, server: Facts) {
         self.answer(&Answer {
             ok: true,
@@ -157,7 +160,7 @@ impl Asker {
         });
     }
 
-    /// How it stands with each ordered certificate.
+    /// Responds with the status of each ordered certificate.
     pub fn certificates(self, certificates: serde_json::Value) {
         self.answer(&Answer {
             ok: true,
@@ -166,7 +169,7 @@ impl Asker {
         });
     }
 
-    /// How each background job stands.
+    /// Responds with the status of each background job.
     pub fn jobs(self, jobs: Vec<JobStatus>) {
         self.answer(&Answer {
             ok: true,
@@ -175,7 +178,7 @@ impl Asker {
         });
     }
 
-    /// The status, as the front wrote it.
+    /// Responds with the status, as the front wrote it.
     pub fn status(
         self,
         json: &str,
@@ -204,19 +207,19 @@ struct Connection {
     since: Instant,
 }
 
-/// The socket and who is connected.
+/// The control socket and its connections.
 pub struct ControlSocket {
     path: PathBuf,
     listener: UnixListener,
     connections: Vec<Connection>,
-    /// Who asked for the stop.
+    /// The client that requested the stop.
     pub stop_asker: Option<Asker>,
 }
 
 impl ControlSocket {
-    /// Binds the path, or one named after `label` in the usual directory. A socket that nobody
-    /// answers on is a dead server's and goes. That of the program before an upgrade, `former`, stays if it is
-    /// there.
+    /// Binds the path, or a path in the default directory that is named after `label`. If no server accepts connections
+    /// on an existing socket, its server is dead and the socket's file is removed. The socket of the program before an
+    /// upgrade, `former`, is reused if there is one.
     pub fn bind(
         former: Option<ControlSocket>,
         path: Option<&Path>,
@@ -253,7 +256,7 @@ impl ControlSocket {
                 ));
             }
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
-                // A file that is no socket refuses as well, and is not ours to remove.
+                // Connecting to a file that is not a socket is refused as well; that file is not ours to remove.
                 let there = path.symlink_metadata().map_err(failed)?;
                 if !there.file_type().is_socket() {
                     return Err(failed(io::Error::other(
@@ -264,7 +267,7 @@ impl ControlSocket {
             }
             Err(_) => {}
         }
-        // Single-threaded: nobody else makes a file meanwhile.
+        // This process has a single thread, so no other thread creates a file while the umask is changed.
         let before = rustix::process::umask(Mode::from_raw_mode(0o177));
         let bound = UnixListener::bind(&path);
         rustix::process::umask(before);
@@ -273,7 +276,7 @@ impl ControlSocket {
         Ok(ControlSocket::of(path, listener))
     }
 
-    /// The socket that the program before an upgrade had bound.
+    /// Returns the socket that the program before an upgrade had bound.
     pub fn of(path: PathBuf, listener: UnixListener) -> ControlSocket {
         ControlSocket {
             path,
@@ -283,17 +286,17 @@ impl ControlSocket {
         }
     }
 
-    /// Whether somebody is about to ask.
+    /// Returns whether a client is connected and about to send a request.
     pub fn is_talking(&self) -> bool {
         !self.connections.is_empty()
     }
 
-    /// The socket, for the program after an upgrade.
+    /// Returns the listening socket, for the program after an upgrade.
     pub fn listener(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
 
-    /// Goes on at another socket; who is connected, or was about to be, is still answered.
+    /// Moves to another socket. Clients that are connected, or waiting to be accepted, still receive a response.
     pub fn replace(&mut self, other: ControlSocket) {
         self.accept();
         self.remove_file();
@@ -314,13 +317,13 @@ impl ControlSocket {
         }
     }
 
-    /// To wait on: the socket, then the connections.
+    /// Returns the descriptors to poll: the listening socket, then the connections.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let connections = self.connections.iter().map(|c| c.stream.as_fd());
         std::iter::once(self.listener.as_fd()).chain(connections)
     }
 
-    /// Takes what came on the descriptors that are ready.
+    /// Reads the requests that have arrived on the descriptors that are ready.
     pub fn serve(&mut self, ready: &[bool]) -> Vec<(Ask, Asker)> {
         let mut questions = Vec::new();
         let mut left = Vec::new();
@@ -359,12 +362,12 @@ impl ControlSocket {
         questions
     }
 
-    /// The path of its file.
+    /// Returns the path of the socket's file.
     pub fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Removes the file, at the end.
+    /// Removes the socket's file when the server exits.
     pub fn remove_file(&self) {
         let _ = std::fs::remove_file(&self.path);
     }
@@ -373,7 +376,7 @@ impl ControlSocket {
 enum Reading {
     More,
     Gone,
-    /// None: it is no question that a server answers.
+    /// `None` if the request is not a valid command.
     Question(Option<Ask>),
 }
 
@@ -399,7 +402,7 @@ impl Connection {
     }
 }
 
-/// Where control sockets are when nobody says otherwise.
+/// Returns the default directory of control sockets.
 pub fn runtime_directory() -> PathBuf {
     if crate::sys::is_root() {
         return PathBuf::from("/run/howdah");
@@ -413,7 +416,7 @@ pub fn runtime_directory() -> PathBuf {
     }
 }
 
-/// The process id of the server whose control socket is named after that port, if it lives.
+/// Returns the process id of the server whose control socket is named after this port, if the server is running.
 pub fn answers_for_port(port: u16) -> Option<i32> {
     let path = runtime_directory().join(format!("{port}.sock"));
     let stream = UnixStream::connect(path).ok()?;
@@ -421,7 +424,7 @@ pub fn answers_for_port(port: u16) -> Option<i32> {
     Some(who.pid.as_raw_nonzero().get())
 }
 
-/// In /tmp anybody may have made it before us.
+/// Creates the directory, or checks an existing one: in /tmp any user may have created it before us.
 fn private_directory(directory: &Path) -> Result<(), String> {
     let failed = |why: String| {
         format!(

@@ -1,4 +1,4 @@
-//! What the master knows of its server without asking the front: enough to tell servers apart.
+//! What the master knows about its server without asking the front. It is enough to distinguish servers.
 
 use std::path::{Path, PathBuf};
 
@@ -6,19 +6,19 @@ use serde::{Deserialize, Serialize};
 
 use super::Master;
 
-/// Sites named, at most: a server of thousands is known by its first ones.
+/// The maximum number of sites that are named. A server with thousands of sites is recognised by the first ones.
 const SITES: usize = 10;
 
-/// What distinguishes one server from others.
+/// The properties that distinguish a server from others.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Facts {
     /// The addresses it listens on, as URLs.
     pub listen: Vec<String>,
-    /// The first sites: name and directory.
+    /// The first sites, each with its name and directory.
     pub sites: Vec<(String, PathBuf)>,
-    /// How many sites there are.
+    /// The number of all sites.
     pub site_count: usize,
-    /// The configuration file, with its whole path.
+    /// The absolute path of the configuration file.
     pub config: Option<PathBuf>,
     /// The control socket.
     pub control: PathBuf,
@@ -27,7 +27,8 @@ pub struct Facts {
 }
 
 impl Facts {
-    /// Looks directories up, which may be on a slow disk: once for a configuration.
+    /// Collects the facts. Resolves directories, which may be on a slow disk, so it is called once for each
+    /// configuration.
     pub(super) fn of(master: &Master) -> Facts {
         let whole = |path: &Path| path.canonicalize().unwrap_or_else(|_| path.to_owned());
         let sites = master.settings.sites.iter().take(SITES);
@@ -43,7 +44,7 @@ impl Facts {
         }
     }
 
-    /// On one line, for a list of servers.
+    /// Returns the facts on one line, for a list of servers.
     pub fn line(&self) -> String {
         let mut line = format!("process {}", self.pid);
         for part in [self.listen.join(" "), self.directories()] {
@@ -57,7 +58,7 @@ impl Facts {
         line
     }
 
-    /// The directories of its sites; the first ones.
+    /// Returns the directories of the first sites.
     pub fn directories(&self) -> String {
         let mut roots: Vec<String> = Vec::new();
         for (_, root) in self.sites.iter().take(3) {
@@ -73,7 +74,8 @@ impl Facts {
         text
     }
 
-    /// At the start: which directories are served, but for those that a sentence has named already.
+    /// Returns the lines that name the served directories at the start, except for directories that a sentence in
+    /// `said` has already named.
     pub fn unsaid(&self, said: &[String]) -> Vec<String> {
         let named = |root: &Path| {
             let root = root.display().to_string();

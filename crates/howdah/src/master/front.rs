@@ -1,4 +1,4 @@
-//! The front's process, as the master sees it: its start, its messages, its end.
+//! The front's process from the master's view: its start, its messages and its end.
 
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,7 +97,7 @@ impl Master {
             match front.link.receive_now::<ToMaster>() {
                 Received::Nothing => return,
                 Received::Closed => {
-                    // It ends or misbehaves; SIGCHLD shows the rest.
+                    // The front is exiting or misbehaves. SIGCHLD follows when it has exited.
                     if let Some(front) = &mut self.front {
                         front.hung_up = true;
                         front.kill();
@@ -174,7 +174,7 @@ impl Master {
                 }
             }
             ToMaster::HandedOver => self.handed_over(),
-            // What a front purges after it has handed over is heard by the next program.
+            // The next program handles the purges that a front sends after it has handed over.
             ToMaster::Purged { .. } => {}
             ToMaster::Waiting { text } => {
                 if self.is_stopping() {
@@ -184,11 +184,11 @@ impl Master {
         }
     }
 
-    /// Passes on what the process that orders certificates has.
+    /// Forwards the messages of the process that orders certificates to the front.
     pub(super) fn hear_of_certificates(&mut self) {
         let news = self.ordered.hear();
         let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
-            // The next front gets it at its start.
+            // The next front receives them at its start.
             return;
         };
         let mut sent = Ok(());
@@ -199,7 +199,7 @@ impl Master {
             sent = sent.and(self.ordered.send_failing(&front.link));
         }
         for name in news.not_ordered {
-            // A front that is busy has them wait for as long as a handshake may take.
+            // If the front is busy, the waiting clients wait until their handshake times out.
             let _ = front.link.send_now(&ToFront::NotOrdered { name }, &[]);
         }
         if news.certificates {
@@ -209,11 +209,11 @@ impl Master {
         self.front_must_hear(sent);
     }
 
-    /// Passes on what the process that runs jobs says.
+    /// Forwards the messages of the process that runs jobs to the front.
     pub(super) fn hear_of_jobs(&mut self) {
         let news = self.jobs.hear(&mut self.unnoted);
         let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) else {
-            // The next front gets it at its start.
+            // The next front receives them at its start.
             return;
         };
         let sent = match news {
@@ -224,7 +224,7 @@ impl Master {
         self.send_unnoted();
     }
 
-    /// Has the front note what other processes wrote, once it serves: before, it has no page cache.
+    /// Makes the front apply the writes of other processes once it serves. Before that it has no page cache.
     pub(super) fn send_unnoted(&mut self) {
         let serving = |front: &&FrontProcess| front.watch.is_some() && !front.hung_up;
         let Some(front) = self.front.as_ref().filter(serving) else {
@@ -238,7 +238,7 @@ impl Master {
         self.front_must_hear(sent);
     }
 
-    /// A front that does not take messages any more is of no use.
+    /// Kills the front if a message could not be sent, because it is of no use then.
     pub(super) fn front_must_hear(&mut self, sent: io::Result<()>) {
         if let Err(error) = sent {
             say(format!(

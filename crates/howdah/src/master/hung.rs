@@ -1,5 +1,5 @@
-//! How the master handles a front that hangs, does not begin to serve, or does not answer: it logs
-//! this, and kills a front that hangs. [`watchdog`] decides which that is.
+//! How the master handles a front that hangs, does not begin to serve, or does not respond: it logs the problem and
+//! kills a front that hangs. [`watchdog`] decides whether a front hangs.
 
 use std::time::{Duration, Instant};
 
@@ -8,27 +8,27 @@ use super::watchdog::{self, Tick, Watch};
 use super::{Master, say};
 use crate::link::ToFront;
 
-/// How long the front may take to answer a question; then the master answers in its place.
+/// How long the front may take to respond to a request. After that the master responds in its place.
 pub(super) const ANSWERING: Duration = Duration::from_secs(8);
-/// How long a front may take to begin to serve, beside the time PHP has for its start.
+/// How long a front may take to begin to serve, in addition to the time that PHP has for its start.
 const BEGINNING: Duration = Duration::from_secs(60);
 
 impl Master {
-    /// Until when a front that does not serve yet has to.
+    /// Returns the deadline by which a front that does not serve yet must do so.
     pub(super) fn front_deadline(&self) -> Option<Instant> {
         let front = self.front.as_ref()?;
         let begins = front.watch.is_none() && !front.killed && !self.is_stopping();
         begins.then(|| front.since + self.settings.server.timeouts.start + BEGINNING)
     }
 
-    /// The watch over a front that serves and that nothing has ended yet.
+    /// Returns the watch over the front, if the front serves and has not been killed.
     pub(super) fn watch(&self) -> Option<&Watch> {
         let front = self.front.as_ref()?;
         let watched = !front.killed && !self.is_stopping();
         front.watch.as_ref().filter(|_| watched)
     }
 
-    /// Asks the front's threads for a sign of life when it is time to; kills a front that hangs.
+    /// Pings the front's threads when a ping is due, and kills a front that hangs.
     pub(super) fn watch_front(&mut self, now: Instant) {
         if self
             .front_deadline()
@@ -76,7 +76,7 @@ impl Master {
         }
     }
 
-    /// Answers those whose question the front has not answered in time.
+    /// Responds to clients whose request the front has not handled in time.
     pub(super) fn answer_for_the_front(&mut self, now: Instant) {
         let late = self.questions.extract_if(.., |_, (_, until)| now >= *until);
         let late: Vec<Asker> = late.map(|(_, (asker, _))| asker).collect();

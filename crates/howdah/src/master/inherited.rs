@@ -1,10 +1,9 @@
-//! Sockets that a service manager has bound and passes at the start (sd_listen_fds(3)). They are taken in
-//! place of binding: the server needs no right to a low port, and connections wait in the kernel's queue
-//! while the server is started again.
+//! Sockets that a service manager has bound and passes at the start (sd_listen_fds(3)). They are used instead of
+//! binding: the server needs no permission to use a low port, and connections wait in the kernel's queue while the
+//! server is started again.
 //!
-//! Every `listen` has its socket and every socket its `listen`: a connection to a socket that nobody
-//! accepts from would hang. Sockets are kept for as long as the server runs, since only the manager can
-//! bind them again.
+//! Every `listen` must have its socket, and every socket its `listen`, because a connection to a socket on which no
+//! process accepts would hang. The sockets stay open while the server runs, since only the manager can bind them again.
 
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
@@ -21,13 +20,13 @@ use crate::sys;
 
 /// The first descriptor that is passed.
 const FIRST: i32 = 3;
-/// Most sockets that are taken.
+/// The maximum number of sockets that are accepted.
 const MOST: i32 = 256;
 
-/// The unit to name where the manager does not say which.
+/// The name of the unit in messages, if the manager does not pass a name.
 const UNIT: &str = "howdah.socket";
 
-/// The sockets that were passed.
+/// The sockets that the service manager has passed.
 #[derive(Debug)]
 pub struct InheritedSockets {
     sockets: Vec<Inherited>,
@@ -37,14 +36,14 @@ pub struct InheritedSockets {
 struct Inherited {
     socket: OwnedFd,
     bound: BoundTo,
-    /// What the manager calls it: the unit, or its `FileDescriptorName`.
+    /// The manager's name of the socket: the unit, or its `FileDescriptorName`.
     name: String,
 }
 
-/// What a socket is bound to.
+/// The address that a socket is bound to.
 #[derive(Debug, PartialEq, Eq)]
 enum BoundTo {
-    /// `[::]` may take IPv4, too.
+    /// The flag says whether the socket accepts IPv4, too, as `[::]` may.
     Tcp(SocketAddr, bool),
     Udp(SocketAddr, bool),
     Unix(PathBuf),
@@ -53,14 +52,14 @@ enum BoundTo {
 /// The sockets of one `listen`.
 #[derive(Clone, Debug)]
 pub struct Passed {
-    /// TCP or unix.
+    /// The TCP or unix sockets.
     pub stream: Rc<Vec<OwnedFd>>,
-    /// For HTTP/3.
+    /// The UDP sockets for HTTP/3.
     pub udp: Option<Rc<Vec<OwnedFd>>>,
 }
 
 impl InheritedSockets {
-    /// The sockets passed to this process; none if there are none. To be called before
+    /// Returns the sockets that were passed to this process, or `None` if there are none. Must be called before
     /// [`sys::close_inherited_on_exec`].
     pub fn take() -> Result<Option<InheritedSockets>, String> {
         let variable = |name: &str| std::env::var(name).ok();
@@ -86,14 +85,14 @@ impl InheritedSockets {
         Ok((!sockets.is_empty()).then_some(InheritedSockets { sockets }))
     }
 
-    /// All of them, under the numbers that the manager gave them.
+    /// Returns all sockets, under the numbers that the manager gave them.
     pub fn sockets(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         self.sockets
             .iter()
             .map(|inherited| inherited.socket.as_fd())
     }
 
-    /// The sockets of each `listen` of sites, in order; all mistakes otherwise.
+    /// Returns the sockets of each `listen` of sites, in order, or all mistakes.
     pub fn assign(&self, listen: &[&Listen]) -> Result<Vec<Passed>, String> {
         let mut taken = vec![false; self.sockets.len()];
         let mut mistakes = Vec::new();
@@ -147,7 +146,7 @@ impl InheritedSockets {
         }
     }
 
-    /// Copies of those that `is_meant`, which are nobody else's then.
+    /// Returns copies of the sockets that fit best according to `is_meant`, and marks them as taken.
     fn take_for(
         &self,
         taken: &mut [bool],
@@ -173,7 +172,7 @@ impl InheritedSockets {
         key: &str,
         fits: impl Fn(&BoundTo) -> bool,
     ) -> String {
-        // It is there, and an address before this one has it.
+        // The socket exists, but an earlier address has taken it.
         if let Some(taken) = self.sockets.iter().find(|socket| fits(&socket.bound)) {
             return format!(
                 "SocketMissing: {taken} already serves another `listen`; leave {address} out, or pass a socket of each (BindIPv6Only=ipv6-only in {})",
@@ -193,10 +192,10 @@ impl InheritedSockets {
     }
 }
 
-/// How well a socket is what a `listen` means.
+/// How well a socket fits a `listen`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Fit {
-    /// `[::]` with IPv4, for `0.0.0.0`.
+    /// The socket is bound to `[::]` with IPv4, and the `listen` is `0.0.0.0`.
     BothFamilies,
     Exact,
 }
@@ -241,7 +240,7 @@ impl Inherited {
         })
     }
 
-    /// The unit that it is of, as far as the manager says.
+    /// Returns the unit of the socket, as far as the manager passes its name.
     fn unit(&self) -> &str {
         match self.name.ends_with(".socket") {
             true => &self.name,

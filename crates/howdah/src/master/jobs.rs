@@ -1,5 +1,5 @@
-//! The process that runs background jobs (`crate::jobs`): started with the first configuration that has
-//! some, started again when it dies. What it has said last outlives fronts.
+//! The process that runs background jobs (`crate::jobs`). It is started with the first configuration that has jobs, and
+//! started again when it dies. Its last status outlives fronts.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -19,41 +19,42 @@ use crate::config;
 use crate::jobs::settings::{JobCommand, Settings};
 use crate::link::{FromJobs, Link, Received, ToFront, ToJobs, read_text, text_file};
 
-/// Messages taken at once.
+/// The maximum number of messages that are received in one turn.
 const MESSAGES: usize = 64;
 
 struct Process {
     pid: i32,
     link: Link,
     since: Instant,
-    /// It has closed the line: SIGCHLD shows the rest.
+    /// Whether the process has closed the channel. SIGCHLD follows when it has exited.
     hung_up: bool,
 }
 
-/// See the module.
+/// The process that runs background jobs, and its last status.
 #[derive(Default)]
 pub struct BackgroundJobs {
     settings: Option<Settings>,
     process: Option<Process>,
     restart: Restart,
-    /// The server ends: it is not started again.
+    /// Whether the server is stopping, so the process is not started again.
     stopping: bool,
     status: Vec<JobStatus>,
     askers: BTreeMap<u64, Asker>,
     next_id: u64,
-    /// The process is of the program before an upgrade: it ends its jobs, and another is started then.
+    /// Whether the process belongs to the program before an upgrade. It stops its jobs, and then another process is
+    /// started.
     is_former: bool,
 }
 
 impl BackgroundJobs {
-    /// Has these jobs run from now on, with new code. Without any the process ends.
+    /// Runs these jobs from now on, with new code. Without jobs, the process stops those it has.
     pub fn assign(&mut self, settings: Settings, log: &config::Settings) {
         let none = settings.jobs.is_empty();
         self.settings = Some(settings);
         match &self.process {
-            // Another is started when it has ended.
+            // Another process is started when this one has exited.
             Some(_) if self.is_former => {}
-            // It ends the jobs that it has.
+            // It stops the jobs that are running.
             Some(_) => self.send_settings(log),
             None if none => {}
             None => self.start(log),
@@ -95,7 +96,7 @@ impl BackgroundJobs {
         self.must_hear(send());
     }
 
-    /// One that takes no messages any more is of no use.
+    /// Kills the process if a message could not be sent, because it is of no use then.
     fn must_hear(&self, sent: io::Result<()>) {
         if let (Err(error), Some(process)) = (sent, &self.process) {
             say(format!(
@@ -105,10 +106,10 @@ impl BackgroundJobs {
         }
     }
 
-    /// Goes on with the process of the program before an upgrade: its jobs end within this time.
+    /// Continues with the process of the program before an upgrade. Its jobs must end within this time.
     pub fn adopt(&mut self, pid: i32, link: Link, limit: Duration) {
         let limit = u64::try_from(limit.as_millis()).unwrap_or(u64::MAX);
-        // One that takes no messages is gone, or going.
+        // A process that accepts no messages has exited, or is about to.
         let _ = link.send_now(&ToJobs::Stop { limit }, &[]);
         self.is_former = true;
         self.process = Some(Process {
@@ -119,32 +120,32 @@ impl BackgroundJobs {
         });
     }
 
-    /// The process, and the line to it.
+    /// Returns the process id and the channel.
     pub fn process(&self) -> Option<(i32, &Link)> {
         self.process
             .as_ref()
             .map(|process| (process.pid, &process.link))
     }
 
-    /// To wait on.
+    /// Returns the descriptor to poll.
     pub fn fd(&self) -> Option<BorrowedFd<'_>> {
         let process = self.process.as_ref().filter(|process| !process.hung_up)?;
         Some(process.link.fd())
     }
 
-    /// When it is started again.
+    /// Returns when the process is started again.
     pub fn wake(&self) -> Option<Instant> {
         self.restart.wake()
     }
 
-    /// Starts it again, when it is time.
+    /// Starts the process again when that is due.
     pub fn act(&mut self, now: Instant, log: &config::Settings) {
         if self.restart.is_due(now) {
             self.start(log);
         }
     }
 
-    /// Writes to this log file from now on.
+    /// Makes the process write to this log file from now on.
     pub fn reopen(&self, file: Option<BorrowedFd<'_>>) {
         if let (Some(process), Some(file)) = (&self.process, file) {
             let sent = process.link.send_now(&ToJobs::Reopen, &[file]);
@@ -152,15 +153,15 @@ impl BackgroundJobs {
         }
     }
 
-    /// Whether the process that ended was this one. The kernel has killed its jobs; what those started is
-    /// killed here.
+    /// Returns whether the process that exited was this one. The kernel has killed its jobs; the processes that those
+    /// jobs started are killed here.
     pub fn reaped(&mut self, pid: i32, how: &str) -> bool {
         let Some(process) = self.process.take_if(|process| process.pid == pid) else {
             return false;
         };
         for process in self.status.iter().flat_map(|job| &job.processes) {
             if let Some(group) = Pid::from_raw(process.pid) {
-                // A group's number is not given to another process while one of the group lives.
+                // The kernel does not reuse the number of a process group while a process of the group lives.
                 let _ = kill_process_group(group, Signal::KILL);
             }
         }
@@ -181,8 +182,8 @@ impl BackgroundJobs {
         true
     }
 
-    /// Takes what it says; what jobs wrote is put into `unnoted`. Returns whether the front is to hear how the
-    /// jobs stand.
+    /// Receives the messages of the process. The writes of jobs are put into `unnoted`. Returns whether the front must
+    /// be sent a new status of the jobs.
     pub fn hear(&mut self, unnoted: &mut Unnoted) -> bool {
         let mut news = false;
         for _ in 0..MESSAGES {
@@ -191,7 +192,7 @@ impl BackgroundJobs {
             };
             match process.link.receive_now::<FromJobs>() {
                 Received::Nothing => break,
-                // It ends: SIGCHLD shows the rest.
+                // The process is exiting; SIGCHLD follows.
                 Received::Closed => process.hung_up = true,
                 Received::Message(message, fds) => news |= self.take(message, fds, unnoted),
             }
@@ -220,18 +221,18 @@ impl BackgroundJobs {
         false
     }
 
-    /// How the jobs stand.
+    /// Returns the status of the jobs.
     pub fn status(&self) -> &[JobStatus] {
         &self.status
     }
 
-    /// Tells the front how the jobs stand.
+    /// Sends the front the status of the jobs.
     pub fn send_status(&self, front: &Link) -> io::Result<()> {
         let text = text_file(&serde_json::to_string(&self.status)?)?;
         front.send_now(&ToFront::Jobs, &[text.as_fd()])
     }
 
-    /// Passes on what a person wants.
+    /// Forwards a command of an administrator.
     pub fn command(&mut self, command: JobCommand, asker: Asker) {
         let Some(process) = &self.process else {
             let has_jobs = self.settings.as_ref().is_some_and(|s| !s.jobs.is_empty());
@@ -247,23 +248,23 @@ impl BackgroundJobs {
         self.must_hear(sent);
     }
 
-    /// Asks all jobs to end within this time; the process leaves then.
+    /// Asks all jobs to end within this time. Then the process exits.
     pub fn stop(&mut self, limit: Duration) {
         self.stopping = true;
         self.restart.cancel();
         if let Some(process) = &self.process {
             let limit = limit.as_millis() as u64;
-            // One that takes no messages is killed when the time is over.
+            // A process that accepts no messages is killed when the time is over.
             let _ = process.link.send_now(&ToJobs::Stop { limit }, &[]);
         }
     }
 
-    /// Whether the process is there.
+    /// Returns whether the process exists.
     pub fn runs(&self) -> bool {
         self.process.is_some()
     }
 
-    /// Ends it and its jobs at once.
+    /// Kills the process and its jobs at once.
     pub fn kill(&mut self) {
         if let Some(pid) = self.process.as_ref().map(|process| process.pid) {
             kill(pid);

@@ -1,10 +1,8 @@
-//! The certificates of TLS with their private keys, and the keys of session tickets, on their way to
-//! the front. The master reads them, because only it may; the front keeps them in memory that PHP's
-//! processes cannot read.
+//! The TLS certificates with their private keys, and the keys of session tickets. The master reads them, because only
+//! the master may, and sends them to the front, which holds them in memory that PHP's processes cannot read.
 //!
-//! Files are looked at every ten seconds: a certificate that has been renewed is used from then on,
-//! without a reload. One that cannot be used is named in the log, and the former stays, also for a
-//! front that is started later.
+//! The files are checked every ten seconds, so a renewed certificate is used without a reload. If a certificate cannot
+//! be used, the log names it, and the former certificate stays in use, also in a front that is started later.
 
 use std::io;
 use std::os::fd::AsFd;
@@ -20,38 +18,38 @@ use crate::config::Settings;
 use crate::config::tls::{CertificateFiles, LoadedCertificate};
 use crate::link::{Keys, Link, ToFront, text_file};
 
-/// How often files are looked at.
+/// How often the files are checked.
 const LOOK: Duration = Duration::from_secs(10);
-/// How often there is a new key for tickets, and how many are kept: a ticket is valid as long as its
-/// key is known.
+/// How often a new key for tickets is made. [`KEPT`] is the number of keys in use; a ticket is valid while its key is
+/// among them.
 const ROTATE: Duration = Duration::from_secs(LIFETIME as u64 / 2);
 const KEPT: usize = 3;
-/// How often the log names certificates that end soon.
+/// How often the log names certificates that expire soon.
 const WARN: Duration = Duration::from_secs(24 * 3600);
 
 /// A certificate in use.
 #[derive(Clone)]
 struct InUse {
     files: CertificateFiles,
-    /// Of the files when they were last read.
+    /// The stamps of the files when they were last read.
     stamps: [Option<FileStamp>; 2],
     loaded: LoadedCertificate,
 }
 
-/// See the module.
+/// The certificates and keys that the front needs for TLS.
 pub struct KeyStore {
-    /// Keys for tickets that were made here.
+    /// The keys for tickets that were made here.
     tickets: Vec<[u8; KEY]>,
     rotate: Instant,
     look: Instant,
     warn: Instant,
     certificates: Vec<InUse>,
-    /// Those that were ordered: chain and key, PEM.
+    /// The ordered certificates: chain and key, in PEM.
     ordered: Vec<(String, String)>,
-    /// A listener has TLS.
+    /// Whether a listener uses TLS.
     needed: bool,
     client_authority: Option<ClientAuthority>,
-    /// The keys of `tls.ticket_keys`, with the file's stamp.
+    /// The keys of `tls.ticket_keys`, with the stamp of the file.
     shared_tickets: Option<(Option<FileStamp>, Vec<[u8; KEY]>)>,
 }
 
@@ -59,7 +57,7 @@ impl KeyStore {
     /// Makes the first key for tickets.
     ///
     /// # Errors
-    /// What `getrandom(2)` says.
+    /// Fails with the error of `getrandom(2)`.
     pub fn new(now: Instant) -> io::Result<KeyStore> {
         Ok(KeyStore {
             tickets: vec![ticket_key()?],
@@ -74,11 +72,11 @@ impl KeyStore {
         })
     }
 
-    /// Sends the front what this configuration needs; nothing if no listener has TLS. What cannot be
-    /// read now and could before is sent as it was.
+    /// Sends the front what this configuration needs, or nothing if no listener uses TLS. A file that could be read
+    /// before and cannot be read now is sent as it was.
     ///
     /// # Errors
-    /// A file that is needed for the first time cannot be used, or the front not be reached.
+    /// Fails if a file that is needed for the first time cannot be used, or if the front cannot be reached.
     pub fn send(
         &mut self,
         link: &Link,
@@ -112,10 +110,10 @@ impl KeyStore {
         self.transmit(link)
     }
 
-    /// Sends other certificates that were ordered.
+    /// Sends other ordered certificates to the front.
     ///
     /// # Errors
-    /// The front cannot be reached.
+    /// Fails if the front cannot be reached.
     pub fn replace_ordered(&mut self, link: &Link, ordered: &[(String, String)]) -> io::Result<()> {
         self.ordered = ordered.to_vec();
         match self.needed {
@@ -124,12 +122,12 @@ impl KeyStore {
         }
     }
 
-    /// When the files are to be looked at again; none without TLS.
+    /// Returns when the files are checked next; `None` without TLS.
     pub fn next(&self) -> Option<Instant> {
         self.needed.then_some(self.look)
     }
 
-    /// Sends what has changed since.
+    /// Checks the files if that is due, and sends what has changed.
     pub fn refresh(&mut self, link: &Link, settings: &Settings, now: Instant) {
         if !self.needed || now < self.look {
             return;
@@ -148,7 +146,7 @@ impl KeyStore {
             let known = &self.certificates[at];
             if stamps(&known.files) != known.stamps {
                 let files = known.files.clone();
-                // The former is there, and stays if the new one cannot be used.
+                // The former certificate stays if the new one cannot be used.
                 if let Ok(read) = self.certificate(&files) {
                     self.certificates[at] = read;
                     changed = true;
@@ -172,10 +170,10 @@ impl KeyStore {
         }
     }
 
-    /// The certificate in these files as it is now, or as it was when it could last be used.
+    /// Returns the certificate in these files as it is now, or as it was when it could last be used.
     fn certificate(&self, files: &CertificateFiles) -> io::Result<InUse> {
         let former = self.certificates.iter().find(|known| known.files == *files);
-        // Before they are read: what changes meanwhile is seen the next time.
+        // The stamps are taken before the files are read, so a change in between is noticed at the next check.
         let stamps = stamps(files);
         if let Some(former) = former.filter(|former| former.stamps == stamps) {
             return Ok(former.clone());
@@ -211,7 +209,7 @@ impl KeyStore {
         }
     }
 
-    /// Reads `tls.ticket_keys` if it has changed; whether there is something new.
+    /// Reads `tls.ticket_keys` if the file has changed. Returns whether there are new keys.
     fn read_shared_tickets(&mut self, settings: &Settings) -> io::Result<bool> {
         let Some(path) = &settings.tls.ticket_keys else {
             return Ok(self.shared_tickets.take().is_some());

@@ -1,5 +1,5 @@
-//! The listening sockets. The master binds them, with its privileges, and keeps them: a reload or
-//! a crash of the front loses no connection that waits to be accepted.
+//! The listening sockets. The master binds them, with its privileges, and holds them, so a reload or a crash of the
+//! front loses no connection that waits to be accepted.
 
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -21,12 +21,12 @@ use crate::sys;
 struct Bound {
     listen: Listen,
     sockets: Rc<Vec<OwnedFd>>,
-    /// For HTTP/3.
+    /// The UDP sockets for HTTP/3.
     udp: Option<Rc<Vec<OwnedFd>>>,
     file: Option<SocketFile>,
 }
 
-/// Whose the file of a unix socket is, and who may connect.
+/// The owner and the mode of the file of a unix socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct SocketFile {
     path: PathBuf,
@@ -36,8 +36,8 @@ struct SocketFile {
 }
 
 impl SocketFile {
-    /// As `listen` says; where it says nothing, `owner`'s (user and group), as php-fpm's sockets are
-    /// the pool's. None for TCP.
+    /// Returns the owner and mode that `listen` names. If it names none, the file belongs to `owner` (user and group),
+    /// as php-fpm's sockets belong to the pool's user. Returns `None` for TCP.
     fn of(listen: &Listen, owner: Option<(u32, u32)>) -> Option<SocketFile> {
         let ListenAddress::Unix { path, mode } = &listen.address else {
             return None;
@@ -54,7 +54,7 @@ impl SocketFile {
         })
     }
 
-    /// Gives the file what is said of it.
+    /// Sets the owner and the mode of the file.
     fn settle(&self) -> Result<(), String> {
         let SocketFile {
             path,
@@ -79,26 +79,26 @@ impl SocketFile {
 pub struct InheritedListener {
     tcp: Option<SocketAddr>,
     unix: Option<PathBuf>,
-    /// Those that listen.
+    /// The listening sockets.
     pub sockets: Vec<RawFd>,
-    /// Those for HTTP/3.
+    /// The UDP sockets for HTTP/3.
     pub udp: Vec<RawFd>,
 }
 
-/// All of them, in the order of the configuration.
+/// All listeners, in the order of the configuration.
 #[derive(Clone, Debug)]
 pub struct Listeners {
     bound: Vec<Bound>,
-    /// A front before an upgrade still uses the sockets of UDP: datagrams of its connections would go to
-    /// another.
+    /// Whether a front before an upgrade still uses the UDP sockets. Another front would receive datagrams of its
+    /// connections.
     udp_is_in_use: bool,
-    /// Those that a service manager has bound, in place of ours.
+    /// The sockets that a service manager has bound, which are used in place of our own.
     inherited: Option<Rc<InheritedSockets>>,
 }
 
 impl Listeners {
-    /// Binds them all, one socket a thread each; or takes them all from those that are inherited. `before`:
-    /// those that the program before an upgrade had bound, which are kept where they are still configured.
+    /// Binds all addresses, with one socket for each thread, or takes all sockets from the inherited ones. `before`
+    /// holds the sockets that the program before an upgrade had bound; they stay if they are still configured.
     pub fn bind(
         inherited: Option<InheritedSockets>,
         before: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
@@ -135,8 +135,8 @@ impl Listeners {
         Ok(now)
     }
 
-    /// The sockets that the program after an upgrade goes on with; `kept` are their descriptors, and those that a
-    /// service manager has passed, which it takes as this one did.
+    /// Returns the sockets that the program after an upgrade continues with. Their descriptors are added to `kept`,
+    /// together with those that a service manager has passed, which the next program takes as this one did.
     pub fn leave<'a>(&'a self, kept: &mut Vec<BorrowedFd<'a>>) -> Vec<InheritedListener> {
         let passed = self.inherited.as_ref();
         kept.extend(passed.iter().flat_map(|inherited| inherited.sockets()));
@@ -160,32 +160,33 @@ impl Listeners {
         each.collect()
     }
 
-    /// Whether a service manager keeps the sockets when we end.
+    /// Returns whether a service manager keeps the sockets open after this process has exited.
     pub fn outlive_us(&self) -> bool {
         self.inherited.is_some()
     }
 
-    /// A front before an upgrade uses the sockets of UDP: another leaves them to it.
+    /// Leaves the UDP sockets to a front before an upgrade that still uses them.
     pub fn leave_udp(&mut self) {
         self.udp_is_in_use = true;
     }
 
-    /// The front before an upgrade has ended. Whether that leaves sockets of UDP to serve.
+    /// Takes the UDP sockets back, because the front before the upgrade has exited. Returns whether there are UDP
+    /// sockets to serve now.
     pub fn take_udp(&mut self) -> bool {
         std::mem::take(&mut self.udp_is_in_use)
             && self.bound.iter().any(|bound| bound.udp.is_some())
     }
 
-    /// The listeners of a new configuration: sockets of addresses that stay are kept, their files as
-    /// they are until [`Listeners::settle_files`]. The files of unix sockets get this owner (user and
-    /// group) unless they name theirs.
+    /// Returns the listeners of a new configuration. Sockets of addresses that have not changed are reused; their files
+    /// stay as they are until [`Listeners::settle_files`]. Files of unix sockets get this owner (user and group) unless
+    /// they name their own.
     pub fn rebind(
         &self,
         listen: &[Listen],
         threads: u32,
         owner: Option<(u32, u32)>,
     ) -> Result<Listeners, String> {
-        // The configuration's text and two logs travel along.
+        // The configuration's text and two logs are sent in the same message.
         let http3 = listen.iter().filter(|listen| listen.http3).count();
         if (listen.len() + http3) * threads as usize > MAX_DESCRIPTORS - 3 {
             return Err(format!(
@@ -214,12 +215,12 @@ impl Listeners {
                     listen: listen.clone(),
                     sockets: stream,
                     udp,
-                    // The file of a unix socket is the service manager's.
+                    // The file of a unix socket belongs to the service manager.
                     file: None,
                 });
                 continue;
             }
-            // Whether a PROXY header comes first, or who may connect, is no matter of the socket.
+            // PROXY headers and the owner of the file do not matter for the socket itself.
             let same = |b: &&Bound| b.listen.address.is_same_place(&listen.address);
             let kept = old.iter().position(same);
             let file = SocketFile::of(listen, owner);
@@ -263,8 +264,7 @@ impl Listeners {
         Ok(next)
     }
 
-    /// Gives the files of sockets that were kept what is said of them now, where that is something
-    /// else than `before`; what could not be done.
+    /// Sets the owner and mode of files whose sockets were reused, where they differ from `before`. Returns the errors.
     pub fn settle_files(&self, before: &Listeners) -> Vec<String> {
         let kept = self.bound.iter().filter_map(|bound| {
             let same = |old: &&Bound| Rc::ptr_eq(&old.sockets, &bound.sockets);
@@ -277,7 +277,7 @@ impl Listeners {
         kept.filter_map(|file| file.settle().err()).collect()
     }
 
-    /// Every socket, and which `listen` entry each belongs to.
+    /// Returns every socket, and the index of its `listen` entry.
     pub fn sockets(&self) -> (Vec<u32>, Vec<BorrowedFd<'_>>) {
         let each = self.bound.iter().enumerate();
         each.flat_map(|(number, bound)| {
@@ -294,12 +294,12 @@ impl Listeners {
         SocketAddr::try_from(name).ok()
     }
 
-    /// Where to point a browser, a line each.
+    /// Returns the addresses of the sites as URLs.
     pub fn lines(&self) -> Vec<String> {
         self.lines_of(false)
     }
 
-    /// Where probes, status and metrics are.
+    /// Returns the address of the listener for probes, status and metrics.
     pub fn status_line(&self) -> Option<String> {
         self.lines_of(true).pop()
     }
@@ -321,7 +321,7 @@ impl Listeners {
         .collect()
     }
 
-    /// A short name for this server: the port of its first TCP listener, else its process id.
+    /// Returns a short name for this server: the port of its first TCP listener, or else its process id.
     pub fn label(&self) -> String {
         let port = self.bound.iter().find_map(Self::address);
         port.map_or_else(
@@ -330,9 +330,9 @@ impl Listeners {
         )
     }
 
-    /// Sites listen no more: who comes now is refused at once instead of waiting for an answer that
-    /// nobody will give. Sockets of a service manager stay open there: who comes waits for the next
-    /// server. The status is answered until the end.
+    /// Closes the listeners of sites, so new clients are refused at once instead of waiting for a response that will
+    /// not come. If a service manager holds the sockets, new clients wait for the next server. The status listener
+    /// stays open until the end.
     pub fn close(&mut self) {
         let sites = self.bound.extract_if(.., |bound| !bound.listen.status);
         sites.for_each(|bound| remove_file(&bound));
@@ -346,8 +346,7 @@ impl Listeners {
         }
     }
 
-    /// Removes the files of unix sockets that only one of the two has: ours, or (`theirs`) those of
-    /// the others.
+    /// Removes the files of unix sockets that only one of the two has: ours, or those of `others` if `theirs` is true.
     pub fn remove_files_not_in(&self, others: &Listeners, theirs: bool) {
         let (from, kept) = if theirs {
             (others, self)
@@ -363,7 +362,7 @@ impl Listeners {
     }
 }
 
-/// The same port of UDP, which the kernel may have chosen.
+/// Binds the same port of UDP. The kernel may have chosen the port.
 fn bind_udp(tcp: &[OwnedFd], threads: u32) -> Result<Option<Rc<Vec<OwnedFd>>>, BindError> {
     let name = tcp.first().map(rustix::net::getsockname);
     match name.and_then(|name| SocketAddr::try_from(name.ok()?).ok()) {
@@ -374,7 +373,7 @@ fn bind_udp(tcp: &[OwnedFd], threads: u32) -> Result<Option<Rc<Vec<OwnedFd>>>, B
 
 fn remove_file(bound: &Bound) {
     if let Some(file) = &bound.file {
-        // Gone already is as good.
+        // It does not matter if the file no longer exists.
         let _ = std::fs::remove_file(&file.path);
     }
 }

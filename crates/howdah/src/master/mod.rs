@@ -1,27 +1,28 @@
-//! The master process: `howdah serve` itself. Single-threaded; keeps the listening sockets, the
-//! privileges if it has them, and the other processes alive. Speaks no HTTP and runs no PHP.
+//! The master process: `howdah serve` itself. It has a single thread. It holds the listening sockets and its
+//! privileges, if it has any, and keeps the other processes running. It does not handle HTTP and does not run PHP.
 //!
-//! It starts the *front* by executing itself with a hidden command, rather than by forking: the
-//! front gets a fresh address space, can be started again at any time, and reads the same command
-//! line and configuration text with the same code, so no typed value crosses the border. Root or
-//! not, there is one way through here; without root the changes of user are left out.
+//! It starts the *front* by executing itself with a hidden command instead of forking. So the front gets a fresh
+//! address space and can be started again at any time. The front reads the same command line and the same text of the
+//! configuration with the same code, so no typed value is passed between the processes. Root and other users take the
+//! same path through the code; without root the changes of user are skipped.
 //!
-//! - [`listeners`]: bound sockets, kept over reloads and crashes of the front; [`inherited`]: those of a
+//! - [`listeners`]: bound sockets, which survive reloads and crashes of the front; [`inherited`]: the sockets of a
 //!   service manager.
-//! - [`careful`]: files made as root where others may write.
+//! - [`safe_path`]: files that root creates where other users may write.
 //! - [`start`]: the start.
-//! - [`front`]: what the front says, and its end; [`process`]: its process, and zygotes started for it.
+//! - [`front`]: the messages of the front and its end; [`process`]: its process, and the zygotes that are started for
+//!   it.
 //! - [`control`]: the control socket.
-//! - [`reload`]: a new configuration, taken or refused as a whole.
-//! - [`certificates`]: the process that orders certificates; [`certificate_directory`]: who that is.
+//! - [`reload`]: a new configuration, accepted or refused as a whole.
+//! - [`certificates`]: the process that orders certificates; [`certificate_directory`]: the user that it runs as.
 //! - [`jobs`]: the process that runs background jobs.
-//! - [`upgrade`]: the program is replaced; [`predecessors`]: fronts of the one before.
-//! - [`unnoted`]: what other processes write, for the front's page cache.
-//! - [`restart`]: when one of these two that died is started again.
-//! - [`keys`]: certificates and keys of TLS, which only it reads.
-//! - [`watchdog`]: whether the front hangs; [`hung`]: what is done then.
-//! - [`facts`]: what is known of the server without asking the front.
-//! - [`notify`]: notifications of a service manager.
+//! - [`upgrade`]: replaces the program; [`predecessors`]: the fronts of the previous program.
+//! - [`unnoted`]: writes of other processes that the front's page cache must apply.
+//! - [`restart`]: decides when one of these two processes is started again after it died.
+//! - [`keys`]: TLS certificates and keys, which only the master reads.
+//! - [`watchdog`]: decides whether the front hangs; [`hung`]: handles a front that hangs.
+//! - [`facts`]: what the master knows about the server without asking the front.
+//! - [`notify`]: notifications to a service manager.
 
 pub mod certificate_directory;
 mod certificates;
@@ -72,43 +73,43 @@ use unnoted::Unnoted;
 use upgrade::{Program, Upgrade};
 use watchdog::Watch;
 
-/// A front that lives this long is not in a crash loop.
+/// A front that runs this long is not in a crash loop.
 const SETTLED: Duration = Duration::from_secs(10);
-/// Longest pause before the front is started again.
+/// The maximum pause before the front is started again.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
-/// Configurations whose pools may still ask for a zygote.
+/// The number of configurations whose pools may still request a zygote.
 const GENERATIONS: usize = 16;
-/// After the time limit of a stop, how long the front may take to leave.
+/// How long the front may take to exit after the time limit of a stop.
 const LEAVING: Duration = Duration::from_secs(5);
-/// Messages of the front taken at once: one that never stops talking must not keep the master from
-/// hearing anything else.
+/// The maximum number of messages of the front that are received in one turn. A front that never stops sending must not
+/// keep the master from everything else.
 const MESSAGES: usize = 64;
 
-/// What the master is at.
+/// The state of the master.
 enum State {
     /// The first configuration is not served yet.
     Starting,
-    /// It serves.
+    /// The front serves.
     Serving,
-    /// The front is gone; another is started then.
+    /// The front has exited; another one will be started.
     Restarting {
-        /// When.
+        /// When the next front is started.
         at: Instant,
     },
-    /// The front finishes what runs.
+    /// The front finishes the running requests.
     Stopping {
-        /// When it is killed.
+        /// When the front is killed.
         deadline: Instant,
     },
 }
 
-/// See the module.
+/// The master with everything it holds.
 struct Master {
     arguments: Serve,
     settings: Settings,
     source: Option<Source>,
     generation: u64,
-    /// Pools by generation: a zygote is started only for a pool the master has read itself.
+    /// The pools of each generation. A zygote is started only for a pool that the master has read itself.
     generations: BTreeMap<u64, Vec<Mode>>,
     listeners: Listeners,
     control: ControlSocket,
@@ -125,30 +126,30 @@ struct Master {
     state: State,
     crashes: u32,
     pending: Option<Pending>,
-    /// Reloads asked for while one is in progress.
+    /// The clients that requested a reload while one was in progress.
     waiting: Askers,
-    /// Who asked the front something, and when they get the answer that it does not respond.
+    /// The clients that wait for a response of the front, and when the master responds in its place.
     questions: BTreeMap<u64, (Asker, Instant)>,
     next_question: u64,
-    /// What a new program was asked before its front served.
+    /// The requests that a new program received before its front served.
     early: Vec<(Ask, Asker)>,
-    /// When the service manager is next notified that the server lives, and how often.
+    /// When the service manager is next notified that the server is alive, and how often.
     alive: Option<(Instant, Duration)>,
     ended: Option<ExitCode>,
 }
 
-/// What can be read.
+/// The sources that are readable.
 struct Ready {
     signals: bool,
     front: bool,
     ordered: bool,
     jobs: bool,
     predecessors: bool,
-    /// By descriptor of the control socket.
+    /// For each descriptor of the control socket, whether it is readable.
     controls: Vec<bool>,
 }
 
-/// `howdah serve`
+/// Runs `howdah serve`.
 pub fn serve(mut arguments: Serve) -> ExitCode {
     if let Some(format) = arguments.takes_over.take() {
         return start::takes_over(arguments, format);
@@ -159,21 +160,21 @@ pub fn serve(mut arguments: Serve) -> ExitCode {
     }
 }
 
-/// Whom what we make for the server belongs to: the user and group it is served as.
+/// Returns the owner of the files that are created for the server: the user and group that serve HTTP.
 fn owner(settings: &Settings) -> Option<(u32, u32)> {
     let account = sys::user(settings.user.as_ref()?)?;
     let group = settings.group.as_ref().and_then(|name| sys::group(name));
     Some((account.uid, group.unwrap_or(account.gid)))
 }
 
-/// Tells the one who started us.
+/// Prints lines for the person who started the server.
 pub fn say(text: impl AsRef<str>) {
     for line in text.as_ref().lines() {
         line_to_stderr(&format!("howdah: {line}"));
     }
 }
 
-/// Mistakes have lines of their own below them: no prefix there.
+/// Prints mistakes. Their text can have several lines; only the first gets the prefix.
 pub fn say_mistakes(mistakes: &[String]) {
     for mistake in mistakes {
         line_to_stderr(&format!("howdah: {mistake}"));
@@ -201,7 +202,7 @@ impl Master {
         }
     }
 
-    /// Waits for something and deals with it.
+    /// Waits for events and handles them.
     fn turn(&mut self) -> io::Result<()> {
         let now = Instant::now();
         let pause = self.wake().map(|at| at.saturating_duration_since(now));
@@ -231,7 +232,7 @@ impl Master {
         Ok(())
     }
 
-    /// When something is to be done although nobody says anything.
+    /// Returns when the master must act even if no event arrives.
     fn wake(&self) -> Option<Instant> {
         let state = match self.state {
             State::Restarting { at } => Some(at),
@@ -258,7 +259,7 @@ impl Master {
         matches!(self.state, State::Stopping { .. })
     }
 
-    /// Waits until something is readable, or for that long.
+    /// Waits until a descriptor is readable, or until the pause is over.
     fn wait(&self, pause: Option<Duration>) -> io::Result<Ready> {
         let mut fds = vec![PollFd::new(&self.signals, PollFlags::IN)];
         if let Some(front) = self.front.as_ref().filter(|front| !front.hung_up) {
@@ -275,7 +276,8 @@ impl Master {
         }
         let fixed = fds.len();
         for (number, fd) in self.control.descriptors().enumerate() {
-            // The first is the socket: who connects while we leave is the new program's.
+            // The first descriptor is the listening socket. New connections are left to the new program while this one
+            // is about to be replaced.
             let waits = number == 0 && self.upgrade.is_leaving();
             let flags = if waits {
                 PollFlags::empty()
@@ -352,7 +354,7 @@ impl Master {
 
     fn signal(&mut self, signal: libc::c_int) {
         match signal {
-            // As nginx and php-fpm: TERM and INT soon, QUIT when everything is finished.
+            // As in nginx and php-fpm: TERM and INT stop soon, QUIT stops when all requests are finished.
             libc::SIGTERM | libc::SIGINT => {
                 let again = self.is_stopping();
                 let limit = if again {
@@ -372,7 +374,7 @@ impl Master {
     }
 
     fn reap(&mut self) {
-        // Any child: waitpid(None) would be those of our own process group.
+        // Reaps any child; waitpid(None) would reap only children of our own process group.
         use rustix::process::{WaitOptions, wait};
         while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
             let pid = pid.as_raw_nonzero().get();
@@ -389,7 +391,7 @@ impl Master {
                         || self.upgrade_checked(pid, status);
                 }
             }
-            // Zygotes are watched by the front, by their pidfds.
+            // The front watches zygotes by their pidfds.
         }
     }
 
@@ -442,7 +444,7 @@ impl Master {
         self.end_upgrade(&["the server is stopping".to_owned()]);
         self.predecessors.stop(limit, false);
         self.jobs.stop(limit);
-        // A service manager has kept its sockets, and starts the server again.
+        // The service manager holds the sockets and starts the server again.
         let followed = self.listeners.outlive_us();
         self.listeners.close();
         match &self.front {

@@ -1,5 +1,5 @@
-//! Notifies a service manager (sd_notify(3)): a datagram to the socket in `NOTIFY_SOCKET`. Without
-//! that variable it does nothing.
+//! Notifies a service manager (sd_notify(3)) with a datagram to the socket in `NOTIFY_SOCKET`. Without that variable,
+//! nothing is sent.
 
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
@@ -16,36 +16,36 @@ fn tell(text: &str) {
             std::str::from_utf8(name).unwrap_or(""),
         )),
     };
-    // Nobody to tell is no reason not to serve.
+    // A service manager that cannot be notified is no reason not to serve.
     if let (Ok(address), Ok(socket)) = (address, UnixDatagram::unbound()) {
         let _ = socket.send_to_addr(text.as_bytes(), &address);
     }
 }
 
-/// The server serves.
+/// Notifies that the server serves.
 pub fn ready() {
     tell(&format!("READY=1\nMAINPID={}\n", std::process::id()));
 }
 
-/// A reload has begun; [`ready`] ends it.
+/// Notifies that a reload has begun; [`ready`] ends it.
 pub fn reloading() {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
     let micros = now.tv_sec * 1_000_000 + now.tv_nsec / 1000;
     tell(&format!("RELOADING=1\nMONOTONIC_USEC={micros}\n"));
 }
 
-/// The server stops.
+/// Notifies that the server stops.
 pub fn stopping() {
     tell("STOPPING=1\n");
 }
 
-/// The master's loop turns (sd_watchdog_enabled(3)).
+/// Notifies that the master's loop is running (sd_watchdog_enabled(3)).
 pub fn alive() {
     tell("WATCHDOG=1\n");
 }
 
-/// How often [`alive`] is to be said: half of what the service manager allows, as it recommends. None
-/// if it does not watch, or another process.
+/// Returns how often [`alive`] must be called: at half of the interval that the service manager allows, as it
+/// recommends. Returns `None` if the manager does not watch, or watches another process.
 pub fn watchdog() -> Option<Duration> {
     let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
     let ours = number("WATCHDOG_PID").is_none_or(|pid| pid == u64::from(std::process::id()));

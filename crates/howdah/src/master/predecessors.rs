@@ -1,5 +1,5 @@
-//! The fronts of programs before an upgrade: each serves until the new front does, then finishes its requests
-//! and ends. None is started again.
+//! The fronts of programs before an upgrade. Each serves until the new front does, then finishes its requests and
+//! exits. They are never started again.
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -11,29 +11,29 @@ use super::unnoted::Unnoted;
 use super::{LEAVING, say};
 use crate::link::{Link, Received, ToFront, ToMaster, read_text};
 
-/// Messages of one taken at once.
+/// The maximum number of messages of one front that are received in one turn.
 const MESSAGES: usize = 64;
 
-/// A front of a program before.
+/// A front of a previous program.
 pub struct Predecessor {
     /// Its process id.
     pub pid: i32,
-    /// The line to it.
+    /// The channel to the front.
     pub link: Link,
-    /// It has closed the line: SIGCHLD shows the rest.
+    /// Whether the front has closed the channel. SIGCHLD follows when it has exited.
     hung_up: bool,
-    /// It is to have ended by then; none: it serves until the new front does.
+    /// When the front is killed if it has not exited; `None` while it serves because the new front does not yet.
     deadline: Option<Instant>,
 }
 
-/// See the module.
+/// All fronts of previous programs that are still running.
 #[derive(Default)]
 pub struct Predecessors {
     all: Vec<Predecessor>,
 }
 
 impl Predecessors {
-    /// One more.
+    /// Adds a front.
     pub fn add(&mut self, pid: i32, link: Link) {
         self.all.push(Predecessor {
             pid,
@@ -43,28 +43,29 @@ impl Predecessors {
         });
     }
 
-    /// All have ended.
+    /// Returns whether all fronts have exited.
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// Those that are there.
+    /// Iterates over the fronts that are still running.
     pub fn iter(&self) -> impl Iterator<Item = &Predecessor> {
         self.all.iter()
     }
 
-    /// To wait on.
+    /// Returns the descriptors to poll.
     pub fn descriptors(&self) -> impl Iterator<Item = BorrowedFd<'_>> {
         let talking = self.all.iter().filter(|front| !front.hung_up);
         talking.map(|front| front.link.fd())
     }
 
-    /// When one that has not ended is killed.
+    /// Returns when the next front is killed if it has not exited.
     pub fn wake(&self) -> Option<Instant> {
         self.all.iter().filter_map(|front| front.deadline).min()
     }
 
-    /// Has them finish what they have within this time, and end; `followed`: the new front serves.
+    /// Asks all fronts to finish their requests within this time and to exit. `followed` says whether the new front
+    /// serves.
     pub fn stop(&mut self, limit: Duration, followed: bool) {
         let message = ToFront::Stop {
             limit: u64::try_from(limit.as_millis()).unwrap_or(u64::MAX),
@@ -73,12 +74,12 @@ impl Predecessors {
         let deadline = Instant::now() + limit + LEAVING;
         for front in &mut self.all {
             front.deadline = Some(front.deadline.map_or(deadline, |at| at.min(deadline)));
-            // One that takes no messages is killed when the time is over.
+            // A front that accepts no messages is killed when the time is over.
             let _ = front.link.send_now(&message, &[]);
         }
     }
 
-    /// Kills those whose time is over.
+    /// Kills the fronts whose time is over.
     pub fn act(&mut self, now: Instant) {
         for front in &mut self.all {
             if front.deadline.take_if(|at| now >= *at).is_some() {
@@ -91,19 +92,19 @@ impl Predecessors {
         }
     }
 
-    /// Kills all.
+    /// Kills all fronts.
     pub fn kill(&self) {
         self.all.iter().for_each(|front| kill(front.pid));
     }
 
-    /// Whether the process that ended was one of them.
+    /// Returns whether the process that exited was one of these fronts.
     pub fn reaped(&mut self, pid: i32) -> bool {
         let before = self.all.len();
         self.all.retain(|front| front.pid != pid);
         self.all.len() < before
     }
 
-    /// Takes what they say: what their last scripts purge is put into `unnoted`.
+    /// Receives the fronts' messages. The purges of their last scripts are put into `unnoted`.
     pub fn hear(&mut self, unnoted: &mut Unnoted) {
         for front in &mut self.all {
             for _ in 0..MESSAGES {
@@ -119,10 +120,10 @@ impl Predecessors {
         }
     }
 
-    /// The front has noted what this process has passed on, up to this number.
+    /// Confirms to this process that the new front has applied its purges up to this number.
     pub fn noted(&self, pid: i32, number: u64) {
         if let Some(front) = self.all.iter().find(|front| front.pid == pid) {
-            // One that takes no messages waits until it is killed.
+            // A front that accepts no messages waits until it is killed.
             let _ = front.link.send_now(&ToFront::Carried { number }, &[]);
         }
     }
@@ -134,7 +135,7 @@ impl Predecessor {
             ToMaster::Purged { number } => {
                 let text = fds.into_iter().next().and_then(|fd| read_text(fd).ok());
                 let purges = text.and_then(|text| serde_json::from_str(&text).ok());
-                // What cannot be read may be anything.
+                // A message that cannot be read may purge anything, so everything is purged.
                 let purges = purges.unwrap_or_else(|| vec![String::new()]);
                 unnoted.put(AdminCommand::Relayed { purges }, (self.pid, number));
             }
@@ -144,7 +145,7 @@ impl Predecessor {
                     .link
                     .send_now(&ToFront::NotLaunched { id, message }, &[]);
             }
-            // What it says to the master that it had.
+            // Other messages were meant for the master before the upgrade.
             _ => {}
         }
     }

@@ -1,4 +1,4 @@
-//! Processes: the front's, zygotes started for it, and the holder of an address in use.
+//! Processes: the front, zygotes that are started for it, and the process that holds an address in use.
 
 use std::io;
 use std::net::SocketAddr;
@@ -19,18 +19,18 @@ use crate::link::Link;
 pub struct FrontProcess {
     /// Its id.
     pub pid: i32,
-    /// The line to it.
+    /// The channel to the front.
     pub link: Link,
-    /// Since when.
+    /// When the process was started.
     pub since: Instant,
-    /// It has closed the line: it is ending. A closed socket stays readable, so the loop must not
-    /// wait on it any more.
+    /// Whether the front has closed the channel and is exiting. A closed socket stays readable, so the loop must no
+    /// longer poll it.
     pub hung_up: bool,
-    /// It has said why it does not serve.
+    /// Whether the front has sent the reason why it does not serve.
     pub refused: bool,
-    /// Whether its threads take their turns; from when it serves.
+    /// Watches whether the front's threads take their turns; set once the front serves.
     pub watch: Option<Watch>,
-    /// It has been killed, and is not watched any more.
+    /// Whether the front has been killed; it is no longer watched then.
     pub killed: bool,
 }
 
@@ -49,22 +49,22 @@ impl FrontProcess {
         })
     }
 
-    /// Kills it; the loop reaps it.
+    /// Kills the front; the loop reaps it.
     pub fn kill(&mut self) {
         self.killed = true;
-        // Not reaped yet, since this value lives.
+        // The process has not been reaped yet, because this value still exists.
         kill(self.pid);
     }
 }
 
-/// Kills a child of the master that has not been reaped: until then the id is its own.
+/// Kills a child of the master that has not been reaped; until then the id is its own.
 pub fn kill(pid: i32) {
     if let Some(pid) = Pid::from_raw(pid) {
         let _ = kill_process(pid, Signal::KILL);
     }
 }
 
-/// Starts a zygote or a spawner for a pool the master knows, from what the master knows of it.
+/// Starts a zygote or a spawner for a pool, with the configuration that the master itself has read.
 pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
     let mode = mode.ok_or_else(|| io::Error::other("the master knows no such pool"))?;
     let missing = || io::Error::other("descriptors are missing");
@@ -88,7 +88,7 @@ pub fn launch(mode: Option<&Mode>, fds: Vec<OwnedFd>) -> io::Result<Zygote> {
     }
 }
 
-/// How a process ended, for people.
+/// Returns how a process ended, as text.
 pub fn exit_text(status: WaitStatus) -> String {
     match (status.exit_status(), status.terminating_signal()) {
         (Some(code), _) => format!("exit code {code}"),
@@ -97,7 +97,7 @@ pub fn exit_text(status: WaitStatus) -> String {
     }
 }
 
-/// Another server's pid file is not overwritten.
+/// Checks that the pid file is not that of another running server, which must not be overwritten.
 pub fn check_pid_file(path: &Path) -> Result<(), String> {
     let Ok(text) = std::fs::read_to_string(path) else {
         return Ok(());
@@ -115,13 +115,13 @@ pub fn check_pid_file(path: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Writes our id.
+/// Writes our process id.
 pub fn write_pid_file(path: &Path) -> Result<(), String> {
     safe_path::write(path, &format!("{}\n", std::process::id()))
         .map_err(|error| format!("cannot write the pid file {}: {error}", path.display()))
 }
 
-/// Removes the file if it is ours.
+/// Removes the file if it contains our process id.
 pub fn remove_pid_file(path: &Path) {
     let ours = std::fs::read_to_string(path)
         .is_ok_and(|text| text.trim() == std::process::id().to_string());
@@ -135,7 +135,7 @@ fn name_of(pid: i32) -> Option<String> {
     Some(name.trim().to_owned())
 }
 
-/// Who listens on that port, as far as `/proc` shows: `nginx (process 123)`.
+/// Returns the process that listens on that port, as far as `/proc` shows it: `nginx (process 123)`.
 pub fn holder_of(address: SocketAddr) -> Option<String> {
     let inode = ["/proc/net/tcp", "/proc/net/tcp6"]
         .iter()
@@ -144,7 +144,7 @@ pub fn holder_of(address: SocketAddr) -> Option<String> {
             listening_inode(&table, address.port()).map(str::to_owned)
         })?;
     let found = holder_of_inode(inode);
-    // Another howdah of ours shows nobody its descriptors.
+    // Another howdah hides its descriptors, so its control socket is tried.
     found.or_else(|| {
         let pid = super::control::answers_for_port(address.port())?;
         Some(format!("howdah (process {pid})"))
@@ -174,7 +174,7 @@ fn holder_of_inode(inode: String) -> Option<String> {
     None
 }
 
-/// From `/proc/net/tcp`: the inode of a socket listening (state 0A) on the port.
+/// Returns the inode of a socket in `/proc/net/tcp` that listens (state 0A) on the port.
 fn listening_inode(table: &str, port: u16) -> Option<&str> {
     let port = format!(":{port:04X}");
     table.lines().skip(1).find_map(|line| {

@@ -1,5 +1,5 @@
-//! A configuration on its way to the front: at the start, after a crash, at a reload. It is taken
-//! as a whole or not at all: on any mistake the one before goes on.
+//! Sends a configuration to the front: at the start, after a crash, and at a reload. A configuration is accepted as a
+//! whole or not at all. If it has any mistake, the previous one stays in use.
 
 use std::fs::File;
 use std::io;
@@ -23,10 +23,10 @@ use crate::jobs::turns::FleetSettings;
 use crate::link::{Configuration, Link, ToFront, text_file};
 use crate::{exit, php, sys};
 
-/// How long a reload may take, beside the time PHP has for its start: directories of sites are read.
+/// How long a reload may take in addition to the time that PHP has for its start, since directories of sites are read.
 const TAKING: Duration = Duration::from_secs(30);
 
-/// Who waits for the outcome of a reload; none for a signal, which gets no answer.
+/// The clients that wait for the result of a reload. `None` stands for a signal, which gets no response.
 pub type Askers = Vec<Option<Asker>>;
 
 /// A reload in progress.
@@ -39,12 +39,12 @@ pub struct Pending {
     control: Option<ControlSocket>,
     advice: Vec<String>,
     askers: Askers,
-    /// When whoever asked is answered that it takes too long; none once that has happened.
+    /// When the clients receive the response that the reload takes too long; `None` once they have.
     deadline: Option<Instant>,
     limit: Duration,
 }
 
-/// The answer to `howdah reload`, with what Howdah has chosen by itself, which may have changed.
+/// Returns the response to `howdah reload`. It lists the automatic choices, which may have changed.
 fn reloaded(chosen: &[String]) -> String {
     let mut text = String::from("reloaded");
     for line in chosen {
@@ -55,7 +55,7 @@ fn reloaded(chosen: &[String]) -> String {
 }
 
 impl Pending {
-    /// Removes what was made for it.
+    /// Removes what was created for this reload.
     fn undo(&self, served: &Listeners) {
         self.listeners.remove_files_not_in(served, false);
         if let Some(control) = &self.control {
@@ -64,7 +64,7 @@ impl Pending {
     }
 }
 
-/// Log files, opened with the master's rights.
+/// The log files, opened with the master's rights.
 pub struct Logs {
     /// The error log, if it is a file.
     pub error: Option<File>,
@@ -73,7 +73,7 @@ pub struct Logs {
 }
 
 impl Logs {
-    /// In the order of the messages.
+    /// Returns the descriptors in the order in which they are sent.
     pub fn fds(&self) -> Vec<BorrowedFd<'_>> {
         [&self.error, &self.access]
             .into_iter()
@@ -110,8 +110,8 @@ fn open_log(key: &str, target: Option<&LogTarget>) -> io::Result<Option<File>> {
     }
 }
 
-/// The directory of the page cache belongs to the user the front runs as, who may not be allowed to
-/// make it. One that is somebody's already, or holds something, is left as it is.
+/// Creates the directory of the page cache for the user that the front runs as, who may not be allowed to create it. A
+/// directory that belongs to another user or is not empty stays as it is.
 fn give_cache_directory(settings: &Settings) -> io::Result<()> {
     let (Some(disk), Some((user, group))) = (&settings.cache_disk, super::owner(settings)) else {
         return Ok(());
@@ -157,7 +157,7 @@ pub fn send_configuration(
         .map_err(|error| io::Error::new(error.kind(), format!("cannot reach the front: {error}")))
 }
 
-/// Settings that only a start can change.
+/// Returns the changed settings that take effect only at the next start.
 fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
     let changed = [
         ("threads", old.threads != new.threads),
@@ -172,7 +172,7 @@ fn needs_restart(old: &Settings, new: &Settings) -> Vec<String> {
 }
 
 impl Master {
-    /// Takes new code, php.ini and configuration.
+    /// Loads new code, php.ini and configuration.
     pub(super) fn reload(&mut self, askers: Askers) {
         if self.is_stopping() {
             return refuse(askers, &["the server is stopping".to_owned()]);
@@ -192,7 +192,7 @@ impl Master {
         }
         let serving = self.front.as_ref().filter(|front| front.watch.is_some());
         let Some(link) = serving.map(|front| front.link.clone()) else {
-            // It is being started, and takes what is asked for as soon as it serves.
+            // The front is being started. The reload begins as soon as it serves.
             self.waiting.extend(askers);
             return;
         };
@@ -283,7 +283,7 @@ impl Master {
         })
     }
 
-    /// Takes the front's word that it serves that configuration.
+    /// Handles the front's message that it serves that configuration.
     pub(super) fn serving(&mut self, generation: u64) {
         self.front_serves(generation);
         self.send_unnoted();
@@ -346,7 +346,7 @@ impl Master {
         }
     }
 
-    /// Takes the front's word that it does not serve that configuration.
+    /// Handles the front's message that it has refused that configuration.
     pub(super) fn refused(&mut self, generation: u64, why: &str) {
         let mistakes: Vec<String> = why.lines().map(str::to_owned).collect();
         if let Some(pending) = self.pending.take_if(|p| p.generation == generation) {
@@ -369,7 +369,7 @@ impl Master {
         say_mistakes(&mistakes);
         if let Some(front) = &mut self.front {
             front.refused = true;
-            // It leaves by itself; were it stuck, SIGCHLD would never come.
+            // The front exits by itself, but if it were stuck, SIGCHLD would never come.
             front.kill();
         }
         if matches!(self.state, State::Starting) && self.predecessors.is_empty() {
@@ -377,7 +377,7 @@ impl Master {
         }
     }
 
-    /// Has the jobs of the configuration run, with the code that is served.
+    /// Runs the jobs of the configuration, with the code that is being served.
     fn assign_jobs(&mut self) {
         let label = self.listeners.label();
         let settings = jobs::Settings {
@@ -414,7 +414,7 @@ impl Master {
         self.write_pid_file();
     }
 
-    /// The reload in progress, and those that wait for it, cannot end any more.
+    /// Abandons the reload in progress and the reloads that wait for it.
     pub(super) fn abandon_reload(&mut self, why: &str) {
         let mut askers = std::mem::take(&mut self.waiting);
         if let Some(pending) = self.pending.take() {
@@ -426,13 +426,13 @@ impl Master {
         }
     }
 
-    /// When the reload in progress will have taken too long.
+    /// Returns when the reload in progress has taken too long.
     pub(super) fn reload_deadline(&self) -> Option<Instant> {
         self.pending.as_ref()?.deadline
     }
 
-    /// Answers those who wait for a reload that takes too long. The front may still take it: the log says
-    /// so then.
+    /// Responds to the clients of a reload that takes too long. The front may still accept the configuration, which is
+    /// then logged.
     pub(super) fn end_late_reload(&mut self, now: Instant) {
         let Some(pending) = &mut self.pending else {
             return;
@@ -447,7 +447,8 @@ impl Master {
         notify::ready();
     }
 
-    /// Those who asked during the last reload get one that began after they asked.
+    /// Starts another reload for the clients that requested one during the last reload, because it began before their
+    /// request.
     fn next_reload(&mut self) {
         if !self.waiting.is_empty() {
             let askers = std::mem::take(&mut self.waiting);
@@ -456,7 +457,7 @@ impl Master {
     }
 }
 
-/// Says and answers that the reload in progress has taken longer than it may.
+/// Logs that the reload in progress has taken too long, and responds to its clients.
 fn late(askers: Askers, limit: Duration) {
     let why = format!(
         "ReloadTimeout: the front has not taken the configuration within {} s (timeouts.start and {} s); it goes on with it, and the log says how that ends",
@@ -469,7 +470,7 @@ fn late(askers: Askers, limit: Duration) {
     }
 }
 
-/// Says and answers that there is no reload.
+/// Logs that the reload was refused, and responds to its clients.
 fn refuse(askers: Askers, mistakes: &[String]) {
     say("ReloadRefused: the configuration before stays in use:");
     say_mistakes(mistakes);

@@ -1,13 +1,13 @@
-//! When a process of the master that has died is started again: the pause grows while it keeps dying.
+//! Decides when a process of the master is started again after it died. The pause grows while the process keeps dying.
 
 use std::time::{Duration, Instant};
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(100);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
-/// A process that lives this long is not in a crash loop.
+/// A process that runs this long is not in a crash loop.
 const SETTLED: Duration = Duration::from_secs(60);
 
-/// The next start, if one is due, and how often the process has died.
+/// The next start, if one is planned, and how often the process has died.
 #[derive(Default)]
 pub struct Restart {
     at: Option<Instant>,
@@ -15,7 +15,8 @@ pub struct Restart {
 }
 
 impl Restart {
-    /// Plans a start: the process, which had begun then, has ended, or could not be started.
+    /// Plans a start after the process, which was started at `since`, has exited. `None` means that it could not be
+    /// started.
     pub fn plan(&mut self, since: Option<Instant>) {
         if since.is_some_and(|since| since.elapsed() >= SETTLED) {
             self.crashes = 0;
@@ -25,22 +26,22 @@ impl Restart {
         self.at = Some(Instant::now() + pause.min(LONGEST_PAUSE));
     }
 
-    /// Plans a start at once.
+    /// Plans a start without a pause.
     pub fn plan_now(&mut self) {
         self.at = Some(Instant::now());
     }
 
-    /// No start is due any more.
+    /// Cancels the planned start.
     pub fn cancel(&mut self) {
         self.at = None;
     }
 
-    /// When the start is due.
+    /// Returns when the start is due.
     pub fn wake(&self) -> Option<Instant> {
         self.at
     }
 
-    /// Whether it is time.
+    /// Returns whether the start is due.
     pub fn is_due(&self, now: Instant) -> bool {
         self.at.is_some_and(|at| now >= at)
     }

@@ -1,11 +1,11 @@
-//! Files that root makes, opens or gives away by a path from the configuration: logs, the pid file, the
-//! file of a unix socket, the directory of the page cache. A directory on the way may belong to the
-//! user PHP runs as, who could put a link there and have root write into, or give away, any file.
+//! Files that root creates, opens or gives away by a path from the configuration: logs, the pid file, the file of a
+//! unix socket, and the directory of the page cache. A directory on the path may belong to the user that PHP runs as.
+//! That user could put a link there and make root write into any file, or give it away.
 //!
-//! So a path is walked component by component, and a symbolic link is followed only if it belongs to
-//! root (as Linux's `fs.protected_symlinks` does in /tmp). The last step never follows one that came
-//! meanwhile; what was opened is looked at by its descriptor, not by its path. Without root the kernel's
-//! own checks suffice: every path may be walked.
+//! So a path is walked component by component, and a symbolic link is followed only if it belongs to root (as Linux's
+//! `fs.protected_symlinks` does in /tmp). The last step never follows a link that was created in the meantime. An
+//! opened file is checked by its descriptor, not by its path. Without root, the kernel's own checks suffice, and every
+//! path may be walked.
 
 use std::ffi::{OsStr, OsString};
 use std::fs::{File, Permissions};
@@ -22,19 +22,19 @@ use rustix::fs::{
 };
 use rustix::io::Errno;
 
-/// Links followed on one path, as the kernel does.
+/// The maximum number of links that are followed on one path, the same as in the kernel.
 const MOST_LINKS: u32 = 40;
 
-/// A file's place: the directory, reached without being led astray, and the name in it.
+/// The location of a file: its directory, which was reached by a safe path, and its name in it.
 struct SafePath {
     directory: OwnedFd,
     name: OsString,
-    /// The last component is a link of procfs to an open file (`/dev/stdout`), which only the kernel can
+    /// Whether the last component is a link of procfs to an open file (`/dev/stdout`), which only the kernel can
     /// follow.
     is_open_file: bool,
 }
 
-/// What a path leads to is another user's doing.
+/// Returns the error that the path leads to something that another user has put there.
 fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     io::Error::other(format!(
         "UnsafePath: {} {what} of user {}, which root does not touch; let the directory belong to root",
@@ -43,8 +43,8 @@ fn unsafe_path(path: &Path, what: &str, stat: &Stat) -> io::Error {
     ))
 }
 
-/// Whether it belongs to root, or to us. Without more rights than other users there is nothing to lead
-/// astray.
+/// Returns whether the file belongs to root or to us. A process without more rights than other users cannot be misled,
+/// so every file passes.
 fn is_ours(stat: &Stat) -> bool {
     let own = rustix::process::geteuid().as_raw();
     [0, own].contains(&stat.st_uid) || !crate::sys::may_change_user()
@@ -54,7 +54,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Whether nobody but us can change what lies in this directory.
+/// Returns whether no other user can change the content of this directory.
 fn is_private(directory: &OwnedFd) -> io::Result<bool> {
     let stat = fstat(directory)?;
     Ok(is_ours(&stat) && stat.st_mode & 0o022 == 0)
@@ -63,9 +63,9 @@ fn is_private(directory: &OwnedFd) -> io::Result<bool> {
 const LOOK: OFlags = OFlags::PATH.union(OFlags::NOFOLLOW).union(OFlags::CLOEXEC);
 
 impl SafePath {
-    /// Walks to it. The last component need not be there.
+    /// Walks to the file. The last component does not need to exist.
     fn find(path: &Path) -> io::Result<SafePath> {
-        // The next component last.
+        // The remaining components in reverse order; the next one is last.
         let mut left: Vec<OsString> = Vec::new();
         let push = |left: &mut Vec<OsString>, path: &Path| {
             let names = path.components().rev().map(Component::as_os_str);
@@ -145,10 +145,10 @@ impl SafePath {
         Ok(openat(&self.directory, &*self.name, flags, mode)?)
     }
 
-    /// Opens a file to write to. In a directory where others can put one, it has to be an ordinary
-    /// file of ours that is not also another's by a hard link.
+    /// Opens a file for writing. In a directory where other users can create files, it must be a regular file of ours
+    /// that has no other hard link.
     fn open_to_write(&self, path: &Path, flags: OFlags, mode: u32) -> io::Result<File> {
-        // Not to wait for the reader of a pipe.
+        // The open must not wait for the reader of a pipe.
         let flags = flags | OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK;
         let file = self.open(flags, mode)?;
         let stat = fstat(&file)?;
@@ -166,7 +166,7 @@ impl SafePath {
     }
 }
 
-/// Opens a log for appending; makes it with mode 0640.
+/// Opens a log for appending. A missing log is created with mode 0640.
 pub fn open_log(path: &Path) -> io::Result<File> {
     if crate::sys::may_change_user() {
         return SafePath::find(path)?.open_to_write(path, OFlags::APPEND, 0o640);
@@ -176,7 +176,7 @@ pub fn open_log(path: &Path) -> io::Result<File> {
     options.append(true).create(true).mode(0o640).open(path)
 }
 
-/// Replaces a small file's content, or makes the file.
+/// Replaces the content of a small file, or creates the file.
 pub fn write(path: &Path, text: &str) -> io::Result<()> {
     if !crate::sys::may_change_user() {
         return std::fs::write(path, text);
@@ -186,8 +186,8 @@ pub fn write(path: &Path, text: &str) -> io::Result<()> {
     io::Write::write_all(&mut file, text.as_bytes())
 }
 
-/// Reads the beginning of an ordinary file, which somebody else may have put there: not through their links,
-/// and without waiting for the other end of a pipe.
+/// Reads the beginning of a regular file, which another user may have put there. Does not follow that user's links, and
+/// does not wait for the other end of a pipe.
 pub fn read(path: &Path, most: u64) -> io::Result<String> {
     let file = SafePath::find(path)?.open(OFlags::RDONLY | OFlags::NONBLOCK, 0)?;
     let stat = fstat(&file)?;
@@ -199,8 +199,8 @@ pub fn read(path: &Path, most: u64) -> io::Result<String> {
     Ok(text)
 }
 
-/// Replaces a small file as a whole, or makes it, with mode 0644. Whoever reads it sees all of it, and several
-/// processes that do this at once never mix their texts.
+/// Replaces a small file as a whole, or creates it, with mode 0644. A reader never sees a part of it, and the texts of
+/// several processes that write at the same time are never mixed.
 pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     let place = SafePath::find(path)?;
     let name = place.name.to_string_lossy();
@@ -221,8 +221,8 @@ pub fn replace(path: &Path, text: &str) -> io::Result<()> {
     replaced
 }
 
-/// Gives the file of a unix socket to a user and a group, and sets its mode. Who is not the owner can
-/// change no mode (CAP_FOWNER, which the unit leaves out): we take it first.
+/// Gives the file of a unix socket to a user and a group, and sets its mode. Only the owner can change the mode,
+/// because the systemd unit does not grant CAP_FOWNER, so we take ownership first.
 pub fn give_socket(
     path: &Path,
     user: Option<u32>,
@@ -241,14 +241,14 @@ pub fn give_socket(
     if stat.st_uid != own.as_raw() {
         give(Some(own), None)?;
     }
-    // A descriptor of a path takes no fchmod(2).
+    // fchmod(2) does not accept a descriptor that was opened with O_PATH.
     let by_descriptor = format!("/proc/self/fd/{}", file.as_raw_fd());
     std::fs::set_permissions(by_descriptor, Permissions::from_mode(mode))?;
     give(user.map(Uid::from_raw), group.map(Gid::from_raw))?;
     Ok(())
 }
 
-/// Makes a directory with mode 0700, and with mode 0755 what is missing on the way to it.
+/// Creates a directory with mode 0700, and the missing directories on its path with mode 0755.
 pub fn make_directory(path: &Path) -> io::Result<()> {
     let path = std::path::absolute(path)?;
     let mut missing: Vec<&Path> = path.ancestors().take_while(|path| !path.exists()).collect();
@@ -263,9 +263,8 @@ pub fn make_directory(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Gives a directory, the directories in it that `parts` names, and the files in those to a user and a group,
-/// as far as they are root's: the directory last. A file that has another name, too, may be anybody's and
-/// stays.
+/// Gives a directory, the directories in it that `parts` names, and their files to a user and a group, as far as they
+/// belong to root. The directory itself is last. A file with a second hard link may be any file, and stays root's.
 pub fn give_roots_files(path: &Path, parts: &[&str], user: u32, group: u32) -> io::Result<()> {
     change_owner(path, parts, 0, (user, group))
 }
@@ -307,7 +306,7 @@ fn change_owner(path: &Path, parts: &[&str], from: u32, to: (u32, u32)) -> io::R
     Ok(())
 }
 
-/// Makes a directory with mode 0700, if it is not there, and gives it away, if it is ours and empty.
+/// Creates a directory with mode 0700 if it does not exist, and gives it away if it is ours and empty.
 pub fn give_directory(path: &Path, user: u32, group: u32) -> io::Result<()> {
     let place = SafePath::find(path)?;
     match mkdirat(&place.directory, &*place.name, Mode::from_raw_mode(0o700)) {
@@ -341,7 +340,7 @@ mod tests {
     /// The user id of Debian's www-data.
     const OTHER: u32 = 33;
 
-    /// A directory of another user, beside a file of root's; none without root.
+    /// Returns a directory of another user, beside a file of root's; `None` without root.
     fn theirs() -> Option<(tempfile::TempDir, PathBuf, PathBuf)> {
         if !crate::sys::is_root() {
             return None;
@@ -420,7 +419,7 @@ mod tests {
         let Some((_all, own, victim)) = theirs() else {
             return;
         };
-        // Where links to others' files are allowed (fs.protected_hardlinks = 0).
+        // This is possible where links to other users' files are allowed (fs.protected_hardlinks = 0).
         fs::hard_link(&victim, own.join("hard")).unwrap();
         fs::write(own.join("foreign"), "").unwrap();
         chown(own.join("foreign"), Some(OTHER), None).unwrap();
@@ -447,7 +446,7 @@ mod tests {
             assert_eq!(fs::metadata(&log).unwrap().mode() & 0o777, 0o640);
             assert_eq!(fs::read_to_string(&pid).unwrap(), "two\n");
         }
-        // An administrator's links, and files of others in a directory that is root's alone.
+        // An administrator's links, and files of other users in a directory that belongs to root, are accepted.
         symlink(all.path(), all.path().join("link")).unwrap();
         let log = all.path().join("link/link/a.log");
         drop(open_log(&log).unwrap());

@@ -1,4 +1,5 @@
-//! The start of the master: configuration, sockets, and what the program before an upgrade has left.
+//! The start of the master: it reads the configuration, binds the sockets and takes over the state of the program
+//! before an upgrade.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,7 +27,8 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
         say(format!("cannot start: {why}"));
         exit::failed()
     };
-    // Without root PHP runs as our user: what our environment and memory hold is not for its scripts.
+    // Without root, PHP runs as the same user as the master. Its scripts must not read the environment and the memory
+    // of the master.
     sys::set_dumpable(false).map_err(failed)?;
     let program = Program::ours().map_err(failed)?;
     let inherited = InheritedSockets::take().map_err(|why| {
@@ -112,7 +114,7 @@ pub(super) fn start(mut arguments: Serve) -> Result<Master, ExitCode> {
     Ok(master)
 }
 
-/// Whether a server that runs may go on as this program.
+/// Checks whether this program can take over from the running server.
 pub(super) fn takes_over(mut arguments: Serve, format: u32) -> ExitCode {
     if format != upgrade::FORMAT {
         say("this version does not take over from the one that runs: restart the server");
@@ -124,7 +126,7 @@ pub(super) fn takes_over(mut arguments: Serve, format: u32) -> ExitCode {
     }
 }
 
-/// Reads the configuration and looks whether PHP is fit for it. Mistakes are said.
+/// Reads the configuration and checks whether PHP is suitable for it. Prints the mistakes.
 fn read_configuration(arguments: &mut Serve) -> Result<(Option<Source>, Settings), ExitCode> {
     let source = match &arguments.config {
         Some(path) => Some(Source::read(path).map_err(|why| {

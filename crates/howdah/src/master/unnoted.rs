@@ -1,5 +1,5 @@
-//! What was written to databases, or purged, outside the front: by jobs, and by the front before an upgrade. The
-//! front's page cache is to note it; a front that ends before it has said so is followed by one that is asked
+//! Writes to databases, and purges, from outside the front: from jobs, and from the front before an upgrade. The
+//! front's page cache must apply them. If a front exits before it has confirmed that, they are sent to the next front
 //! again.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -9,25 +9,26 @@ use howdah_server::cache::admin::AdminCommand;
 
 use crate::link::{Link, ToFront};
 
-/// Reports of jobs that wait for a front; beyond, one of each site says that anything was written.
+/// The maximum number of waiting reports of jobs. Beyond that, they are merged into one report for each site, which
+/// says that anything may have been written.
 const MOST: usize = 256;
 
-/// Who waits until it is noted: a process, and the number that it has given this.
+/// The process that waits for the confirmation, and its number of this report.
 pub type Origin = (i32, u64);
 
 type Report = (AdminCommand, Option<Origin>);
 
-/// See the module.
+/// The reports that the front has not confirmed.
 #[derive(Default)]
 pub struct Unnoted {
-    /// No front has been asked to note these.
+    /// Reports that were not sent to any front.
     waiting: VecDeque<Report>,
-    /// A front has been asked to, by the question's number.
+    /// Reports that were sent to a front, by the number of the request.
     asked: BTreeMap<u64, Report>,
 }
 
 impl Unnoted {
-    /// A job wrote.
+    /// Adds the report of a job's write.
     pub fn job_wrote(&mut self, ask: AdminCommand) {
         let from_jobs = self.waiting.iter().filter(|(_, origin)| origin.is_none());
         if from_jobs.count() >= MOST {
@@ -36,8 +37,9 @@ impl Unnoted {
         self.waiting.push_back((ask, None));
     }
 
-    /// Of each site that jobs have written to, says that anything was written, and of no other: a job that
-    /// writes without end purges no pages but its own.
+    /// Merges the reports of jobs into one for each site that jobs have written to, which says that anything may have
+    /// been written. Other sites are not affected: a job that never stops writing purges only the pages of its own
+    /// site.
     fn shorten(&mut self) {
         let mut sites = BTreeSet::new();
         self.waiting.retain(|(ask, origin)| {
@@ -57,15 +59,15 @@ impl Unnoted {
         }));
     }
 
-    /// Somebody waits until this is noted.
+    /// Adds a report whose confirmation a process waits for.
     pub fn put(&mut self, ask: AdminCommand, origin: Origin) {
         self.waiting.push_back((ask, Some(origin)));
     }
 
-    /// Asks the front to note everything that waits.
+    /// Sends all waiting reports to the front.
     ///
     /// # Errors
-    /// The front takes no messages.
+    /// Fails if the front accepts no messages.
     pub fn send(&mut self, front: &Link, mut number: impl FnMut() -> u64) -> io::Result<()> {
         while let Some((ask, _)) = self.waiting.front() {
             let id = number();
@@ -80,12 +82,13 @@ impl Unnoted {
         Ok(())
     }
 
-    /// Whether the front's answer was to one of these, and who waits for it.
+    /// Takes a report that the front has confirmed. Returns `None` if the response was not for a report, and otherwise
+    /// the process that waits for the confirmation, if any.
     pub fn noted(&mut self, id: u64) -> Option<Option<Origin>> {
         self.asked.remove(&id).map(|(_, origin)| origin)
     }
 
-    /// The next front is to note what this one has not.
+    /// Puts back all reports that the front has not confirmed, so the next front receives them.
     pub fn front_is_gone(&mut self) {
         self.waiting
             .extend(std::mem::take(&mut self.asked).into_values());

@@ -1,13 +1,13 @@
-//! An upgrade: the master executes the program that is installed now, in place: its process id, its listening
-//! sockets and its control socket stay, so no client is refused or waits. The front of the program before serves
-//! until the new one does, and finishes its requests ([`Predecessors`]); its pages are rendered meanwhile.
+//! An upgrade: the master executes the program that is now installed, in place. Its process id, its listening sockets
+//! and its control socket stay, so no client is refused and none waits. The front of the previous program serves until
+//! the new front does, and then finishes its requests ([`Predecessors`]). In the meantime it renders every page instead
+//! of serving stored ones.
 //!
-//! 1. The new program reads the configuration (`howdah serve … --takes-over`), and nothing changes if it finds
-//!    mistakes.
+//! 1. The new program reads the configuration (`howdah serve … --takes-over`). If it finds mistakes, nothing changes.
 //! 2. The front hands over (`crate::front::hand_over`).
-//! 3. `exec`. What the new program goes on with is in a memory file: [`Inheritance`].
+//! 3. `exec`. The state that the new program continues with is in a memory file: [`Inheritance`].
 //!
-//! php-fpm does the same at SIGUSR2 (`fpm_pctl_exec`), with its sockets alone.
+//! php-fpm does the same at SIGUSR2 (`fpm_pctl_exec`), but passes on only its sockets.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -30,57 +30,57 @@ use super::{Master, State, notify, say, say_mistakes};
 use crate::link::{Link, ToFront};
 use crate::sys;
 
-/// What [`Inheritance`] looks like; a program that knows another refuses to take over.
+/// The version of the format of [`Inheritance`]. A program that uses another format refuses to take over.
 pub const FORMAT: u32 = 1;
-/// Names the process and the descriptor of its [`Inheritance`], with a colon between.
+/// The environment variable that holds the process id and the descriptor of its [`Inheritance`], separated by a colon.
 const VARIABLE: &str = "HOWDAH_TAKES_OVER";
-/// How long the new program may look at the configuration.
+/// How long the new program may take to check the configuration.
 const CHECKING: Duration = Duration::from_secs(60);
-/// How long the answers to what was asked before are waited for.
+/// How long the master waits for responses to earlier requests before it executes the new program.
 const LAST_ANSWERS: Duration = Duration::from_secs(2);
 /// How long the front may take to hand over.
 const HANDING_OVER: Duration = Duration::from_secs(10);
 
-/// What the master of the next program goes on with. Numbers are descriptors.
+/// The state that the master of the next program continues with. Numbers are descriptors.
 #[derive(Debug, Serialize, Deserialize)]
 struct Inheritance {
     listeners: Vec<InheritedListener>,
     control: (PathBuf, RawFd),
-    /// Fronts that still serve, or finish their requests: process id and line.
+    /// The fronts that are serving or finishing their requests: process id and channel.
     fronts: Vec<(i32, RawFd)>,
-    /// The process that runs jobs.
+    /// The process that runs jobs: process id and channel.
     jobs: Option<(i32, RawFd)>,
-    /// Who has asked for the upgrade.
+    /// The connection of the client that requested the upgrade.
     asker: Option<RawFd>,
 }
 
-/// The same, taken over; nothing, if this process is a new one.
+/// The state that was taken over from the previous program. It is empty in a process that was started anew.
 #[derive(Default)]
 pub struct Inherited {
-    /// Sockets that the server has bound.
+    /// The sockets that the server has bound.
     pub listeners: Vec<(InheritedListener, Vec<OwnedFd>, Vec<OwnedFd>)>,
     /// The control socket.
     pub control: Option<ControlSocket>,
-    /// Fronts: process id and line.
+    /// The fronts: process id and channel.
     pub fronts: Vec<(i32, Link)>,
-    /// The process that runs jobs.
+    /// The process that runs jobs: process id and channel.
     pub jobs: Option<(i32, Link)>,
-    /// Who has asked for the upgrade.
+    /// The client that requested the upgrade.
     pub asker: Option<Asker>,
 }
 
 impl Inherited {
-    /// What the program before has left to this process, if there was one. To be called before
-    /// [`sys::close_inherited_on_exec`].
+    /// Takes the state that the previous program has left to this process; `None` if there was no previous program.
+    /// Must be called before [`sys::close_inherited_on_exec`].
     ///
     /// # Errors
-    /// It cannot be read.
+    /// Fails if the state cannot be read.
     pub fn take() -> io::Result<Option<Inherited>> {
         let value = std::env::var(VARIABLE).unwrap_or_default();
         let Some((pid, number)) = value.split_once(':') else {
             return Ok(None);
         };
-        // A command that the server before had started may have the variable, too.
+        // A command that the previous server started may have inherited the variable, too.
         if pid != std::process::id().to_string() {
             return Ok(None);
         }
@@ -121,20 +121,21 @@ impl Inherited {
     }
 }
 
-/// The program, as it was started: to be asked before it is replaced.
+/// The program with the arguments it was started with. It checks the configuration before it replaces this one.
 pub struct Program {
     path: PathBuf,
     arguments: Vec<OsString>,
 }
 
 impl Program {
-    /// Ours.
+    /// Returns the program of this process.
     ///
     /// # Errors
-    /// What the system says.
+    /// Fails with the error of the operating system.
     pub fn ours() -> io::Result<Program> {
         let path = std::env::current_exe()?;
-        // Started from a file that was replaced, or after an upgrade that was: the one there now.
+        // The file was replaced after this process or a previous upgrade was started: use the file that is at this path
+        // now.
         let text = path.as_os_str().to_string_lossy().into_owned();
         let path = text.strip_suffix(" (deleted)").map_or(path, PathBuf::from);
         Ok(Program {
@@ -143,8 +144,8 @@ impl Program {
         })
     }
 
-    /// Has the program that is there now read the configuration; its process id, and the file that it writes
-    /// mistakes to.
+    /// Makes the installed program read the configuration. Returns its process id and the file that it writes mistakes
+    /// to.
     fn check(&self) -> io::Result<(i32, File)> {
         let mistakes = File::from(memfd_create("howdah-mistakes", MemfdFlags::CLOEXEC)?);
         let format = FORMAT.to_string();
@@ -172,58 +173,59 @@ impl Program {
     }
 }
 
-/// How far an upgrade has come.
+/// The state of an upgrade.
 #[derive(Default)]
 pub enum Upgrade {
-    /// There is none.
+    /// No upgrade is in progress.
     #[default]
     No,
-    /// The new program reads the configuration.
+    /// The new program checks the configuration.
     Checking {
-        /// Its process id.
+        /// The process id of the new program.
         pid: i32,
-        /// What it says.
+        /// The output of the new program.
         mistakes: File,
-        /// Who has asked.
+        /// The client that requested the upgrade.
         asker: Option<Asker>,
-        /// When it is killed.
+        /// When the new program is killed.
         deadline: Instant,
     },
-    /// The front is to hand over.
+    /// The front has been asked to hand over.
     HandingOver {
-        /// Who has asked.
+        /// The client that requested the upgrade.
         asker: Option<Asker>,
-        /// When it is killed.
+        /// When the front is killed.
         deadline: Instant,
     },
-    /// The front has handed over: who has asked the server something before gets the answer first.
+    /// The front has handed over. Clients that sent a request to the control socket earlier receive their response
+    /// first.
     Leaving {
-        /// Who has asked for the upgrade.
+        /// The client that requested the upgrade.
         asker: Option<Asker>,
-        /// When nobody is waited for any more.
+        /// When the master stops waiting for these responses.
         deadline: Instant,
     },
-    /// This is the new program: its front does not serve yet.
+    /// This is the new program, and its front does not serve yet.
     TakingOver {
-        /// Who has asked.
+        /// The client that requested the upgrade.
         asker: Option<Asker>,
     },
 }
 
 impl Upgrade {
-    /// Whether who connects now is the new program's.
+    /// Returns whether new connections to the control socket are left to the new program.
     pub fn is_leaving(&self) -> bool {
         matches!(self, Upgrade::Leaving { .. })
     }
 
-    /// Whether this is the new program, and its front does not serve yet.
+    /// Returns whether this is the new program and its front does not serve yet.
     pub fn is_taking_over(&self) -> bool {
         matches!(self, Upgrade::TakingOver { .. })
     }
 }
 
 impl Master {
-    /// Goes on as the program that is installed now.
+    /// Replaces the running program with the one that is installed now.
     pub(super) fn upgrade(&mut self, asker: Option<Asker>) {
         let serving = matches!(self.state, State::Serving)
             && self
@@ -255,7 +257,7 @@ impl Master {
         }
     }
 
-    /// When an upgrade has taken too long.
+    /// Returns when the current step of the upgrade times out.
     pub(super) fn upgrade_deadline(&self) -> Option<Instant> {
         match self.upgrade {
             Upgrade::Checking { deadline, .. }
@@ -265,7 +267,7 @@ impl Master {
         }
     }
 
-    /// Executes the new program when nobody waits for an answer, and ends an upgrade that has taken too long.
+    /// Executes the new program once no client waits for a response, and ends an upgrade that has taken too long.
     pub(super) fn go_on_with_upgrade(&mut self, now: Instant) {
         if let Upgrade::Leaving { deadline, .. } = self.upgrade {
             let is_quiet = self.questions.is_empty() && !self.control.is_talking();
@@ -282,7 +284,7 @@ impl Master {
         }
         let seconds = |limit: Duration| limit.as_secs();
         let why = match &mut self.upgrade {
-            // Reaped, it is nobody's any more.
+            // The process has not been reaped yet, so its process id is still its own.
             Upgrade::Checking { pid, .. } => {
                 kill(*pid);
                 format!(
@@ -291,7 +293,7 @@ impl Master {
                 )
             }
             _ => {
-                // It serves no stored page any more: another one does.
+                // This front no longer serves stored pages, so it is replaced by a new one.
                 if let Some(front) = &mut self.front {
                     front.kill();
                 }
@@ -304,7 +306,7 @@ impl Master {
         self.end_upgrade(&[why]);
     }
 
-    /// There is no upgrade.
+    /// Ends the upgrade and refuses it to the client that requested it.
     pub(super) fn end_upgrade(&mut self, mistakes: &[String]) {
         match std::mem::take(&mut self.upgrade) {
             Upgrade::No => {}
@@ -315,8 +317,8 @@ impl Master {
         }
     }
 
-    /// Whether the process that ended was the one that reads the configuration. If it finds no mistakes, the
-    /// front hands over.
+    /// Returns whether the process that exited was the one that checks the configuration. If it found no mistakes, the
+    /// front is asked to hand over.
     pub(super) fn upgrade_checked(&mut self, ended: i32, status: WaitStatus) -> bool {
         match &self.upgrade {
             Upgrade::Checking { pid, .. } if *pid == ended => {}
@@ -361,7 +363,7 @@ impl Master {
         true
     }
 
-    /// The front has handed over.
+    /// Notes that the front has handed over.
     pub(super) fn handed_over(&mut self) {
         if let Upgrade::HandingOver { asker, .. } = std::mem::take(&mut self.upgrade) {
             let deadline = Instant::now() + LAST_ANSWERS;
@@ -394,7 +396,7 @@ impl Master {
             Err(error) => error,
         };
         notify::ready();
-        // It serves no stored page any more: another one does.
+        // This front no longer serves stored pages, so it is replaced by a new one.
         if let Some(front) = &mut self.front {
             front.kill();
         }
@@ -402,7 +404,7 @@ impl Master {
         refuse(asker, &[format!("cannot execute {program}: {error}")]);
     }
 
-    /// Goes on with what the program before had, if there was one.
+    /// Continues with the processes of the previous program, if there was one.
     pub(super) fn take_over(&mut self, fronts: Vec<(i32, Link)>, jobs: Option<(i32, Link)>) {
         if !fronts.is_empty() {
             self.listeners.leave_udp();
@@ -416,7 +418,7 @@ impl Master {
         }
     }
 
-    /// The new front serves, if this is a new program: those before finish what they have.
+    /// The new front serves. In a new program, the previous fronts are now asked to finish their requests.
     pub(super) fn has_taken_over(&mut self) {
         if let Upgrade::TakingOver { asker } = std::mem::take(&mut self.upgrade) {
             self.predecessors
@@ -432,8 +434,8 @@ impl Master {
         }
     }
 
-    /// A front before an upgrade has ended. After the last one the new front takes what they had: HTTP/3, and
-    /// the directory of the page cache.
+    /// A front of the previous program has exited. After the last one, the new front takes over what they held: HTTP/3
+    /// and the directory of the page cache.
     pub(super) fn predecessor_is_gone(&mut self) {
         if !self.predecessors.is_empty() || self.is_stopping() {
             return;
@@ -481,7 +483,7 @@ impl Master {
     }
 }
 
-/// Says and answers that there is no upgrade.
+/// Logs that the upgrade was refused and sends the mistakes to the client.
 fn refuse(asker: Option<Asker>, mistakes: &[String]) {
     say("UpgradeRefused: the program before serves on:");
     say_mistakes(mistakes);

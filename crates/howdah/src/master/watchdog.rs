@@ -1,61 +1,61 @@
-//! Decides whether the front hangs: its threads no longer take their turns, be it for a deadlock, an
-//! endless loop, or because somebody has stopped the process. Reads no clock and sends nothing; the
-//! master's loop does.
+//! Decides whether the front hangs, which means that its threads no longer take their turns: because of a deadlock or
+//! an endless loop, or because the process was stopped. This module reads no clock and sends nothing; the master's loop
+//! does.
 //!
-//! The limit (`timeouts.hang`) is divided into [`TICKS`]. At each the master sends a ping; the front's
-//! line thread answers at once and asks each front thread to come to that ping's number in its event
-//! loop. A thread that has not come to the former ping by the next has missed a tick; whoever misses
-//! [`TICKS`] in a row hangs. Not counted are ticks
-//! - the master itself is late for: then the machine was stopped, suspended or starved, and the front
-//!   with it;
-//! - at which the thread waits in the kernel for a disk (state D): another front would wait there too.
+//! The limit (`timeouts.hang`) is divided into [`TICKS`]. At each tick the master sends a ping. The front's main
+//! thread, which reads the channel, responds at once and asks each front thread to reach the number of that ping in its
+//! event loop. A thread that has not reached the previous ping by the next one has missed a tick. A thread that misses
+//! [`TICKS`] in a row hangs. Two kinds of ticks are not counted:
+//! - ticks for which the master itself is late, because then the machine was stopped, suspended or starved, and the
+//!   front with it;
+//! - ticks at which the thread waits in the kernel for a disk (state D), because another front would wait there too.
 
 use std::time::{Duration, Instant};
 
-/// A thread that has missed so many ticks in a row hangs.
+/// The number of ticks that a thread must miss in a row to count as hung.
 pub const TICKS: u32 = 6;
 
-/// Threads that answer for themselves, at most: the number comes from the front.
+/// The maximum number of threads whose responses are tracked, because the front sends the number.
 const MOST: usize = 1024;
 
-/// What the master has to do at a tick.
+/// What the master must do at a tick.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Tick {
-    /// Nothing: it is not time yet, or the last ping is still unanswered.
+    /// Nothing: no tick is due yet, or the front has not responded to the last ping.
     Wait,
     /// Send this ping.
     Ping(u64),
     /// These threads of the front hang.
     Hung(Vec<i32>),
-    /// These threads would count as hung, but wait for a disk. Given once until they go on.
+    /// These threads would count as hung, but wait for a disk. Returned once, until they continue.
     Blocked(Vec<i32>),
 }
 
-/// What is known of a thread of the front.
+/// The state of a thread of the front.
 #[derive(Clone, Copy, Debug)]
 struct Thread {
     id: i32,
-    /// The last ping it has come to.
+    /// The last ping that the thread has reached.
     number: u64,
     missed: u32,
-    /// As `missed`, of ticks at which it waited for a disk.
+    /// The number of missed ticks at which the thread waited for a disk.
     blocked: u32,
 }
 
-/// Watches one front, from when it serves.
+/// Watches one front from the moment it serves.
 #[derive(Debug)]
 pub struct Watch {
     interval: Duration,
     next: Instant,
-    /// The last ping sent, and the last answered.
+    /// The number of the last ping that was sent; below, the last one that was responded to.
     sent: u64,
     answered: u64,
-    /// The line's thread first: it answers for itself.
+    /// The first entry is the main thread, which responds for itself.
     threads: Vec<Thread>,
 }
 
 impl Watch {
-    /// `line`: the kernel's id of the front's first thread, which is its process id.
+    /// Creates a watch. `line` is the kernel's id of the front's main thread, which is its process id.
     pub fn new(line: i32, limit: Duration, now: Instant) -> Watch {
         Watch {
             interval: limit / TICKS,
@@ -66,23 +66,23 @@ impl Watch {
         }
     }
 
-    /// When the next tick is.
+    /// Returns when the next tick is due.
     pub fn next(&self) -> Instant {
         self.next
     }
 
-    /// Changes the limit, as a reload may.
+    /// Changes the limit after a reload.
     pub fn set_limit(&mut self, limit: Duration) {
         self.interval = limit / TICKS;
     }
 
-    /// Takes the front's answer to a ping.
+    /// Handles the front's response to a ping.
     pub fn heard(&mut self, number: u64, threads: &[(i32, u64)]) {
         if number != self.sent {
             return;
         }
         self.answered = number;
-        // In the same order each time; a thread has no id before it runs.
+        // The threads are in the same order each time. A thread that does not run yet has no id.
         for (at, &(id, number)) in threads.iter().take(MOST).enumerate() {
             if self.threads.len() <= at + 1 {
                 self.threads.push(Thread::new(id));
@@ -92,7 +92,7 @@ impl Watch {
         }
     }
 
-    /// Judges the threads, if it is time to. `waits_for_disk` says whether a thread does.
+    /// Evaluates the threads if a tick is due. `waits_for_disk` says whether a thread waits for a disk.
     pub fn tick(&mut self, now: Instant, waits_for_disk: impl Fn(i32) -> bool) -> Tick {
         if now < self.next {
             return Tick::Wait;
@@ -103,8 +103,8 @@ impl Watch {
         for at in 0..self.threads.len() {
             let came = match at {
                 0 => self.answered == self.sent,
-                // Not known while the line's thread is silent. It describes the moment when the
-                // last ping came: a thread had the time since the one before.
+                // Unknown while the main thread does not respond. The numbers describe the moment when the last ping
+                // arrived, so a thread had the time since the ping before that one.
                 _ if self.answered < self.sent => continue,
                 _ => self.threads[at].number.saturating_add(1) >= self.answered,
             };
@@ -131,7 +131,7 @@ impl Watch {
             return Tick::Blocked(blocked);
         }
         if self.answered < self.sent {
-            // A second ping would only fill the line.
+            // Another ping would only fill the channel.
             return Tick::Wait;
         }
         self.sent += 1;
@@ -155,12 +155,13 @@ impl Thread {
     }
 }
 
-/// Whether a thread of a process waits in the kernel for what no signal ends: a disk, mostly.
+/// Returns whether a thread of a process waits in the kernel for something that no signal interrupts, which is mostly a
+/// disk.
 pub fn waits_for_disk(pid: i32, thread: i32) -> bool {
     state(pid, thread) == Some('D')
 }
 
-/// What a thread is at, for people: `front-1 (thread 17) waits in futex_do_wait`.
+/// Describes what a thread is doing: `front-1 (thread 17) waits in futex_do_wait`.
 pub fn describe(pid: i32, thread: i32) -> String {
     let read = |name: &str| {
         let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/{name}"));
@@ -172,7 +173,7 @@ pub fn describe(pid: i32, thread: i32) -> String {
         Some('t') => "is stopped by a debugger".to_owned(),
         Some('R') => "runs without taking its turn".to_owned(),
         Some('D') => "waits for a disk".to_owned(),
-        // Told to whom may trace the process; others read 0.
+        // The kernel shows this only to processes that may trace the process; others read 0.
         _ => match read("wchan").filter(|place| !matches!(place.as_str(), "" | "0")) {
             Some(place) => format!("waits in {place}"),
             None => "waits".to_owned(),
@@ -181,7 +182,8 @@ pub fn describe(pid: i32, thread: i32) -> String {
     format!("{name} (thread {thread}) {at}")
 }
 
-/// The state's letter in proc_pid_stat(5). The name before it may hold anything, parentheses too.
+/// Returns the letter of the state in proc_pid_stat(5). The name before it may contain any character, including
+/// parentheses.
 fn state(pid: i32, thread: i32) -> Option<char> {
     let text = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).ok()?;
     text.rsplit_once(") ")?.1.chars().next()
@@ -194,7 +196,7 @@ mod tests {
     const LIMIT: Duration = Duration::from_secs(30);
     const EVERY: Duration = Duration::from_secs(5);
 
-    /// A front of two threads, answering as `alive` says: line, first thread, second thread.
+    /// A front with two threads. `alive` says which respond: the main thread, the first thread, the second thread.
     struct FakeFront {
         watch: Watch,
         now: Instant,
@@ -211,7 +213,7 @@ mod tests {
             }
         }
 
-        /// A tick after `pause`; who waits for a disk does not answer either.
+        /// Runs a tick after `pause`. A thread that waits for a disk does not respond either.
         fn tick(&mut self, pause: Duration, alive: [bool; 3], disk: &[i32]) -> Tick {
             self.now += pause;
             let tick = self.watch.tick(self.now, |id| disk.contains(&id));
@@ -227,7 +229,7 @@ mod tests {
             tick
         }
 
-        /// Ticks until a verdict comes: how many that took, and the verdict.
+        /// Runs ticks until there is a verdict. Returns the number of ticks and the verdict.
         fn until_said(&mut self, alive: [bool; 3], disk: &[i32]) -> (u32, Tick) {
             for n in 1..100 {
                 match self.tick(EVERY, alive, disk) {
@@ -288,11 +290,11 @@ mod tests {
                 let tick = front.tick(EVERY, [false; 3], &[]);
                 assert!(matches!(tick, Tick::Ping(_) | Tick::Wait), "{tick:?}");
             }
-            // The master was not there either.
+            // The master did not run during this time either.
             let tick = front.tick(EVERY * 3, [false; 3], &[]);
             assert!(matches!(tick, Tick::Ping(_) | Tick::Wait), "{tick:?}");
         }
-        // An answer that comes late counts.
+        // A late response counts.
         front.watch.heard(front.watch.sent, &[]);
         assert!(matches!(front.tick(EVERY, ALL, &[]), Tick::Ping(_)));
     }
@@ -306,7 +308,7 @@ mod tests {
         assert_eq!(said, Tick::Blocked(vec![11]));
         assert!((TICKS..=TICKS + 2).contains(&ticks), "{ticks} ticks");
         assert_eq!(front.until_said(stuck, &[11]), (0, Tick::Wait));
-        // The disk is back, and the thread does not go on.
+        // The disk works again, but the thread does not continue.
         let (_, said) = front.until_said(stuck, &[]);
         assert_eq!(said, Tick::Hung(vec![11]));
     }

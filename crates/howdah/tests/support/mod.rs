@@ -1,5 +1,5 @@
-//! What the tests of the program share: a private directory, a stand-in for `howdah-php` that only
-//! knows its version, the program's output, and waiting for a condition.
+//! Code that the tests of the program share: a private directory, a stand-in for `howdah-php` that only prints its
+//! version, the program's output, and waiting for a condition.
 
 #![allow(
     dead_code,
@@ -24,7 +24,7 @@ use std::sync::{Arc, Mutex};
 pub const HOWDAH: &str = env!("CARGO_BIN_EXE_howdah");
 
 impl Scratch {
-    /// A program that answers `--version` with this.
+    /// Returns a program that prints `text` for `--version`.
     pub fn stand_in(&self, text: &str) -> PathBuf {
         let path = self.write(
             "howdah-php",
@@ -34,7 +34,7 @@ impl Scratch {
         path
     }
 
-    /// One that fits this build.
+    /// Returns a stand-in that fits this build.
     pub fn fitting_stand_in(&self) -> PathBuf {
         self.stand_in(&format!(
             "howdah-php {}\nphp 8.2.0\nshm {}\nthread-safety NTS",
@@ -44,7 +44,7 @@ impl Scratch {
     }
 }
 
-/// The program with arguments.
+/// Returns the program with these arguments.
 pub fn howdah<S: AsRef<std::ffi::OsStr>>(arguments: impl IntoIterator<Item = S>) -> Command {
     let mut command = Command::new(HOWDAH);
     command.args(arguments).env_remove("NOTIFY_SOCKET");
@@ -60,25 +60,26 @@ pub struct Server {
 }
 
 impl Server {
-    /// Serves with these arguments on a free port and a control socket in the scratch directory.
+    /// Starts a server with these arguments on a free port, with a control socket in the scratch directory.
     pub fn start(scratch: &Scratch, arguments: &[&str]) -> Server {
         Server::start_with(scratch, arguments, &[])
     }
 
-    /// … and with these environment variables.
+    /// Does the same as [`Server::start`], with these environment variables.
     pub fn start_with(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
         let arguments = [arguments, &["--listen", "127.0.0.1:0"]].concat();
         Server::start_listening(scratch, &arguments, env)
     }
 
-    /// Serves where the arguments, or the file they name, say; one of it is TCP.
+    /// Starts a server that listens where the arguments, or the file that they name, specify. One of the addresses must
+    /// be TCP.
     pub fn start_listening(scratch: &Scratch, arguments: &[&str], env: &[(&str, &Path)]) -> Server {
         let mut command = howdah(["serve"]);
         command.args(arguments).envs(env.iter().copied());
         Server::start_command(scratch, command)
     }
 
-    /// Serves on these sockets, each with the name that a service manager passes.
+    /// Starts a server on these sockets, each with the name that a service manager passes.
     pub fn start_passed(
         scratch: &Scratch,
         arguments: &[&str],
@@ -87,7 +88,7 @@ impl Server {
         Server::start_command(scratch, passed(arguments, sockets))
     }
 
-    /// `howdah serve …`, to which a control socket in the scratch directory is added.
+    /// Starts `howdah serve …`, with a control socket in the scratch directory added.
     pub fn start_command(scratch: &Scratch, mut command: Command) -> Server {
         let beside = Path::new(HOWDAH).with_file_name("howdah-php");
         assert!(
@@ -149,7 +150,7 @@ impl Server {
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
-    /// Waits for its end.
+    /// Waits until the server has exited.
     pub fn wait(&mut self) -> ExitStatus {
         let mut status = None;
         wait_until("the server to end", || {
@@ -159,12 +160,12 @@ impl Server {
         status.unwrap()
     }
 
-    /// A command that talks to it.
+    /// Runs a command that communicates with this server.
     pub fn ask(&self, arguments: &[&str]) -> (i32, String, String) {
         run(howdah(arguments).arg("--control").arg(&self.control))
     }
 
-    /// Its status.
+    /// Returns the status of the server.
     pub fn status(&self) -> serde_json::Value {
         let (code, out, err) = self.ask(&["status", "--json"]);
         assert_eq!(code, 0, "{err}");
@@ -176,7 +177,7 @@ impl Server {
         self.begin_of("localhost", path)
     }
 
-    /// … to a host.
+    /// Sends a request for this host on a connection of its own.
     pub fn begin_of(&self, host: &str, path: &str) -> TcpStream {
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
@@ -188,12 +189,12 @@ impl Server {
         stream
     }
 
-    /// Status and body of a request to a host.
+    /// Returns the status and the body of the response to a request for this host.
     pub fn get_of(&self, host: &str, path: &str) -> (u16, String) {
         answer(self.begin_of(host, path))
     }
 
-    /// Status and body of a request.
+    /// Returns the status and the body of the response to a request.
     pub fn get(&self, path: &str) -> (u16, String) {
         answer(self.begin(path))
     }
@@ -206,9 +207,9 @@ impl Drop for Server {
     }
 }
 
-/// `howdah serve` with sockets passed as sd_listen_fds(3) has it.
+/// Returns `howdah serve` with sockets that are passed as sd_listen_fds(3) specifies.
 pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
-    // Above those that they are moved to.
+    // The copies have numbers above those that they are moved to.
     let moved = |socket: &OwnedFd| rustix::io::fcntl_dupfd_cloexec(socket, 100).unwrap();
     let (names, sockets): (Vec<&str>, Vec<OwnedFd>) = sockets
         .iter()
@@ -234,7 +235,7 @@ pub fn passed(arguments: &[&str], sockets: Vec<(&str, OwnedFd)>) -> Command {
     command
 }
 
-/// Reads an answer to the end of the connection.
+/// Reads a response until the end of the connection.
 pub fn answer(mut stream: TcpStream) -> (u16, String) {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes).unwrap();
@@ -247,11 +248,11 @@ pub fn answer(mut stream: TcpStream) -> (u16, String) {
     (status, body.to_owned())
 }
 
-/// A directory to serve: a page, a file, and a script that a test holds.
+/// Creates a directory to serve, with a page, a file, and a script that a test can block.
 pub fn site(scratch: &Scratch) -> String {
     scratch.write("web/index.php", "<?php echo 'one';");
     scratch.write("web/a.txt", "static");
-    // Waits for a file, so that a test decides when the request ends.
+    // The script waits for a file, so the test decides when the request ends.
     scratch.write(
         "web/hold.php",
         "<?php touch($_GET['f'] . '.began'); while (!file_exists($_GET['f'])) { usleep(2000); clearstatcache(); } echo 'held';",
@@ -259,7 +260,7 @@ pub fn site(scratch: &Scratch) -> String {
     scratch.path("web").display().to_string()
 }
 
-/// The process id of the front, as the server's status names it.
+/// Returns the process id of the front from the server's status.
 pub fn front_of(server: &Server) -> i32 {
     server.status()["pid"].as_i64().unwrap() as i32
 }
@@ -269,13 +270,13 @@ pub fn kill(pid: i32, signal: rustix::process::Signal) {
     rustix::process::kill_process(rustix::process::Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-/// Whether a process has ended; a zombie that its parent has not waited for has ended, too.
+/// Returns whether a process has exited. A zombie that its parent has not waited for counts as exited.
 pub fn is_gone(pid: i32) -> bool {
     let state = fs::read_to_string(format!("/proc/{pid}/stat"));
     state.map_or(true, |text| text.contains(") Z "))
 }
 
-/// Begins a request that runs until the test writes the file of this name.
+/// Starts a request that runs until the test writes the file with this name.
 pub fn hold(server: &Server, scratch: &Scratch, name: &str) -> TcpStream {
     let file = scratch.path(name);
     let stream = server.begin(&format!("/hold.php?f={}", file.display()));
@@ -289,7 +290,7 @@ pub struct EndedWithTheTest(pub Child);
 
 impl Drop for EndedWithTheTest {
     fn drop(&mut self) {
-        // It may have ended already.
+        // The process may have exited already.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

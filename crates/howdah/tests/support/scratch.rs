@@ -1,5 +1,4 @@
-//! A private directory, a program's output, and waiting for a condition. Also part of the tests of
-//! `howdah-bench`.
+//! A private directory, a program's output, and waiting for a condition. Also used by the tests of `howdah-bench`.
 
 #![allow(
     dead_code,
@@ -12,10 +11,10 @@ use std::process::{Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-/// Longest wait for anything.
+/// The maximum time to wait for anything.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 
-/// A directory that goes with its value.
+/// A directory that is removed when this is dropped.
 pub struct Scratch(pub PathBuf);
 
 impl Scratch {
@@ -46,7 +45,7 @@ impl Drop for Scratch {
     }
 }
 
-/// Runs the program to its end.
+/// Runs the program until it exits. Returns the exit code, standard output and standard error.
 pub fn run(command: &mut Command) -> (i32, String, String) {
     let Output {
         status,
@@ -57,7 +56,7 @@ pub fn run(command: &mut Command) -> (i32, String, String) {
     (status.code().unwrap_or(-1), text(stdout), text(stderr))
 }
 
-/// Waits until it holds.
+/// Waits until the condition holds.
 pub fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !holds() {

@@ -1,14 +1,14 @@
-//! `howdah php` as a member of a fleet, on a machine where no server runs: it has no pages, so what others
-//! publish changes nothing here, and publishes what a server would that hears its script's reports.
+//! `howdah php` as a member of a fleet, on a machine where no server runs. It has no pages, so the invalidations of
+//! other members change nothing here. It publishes what a server would publish when it receives the script's reports.
 //!
-//! It joins when the script first says that it writes, which is before it does, and publishes at each report:
-//! what a script writes is old on all servers half a second after it can be read, and when the command is
-//! through. So much is promised beside a server, too. What it cannot publish is not kept back, as a server
-//! keeps its answer: PHP does not wait. Nor does a script stop that writes beyond `forget_after` without
-//! Valkey; whoever runs it hears of that at the end.
+//! It joins when the script first reports a write, which is before the write, and publishes at each report. So pages
+//! are invalidated on all servers half a second after the script's writes can be read, and again when the command
+//! exits. A running server guarantees no more than that. A write that cannot be published does not delay the script as
+//! it would delay a server's response, because PHP does not wait. Nor is a script stopped that writes for longer than
+//! `forget_after` without Valkey; an error is printed at the end.
 //!
-//! One that is killed is a silent member as long as nobody forgets it: what its script wrote last may be
-//! unheard. The script is killed with it.
+//! A process that is killed is a silent member until it is forgotten, because the last writes of its script may not
+//! have been published. The script is killed with it.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -22,26 +22,26 @@ use howdah_server::site::{Site, Sites};
 use crate::arguments::Serve;
 use crate::config::{self, Source, Validation};
 
-/// Bytes for stored pages: there are none.
+/// The size of the store for pages, in bytes. There are no pages.
 const NO_PAGES: u64 = 1 << 20;
 
-/// A membership for as long as a script runs.
+/// The membership in a fleet while a script runs.
 pub struct Member {
     fleet: Arc<Fleet>,
     sites: Sites,
-    /// None: the configuration has no site with a page cache, and nothing is known of their rules.
+    /// `None` if the configuration has no site with a page cache; the rules of the sites are unknown then.
     cache: Option<PageCache>,
 }
 
 impl Member {
-    /// Joins the fleet of this file and of the environment; none: they name none.
+    /// Joins the fleet that this file or the environment names. Returns `None` if neither names one.
     pub fn join(file: Option<&Path>) -> Result<Option<Member>, String> {
         let source = file.map(Source::read).transpose()?;
         if !config::names_fleet(source.as_ref()) {
             return Ok(None);
         }
         let said = |mistakes: Vec<String>| mistakes.join("\n");
-        // Users, keys and PHP are the server's business.
+        // Users, keys and PHP only concern the server.
         let loaded = config::load(&Serve::default(), source.as_ref(), Validation::Trusted);
         let settings = loaded.settings.map_err(said)?;
         let Some(wanted) = &settings.fleet else {
@@ -50,11 +50,11 @@ impl Member {
         let sites = settings.open_sites_by(Site::open).map_err(said)?;
         let config = FleetConfig {
             member: name(&wanted.member),
-            // It renders nothing.
+            // This member renders no pages.
             key: None,
             ..wanted.clone()
         };
-        // Why a write is not heard is asked for when it matters.
+        // Events are ignored here; the reason of a failed write is read from the status when it is needed.
         let fleet = Fleet::start(
             &config,
             Box::new(|_| {}),
@@ -79,13 +79,13 @@ impl Member {
         }))
     }
 
-    /// The member's name.
+    /// Returns the member's name.
     pub fn name(&self) -> &str {
         &self.fleet.config().member
     }
 
-    /// Makes pages old on all servers, and waits for them: two leases at most. An error says why they may not
-    /// have heard of it.
+    /// Invalidates pages on all servers, and waits until they have confirmed, for two leases at most. Fails with the
+    /// reason why they may not have received it.
     pub fn publish(&self, ask: &AdminCommand) -> Result<(), String> {
         let unheard = self.fleet.status().let_go;
         let done = match (&self.cache, ask) {
@@ -111,17 +111,17 @@ impl Member {
         ))
     }
 
-    /// Leaves the fleet; whether it has, within a lease.
+    /// Leaves the fleet. Returns whether that succeeded within a lease.
     pub fn leave(&self) -> bool {
         self.fleet.leave_within(self.fleet.config().lease)
     }
 }
 
-/// A name that no other process has, and no server may have: `MEMBER/php/PID`, and a word, since containers
-/// have the same process ids.
+/// Returns a name that no other process has and no server may have: `MEMBER/php/PID` and a random word, because
+/// containers have equal process ids.
 fn name(server: &str) -> String {
     let mut word = [0; 4];
-    // Without it the process id has to do.
+    // Without a random word, the process id must suffice.
     let _ = rustix::rand::getrandom(&mut word, rustix::rand::GetRandomFlags::empty());
     let word = u32::from_ne_bytes(word);
     format!("{server}/php/{}-{word:x}", std::process::id())

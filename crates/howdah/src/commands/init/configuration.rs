@@ -1,6 +1,6 @@
-//! The text of the configuration that `howdah init` writes: what the owner of a site changes, each with a
-//! comment. A line is active only where it says something that is no default, and a default comes from the
-//! table of options.
+//! The text of the configuration that `howdah init` writes. It contains the options that the owner of a site changes,
+//! each with a comment. Only lines that differ from the defaults are active; the defaults come from the table of
+//! options.
 
 use howdah_server::site::application::Application;
 use toml_writer::ToTomlValue;
@@ -8,27 +8,27 @@ use toml_writer::ToTomlValue;
 use crate::config::kind::Kind;
 use crate::config::options;
 
-/// What was found, and where it is to be served from.
+/// What was found, and where it will be served from.
 pub struct Wanted<'a> {
     /// The application.
     pub application: Application,
-    /// The site's name.
+    /// The name of the site.
     pub name: &'a str,
-    /// The site's root, as the file names it.
+    /// The site's root, as it is written in the file.
     pub root: &'a str,
-    /// Requests that name no file go there, and `recognise` would not find that out from the root.
+    /// The script for requests that name no file, if `recognise` would not find it from the root.
     pub front_controller: Option<&'a str>,
-    /// A name that it answers for, where other sites are beside it.
+    /// The host name of the site, if there are other sites beside it.
     pub host: Option<&'a str>,
-    /// Its `.htaccess` files decide.
+    /// Whether its `.htaccess` files decide.
     pub htaccess: bool,
-    /// Whom root's server serves as.
+    /// The user that a server started by root changes to.
     pub user: Option<&'a str>,
-    /// The file, as a command line names it.
+    /// The file, as it is written on a command line.
     pub file: &'a str,
 }
 
-/// A configuration of its own.
+/// Returns the configuration of a server of its own.
 pub fn of_a_server(wanted: &Wanted<'_>) -> String {
     let mut out = format!(
         "# Serves {}. Written by `howdah init`.\n\
@@ -63,7 +63,7 @@ pub fn of_a_server(wanted: &Wanted<'_>) -> String {
     out + &of_a_site(wanted)
 }
 
-/// The site, for a server whose configuration includes it.
+/// Returns the site, for a server whose configuration includes it.
 pub fn of_a_site(wanted: &Wanted<'_>) -> String {
     let mut out = format!(
         "[[site]]\nname = {}\nroot = {}\n",
@@ -101,7 +101,7 @@ pub fn of_a_site(wanted: &Wanted<'_>) -> String {
     out
 }
 
-/// A directory that is called like a host: `/srv/example.org`.
+/// Returns the name if it looks like a host, as the last part of `/srv/example.org` does.
 pub fn host(name: &str) -> Option<&str> {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || ".-".contains(c);
     let (_, last) = name.rsplit_once('.')?;
@@ -112,7 +112,7 @@ pub fn host(name: &str) -> Option<&str> {
     is_one.then_some(name)
 }
 
-/// The default of an option, as a line that is not active.
+/// Returns the default of an option as an inactive line.
 fn default(section: &str, key: &str) -> String {
     let spec = options::find(section, key)
         .unwrap_or_else(|| panic!("option {section}.{key} is not in the table"));
@@ -135,7 +135,7 @@ mod tests {
         config::load(&Serve::default(), Some(&source), Validation::Trusted).settings
     }
 
-    /// Each commented line is one that the reader takes, and a default changes nothing.
+    /// Checks that the reader accepts each line when it is activated, and that a default changes nothing.
     #[test]
     fn a_line_may_be_made_active_by_removing_its_mark() {
         let directory = tempfile::tempdir().unwrap();
@@ -174,7 +174,7 @@ mod tests {
             seen += 1;
             let needs = match &*key {
                 "limit" => "# [[site.rule]]",
-                // Without a name there is nothing to order a certificate for.
+                // Without a host name, there is no certificate to order.
                 "listen" if line.contains("tls") => "# hosts = [\"example.org\"]",
                 _ => line,
             };

@@ -1,7 +1,7 @@
-//! `howdah init`: writes a configuration for the application in a directory, and a unit to start it by. Asks
-//! nothing: what `howdah serve DIR` chooses is chosen here, by the same code.
+//! `howdah init`: writes a configuration for the application in a directory, and a unit to start it. It asks no
+//! questions: it makes the same choices as `howdah serve DIR`, with the same code.
 //!
-//! - `configuration`: the text of `howdah.toml`; `unit`: that of `howdah.service`.
+//! - `configuration`: the text of `howdah.toml`; `unit`: the text of `howdah.service`.
 
 mod configuration;
 mod unit;
@@ -21,35 +21,35 @@ use crate::arguments::Init;
 use crate::config::identity;
 use crate::{exit, sys};
 
-/// Where the server of Howdah's package has its sites.
+/// The directory for the sites of the server from Howdah's package.
 const PACKAGED_SITES: &str = "/etc/howdah/sites.d";
-/// The name of such a directory.
+/// The name of a directory of sites.
 const SITES: &str = "sites.d";
 /// The only name of a configuration that is never sent to clients.
 const NEVER_SENT: &str = "howdah.toml";
 
-/// What is to be written.
+/// What will be written.
 struct Plan {
     found: Recognised,
     htaccess: bool,
-    /// Who serves.
+    /// The user that serves.
     user: User,
     file: PathBuf,
     configuration: String,
     place: Place,
 }
 
-/// Who reads the configuration.
+/// The server that reads the configuration.
 enum Place {
-    /// A server of its own. The unit, and its text.
+    /// A server of its own, with the path of its unit and the text of the unit.
     Server(PathBuf, String),
-    /// A server of its own, beside the package's, which has a unit.
+    /// A server of its own on a machine with Howdah's package, which contains a unit.
     Packaged,
-    /// The server whose configuration, this one, includes it.
+    /// A server whose configuration, at this path, includes the file.
     Included(PathBuf),
 }
 
-/// Runs it.
+/// Runs `howdah init`.
 pub fn run(arguments: &Init) -> ExitCode {
     let written = Plan::of(arguments).and_then(|plan| {
         plan.write(arguments.force)?;
@@ -109,7 +109,7 @@ impl Plan {
                 Some(below) => below,
                 None => root,
             },
-            // Its root alone does not show that there is code beside it.
+            // The root alone does not show that there is code beside it.
             front_controller: (is_framework && decided != Some(true)).then_some("/index.php"),
             host: configuration::host(&found.config.name).filter(|_| is_site),
             htaccess: decided.is_some(),
@@ -207,7 +207,7 @@ impl Plan {
     }
 }
 
-/// Files without a page at the top, above applications: hardly one site.
+/// Refuses a directory that has no page at its top and contains several applications, because that is hardly one site.
 fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
     let root = &found.config.root;
     let has_page = || ["index.html", "index.htm"].map(|name| root.join(name).exists());
@@ -243,7 +243,7 @@ fn refuse_several(directory: &Path, found: &Recognised) -> Result<(), String> {
     }
 }
 
-/// Clients could read it, if its name does not prevent that.
+/// Refuses a file below the root that clients could read, unless it has the name that is never sent.
 fn refuse_in_the_root(file: &Path, own: &Path, root: &Path) -> Result<(), String> {
     let is_safe = file.file_name().is_some_and(|name| name == NEVER_SENT);
     match own.starts_with(root) && !is_safe {
@@ -255,7 +255,7 @@ fn refuse_in_the_root(file: &Path, own: &Path, root: &Path) -> Result<(), String
     }
 }
 
-/// `name` in a directory, as somebody would type it.
+/// Returns `name` in a directory, as a user would enter it.
 fn in_directory(directory: &Path, name: impl AsRef<Path>) -> PathBuf {
     match directory == Path::new(".") {
         true => name.as_ref().to_owned(),
@@ -263,7 +263,7 @@ fn in_directory(directory: &Path, name: impl AsRef<Path>) -> PathBuf {
     }
 }
 
-/// The directory that a file is in, whatever the working directory.
+/// Returns the absolute path of the directory of a file.
 fn directory_of(file: &Path) -> Result<PathBuf, String> {
     let cannot = |why: &str| format!("cannot write {}: {why}", file.display());
     let whole = std::path::absolute(file).map_err(|error| cannot(&error.to_string()))?;
@@ -273,7 +273,7 @@ fn directory_of(file: &Path) -> Result<PathBuf, String> {
         .ok_or_else(|| cannot("this names no file"))
 }
 
-/// Paths stand in TOML and in a unit.
+/// Returns the path as text, if it can be written in TOML and in a unit.
 fn nameable(path: &Path) -> Result<&str, String> {
     match path.to_str() {
         Some(text) if unit::can_name(path) => Ok(text),
@@ -287,15 +287,15 @@ fn nameable(path: &Path) -> Result<&str, String> {
 /// The user of a server of its own.
 struct User {
     name: String,
-    /// Whose group may read the configuration, where root writes it.
+    /// The group that may read the configuration, if root writes it.
     group: Option<u32>,
-    /// Root's server becomes this user.
+    /// Whether a server that root starts changes to this user.
     chosen: bool,
     is_missing: bool,
 }
 
-/// Who serves: the one who calls this, or for root the owner of the application; for root's own
-/// applications the user of other web servers.
+/// Returns the user that serves: the one who runs this command, or, for root, the owner of the application. For
+/// applications that root owns, it is the user of other web servers.
 fn user(root: &Path) -> User {
     let own = sys::effective();
     let of = |account: sys::Account, group: Option<u32>| {
@@ -359,7 +359,7 @@ fn unit_beside(
     Ok(Place::Server(beside, text))
 }
 
-/// The directory that an application writes to: around its web directory, if that is what was named.
+/// Returns the directory that an application writes to. If its web directory was named, that is the parent directory.
 fn project_of<'d>(directory: &'d Path, root: &Path) -> &'d Path {
     let around = directory.parent().filter(|_| directory == root);
     let serves_it = |project: &&Path| {
@@ -368,7 +368,7 @@ fn project_of<'d>(directory: &'d Path, root: &Path) -> &'d Path {
     around.filter(serves_it).unwrap_or(directory)
 }
 
-/// The name of a service for a site of this name.
+/// Returns the name of the service for a site with this name.
 fn service(name: &str) -> String {
     format!("howdah-{}", service_name(name))
 }

@@ -2,7 +2,7 @@ use super::*;
 use crate::arguments::Serve;
 use crate::config::{self, Settings, Source, Validation};
 
-/// Applications, by the files that show them and others that matter.
+/// Applications, with the files by which they are recognised and other relevant files.
 const TREES: &[(&str, &[(&str, &str)])] = &[
     ("wordpress", &[("wp-login.php", ""), ("wp-includes/a", "")]),
     (
@@ -79,7 +79,7 @@ fn arguments(directory: &Path) -> Init {
     }
 }
 
-/// The same settings have the same text.
+/// Returns the settings as text; equal settings have equal texts.
 fn served(settings: Result<Settings, Vec<String>>) -> Vec<String> {
     let settings = settings.unwrap_or_else(|mistakes| panic!("{}", mistakes.join("\n")));
     vec![
@@ -195,7 +195,7 @@ fn above_applications_one_is_to_be_chosen() {
         at("wordpress")
     );
     assert_eq!(why, expected);
-    // Pages of their own above them are a site.
+    // If there are pages at the top, the directory is a site.
     tree(scratch.path(), &[("index.html", "")]);
     assert!(Plan::of(&arguments(scratch.path())).is_ok());
 }

@@ -1,10 +1,9 @@
-//! A unit that serves one configuration on a machine without Howdah's package. It is the package's unit,
-//! `packaging/howdah.service`, so that what that restricts is restricted here: only what has to be another is
-//! replaced.
+//! The systemd unit that serves one configuration on a machine without Howdah's package. It is derived from the
+//! package's unit, `packaging/howdah.service`, so it has the same restrictions; only what has to differ is replaced.
 //!
-//! The package's master may change users, because its configuration is root's. This configuration lies with
-//! the application, and who may write it must not become another user by it. So master, front and PHP are
-//! one user, with the right to listen on ports below 1024 and no other.
+//! The package's master may change users, because its configuration belongs to root. This configuration is stored with
+//! the application, and a user who may write it must not become another user that way. So master, front and PHP all run
+//! as one user, with the right to listen on ports below 1024 and no other right.
 
 use std::path::Path;
 
@@ -14,30 +13,30 @@ const HEAD: &str = "\
 # Serves one application; made by `howdah init` from the unit of Howdah's package. The names of its directories,
 # as /run/NAME, are that of this file.
 ";
-/// Above `User`.
+/// The comment above `User`.
 const USER: &str = "\
 # Everything is this user, who must be able to read the application, and to write to what it writes to. The only
 # right beside are ports below 1024. For pools with users of their own, and for keys that PHP cannot read,
 # install the package.
 ";
-/// Above `ProtectSystem`.
+/// The comment above `ProtectSystem`.
 const WRITES: &str = "# What the application writes to; others by another ReadWritePaths.\n";
 
-/// What the unit says that the package's does not.
+/// The values in which the unit differs from the package's.
 pub struct Wanted<'a> {
     /// The name of the application.
     pub name: &'a str,
-    /// This program.
+    /// The path of this program.
     pub program: &'a str,
-    /// The configuration.
+    /// The path of the configuration.
     pub configuration: &'a str,
     /// The application's directory.
     pub directory: &'a str,
-    /// Whom everything runs as.
+    /// The user that everything runs as.
     pub user: &'a str,
 }
 
-/// The unit's text.
+/// Returns the text of the unit.
 pub fn text(wanted: &Wanted<'_>) -> String {
     let mut out = String::new();
     // Comments belong to the line below them.
@@ -91,7 +90,7 @@ fn replaced(key: &str, value: &str, wanted: &Wanted<'_>) -> Replaced {
         "RuntimeDirectory" | "LogsDirectory" | "CacheDirectory" | "StateDirectory" => {
             "%N".to_owned()
         }
-        // The package's manual and sockets. The group is the user's own.
+        // The package's manual and sockets do not exist. The group is the user's own.
         "Documentation" | "Requires" | "Also" | "Group" => return Replaced::LeftOut,
         "After" if value.contains(".socket") => return Replaced::LeftOut,
         _ if value.is_empty() => return Replaced::As(key.to_owned()),
@@ -100,7 +99,7 @@ fn replaced(key: &str, value: &str, wanted: &Wanted<'_>) -> Replaced {
     Replaced::As(format!("{key}={value}"))
 }
 
-/// A path in a list of a unit: quoted where it must be, and without specifiers.
+/// Formats a path for a list in a unit: quoted if necessary, and with specifiers escaped.
 fn word(path: &str) -> String {
     let path = path.replace('%', "%%");
     let plain = |c: char| !c.is_whitespace() && !"\"'\\;#".contains(c);
@@ -110,12 +109,12 @@ fn word(path: &str) -> String {
     }
 }
 
-/// A word of a command line of a unit, where variables are replaced.
+/// Formats a path for a command line of a unit, where variables are replaced.
 fn executed(path: &str) -> String {
     word(path).replace('$', "$$")
 }
 
-/// Whether a unit can name this path.
+/// Returns whether a unit can name this path.
 pub fn can_name(path: &Path) -> bool {
     let text = path.to_str();
     text.is_some_and(|text| !text.contains(char::is_control))

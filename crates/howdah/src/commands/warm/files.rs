@@ -1,4 +1,5 @@
-//! Which files of an application `howdah warm` compiles, and whose the compiled ones are. Starts nothing.
+//! Selects the files of an application that `howdah warm` compiles, and sets the owner of the compiled files. This
+//! module starts no process.
 
 use std::collections::HashSet;
 use std::fs;
@@ -10,11 +11,11 @@ use howdah_executor::embed::glob::Glob;
 
 use crate::sys;
 
-/// Most files; more are no application.
+/// The maximum number of files; a directory with more is not an application.
 const MOST: usize = 200_000;
 
-/// All PHP files below the directories, by their real paths, in order: those that end in `.php`, and those
-/// that begin with `<?php`.
+/// Returns all PHP files below the directories, by their real paths and sorted. These are the files that end in `.php`
+/// and those that begin with `<?php`.
 pub fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>, String> {
     let mut found = HashSet::new();
     let mut seen = HashSet::new();
@@ -29,7 +30,7 @@ pub fn files(directories: &[PathBuf], exclude: &[String]) -> Result<Vec<PathBuf>
             let failed = |error| format!("cannot read {}: {error}", directory.display());
             for entry in fs::read_dir(&directory).map_err(failed)? {
                 let path = entry.map_err(failed)?.path();
-                // A link that leads nowhere is no file.
+                // A dangling link is not a file.
                 let Ok(path) = path.canonicalize() else {
                     continue;
                 };
@@ -64,23 +65,23 @@ fn is_php(path: &Path) -> bool {
     path.extension().is_some_and(|end| end == "php") || begins()
 }
 
-/// What is stored.
+/// The compiled files in the cache.
 #[derive(Debug, Default)]
 pub struct Stored {
-    /// How many files.
+    /// The number of files.
     pub files: usize,
-    /// Their bytes.
+    /// Their size in bytes.
     pub bytes: u64,
-    /// Files that are not.
+    /// Files that are not in the cache.
     pub missing: Vec<PathBuf>,
 }
 
-/// Gives the stored files owner and mode of their sources, and lets everybody into their directories.
+/// Gives the compiled files the owner and mode of their sources, and makes their directories accessible to all users.
 pub fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<Stored, String> {
     let failed = |error| format!("cannot share {}: {error}", cache.display());
     let mut stored = Stored::default();
     let mut directories = HashSet::new();
-    // One for each build of PHP.
+    // There is one directory for each build of PHP.
     let builds = fs::read_dir(cache).map_err(failed)?;
     let builds: Result<Vec<PathBuf>, _> = builds.map(|entry| Ok(entry?.path())).collect();
     let builds = builds.map_err(failed)?;
@@ -110,7 +111,7 @@ pub fn share(cache: &Path, compiled: &HashSet<PathBuf>) -> Result<Stored, String
     Ok(stored)
 }
 
-/// Where opcache stores the file with this absolute path (zend_file_cache_get_bin_file_path()).
+/// Returns where opcache stores the file with this absolute path (zend_file_cache_get_bin_file_path()).
 fn stored_as(build: &Path, source: &Path) -> PathBuf {
     let mut path = build.as_os_str().to_owned();
     path.push(source);

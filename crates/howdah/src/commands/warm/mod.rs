@@ -1,9 +1,9 @@
-//! `howdah warm`: compiles an application's PHP files into opcache's file cache, as an image is built, so
-//! that the first requests of a fresh container find them compiled.
+//! `howdah warm`: compiles an application's PHP files into opcache's file cache while an image is built, so the first
+//! requests of a fresh container find them compiled.
 //!
-//! A PHP process compiles many files (`opcache_compile_file()`), and declares what they declare. A file
-//! that cannot be compiled beside others, such as a second function of the same name, is compiled once
-//! more in a process of its own. A stored file gets owner and mode of its source: it holds the same secrets.
+//! A PHP process compiles many files (`opcache_compile_file()`), and declares what they declare. A file that cannot be
+//! compiled together with others, for example because of a second function with the same name, is compiled again in a
+//! process of its own. A compiled file gets the owner and mode of its source, because it contains the same secrets.
 
 mod files;
 
@@ -25,16 +25,16 @@ use crate::config::pool::define;
 use crate::config::{self, Source, Validation};
 use crate::{exit, php, sys};
 
-/// Files that one process compiles.
+/// The number of files that one process compiles.
 const TOGETHER: usize = 256;
-/// CPU seconds that a process has for them, and for a file alone.
+/// The CPU time of a process in seconds: for many files, and for a single file.
 const PATIENCE: [u32; 2] = [120, 20];
 const FILE_CACHE: &str = "opcache.file_cache";
 
-/// Where PHP stores what it compiles: nothing, or nowhere without opcache.
+/// PHP code that prints where PHP stores compiled files: nothing if no path is set, `-` without opcache.
 const WHERE: &str =
     "echo function_exists('opcache_compile_file') ? ini_get('opcache.file_cache') : '-';";
-/// Reads paths, each ended by NUL, and answers with those that it has compiled.
+/// PHP code that reads paths, each ended by NUL, and prints those that it has compiled.
 const COMPILE: &str = r#"
 $paths = fopen('php://stdin', 'r');
 while (($path = stream_get_line($paths, 1 << 16, "\0")) !== false && $path !== '') {
@@ -56,7 +56,7 @@ struct Compiler {
     environment: Vec<(String, String)>,
 }
 
-/// Runs it.
+/// Runs `howdah warm`.
 pub fn run(arguments: &Warm) -> ExitCode {
     let begun = Instant::now();
     let compiler = match Compiler::new(arguments) {
@@ -94,11 +94,11 @@ pub fn run(arguments: &Warm) -> ExitCode {
     }
 }
 
-/// What came of it.
+/// The result of a run.
 struct Warmed {
     cache: PathBuf,
     stored: Stored,
-    /// Files that do not compile, and why.
+    /// Files that do not compile, with the reason.
     failed: Vec<(PathBuf, String)>,
 }
 
@@ -119,7 +119,7 @@ impl Compiler {
             .iter()
             .rfind(|(name, _)| name == FILE_CACHE);
         if let Some((_, path)) = cache {
-            // PHP takes none that is not there.
+            // PHP does not create a missing directory.
             fs::create_dir_all(path).map_err(|error| {
                 let why = format!("{FILE_CACHE}: cannot make {path}: {error}");
                 (exit::failed(), vec![why])
@@ -128,11 +128,11 @@ impl Compiler {
         Ok(compiler)
     }
 
-    /// What a pool of this file has.
+    /// Returns the compiler for a pool of this file.
     fn of_pool(file: &Path, name: Option<&str>) -> Result<Compiler, Vec<String>> {
         let source = Source::read(file).map_err(|why| vec![why])?;
         let serve = Serve {
-            // Root may build an image of a server that is not to run as root.
+            // Root may build the image of a server that will not run as root.
             user: sys::is_root().then(|| "root".to_owned()),
             ..Serve::default()
         };
@@ -158,7 +158,7 @@ impl Compiler {
         })
     }
 
-    /// The usual PHP, with a container's variables.
+    /// Returns the default PHP, with a container's variables.
     fn of_environment() -> Result<Compiler, String> {
         let program = php::find(None).map_err(|why| why.to_string())?;
         let defines = super::settings_of_variables("warm", &program, None)?;
@@ -170,7 +170,7 @@ impl Compiler {
         })
     }
 
-    /// PHP that runs this code.
+    /// Returns the command that runs this code with PHP.
     fn command(&self, code: &str, more: &[&str]) -> Command {
         let mut command = Command::new(&self.program);
         command.arg("php");
@@ -196,7 +196,7 @@ impl Compiler {
         command
     }
 
-    /// Where PHP stores what it compiles.
+    /// Returns the directory in which PHP stores compiled files.
     fn cache(&self) -> Result<PathBuf, String> {
         let output = self.command(WHERE, &[]).stdin(Stdio::null()).output();
         let output = output.map_err(|error| self.does_not_start(error))?;
@@ -256,9 +256,9 @@ impl Compiler {
         })
     }
 
-    /// Has a process compile these files.
+    /// Starts a process that compiles these files.
     fn start(&self, files: &[PathBuf], seconds: u32) -> Result<Output, String> {
-        // Not a pipe: it could be full while PHP's answers wait for us.
+        // A pipe could be full while PHP's output waits to be read by us.
         let list = || {
             let flags = rustix::fs::MemfdFlags::CLOEXEC;
             let mut list = fs::File::from(rustix::fs::memfd_create("howdah-warm", flags)?);
@@ -275,7 +275,7 @@ impl Compiler {
             "opcache.enable_cli=1",
             "opcache.file_cache_only=1",
             "opcache.file_cache_read_only=0",
-            // Files of this minute are as good as others.
+            // Files that were written just before are compiled, too; by default, opcache skips them.
             "opcache.file_update_protection=0",
             "opcache.jit_buffer_size=0",
             "memory_limit=-1",
@@ -289,10 +289,10 @@ impl Compiler {
     }
 }
 
-/// The files that have been compiled.
+/// Returns the files that have been compiled.
 fn answers(stdout: &[u8]) -> Vec<PathBuf> {
     let mut paths: Vec<&[u8]> = stdout.split(|byte| *byte == 0).collect();
-    // What follows the last NUL is no whole answer.
+    // What follows the last NUL is not a complete path.
     paths.pop();
     let paths = paths.into_iter();
     paths
@@ -300,7 +300,7 @@ fn answers(stdout: &[u8]) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Why a file alone did not compile.
+/// Returns why a single file did not compile.
 fn why(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let line = said.lines().find(|line| !line.trim().is_empty());
@@ -310,7 +310,7 @@ fn why(output: &Output) -> String {
     }
 }
 
-/// Calls `run` for each of the items, as many at once as there are cores; the first error ends it.
+/// Calls `run` for each item, on as many threads as there are cores. The first error stops it.
 fn on_all_cores<T: Sync>(
     items: &[T],
     run: impl Fn(&T) -> Result<(), String> + Sync,

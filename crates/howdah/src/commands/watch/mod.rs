@@ -1,7 +1,7 @@
-//! `howdah status --watch`: the scoreboard on a terminal, again every second, as top(1) does it.
-//! `q`, Ctrl-C or a signal ends it. Only for terminals: programs take `howdah status --json`.
+//! `howdah status --watch`: shows the scoreboard on a terminal and refreshes it every second, like top(1). `q`, Ctrl-C
+//! or a signal ends it. It is only for terminals; programs use `howdah status --json`.
 //!
-//! What is shown is made by [`view`]; here are the terminal and the clock.
+//! [`view`] makes the content of the screen; this module handles the terminal and the clock.
 
 mod view;
 
@@ -19,16 +19,17 @@ use crate::{exit, sys};
 use view::View;
 
 const EVERY: Duration = Duration::from_secs(1);
-/// A server that takes longer to answer is not one to watch.
+/// How long a response may take. A server that takes longer is not worth watching.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Of a terminal that does not tell.
+/// The size of a terminal that does not report it.
 const USUAL_SIZE: (u16, u16) = (80, 24);
 
-/// Another screen, no cursor, no wrapping of long lines; and back.
+/// Escape sequences that switch to another screen, without a cursor and without wrapping of long lines; and below,
+/// back.
 const ENTER: &str = "\x1b[?1049h\x1b[?25l\x1b[?7l";
 const LEAVE: &str = "\x1b[?7h\x1b[?25h\x1b[?1049l";
 
-/// Runs it.
+/// Runs `howdah status --watch`.
 pub fn run(target: &Target) -> ExitCode {
     if !io::stdout().is_terminal() {
         eprintln!(
@@ -55,7 +56,7 @@ enum Ended {
 }
 
 fn watch(target: &Target) -> io::Result<Ended> {
-    // Before the screen is taken: who asks for a server that is not there reads why.
+    // The request comes before the screen is switched, so the error is visible if the server does not run.
     let mut answer = match ask(target, &Ask::Status, Wait::AtMost(PATIENCE)) {
         Ok(answer) => answer,
         Err(why) => return Ok(Ended::NoServer(why)),
@@ -92,7 +93,7 @@ fn draw(view: &View) -> io::Result<()> {
     let out = io::stdout();
     let (columns, rows) = sys::terminal_size(out.as_fd()).unwrap_or(USUAL_SIZE);
     let lines = view.lines(columns.into(), rows.into());
-    // One write: no half frame is seen. Each line erases what was there before it.
+    // One write, so no partial frame is visible. Each line erases its previous content.
     let frame = format!("\x1b[H{}\x1b[K\x1b[J", lines.join("\x1b[K\n"));
     let mut out = out.lock();
     out.write_all(frame.as_bytes())?;
@@ -128,17 +129,17 @@ fn wait(signals: &sys::SignalDescriptor, time: Duration) -> io::Result<Event> {
     if ready.get(1) == Some(&true) {
         let mut typed = [0; 64];
         let n = input.lock().read(&mut typed)?;
-        // 3 and 4 are Ctrl-C and Ctrl-D; 0 bytes: the terminal is gone.
+        // 3 and 4 are Ctrl-C and Ctrl-D. Reading 0 bytes means that the terminal has disappeared.
         let ends = |b: &u8| matches!(b, b'q' | b'Q' | 3 | 4);
         if n == 0 || typed[..n].iter().any(ends) {
             return Ok(Event::End);
         }
     }
-    // Any other key: a new look at once.
+    // Any other key refreshes the screen at once.
     Ok(Event::Time)
 }
 
-/// The terminal is ours; it is given back when this goes, also on the way of an error.
+/// Holds the terminal; dropping it restores the terminal, even after an error.
 struct Screen {
     _keys: Option<sys::RawTerminal>,
 }
@@ -161,7 +162,7 @@ impl Screen {
 impl Drop for Screen {
     fn drop(&mut self) {
         let mut out = io::stdout().lock();
-        // A terminal that is gone needs nothing back.
+        // If the terminal has disappeared, there is nothing to restore.
         let _ = out.write_all(LEAVE.as_bytes()).and_then(|()| out.flush());
     }
 }

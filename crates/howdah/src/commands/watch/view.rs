@@ -1,6 +1,6 @@
-//! What `howdah status --watch` shows: two answers of the server become the lines of a screen. Knows
-//! no terminal, and the clock only for the times of background jobs. Children at work come first, the
-//! longest at it above.
+//! The content of `howdah status --watch`: turns two responses of the server into the lines of a screen. It does not
+//! depend on a terminal, and uses the clock only for the times of background jobs. Busy children come first, those with
+//! the longest request at the top.
 
 use std::collections::HashMap;
 use std::time::{Instant, SystemTime};
@@ -12,21 +12,21 @@ use serde_json::Value;
 
 use crate::master::control::Answer;
 
-/// The last answer, and the counters of the one before it.
+/// The last response, and the counters of the previous one.
 #[derive(Default)]
 pub struct View {
     answer: Answer,
     taken: Option<Instant>,
-    /// Seconds between the two and what was counted by name in the older one; none: rates are not
-    /// known yet.
+    /// The seconds between the two responses, and the counters of the older one by name. `None` while rates are
+    /// unknown.
     before: Option<(f64, HashMap<String, f64>)>,
     counters: HashMap<String, f64>,
 }
 
 impl View {
-    /// Takes the next answer.
+    /// Applies the next response.
     pub fn take(&mut self, answer: Answer, now: Instant) {
-        // While the front is started again there is no status: the last one stays to be seen.
+        // While the front is started again there is no status, so the last one stays visible.
         let Some(status) = &answer.status else {
             self.answer.message = answer.message;
             self.before = None;
@@ -37,7 +37,7 @@ impl View {
         let same = self.answer.status.as_ref().map(|s| &s["pid"]) == Some(&status["pid"]);
         let seconds = self.taken.map(|then| (now - then).as_secs_f64());
         self.before = match seconds {
-            // A new front counts from zero.
+            // The counters of a new front start at zero.
             Some(seconds) if same && seconds > 0.0 => Some((seconds, older)),
             _ => None,
         };
@@ -45,11 +45,11 @@ impl View {
         self.answer = answer;
     }
 
-    /// How much a counter grew a second.
+    /// Returns by how much a counter grew per second.
     fn rate(&self, name: &str) -> Option<f64> {
         let (seconds, older) = self.before.as_ref()?;
         let now = self.counters.get(name)?;
-        // What is new since then began at zero.
+        // A counter that is new since then started at zero.
         let then = older.get(name).unwrap_or(&0.0);
         (now >= then).then(|| (now - then) / seconds)
     }
@@ -58,14 +58,15 @@ impl View {
         self.rate(name).map_or_else(|| "-".to_owned(), short)
     }
 
-    /// The screen's lines: at most `rows` of at most `columns` characters, none a control character.
+    /// Returns the lines of the screen: at most `rows` lines of at most `columns` characters, without control
+    /// characters.
     pub fn lines(&self, columns: usize, rows: usize) -> Vec<String> {
         let empty = Value::Null;
         let status = self.answer.status.as_ref().unwrap_or(&empty);
         let mut lines = self.head(status);
         let jobs = serde_json::from_value::<Vec<JobStatus>>(status["jobs"].clone());
         let clock = seconds(SystemTime::now());
-        // A front that is started again has none yet.
+        // A front that is started again has no jobs yet.
         for job in jobs.unwrap_or_default() {
             lines.push(job.line(clock));
         }
@@ -203,7 +204,7 @@ impl View {
     }
 }
 
-/// Everything that only grows, by a name of ours.
+/// Returns all values that only grow, by names of our own.
 fn counters(status: &Value) -> HashMap<String, f64> {
     let mut all = HashMap::new();
     let mut put = |name: String, value: &Value| {
@@ -246,7 +247,7 @@ fn text(value: &Value, key: &str) -> String {
     value[key].as_str().unwrap_or("-").to_owned()
 }
 
-/// Three digits and a prefix: `0.25`, `12.3`, `4.56k`, `1.2M`.
+/// Formats a number briefly, with a prefix: `0.25`, `12.3`, `9999`, `12.3k`, `4.56M`.
 fn short(n: f64) -> String {
     let (n, prefix) = match n {
         n if n >= 1e9 => (n / 1e9, "G"),
@@ -261,7 +262,7 @@ fn short(n: f64) -> String {
     }
 }
 
-/// What clients and scripts chose must not steer the terminal, nor leave its line.
+/// Escapes and shortens a line, because text from clients and scripts must not control the terminal or leave its line.
 fn clean(line: &str, columns: usize) -> String {
     let mut out = Vec::new();
     escape::message(&mut out, line.as_bytes(), 4 * columns.max(1));
@@ -269,7 +270,7 @@ fn clean(line: &str, columns: usize) -> String {
     line.chars().take(columns).collect()
 }
 
-/// `[[name, count], …]` without the zeros; none if nothing is left.
+/// Formats `[[name, count], …]` without the zeros. Returns `None` if nothing is left.
 fn shown_pairs(list: &Value) -> Option<String> {
     let shown: Vec<String> = list
         .as_array()

@@ -6,7 +6,8 @@ use toml::de::DeValue;
 use super::{At, Section, called};
 
 impl<'f, 'm, 't> Section<'f, 'm, 't> {
-    /// The table `key` below this one as a section; an absent one has all its defaults.
+    /// Returns the table `key` below this one as a section. If the table is absent, all its options have their
+    /// defaults.
     pub fn section(&self, key: &str, name: &'static str) -> Section<'f, 'm, 't> {
         let raw = self.raw(key);
         let table = raw.and_then(|raw| match raw.get_ref() {
@@ -21,7 +22,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         Section::new(self.file, name, table, raw.map(Spanned::span), &[])
     }
 
-    /// The tables `[key.NAME]`, each as the section `name`.
+    /// Returns the tables `[key.NAME]`, each as the section `name`.
     pub fn named_sections(
         &self,
         key: &str,
@@ -58,12 +59,12 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
                 ),
             }
         }
-        // In the order of the file.
+        // Sorted into the order of the file.
         sections.sort_by_key(|(label, _)| label.place.as_ref().map(|p| p.start));
         sections
     }
 
-    /// As [`Section::sections`], where one table may also stand alone: `key = { … }`.
+    /// Does the same as [`Section::sections`], but also accepts a single table: `key = { … }`.
     pub fn one_or_more_sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
         match self.raw(key).map(Spanned::get_ref) {
             Some(DeValue::Table(_)) => vec![self.section(key, name)],
@@ -71,7 +72,7 @@ impl<'f, 'm, 't> Section<'f, 'm, 't> {
         }
     }
 
-    /// The tables `[[key]]`, each as the section `name`.
+    /// Returns the tables `[[key]]`, each as the section `name`.
     pub fn sections(&self, key: &str, name: &'static str) -> Vec<Section<'f, 'm, 't>> {
         let Some(raw) = self.raw(key) else {
             return Vec::new();

@@ -1,4 +1,4 @@
-//! The end: no more connections, what runs is finished, PHP leaves, logs are written.
+//! The end of the front: it accepts no more connections, finishes the running requests, stops PHP and flushes the logs.
 
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -9,13 +9,13 @@ use super::super::Shared;
 use super::pools::{Pools, runtime};
 use super::{Ending, Running};
 
-/// After the last request, how long the processes of a pool may take to leave, and leaving a fleet.
+/// How long the processes of a pool may take to exit after the last request. Also the time limit for leaving a fleet.
 pub const LEAVING: Duration = Duration::from_secs(2);
-/// At the end, how long pages on disk may take to be flushed; the master waits five seconds.
+/// How long flushing pages to disk may take at the end. The master waits for five seconds.
 const FLUSHING: Duration = Duration::from_secs(3);
 
-/// Stops in the time that is left: no more connections, what runs is finished, PHP leaves, logs are
-/// written.
+/// Stops within the time that is left: accepts no more connections, finishes the running requests, stops PHP and
+/// flushes the logs.
 pub fn finish(shared: &Shared) {
     let Some((server, pools)) = begin_to_finish(shared) else {
         return;
@@ -30,7 +30,7 @@ pub fn finish(shared: &Shared) {
                 pool.drained().await;
             }
         };
-        // Remaining processes notice their pool's closed sockets.
+        // Remaining processes notice that their pool's sockets are closed.
         let _ = runtime.block_on(async { tokio::time::timeout(left + LEAVING, gone).await });
     }
     if let Some(front) = shared.front.get() {
@@ -39,8 +39,8 @@ pub fn finish(shared: &Shared) {
             fleet.leave_within(LEAVING);
         }
         if let Some(disk) = &config.settings.cache_disk {
-            // What is not flushed by then is not believed after the machine was stopped; it is after a
-            // restart.
+            // Pages that are not flushed by then are not trusted after the machine was restarted. They are trusted
+            // after a restart of the server alone.
             disk.close(FLUSHING);
         }
         if let Some(traces) = &config.settings.traces {
@@ -71,7 +71,7 @@ fn stop_serving(shared: &Shared, running: &Running, limit: Duration) {
     }
 }
 
-/// The last request is answered: PHP leaves. Returns how long a script that runs on may take.
+/// Stops PHP after the last response. Returns how long a script that is still running may take.
 fn drain_pools(shared: &Shared) -> Duration {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {
@@ -88,7 +88,7 @@ fn drain_pools(shared: &Shared) -> Duration {
     left
 }
 
-/// A stop in progress gets another limit.
+/// Applies another limit to a stop that is in progress.
 pub fn shorten_deadline(shared: &Shared) {
     let mut running = shared.running();
     let Some(running) = running.as_mut() else {

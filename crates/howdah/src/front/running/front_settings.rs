@@ -1,5 +1,5 @@
-//! What the front needs beside sites and pools: where pages are kept on disk, the exporter of traces, and how
-//! much memory and disk all requests may take.
+//! The settings of the front besides sites and pools: the directory of stored pages, the exporter of traces, and how
+//! much memory and disk space all requests may use.
 
 use std::io;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use howdah_server::traces::exporter::{self, Exporter};
 use super::super::Shared;
 use crate::config::{Listen, Settings};
 
-/// What the front needs beside sites and pools. What outlives a configuration comes from the one that is
-/// served now.
+/// Returns the settings of the front besides sites and pools. Whatever outlives a configuration is taken over from the
+/// one that is being served.
 pub(super) fn front_settings(
     settings: &Settings,
     listeners: &[(Listen, ListenerConfig)],
@@ -66,8 +66,8 @@ pub(super) fn front_settings(
     })
 }
 
-/// The membership in a fleet. It stays over reloads; another one needs a restart, since writes of scripts that
-/// run on would be published to the former fleet.
+/// Returns the membership in a fleet. It stays over reloads. A change of the fleet needs a restart, because scripts
+/// that are still running would publish their writes to the former fleet.
 fn fleet(
     settings: &Settings,
     former: Option<&Arc<Fleet>>,
@@ -95,7 +95,7 @@ fn fleet(
     let (front, heard) = (shared.front.clone(), log.clone());
     let unknown = UnknownSites::default();
     let apply = move |entry: &Entry<Text>| {
-        // Before the server serves, it has no page.
+        // The front has no stored pages before it serves.
         let Some(front) = front.get() else { return };
         let config = front.config();
         let Some(cache) = &config.cache else { return };
@@ -135,7 +135,7 @@ fn fleet(
     Ok(Some(fleet))
 }
 
-/// Whether stored pages are served, and why not.
+/// Logs whether stored pages are served, and the reason if they are not.
 fn report_fleet(log: &ErrorLog, news: &News) {
     match news {
         News::Unreachable(why) => {
@@ -167,8 +167,8 @@ fn report_fleet(log: &ErrorLog, news: &News) {
     }
 }
 
-/// What decides about traces. The exporter stays over reloads that do not change it; another one's
-/// former sends what it has.
+/// Returns the settings of traces. The exporter stays over reloads that do not change it. An exporter that is replaced
+/// still sends what it has collected.
 fn traces(
     settings: &Settings,
     former: Option<&Arc<Traces>>,
@@ -192,7 +192,7 @@ fn traces(
     Ok(Some(Arc::new(Traces::new(wanted.sample, exporter))))
 }
 
-/// Whether spans reach the collector.
+/// Logs whether spans reach the collector.
 fn report_traces(log: &ErrorLog, news: &exporter::News) {
     match news {
         exporter::News::Unreachable(why) => {
@@ -210,7 +210,7 @@ fn report_traces(log: &ErrorLog, news: &exporter::News) {
     }
 }
 
-/// Sets how much memory and disk all requests together may take.
+/// Sets how much memory and disk space all requests together may use.
 pub(super) fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), String> {
     let (server, room) = (&settings.server, &config.settings.spill_room);
     let directory = &server.buffers.directory;
@@ -223,16 +223,15 @@ pub(super) fn bound(settings: &Settings, config: &ServerConfig) -> Result<(), St
     };
     room.set_limit(disk);
     let pages = config.cache.as_ref().map_or(0, |_| settings.cache_memory);
-    // The front's threads, and the one that gives free pages back.
+    // The front's threads, and the thread that returns free pages to the system.
     let threads = settings.threads as usize + 1;
     let memory = server.memory.unwrap_or_else(|| memory::auto_limit(threads));
     memory::set_limit(memory.saturating_add(pages));
     Ok(())
 }
 
-/// The directory of pages, if one is configured. It stays open over reloads that do not move it.
-/// What is configured wrongly is refused; a disk that cannot be written is reported, and pages are
-/// kept in memory alone.
+/// Returns the store of pages on disk, if one is configured. It stays open over reloads that do not move it. A wrong
+/// configuration is refused. A disk that cannot be written is reported, and pages are stored in memory only.
 fn cache_disk(
     settings: &Settings,
     shared: &Shared,

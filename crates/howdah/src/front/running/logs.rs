@@ -1,4 +1,4 @@
-//! The logs of the front: opened with the first configuration, moved by later ones.
+//! The logs of the front: opened with the first configuration, changed by later ones.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -12,10 +12,10 @@ use super::super::Shared;
 use crate::config::Settings;
 use crate::error_log;
 
-/// Longest time that lines of the access log are held back: one write for many lines.
+/// The maximum time that lines of the access log are buffered, so many lines need only one write.
 const ACCESS_DELAY: Duration = Duration::from_secs(1);
 
-/// The error log of the process, which the first configuration opens; and the file that a later one
+/// Returns the error log of the process, which the first configuration opens, and the file that a later configuration
 /// brings for it.
 pub(super) fn shared_error_log(
     settings: &Settings,
@@ -29,7 +29,7 @@ pub(super) fn shared_error_log(
     let log = shared.error_log.get_or_init(|| log).clone();
     let own = Arc::downgrade(&log);
     log.sink().watch(move |news| {
-        // Of what it loses it can tell only afterwards.
+        // A log can report its own lost lines only after it works again.
         if let (Some(log), News::WorksAgain { .. }) = (own.upgrade(), &news) {
             report_lost_lines(&log, "error log", &news);
         }
@@ -43,7 +43,7 @@ fn error_log(settings: &Settings, file: Option<OwnedFd>) -> Result<ErrorLog, Str
         .map_err(|error| format!("cannot write the error log: {error}"))
 }
 
-/// The access log, with what it was opened by.
+/// The access log, with the target and the format that it was opened with.
 pub(super) type OpenAccessLog = Option<(LogTarget, AccessFormat, Arc<AccessLog>)>;
 
 pub(super) fn access_log(
@@ -73,7 +73,7 @@ pub(super) fn access_log(
     Ok(Some((target.clone(), format, log)))
 }
 
-/// That a log loses lines is in the error log: whoever counts on them has to know.
+/// Reports in the error log that a log loses lines, because those who rely on the log have to know.
 fn report_lost_lines(log: &ErrorLog, which: &str, news: &News) {
     match news {
         News::Losing { why } => {

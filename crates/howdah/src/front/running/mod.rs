@@ -1,12 +1,12 @@
-//! What serves: the listening threads, the pools, the logs; and the change from one configuration
-//! to the next. New pools start beside the old ones and are waited for; then the configuration is
-//! swapped between two requests, and the old pools drain. When anything fails nothing has changed.
+//! The running server: the listening threads, the pools, the logs, and the change from one configuration to the next.
+//! New pools are started beside the old ones. When they are ready, the configuration is swapped between two requests,
+//! and the old pools drain. If any step fails, nothing has changed.
 //!
-//! - [`pools`]: they are started and waited for; old ones drain.
-//! - [`scripts`]: those that are compiled before the swap.
-//! - [`logs`]: the error log and the access log, opened and moved.
-//! - [`front_settings`]: what the front needs beside sites and pools.
-//! - [`finish`]: the end.
+//! - [`pools`]: starts the pools and waits for them; drains old ones.
+//! - [`scripts`]: compiles scripts before the swap.
+//! - [`logs`]: opens and changes the error log and the access log.
+//! - [`front_settings`]: the settings of the front besides sites and pools.
+//! - [`finish`]: the end of the front.
 
 mod finish;
 mod front_settings;
@@ -45,7 +45,7 @@ use logs::{OpenAccessLog, access_log, shared_error_log};
 use pools::{Pools, retire, start_pools};
 use scripts::{HeldRoots, Roots};
 
-/// The configuration that is served, with all that serves it.
+/// The configuration that is being served, with everything that serves it.
 pub struct Running {
     front: Arc<Front>,
     server: Option<Server>,
@@ -59,18 +59,18 @@ pub struct Running {
     ending: Ending,
 }
 
-/// How far a stop has come.
+/// The progress of a stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Ending {
     /// The server is not stopping.
     No,
-    /// It waits for requests in progress, until then at most.
+    /// The front waits for requests in progress, until this deadline at most.
     Requests(Instant),
-    /// It waits for PHP's processes to leave.
+    /// The front waits for the processes of PHP to exit.
     Pools,
 }
 
-/// Serves a configuration: as the first, or in place of the one before.
+/// Serves a configuration, either as the first one or in place of the previous one.
 pub fn apply(
     new: NewConfig,
     launches: &Arc<Launches>,
@@ -83,7 +83,7 @@ pub fn apply(
     let mut sockets = new.listeners;
     let mut status = status_server::take_socket(&settings, &mut sockets);
     if shared.front.get().is_none() {
-        // Who probes hears that PHP is being started.
+        // Probes receive the response that PHP is being started.
         shared
             .status
             .listen(status.take(), &settings)
@@ -141,7 +141,7 @@ pub fn apply(
     let config = ServerConfig::new(front_settings, sites, &executors)
         .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>())?;
     if has_other_disk && let Some(cache) = &config.cache {
-        // What is there knows nothing of what was written since this process began.
+        // The pages of this store do not reflect what was written since this process started.
         cache.invalidate_all();
     }
     bound(&settings, &config).map_err(one)?;
@@ -159,7 +159,7 @@ pub fn apply(
             .map_err(one)?;
             started.roots = roots;
             *running = Some(started);
-            // Set once: there is one first configuration.
+            // The cell is still empty, because there is only one first configuration.
             let _ = shared.front.set(front);
         }
         Some(running) => {
@@ -183,7 +183,7 @@ pub fn apply(
     Ok(())
 }
 
-/// The sockets of each `listen`, whether it has TLS, and whose PROXY headers are believed there.
+/// Returns the sockets of each `listen` entry, whether it uses TLS, and whose PROXY headers are trusted there.
 fn listeners(
     settings: &Settings,
     tls: &CurrentSettings,
@@ -194,7 +194,7 @@ fn listeners(
     listens
         .map(|(mut listen, sockets)| {
             let (sockets, udp) = part_sockets(sockets);
-            // After an upgrade, the front before has them until its last request has ended.
+            // After an upgrade, the previous front holds the UDP sockets until its last request has finished.
             listen.http3 &= !udp.is_empty();
             let mut listener = ListenerConfig::from_sockets(&listen.address, sockets);
             if listen.http3 {
@@ -237,7 +237,7 @@ fn first(
     )
     .map_err(|error| error.to_string())?;
     let control = server.control();
-    // Set once: there is one first configuration.
+    // The cell is still empty, because there is only one first configuration.
     let _ = shared.control.set(control.clone());
     shared
         .status
@@ -271,7 +271,7 @@ fn first(
 }
 
 impl Running {
-    /// Serves the next requests by `config` and its pools; the old pools drain.
+    /// Serves the next requests with `config` and its pools, and drains the old pools.
     fn replace(
         &mut self,
         config: Arc<ServerConfig>,
@@ -294,7 +294,8 @@ impl Running {
         retire(old, executors, drain, outlived);
     }
 
-    /// Listeners that stay are left alone; the master's sockets are the very same.
+    /// Replaces the listeners. A listener that has not changed is left alone, because the master's sockets are the
+    /// same.
     fn exchange_listeners(&mut self, wanted: Vec<(Listen, ListenerConfig)>) -> Result<(), String> {
         let mut old = std::mem::take(&mut self.listeners);
         for (listen, config) in wanted {

@@ -1,4 +1,4 @@
-//! The pools of a configuration: started beside the old ones, which drain.
+//! The pools of a configuration, which are started beside the old ones; the old ones drain.
 
 use std::collections::HashMap;
 use std::io;
@@ -13,16 +13,16 @@ use crate::front::launcher::MasterLauncher;
 /// Pools by name.
 pub(super) type Pools = HashMap<String, Arc<dyn Pool>>;
 
-/// What waits for pools: a runtime of this thread alone.
+/// Returns a runtime of the current thread for waiting for pools.
 pub(super) fn runtime() -> io::Result<tokio::runtime::Runtime> {
     tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .build()
 }
 
-/// Starts all pools and waits until each can run scripts. All failures are reported. A pool that is
-/// to have no process at rest gets none before its first request, unless the one of that name in `former`
-/// was awake: its visitors are not to wait for a start.
+/// Starts all pools and waits until each can run scripts. All failures are reported. A pool that has no process while
+/// it is idle is started without one, unless the pool of the same name in `former` was awake: its visitors must not
+/// wait for a start.
 pub(super) fn start_pools(
     settings: &Settings,
     launcher: Arc<MasterLauncher>,
@@ -66,8 +66,8 @@ pub(super) fn start_pools(
     }
 }
 
-/// Old pools finish what they have; a request that still comes to one goes on to its successor. A
-/// thread of its own keeps them until they are gone, and calls `over` then.
+/// Drains the old pools. A request that still reaches an old pool is passed on to its successor. A thread of its own
+/// holds the pools until they have drained, and then calls `over`.
 pub(super) fn retire(
     old: Pools,
     successors: &HashMap<String, Arc<dyn Executor>>,
@@ -90,6 +90,6 @@ pub(super) fn retire(
             drop(old);
             over();
         });
-    // Without a thread to be had the pools end at once, as their drop says.
+    // If no thread can be started, the pools are dropped here and end at once.
     drop(waited);
 }

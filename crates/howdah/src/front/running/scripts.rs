@@ -1,5 +1,5 @@
-//! Scripts compiled in advance: what a pool's opcode cache has, the pool that takes its place compiles before it is
-//! given requests, so that no visitor waits for that after a reload or a deployment.
+//! Compiles scripts in advance: a new pool compiles the scripts in the opcode cache of the pool that it replaces before
+//! it receives requests. So no visitor waits for compilation after a reload or a deployment.
 
 use std::collections::HashMap;
 use std::num::NonZero;
@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 use super::pools::{Pools, runtime};
 use crate::config::Settings;
 
-/// How long a reload waits for scripts that are compiled.
+/// How long a reload waits for the compilation of scripts.
 const LONGEST: Duration = Duration::from_secs(10);
 
-/// The directories that roots of sites lead to, by the roots.
+/// The directory that each root of a site resolves to.
 pub(super) type Roots = HashMap<PathBuf, PathBuf>;
 
-/// Where the roots of these sites lead now.
+/// Returns what the roots of these sites resolve to now.
 pub(super) fn roots(settings: &Settings) -> Roots {
     let roots = settings.sites.iter().map(|site| &site.root);
     roots
@@ -29,8 +29,8 @@ pub(super) fn roots(settings: &Settings) -> Roots {
         .collect()
 }
 
-/// The directories that others have taken the place of, as where a deployment has changed a symbolic link:
-/// without the last names that both have in common, since what lies beside a root moves with it.
+/// Returns the directories that were replaced by others, for example where a deployment has changed a symbolic link.
+/// The trailing names that both directories have in common are removed, because what lies beside a root moves with it.
 pub(super) fn moved(former: &Roots, now: &Roots) -> Vec<(PathBuf, PathBuf)> {
     let mut moved = Vec::new();
     for (root, to) in now {
@@ -52,8 +52,8 @@ pub(super) fn moved(former: &Roots, now: &Roots) -> Vec<(PathBuf, PathBuf)> {
     moved
 }
 
-/// The sites of a configuration whose roots stay as they are until this is dropped: a deployment shows with the
-/// pools that have its scripts compiled.
+/// Fixes the roots of a configuration's sites until this is dropped, so a deployment becomes visible together with the
+/// pools that have compiled its scripts.
 pub(super) struct HeldRoots(Arc<ServerConfig>);
 
 impl HeldRoots {
@@ -73,7 +73,7 @@ impl Drop for HeldRoots {
     }
 }
 
-/// Has each pool compile the scripts of the one whose place it takes, and waits for that.
+/// Makes each pool compile the scripts of the pool that it replaces, and waits for the compilation.
 pub(super) fn compile(former: &Pools, pools: &Pools, moved: Vec<(PathBuf, PathBuf)>) {
     if former.is_empty() {
         return;
@@ -97,12 +97,12 @@ pub(super) fn compile(former: &Pools, pools: &Pools, moved: Vec<(PathBuf, PathBu
                 pool.compile(&renamed(&scripts, &moved)).await;
             });
         }
-        // What takes longer goes on, with nobody waiting for it.
+        // A compilation that takes longer continues, but the reload no longer waits for it.
         let _ = tokio::time::timeout(LONGEST, all.join_all()).await;
     });
 }
 
-/// The paths as they are now; each is ended by NUL.
+/// Returns the new paths of the scripts. Each path ends with NUL.
 fn renamed(paths: &[u8], moved: &[(PathBuf, PathBuf)]) -> Vec<u8> {
     let mut renamed = Vec::with_capacity(paths.len());
     for path in paths.split_inclusive(|byte| *byte == 0) {
